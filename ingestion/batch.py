@@ -37,15 +37,19 @@ class Bag:
     Attributes:
         keys: uint64 [values].
         offsets: int64 [rows + 1].
+        weights: float32 [values], what each counts; None where all count alike.
     """
 
     keys: NDArray[np.uint64]
     offsets: NDArray[np.int64]
+    weights: NDArray[np.float32] | None = None
 
     def select(self, rows: NDArray[np.bool_]) -> "Bag":
         """The bags of the rows where `rows` is true."""
         lengths = np.diff(self.offsets)
-        return Bag(self.keys[np.repeat(rows, lengths)], np.concatenate([[0], np.cumsum(lengths[rows])]))
+        chosen = np.repeat(rows, lengths)
+        weights = None if self.weights is None else self.weights[chosen]
+        return Bag(self.keys[chosen], np.concatenate([[0], np.cumsum(lengths[rows])]), weights)
 
     def latest(self, length: int) -> "Bag":
         """The same with at most `length` keys a row, the last ones."""

@@ -123,6 +123,17 @@ class MultiValued(Categorical):
     separator: str | None = Field(
         default=None, min_length=1, description="What separates the values in a text; a Parquet list needs none."
     )
+    weights: str | None = Field(
+        default=None,
+        description="Column with a number for each value: what its embedding is multiplied by before all are summed.",
+        exclude_if=is_default,
+    )
+
+    @model_validator(mode="after")
+    def _check_weights(self) -> Self:
+        if self.weights is not None and self.weights == self.column:
+            raise ValueError(f"the weights of {self.column} need a column of their own")
+        return self
 
 
 class Sequence(MultiValued):
@@ -143,6 +154,8 @@ class Sequence(MultiValued):
 
     @model_validator(mode="after")
     def _check_items(self) -> Self:
+        if self.weights is not None:
+            raise ValueError(f"{self.column} is a history, whose values have no weights: leave weights out")
         if self.by is not None and self.items is None:
             raise ValueError(f"{self.column} is built by {self.by} and needs `items`, the column it is built of")
         if self.positives_only and self.by is None:

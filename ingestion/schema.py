@@ -202,7 +202,7 @@ class Schema(Options):
     @model_validator(mode="after")
     def _check_columns(self) -> Self:
         read = [name for name in (self.weight, self.time) if name]
-        named = [*self.label_columns, *self.features, *read]
+        named = [*self.label_columns, *self.features, *self.weights_of_values, *read]
         count = Counter(named)
         if repeated := sorted(name for name in count if count[name] > 1 and name != self.time):
             raise ValueError(f"columns are named twice: {', '.join(repeated)}")
@@ -279,7 +279,13 @@ class Schema(Options):
     @property
     def feature_columns(self) -> tuple[str, ...]:
         """Columns of these that are read, each once: two features may be of one column, and built ones of none."""
-        return tuple(dict.fromkeys([*self.numeric, *(field.column for field in (*self.categorical, *self.bags))]))
+        columns = (field.column for field in (*self.categorical, *self.bags))
+        return tuple(dict.fromkeys([*self.numeric, *columns, *self.weights_of_values]))
+
+    @property
+    def weights_of_values(self) -> tuple[str, ...]:
+        """Columns with the weights of the values of others, each once: two bags may have the same."""
+        return tuple(dict.fromkeys(field.weights for field in self.multi_valued if field.weights is not None))
 
     @property
     def columns(self) -> tuple[str, ...]:

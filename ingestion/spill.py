@@ -49,8 +49,8 @@ class SpilledRows:
 
     Attributes:
         path: The file.
-        batches: Of each batch: labels, parts, numeric, keys, then keys and offsets of each multi-valued column, then
-            weights.
+        batches: Of each batch: labels, parts, numeric, keys, then keys, offsets and weights of each multi-valued
+            column (no number where its values have none), then weights of the rows.
         is_weighted: Whether the rows have weights.
     """
 
@@ -64,7 +64,9 @@ class SpilledRows:
             for blocks in self.batches:
                 labels, parts, numeric, keys, *bags = (_read(stream, block) for block in blocks)
                 weights = bags.pop() if self.is_weighted else None
-                columns = Columns(numeric, keys, [Bag(*pair) for pair in zip(bags[::2], bags[1::2], strict=True)])
+                of_bags = zip(bags[::3], bags[1::3], bags[2::3], strict=True)
+                own = [Bag(ids, offsets, given if len(given) else None) for ids, offsets, given in of_bags]
+                columns = Columns(numeric, keys, own)
                 yield SpilledBatch(labels, parts, columns, weights)
 
     def training_keys(self, column: int) -> Iterator[NDArray[np.uint64]]:
@@ -76,7 +78,7 @@ class SpilledRows:
                 if column < single:
                     yield _read(stream, blocks[3], row=column)[training]
                 else:
-                    keys, offsets = (_read(stream, block) for block in blocks[4 + 2 * (column - single) :][:2])
+                    keys, offsets = (_read(stream, block) for block in blocks[4 + 3 * (column - single) :][:2])
                     yield Bag(keys, offsets).select(training).keys
 
 
@@ -105,7 +107,12 @@ class SpillWriter:
         """Write a batch and the split of each of its rows."""
         columns = batch.columns
         arrays = [batch.labels, parts, columns.numeric, columns.keys]
-        arrays += [array for bag in columns.bags for array in (bag.keys, bag.offsets)]
+        none = np.empty(0, np.float32)
+        arrays += [
+            array
+            for bag in columns.bags
+            for array in (bag.keys, bag.offsets, none if bag.weights is None else bag.weights)
+        ]
         arrays += [] if batch.weights is None else [batch.weights]
         self.rows = replace(self.rows, is_weighted=batch.weights is not None)
         self.rows.batches.append([self._write(array) for array in arrays])

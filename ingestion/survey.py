@@ -265,8 +265,9 @@ class Survey:
             missing_share=empty / int(self.rows[0]),
             access_curve=curve,
         )
-        separator = column.separator if isinstance(column, MultiValued) else None
-        return CategoricalField(column.column, ids, multi_valued, separator, key_kind, length), statistics
+        separator, weights = (column.separator, column.weights) if isinstance(column, MultiValued) else (None, None)
+        field = CategoricalField(column.column, ids, multi_valued, separator, key_kind, length, weights=weights)
+        return field, statistics
 
 
 def fit_ids(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -103,6 +103,32 @@ class Place:
     bag_values: tuple[int, ...] = ()
 
 
+class _BagFiles(NamedTuple):
+    """The arrays of a multi-valued field in one split."""
+
+    values: NpyWriter
+    offsets: NpyWriter
+    weights: NpyWriter | None
+
+    @classmethod
+    def open(cls, path: Path, *, is_weighted: bool, first: tuple[int, int] | None) -> Self:
+        """Open the files of a field.
+
+        Args:
+            path: What their names begin with.
+            is_weighted: Whether its values have weights.
+            first: Where writing begins among the values and among the offsets; None for new files.
+        """
+        value, offset = (None, None) if first is None else first
+        return cls(
+            values=NpyWriter(path.with_name(f"{path.name}.values.npy"), np.int32, (), value),
+            offsets=NpyWriter(path.with_name(f"{path.name}.offsets.npy"), np.int64, (), offset),
+            weights=NpyWriter(path.with_name(f"{path.name}.weights.npy"), np.float32, (), value)
+            if is_weighted
+            else None,
+        )
+
+
 class SplitWriter:
     """The arrays of one split, as `engine.data.dataset` lays them out.
 
@@ -134,26 +160,27 @@ class SplitWriter:
         self._categorical = _optional(prefix.with_suffix(".categorical.npy"), np.int32, single, row)
         self._bag_ends = [0] * len(bags) if place is None else list(place.bag_values)
         self._bags = [
-            (
-                NpyWriter(prefix.with_suffix(f".bag{index}.values.npy"), np.int32, (), None if place is None else end),
-                NpyWriter(
-                    prefix.with_suffix(f".bag{index}.offsets.npy"), np.int64, (), None if row is None else row + 1
-                ),
+            _BagFiles.open(
+                prefix.with_suffix(f".bag{index}"),
+                is_weighted=features.categorical[index].is_weighted,
+                first=None if row is None else (end, row + 1),
             )
             for index, end in zip(bags, self._bag_ends, strict=True)
         ]
         if place is None:
-            for _, offsets in self._bags:
-                offsets.append(np.zeros(1, np.int64))
+            for bag in self._bags:
+                bag.offsets.append(np.zeros(1, np.int64))
 
     def reserve(self, size: Place) -> None:
         """Make room for arrays of a size, which others write."""
         for file in (self._label, self._weight, self._dense, self._categorical):
             if file is not None:
                 file.reserve(size.rows)
-        for (values, offsets), count in zip(self._bags, size.bag_values, strict=True):
-            values.reserve(count)
-            offsets.reserve(size.rows + 1)
+        for bag, count in zip(self._bags, size.bag_values, strict=True):
+            bag.values.reserve(count)
+            bag.offsets.reserve(size.rows + 1)
+            if bag.weights is not None:
+                bag.weights.reserve(count)
 
     def append(self, written: WrittenRows) -> None:
         """Append encoded rows, their labels and weights."""
@@ -166,12 +193,13 @@ class SplitWriter:
             self._dense.append(rows.dense)
         if self._categorical is not None:
             self._categorical.append(rows.categorical)
-        for index, ((values_file, offsets_file), (values, offsets)) in enumerate(
-            zip(self._bags, rows.bags, strict=True)
-        ):
-            values_file.append(values)
-            offsets_file.append(self._bag_ends[index] + offsets[1:])
-            self._bag_ends[index] += int(offsets[-1])
+        for index, (files, bag) in enumerate(zip(self._bags, rows.bags, strict=True)):
+            files.values.append(bag.values)
+            files.offsets.append(self._bag_ends[index] + bag.offsets[1:])
+            if files.weights is not None:
+                assert bag.weights is not None
+                files.weights.append(bag.weights)
+            self._bag_ends[index] += int(bag.offsets[-1])
 
     def close(self) -> None:
         """Complete the files."""

@@ -5,12 +5,29 @@ id, or of none behind the newest one, which gives zeros. All positions share the
 """
 
 from itertools import accumulate
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from models.constant import Constant
 from models.spec import Features
+
+
+class LaidOut(NamedTuple):
+    """A batch with the bags of `Positions.table_of`.
+
+    Attributes:
+        values: Ids.
+        offsets: Where each bag starts in `values`, and the end.
+        lengths: Ids in each history, int64 `[batch, histories]`.
+        weights: `[ids]`, what each id counts in its bag; None is 1.
+    """
+
+    values: Tensor
+    offsets: Tensor
+    lengths: Tensor
+    weights: Tensor | None = None
 
 
 class Positions:
@@ -39,15 +56,13 @@ class Positions:
         self._histories = Constant([place for place, found in enumerate(is_history) if found])
         self._first_bag = Constant([0, *accumulate(self.widths)][:-1])
 
-    def __call__(self, values: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def __call__(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> LaidOut:
         """Lay out a batch; without a shape that depends on the ids, so that a GPU does not wait for the host.
 
         Args:
             values: Ids, field by field and sample by sample within a field.
             offsets: `[fields * batch + 1]`, where each bag starts in `values`, and the end.
-
-        Returns:
-            Values and offsets with the bags of `table_of`, and the ids in each history, int64 `[batch, histories]`.
+            weights: `[ids]`, what each id counts in its bag; None is 1.
         """
         device, fields = values.device, len(self.widths)
         lengths = offsets.diff().long()
@@ -64,5 +79,9 @@ class Positions:
         new_offsets = torch.zeros(len(new_lengths) + 1, dtype=offsets.dtype, device=device)
         new_offsets[1:] = new_lengths.cumsum(0)
         place = new_offsets[new_bag] + (rank - position)
-        new_values = torch.empty_like(values).scatter_(0, place, values)
-        return new_values, new_offsets, lengths.view(fields, batch).index_select(0, self._histories.on(device)).t()
+        return LaidOut(
+            values=torch.empty_like(values).scatter_(0, place, values),
+            offsets=new_offsets,
+            lengths=lengths.view(fields, batch).index_select(0, self._histories.on(device)).t(),
+            weights=None if weights is None else torch.empty_like(weights).scatter_(0, place, weights),
+        )

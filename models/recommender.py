@@ -44,26 +44,29 @@ class Recommender(nn.Module):
         self.layers = layers
         self._positions = positions
 
-    def forward(self, dense: Tensor, values: Tensor, offsets: Tensor) -> Tensor:
+    def forward(self, dense: Tensor, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
         """Score a batch.
 
         Args:
             dense: `[batch, dense features]` float32.
             values: Ids, field by field and sample by sample within a field.
             offsets: `[fields * batch + 1]`, where each bag starts in `values`, and the end.
+            weights: `[ids]`, what each id counts in its bag; None is 1.
 
         Returns:
             Logits, `[batch]`, or `[batch, tasks]` where the features name several.
         """
         layers = self.compiled_layers or self.layers
-        return layers(*self.layer_inputs(dense, values, offsets))
+        return layers(*self.layer_inputs(dense, values, offsets, weights))
 
-    def layer_inputs(self, dense: Tensor, values: Tensor, offsets: Tensor) -> tuple[Tensor, ...]:
+    def layer_inputs(
+        self, dense: Tensor, values: Tensor, offsets: Tensor, weights: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
         """What the layers take of a batch: dense features, looked-up embeddings, and lengths of histories if asked."""
         if self._positions is None:
-            return dense, self.embeddings(values, offsets)
-        values, offsets, lengths = self._positions(values, offsets)
-        return dense, self.embeddings(values, offsets), lengths
+            return dense, self.embeddings(values, offsets, weights)
+        laid_out = self._positions(values, offsets, weights)
+        return dense, self.embeddings(laid_out.values, laid_out.offsets, laid_out.weights), laid_out.lengths
 
     def with_layers(self, layers: nn.Module) -> "Recommender":
         """A model of the same tables with other layers above them; both share the tables."""

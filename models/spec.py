@@ -22,6 +22,8 @@ class CategoricalFeature:
         multi_valued: Whether a sample may hold any number of ids (a pooled bag) instead of exactly one.
         length: Most ids of one sample in a history, whose ids have an order, the oldest first; None for other fields.
         table: Field whose embedding table this one shares, so whose ids it holds; None: it has a table of its own.
+        weights: Column of the weights of a bag's ids, which multiply their rows before they are summed; None: all count
+            alike.
     """
 
     name: str
@@ -29,6 +31,12 @@ class CategoricalFeature:
     multi_valued: bool = False
     length: int | None = None
     table: str | None = None
+    weights: str | None = None
+
+    @property
+    def is_weighted(self) -> bool:
+        """Whether single ids have weights."""
+        return self.weights is not None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +59,11 @@ class Features:
     def outputs(self) -> int:
         """Logits of a sample: one for each task."""
         return max(1, len(self.tasks))
+
+    @property
+    def is_weighted(self) -> bool:
+        """Whether single ids have weights."""
+        return any(field.is_weighted for field in self.categorical)
 
     @property
     def histories(self) -> tuple[CategoricalFeature, ...]:

@@ -92,7 +92,7 @@ class ServedModel:
                 f"The request lacks the columns {', '.join(missing)} of {self.title}{beside}: give every column that "
                 "the model reads."
             )
-        several = {one.name for one in encoder.categorical if one.multi_valued}
+        several = encoder.columns_of_several
         found = {name: table.series(name) for name in sorted(self.columns) if name in table.columns}
         for name, series in found.items():
             if name not in several and series.dtype.is_nested():

@@ -16,7 +16,7 @@ from engine.data.loader import BatchLoader
 from engine.loop.evaluation import evaluate
 from engine.metrics import Metrics
 from engine.passes.rivals import try_rivals
-from ingestion.encoding.encoder import EncodedRows
+from ingestion.encoding.encoder import EncodedBag, EncodedRows
 from models.compression.scheme import is_compressed
 from models.ensemble import Ensemble
 from models.registry import Model
@@ -150,7 +150,8 @@ def encoded_rows(dataset: Dataset, split: SplitName, rows: int) -> EncodedRows:
     for position, field in enumerate(fields):
         if field.multi_valued:
             offsets = np.array(read(f"bag{position}.offsets")[: count + 1])
-            bags.append((np.array(read(f"bag{position}.values")[: offsets[-1]]), offsets))
+            weights = np.array(read(f"bag{position}.weights")[: offsets[-1]]) if field.is_weighted else None
+            bags.append(EncodedBag(np.array(read(f"bag{position}.values")[: offsets[-1]]), offsets, weights))
     return EncodedRows(
         dense=np.array(read("dense")[:count]) if dataset.features.dense else np.empty((count, 0), np.float32),
         categorical=np.array(read("categorical")[:count]) if is_single else np.empty((count, 0), np.int32),

@@ -11,15 +11,17 @@ neighbours and not the same rows. MovieLens-1M as clicks follows AutoInt (Song e
 Criteo is 20,000 rows of the Kaggle file, split at random.
 
     python -m benchmarks.quality [--data frappe ml1m criteo] [--families lr fm dcnv2 auto] [--seeds 0 1 2]
-        [--auto-minutes 20] [--quick]
+        [--auto-minutes 20] [--folder FOLDER] [--quick]
 
 Rows are merged into one file as soon as they are done, with when and how each was run; a row that is run again takes
-the place of the former one. So the table can be made in parts.
+the place of the former one. So the table can be made in parts, and with `--folder` an interrupted row goes on, as the
+command does; its minutes are those of all attempts.
 """
 
 import argparse
 import json
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
@@ -52,9 +54,11 @@ def main() -> None:
     parser.add_argument("--families", nargs="+", choices=ALL_FAMILIES, default=list(ALL_FAMILIES))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--auto-minutes", type=float, default=AUTO_MINUTES, help="longest search of auto")
+    parser.add_argument("--folder", type=Path, help="keeps files and homes, so that an interrupted row goes on")
     given = parser.parse_args()
     for row in planned(given.data, given.families, given.seeds, given.auto_minutes, quick=given.quick):
-        publish(merged(known_rows(quick=given.quick), measured(row)), quick=given.quick)
+        new = measured(row, given.folder)
+        publish(merged(known_rows(quick=given.quick), new), quick=given.quick)
     show(known_rows(quick=given.quick))
 
 
@@ -78,9 +82,9 @@ def planned(
     return rows
 
 
-def measured(row: Row) -> list[dict[str, Any]]:
+def measured(row: Row, folder: Path | None = None) -> list[dict[str, Any]]:
     """What a run came to, in a process of its own."""
-    options = ["--quick"] if row.is_quick else []
+    options = [*(["--quick"] if row.is_quick else []), *(["--folder", str(folder)] if folder else [])]
     rows = report.measure("benchmarks.quality.row", row.data, row.model, str(row.seed), str(row.minutes), *options)[
         "rows"
     ]

@@ -4,6 +4,8 @@ import argparse
 import json
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -54,21 +56,25 @@ def families_of(data: str) -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in (RECIPES / data).glob("*.yaml")))
 
 
-def run(row: Row) -> list[dict[str, Any]]:
-    """Run the flow and give the figures of the kept weights, of `auto` those of its baselines too."""
+def run(row: Row, kept: Path | None = None) -> list[dict[str, Any]]:
+    """Run the flow and give the figures of the kept weights, of `auto` those of its baselines too.
+
+    Args:
+        row: What is run.
+        kept: Folder whose runs go on where they were interrupted; None is one for the time being.
+    """
     from flows.command.environment import prepare_environment
     from flows.command.start import start
     from shunter.requests import TrainRequest, read_job
 
-    with TemporaryDirectory() as folder:
+    with _folder(row, kept) as folder, _clocks(folder) as clocks:
         os.environ["SHUNTER_HOME"] = f"{folder}/home"
-        options = row.options(write_files(LOGS[row.data], Path(folder), quick=row.is_quick))
+        options = row.options(write_files(LOGS[row.data], folder, quick=row.is_quick))
         request = (
             TrainRequest(**options)
             if row.model == AUTO
             else read_job(recipe(row.data, row.model), TrainRequest, options)
         )
-        began, processor_began = time.monotonic(), time.process_time()
         prepare_environment(debug=False)
         summary = start("flows.train:train", request)
         result = summary.result
@@ -77,8 +83,7 @@ def run(row: Row) -> list[dict[str, Any]]:
             "seed": row.seed,
             "by": "shunter train --model auto" if row.model == AUTO else f"recipes/{row.data}/{row.model}.yaml",
             "ended_at": datetime.now(UTC).isoformat(timespec="seconds"),
-            "minutes": (time.monotonic() - began) / 60,
-            "processor_minutes": (time.process_time() - processor_began) / 60,
+            **clocks.minutes(),
             "placement": summary.decision.placement.label,
         }
         found = {
@@ -100,6 +105,45 @@ def run(row: Row) -> list[dict[str, Any]]:
         return [found, *({**common, "model": one.name, **_baseline(one)} for one in summary.baselines)]
 
 
+@contextmanager
+def _folder(row: Row, kept: Path | None) -> Iterator[Path]:
+    """The folder of a row's files and home."""
+    if kept is None:
+        with TemporaryDirectory() as folder:
+            yield Path(folder)
+    else:
+        folder = kept / "-".join((row.data, row.model, str(row.seed), f"{row.minutes:g}", *["quick"] * row.is_quick))
+        folder.mkdir(parents=True, exist_ok=True)
+        yield folder.resolve()
+
+
+class _Clocks:
+    """Minutes of a run by the clock on the wall and of the processor, with those of its interrupted attempts."""
+
+    def __init__(self, file: Path) -> None:
+        known = json.loads(file.read_text()) if file.exists() else {"minutes": 0.0, "processor_minutes": 0.0}
+        self._before, self._file = known, file
+        self._began = {"minutes": time.monotonic(), "processor_minutes": time.process_time()}
+
+    def minutes(self) -> dict[str, float]:
+        now = {"minutes": time.monotonic(), "processor_minutes": time.process_time()}
+        return {name: self._before[name] + (now[name] - self._began[name]) / 60 for name in now}
+
+    def save(self) -> None:
+        self._file.write_text(json.dumps(self.minutes()))
+
+
+@contextmanager
+def _clocks(folder: Path) -> Iterator[_Clocks]:
+    """Clocks that are kept in a folder for the attempt that goes on."""
+    clocks = _Clocks(folder / "clocks.json")
+    try:
+        yield clocks
+    finally:
+        if folder.exists():
+            clocks.save()
+
+
 def _baseline(one: Any) -> dict[str, Any]:
     """Figures of a baseline that `auto` trained, and how far its result is ahead."""
     return {
@@ -115,8 +159,9 @@ def main() -> None:
     for name, kind in {"data": str, "model": str, "seed": int, "minutes": float}.items():
         parser.add_argument(name, type=kind)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--folder", type=Path)
     given = parser.parse_args()
-    found = run(Row(given.data, given.model, given.seed, given.minutes, given.quick))
+    found = run(Row(given.data, given.model, given.seed, given.minutes, given.quick), given.folder)
     print(json.dumps({"rows": found}))
 
 

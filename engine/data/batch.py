@@ -23,10 +23,12 @@ class Bags:
     Attributes:
         values: int32 `[ids]`, sample by sample.
         lengths: `[batch]`, ids of each sample.
+        weights: float32 `[ids]`, what each id counts in its bag; None where the field has none.
     """
 
     values: np.ndarray
     lengths: np.ndarray
+    weights: np.ndarray | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +44,7 @@ class Batch:
         dense: float32 `[batch, dense features]`.
         values: int32 ids, field by field and sample by sample within a field.
         offsets: int32 `[fields * batch + 1]`, where each bag starts in `values`, and the end.
+        weights: float32 `[ids]`, what each id counts in its bag, 1 in fields without weights; None where none has any.
         labels: float32 `[batch]`, or `[batch, tasks]` where there are several; 0 for one that is missing.
         shares: float32 like `labels`: the part of each label in the mean loss of its task, 0 for one that is missing.
             They sum to one over the whole batch, which other processes may hold parts of. None: all are alike.
@@ -55,6 +58,7 @@ class Batch:
     labels: Tensor
     shares: Tensor | None = None
     totals: tuple[float, ...] | None = None
+    weights: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -65,15 +69,22 @@ class Batch:
         return len(self)
 
     @property
-    def inputs(self) -> tuple[Tensor, Tensor, Tensor]:
+    def inputs(self) -> tuple[Tensor, ...]:
         """The arguments of a model."""
-        return self.dense, self.values, self.offsets
+        inputs = self.dense, self.values, self.offsets
+        return inputs if self.weights is None else (*inputs, self.weights)
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All that lies on a device."""
+        every = self.dense, self.values, self.offsets, self.labels, self.shares, self.weights
+        return tuple(tensor for tensor in every if tensor is not None)
 
     def keyed_jagged_tensor(self) -> "KeyedJaggedTensor":
         """The categorical fields as TorchRec takes them; shares memory with the batch."""
         from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
-        return KeyedJaggedTensor(keys=list(self.keys), values=self.values, offsets=self.offsets)
+        return KeyedJaggedTensor(keys=list(self.keys), values=self.values, offsets=self.offsets, weights=self.weights)
 
     def to(self, device: str | torch.device, *, non_blocking: bool = False) -> Self:
         """The batch on another device."""
@@ -91,6 +102,7 @@ class Batch:
             offsets=change(self.offsets),
             labels=change(self.labels),
             shares=None if self.shares is None else change(self.shares),
+            weights=None if self.weights is None else change(self.weights),
         )
 
 
@@ -169,6 +181,7 @@ def make_batch(
         labels=torch.zeros(rows) if labels is None else torch.from_numpy(labels),
         shares=None if shares is None else torch.from_numpy(shares),
         totals=totals,
+        weights=torch.from_numpy(_weights_of(features, bags, rows)) if features.is_weighted else None,
     )
 
 
@@ -199,6 +212,18 @@ def _interleave(
         if piece.size:
             _check_range(field.name, field.rows, int(piece.min()), int(piece.max()))
     return np.concatenate(pieces), lengths
+
+
+def _weights_of(features: Features, bags: Sequence[Bags], rows: int) -> np.ndarray:
+    """The weight of each id in the order of `_interleave`, float32 `[ids]`: 1 in fields that have none."""
+    pieces: list[np.ndarray] = []
+    of_bags = iter(bags)
+    for field in features.categorical:
+        bag = next(of_bags) if field.multi_valued else None
+        weights = None if bag is None else bag.weights
+        assert field.is_weighted == (weights is not None), f"the field {field.name} has weights where it names some"
+        pieces.append(np.ones(rows if bag is None else len(bag.values), np.float32) if weights is None else weights)
+    return np.concatenate(pieces)
 
 
 def _check_length(field: CategoricalFeature, lengths: np.ndarray) -> None:

@@ -9,6 +9,7 @@ Layout of the folder, for each split in `train`, `validation`, `test`:
     {split}.categorical.npy            int32   [rows, single-valued fields]; absent when there are none
     {split}.bag{i}.values.npy          int32   [ids]      i = index of the multi-valued field in Features.categorical
     {split}.bag{i}.offsets.npy         int64   [rows + 1]
+    {split}.bag{i}.weights.npy         float32 [ids]      what each id counts in its bag; absent when all count alike
     encoder/                           what turns a raw row into the above (written and read by tasks.ingest)
     quarantine.csv                     source, line, reason of every rejected row
 """

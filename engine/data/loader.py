@@ -135,12 +135,13 @@ class _SplitArrays:
             self.dense = _map_array(directory / f"{split}.dense.npy", (rows, len(self.features.dense)))
         if single:
             self.categorical = _map_array(directory / f"{split}.categorical.npy", (rows, len(single)))
-        self.bags: list[tuple[np.ndarray, np.ndarray]] = []
+        self.bags: list[tuple[np.ndarray, np.ndarray, np.ndarray | None]] = []  # ids, offsets, weights
         for position, field in enumerate(self.features.categorical):
             if field.multi_valued:
                 offsets = _map_array(directory / f"{split}.bag{position}.offsets.npy", (rows + 1,))
-                values_path = directory / f"{split}.bag{position}.values.npy"
-                self.bags.append((_map_array(values_path, (int(offsets[-1]),)), offsets))
+                bag, ids = f"{split}.bag{position}", (int(offsets[-1]),)
+                weights = _map_array(directory / f"{bag}.weights.npy", ids) if field.is_weighted else None
+                self.bags.append((_map_array(directory / f"{bag}.values.npy", ids), offsets, weights))
 
     def read(self, rows: slice | np.ndarray, whole: slice | np.ndarray | None = None) -> Batch:
         """Copy the chosen rows out of the mapped files; `whole` are all rows of their batch, where it has others."""
@@ -152,7 +153,7 @@ class _SplitArrays:
             totals=totals,
             dense=None if self.dense is None else _rows_of(self.dense, rows),
             categorical=None if self.categorical is None else _rows_of(self.categorical, rows),
-            bags=[_bags_of(values, offsets, rows) for values, offsets in self.bags],
+            bags=[_bags_of(*bag, rows) for bag in self.bags],
         )
 
     def targets(self, rows: slice | np.ndarray) -> Targets:
@@ -180,16 +181,19 @@ def _rows_of(array: np.ndarray, rows: slice | np.ndarray) -> np.ndarray:
     return np.array(array[rows]) if isinstance(rows, slice) else array.take(rows, axis=0)
 
 
-def _bags_of(values: np.ndarray, offsets: np.ndarray, rows: slice | np.ndarray) -> Bags:
+def _bags_of(values: np.ndarray, offsets: np.ndarray, weights: np.ndarray | None, rows: slice | np.ndarray) -> Bags:
     if isinstance(rows, slice):
         bounds = offsets[rows.start : rows.stop + 1]
-        return Bags(values=np.array(values[bounds[0] : bounds[-1]]), lengths=np.diff(bounds))
+        ids = slice(bounds[0], bounds[-1])
+        own = None if weights is None else np.array(weights[ids])
+        return Bags(values=np.array(values[ids]), lengths=np.diff(bounds), weights=own)
     starts = offsets.take(rows)
     lengths = offsets.take(rows + 1) - starts
     # Position of each id in `values`: its bag's start, plus its rank within the bag.
     ends = lengths.cumsum()
     positions = np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1])
-    return Bags(values=values.take(positions), lengths=lengths)
+    own = None if weights is None else weights.take(positions)
+    return Bags(values=values.take(positions), lengths=lengths, weights=own)
 
 
 def _map_array(path: Path, shape: tuple[int, ...] | None = None) -> np.ndarray:

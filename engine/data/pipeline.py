@@ -142,7 +142,6 @@ class DeviceCopy:
         batch, copied = sent
         current = torch.cuda.current_stream(self._device)
         current.wait_event(copied)
-        for tensor in (batch.dense, batch.values, batch.offsets, batch.labels, batch.shares):
-            if tensor is not None:
-                tensor.record_stream(current)
+        for tensor in batch.tensors:
+            tensor.record_stream(current)
         return batch

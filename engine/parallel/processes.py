@@ -105,6 +105,7 @@ class ManyProcesses(OneProcess):
             make_plan=plan,
             precision=self._sharding.precision,
             table_of=bag_tables(spec, features),
+            is_weighted=features.is_weighted,
         )
         embeddings.l2 = hyperparameters.embedding_l2
         embeddings.initial_bound = hyperparameters.embedding_initial_bound

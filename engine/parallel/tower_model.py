@@ -49,8 +49,9 @@ class HostRecommender(Recommender):
         self._counts = [sum(self.spec.vectors_of(len(fields[tower])) for tower in own) for own in towers]
         self._sizes = [len(fields[tower]) for tower in towers[hosts.host]]
 
-    def forward(self, dense: Tensor, values: Tensor, offsets: Tensor) -> Tensor:
+    def forward(self, dense: Tensor, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
         """Score the own samples; all processes at the same time, with as many samples each."""
+        assert weights is None, "where ids have weights, tables are divided by TorchRec"
         parts = self.embeddings.to_towers(values, offsets).split(self._sizes, dim=1)
         vectors = [self.layers.towers[tower](part) for tower, part in zip(self._own(), parts, strict=True)]
         return self.layers.above(dense, self.embeddings.to_samples(torch.cat(vectors, dim=1), self._counts))
@@ -91,7 +92,7 @@ def can_be_divided(
 ) -> TypeGuard[DmtSpec]:
     """Whether a model can be trained so: a DMT on several hosts, a tower or more for each, every field with a table.
 
-    The tables are of one width, with a row for each id.
+    The tables are of one width, with a row for each id, and no id of a bag has a weight.
 
     Shampoo is left out, for it divides the work on all parameters over all processes.
     """
@@ -99,6 +100,7 @@ def can_be_divided(
     if (
         not isinstance(spec, DmtSpec)
         or spec.has_mixed_tables
+        or features.is_weighted
         or hosts < 2
         or rest
         or hyperparameters.dense_optimizer == "shampoo"

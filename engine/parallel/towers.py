@@ -108,13 +108,14 @@ class TowerEmbeddings(EmbeddingTables):
             else None,
         )
 
-    def forward(self, values: Tensor, offsets: Tensor) -> Tensor:
+    def forward(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
         """Look up one batch; weight decay is added where the rows lie."""
-        vectors = self.lookup(values, offsets)
+        vectors = self.lookup(values, offsets, weights)
         return vectors.detach() if self.is_frozen else vectors
 
-    def lookup(self, values: Tensor, offsets: Tensor) -> Tensor:
-        """All fields of the own samples by the transform, `[batch, fields, dim]`."""
+    def lookup(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
+        """All fields of the own samples by the transform, `[batch, fields, dim]`; ids have no weights here."""
+        assert weights is None, "where ids have weights, tables are divided by TorchRec"
         counts = [len(fields) for fields in self.layout.fields]
         together = self.to_samples(self.to_towers(values, offsets), counts)
         return _reordered(together, self._by_tower)

@@ -120,21 +120,55 @@ def bags(series: pl.Series, separator: str | None) -> Bag:
         series: Lists, or texts.
         separator: Separator of the values in a text; without one, what is no list is a single value.
     """
-    if series.dtype == pl.String and separator:
-        series = series.str.split(separator)
-    if isinstance(series.dtype, pl.Array):
-        series = series.arr.to_list()
-    if isinstance(series.dtype, pl.List):
-        lengths = series.list.len().fill_null(0).to_numpy()
-        values = series.filter(lengths > 0).explode()
-    else:
-        lengths, values = np.ones(len(series), np.int64), series
+    lengths, values = _taken_apart(series, separator)
     keys = text_keys(values)
     # An empty text or a null among the values is no value.
     present = keys != MISSING_KEY
     owners = np.repeat(np.arange(len(series)), lengths)[present]
     counts = np.bincount(owners, minlength=len(series))
     return Bag(keys[present], np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
+
+
+def weighted_bags(series: pl.Series, weights: pl.Series, separator: str | None) -> tuple[Bag, Mask]:
+    """Split a multi-valued column into its values as `bags` does, each with its weight.
+
+    Args:
+        series: Lists, or texts.
+        weights: As many numbers for each row, in lists or in texts with the same separator; a row without a value
+            needs none.
+        separator: Separator of the values in a text.
+
+    Returns:
+        The values, weights of bad rows 0; and which rows are bad, as they have more or fewer weights than values, or
+        one that is no finite number.
+    """
+    bag = bags(series, separator)
+    lengths, values = _taken_apart(series, separator)
+    of_weights, texts = _taken_apart(weights, separator)
+    numbers_of_rows, _ = numbers(texts)
+    fits = lengths == of_weights
+    found = np.zeros(len(values), np.float32)
+    with np.errstate(over="ignore"):
+        found[np.repeat(fits, lengths)] = numbers_of_rows[np.repeat(fits, of_weights)].astype(np.float32)
+    present = text_keys(values) != MISSING_KEY
+    found, owners = found[present], np.repeat(np.arange(len(series)), lengths)[present]
+    unread = ~np.isfinite(found)
+    bad = ~fits & (np.diff(bag.offsets) > 0)
+    bad[owners[unread]] = True
+    found[unread] = 0
+    return Bag(bag.keys, bag.offsets, found), bad
+
+
+def _taken_apart(series: pl.Series, separator: str | None) -> tuple[NDArray[np.int64], pl.Series]:
+    """How many elements each row of a multi-valued column has, and all of them."""
+    if series.dtype == pl.String and separator:
+        series = series.str.split(separator)
+    if isinstance(series.dtype, pl.Array):
+        series = series.arr.to_list()
+    if not isinstance(series.dtype, pl.List):
+        return np.ones(len(series), np.int64), series
+    lengths = series.list.len().fill_null(0).to_numpy()
+    return lengths, series.filter(lengths > 0).explode()
 
 
 def _decode(value: bytes | None) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -27,6 +27,33 @@ FORMAT_VERSION = 1
 FEW_ROWS = 1_024  # up to which distinct values are not looked for before they are hashed
 
 
+class EncodedBag(NamedTuple):
+    """A multi-valued column of some rows.
+
+    Attributes:
+        values: int32 [ids].
+        offsets: int64 [rows + 1].
+        weights: float32 [ids]; None where the column has none.
+    """
+
+    values: NDArray[np.int32]
+    offsets: NDArray[np.int64]
+    weights: NDArray[np.float32] | None = None
+
+    def part(self, start: int, end: int) -> "EncodedBag":
+        """The rows from one to another, in memory of their own."""
+        ids = slice(self.offsets[start], self.offsets[end])
+        weights = None if self.weights is None else self.weights[ids].copy()
+        return EncodedBag(self.values[ids].copy(), self.offsets[start : end + 1] - self.offsets[start], weights)
+
+    def select(self, rows: NDArray[np.bool_]) -> "EncodedBag":
+        """The rows where `rows` is true."""
+        lengths = np.diff(self.offsets)
+        chosen = np.repeat(rows, lengths)
+        weights = None if self.weights is None else self.weights[chosen]
+        return EncodedBag(self.values[chosen], np.concatenate([[0], np.cumsum(lengths[rows])]), weights)
+
+
 @dataclass(frozen=True)
 class EncodedRows:
     """Rows as a model takes them.
@@ -34,19 +61,16 @@ class EncodedRows:
     Attributes:
         dense: float32 [rows, numeric columns].
         categorical: int32 [rows, single-valued columns].
-        bags: For each multi-valued column (values int32 [ids], offsets int64 [rows + 1]).
+        bags: One for each multi-valued column.
     """
 
     dense: NDArray[np.float32]
     categorical: NDArray[np.int32]
-    bags: list[tuple[NDArray[np.int32], NDArray[np.int64]]]
+    bags: list[EncodedBag]
 
     def part(self, start: int, end: int) -> "EncodedRows":
         """The rows from one to another, in memory of their own."""
-        bags = [
-            (values[offsets[start] : offsets[end]].copy(), offsets[start : end + 1] - offsets[start])
-            for values, offsets in self.bags
-        ]
+        bags = [bag.part(start, end) for bag in self.bags]
         return EncodedRows(self.dense[start:end].copy(), self.categorical[start:end].copy(), bags)
 
     def __len__(self) -> int:
@@ -54,12 +78,7 @@ class EncodedRows:
 
     def select(self, rows: NDArray[np.bool_]) -> "EncodedRows":
         """The rows where `rows` is true."""
-        bags: list[tuple[NDArray[np.int32], NDArray[np.int64]]] = []
-        for values, offsets in self.bags:
-            lengths = np.diff(offsets)
-            selected = np.concatenate([[0], np.cumsum(lengths[rows])])
-            bags.append((values[np.repeat(rows, lengths)], selected))
-        return EncodedRows(self.dense[rows], self.categorical[rows], bags)
+        return EncodedRows(self.dense[rows], self.categorical[rows], [bag.select(rows) for bag in self.bags])
 
 
 @dataclass(frozen=True)
@@ -94,6 +113,7 @@ class CategoricalField:
         table: The field whose ids these are, and whose embeddings; None: it has its own.
         is_built: Whether ingestion built the history; a frame to be scored may bring it as a column, or it is empty.
         column: The column, where the field has a name of its own, for the column is a numeric one too.
+        weights: The column with a weight for each value of a multi-valued one; None: all count alike.
     """
 
     name: str
@@ -105,6 +125,7 @@ class CategoricalField:
     table: str | None = None
     is_built: bool = False
     column: str | None = None
+    weights: str | None = None
 
 
 def signed_log(values: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -135,6 +156,7 @@ class Encoder:
                 multi_valued=field.multi_valued,
                 length=field.length,
                 table=field.table,
+                weights=field.weights,
             )
             for field in self._model_order()
         )
@@ -145,7 +167,13 @@ class Encoder:
         """The columns that raw rows must have."""
         must = [field for field in self.categorical if not field.is_built]
         names = (*(field.name for field in self.numeric), *(field.column or field.name for field in must))
-        return tuple(dict.fromkeys(names))
+        return tuple(dict.fromkeys([*names, *(field.weights for field in must if field.weights is not None)]))
+
+    @property
+    def columns_of_several(self) -> frozenset[str]:
+        """Those of them that may hold lists."""
+        several = [field for field in self.categorical if field.multi_valued]
+        return frozenset(name for field in several for name in (field.name, field.weights) if name is not None)
 
     @property
     def optional_columns(self) -> tuple[str, ...]:
@@ -190,7 +218,7 @@ class Encoder:
             rest = [place for place in rest if place not in texts]
         for index in rest:
             keys[index] = read.keys(_column_of(single[index], table), single[index].key_kind)
-        bags = [_read_bags(table.get(field.name), field, rows) for field in self.categorical if field.multi_valued]
+        bags = [_read_bags(table, field, rows) for field in self.categorical if field.multi_valued]
         return self.encode_columns(Columns(numeric, keys, bags))
 
     def encode_columns(self, columns: Columns) -> EncodedRows:
@@ -205,7 +233,7 @@ class Encoder:
         for index, (field, keys) in enumerate(zip(single, columns.keys, strict=True)):
             categorical[:, index] = field.ids.ids(keys)
         in_order = [(field, bag_of[field.name]) for field in self._model_order() if field.multi_valued]
-        bags = [(field.ids.ids(bag.keys), bag.offsets) for field, bag in in_order]
+        bags = [EncodedBag(field.ids.ids(bag.keys), bag.offsets, _weights_of(bag, field)) for field, bag in in_order]
         return EncodedRows(dense, categorical, bags)
 
     def digest(self) -> str:
@@ -215,6 +243,8 @@ class Encoder:
             found.update(repr((field.name, field.multi_valued, field.separator, field.key_kind)).encode())
             if field.length is not None:
                 found.update(repr((field.length, field.table, field.is_built)).encode())
+            if field.weights is not None:
+                found.update(repr(field.weights).encode())
             ids = field.ids
             if isinstance(ids, BucketIds):
                 found.update(repr((ids.edges, field.column)).encode())
@@ -238,6 +268,7 @@ class Encoder:
                 "is_built": field.is_built,
                 **({"edges": field.ids.edges, "column": field.column} if isinstance(field.ids, BucketIds) else {}),
                 **({"is_learned": True} if isinstance(field.ids, LearnedIds) else {}),
+                **({} if field.weights is None else {"weights": field.weights}),
             }
             for field in self.categorical
         ]
@@ -336,12 +367,32 @@ def _is_text(field: CategoricalField, table: Mapping[str, pl.Series]) -> bool:
     return field.key_kind == "text" and _column_of(field, table).dtype == pl.String
 
 
-def _read_bags(series: pl.Series | None, field: CategoricalField, rows: int) -> Bag:
-    """A multi-valued column, of a history the latest values; None for a built history that is not there."""
+def _read_bags(table: Mapping[str, pl.Series], field: CategoricalField, rows: int) -> Bag:
+    """A multi-valued column, of a history the latest values; a built history that is not there is empty.
+
+    Raises:
+        DataError: A row has other weights than one for each value.
+    """
+    series = table.get(field.name)
     if series is None:
         return Bag(np.empty(0, np.uint64), np.zeros(rows + 1, np.int64))
+    if field.weights is not None:
+        bag, bad = read.weighted_bags(series, table[field.weights], field.separator)
+        if bad.any():
+            raise DataError(
+                f"The column {field.weights} has in row {int(bad.argmax())} something else than a finite number for "
+                f"each value of {field.name}: give as many numbers as values."
+            )
+        return bag
     bag = read.bags(series, field.separator)
     return bag if field.length is None else bag.latest(field.length)
+
+
+def _weights_of(bag: Bag, field: CategoricalField) -> NDArray[np.float32] | None:
+    """What a model takes for the weights of a bag: where it takes some and the rows have none, all count alike."""
+    if field.weights is None:
+        return None
+    return np.ones(len(bag.keys), np.float32) if bag.weights is None else bag.weights
 
 
 def _load_field(

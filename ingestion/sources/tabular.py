@@ -2,7 +2,7 @@
 
 import io
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -232,7 +232,7 @@ def parse_table(chunk: TableChunk, schema: Schema, reading: TimeReading) -> RawB
     """Read the columns that `schema` names, the time as `reading` says, and reject the rows with one that is not."""
     problems: list[tuple[read.Mask, str, str]] = []
     series: dict[str, pl.Series] = {}
-    lists = {field.column for field in schema.bags}
+    lists = {*(field.column for field in schema.bags), *schema.weights_of_values}
     columns = dict(zip(chunk.table.columns, chunk.table.get_columns(), strict=True))
     for name in schema.columns:
         _check_type(chunk.path, columns[name], lists_allowed=name in lists)
@@ -255,11 +255,7 @@ def parse_table(chunk: TableChunk, schema: Schema, reading: TimeReading) -> RawB
             keys[index] = _keys_of_numbers(series[field.column], problems)
         else:
             keys[index] = read.keys(series[field.column], "text")
-    columns = Columns(
-        numeric,
-        keys,
-        [read_bags(series[field.column], field) for field in schema.bags],
-    )
+    columns = Columns(numeric, keys, [_read_bags(series, field, problems) for field in schema.bags])
     users = [read.keys(series[sequence.by], "text") for sequence in schema.built_sequences if sequence.by]
     rejected, kept = _reject(chunk, series, problems)
     if not kept.all():
@@ -289,10 +285,14 @@ def read_parts(series: pl.Series, problems: list[tuple[read.Mask, str, str]]) ->
     return numbers.fill_null(0).to_numpy().astype(np.int8)
 
 
-def read_bags(series: pl.Series, field: MultiValued) -> Bag:
-    """Split a multi-valued column into its values, of a history the latest."""
-    bag = read.bags(series, field.separator)
-    return bag.latest(field.length) if isinstance(field, SequenceField) else bag
+def _read_bags(series: Mapping[str, pl.Series], field: MultiValued, problems: list[tuple[read.Mask, str, str]]) -> Bag:
+    """Split a multi-valued column into its values, of a history the latest; rows of other weights are problems."""
+    if field.weights is None:
+        bag = read.bags(series[field.column], field.separator)
+        return bag.latest(field.length) if isinstance(field, SequenceField) else bag
+    bag, bad = read.weighted_bags(series[field.column], series[field.weights], field.separator)
+    problems.append((bad, field.weights, f"a finite number for each value of {field.column}"))
+    return bag
 
 
 def _check_type(path: Path, column: pl.Series, *, lists_allowed: bool) -> None:

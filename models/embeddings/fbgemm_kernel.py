@@ -47,9 +47,9 @@ class FbgemmEmbeddings(EmbeddingTables):
         """Build uninitialised tables."""
         return cls(wanted.rows, wanted.dim, wanted.learning_rate, wanted.device, wanted.table_of)
 
-    def lookup(self, values: Tensor, offsets: Tensor) -> Tensor:
+    def lookup(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
         """Sum the rows of each bag."""
-        return self._kernel[0](values, offsets)
+        return self._kernel[0](values, offsets, weights)
 
     def set_learning_rate(self, rate: float) -> None:
         """Also in the kernel, which reads it at each backward pass."""
@@ -70,8 +70,9 @@ def fbgemm_kernel(
         table_of: Table of each bag.
 
     Returns:
-        The kernel, from ids and offsets to `[batch, widths of all bags]`; and views of its memory, the tables one
-        behind the other: the weights, `[numbers of all rows]`, and the optimiser's state, `[rows of all tables]`.
+        The kernel, from ids, offsets and weights of ids to `[batch, widths of all bags]`; and views of its memory, the
+        tables one behind the other: the weights, `[numbers of all rows]`, and the optimiser's state, `[rows of all
+        tables]`.
     """
     from fbgemm_gpu.split_embedding_configs import EmbOptimType
     from fbgemm_gpu.split_table_batched_embeddings_ops_common import BoundsCheckMode, EmbeddingLocation, PoolingMode

@@ -30,24 +30,27 @@ class MappedEmbeddings(EmbeddingTables):
         self.register_buffer("weight", torch.empty(sum(rows), dim, device="meta"))
         self.register_buffer("adagrad_sum", torch.empty(sum(rows), device="meta"), persistent=False)
 
-    def lookup(self, values: Tensor, offsets: Tensor) -> Tensor:
+    def lookup(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
         """Sum the rows of each bag."""
-        pooled = sum_of_rows(self.weight, self.rows_of_batch(values, offsets), offsets)
+        pooled = sum_of_rows(self.weight, self.rows_of_batch(values, offsets), offsets, weights)
         return pooled.view(len(self.table_of), -1, self.dim).transpose(0, 1).flatten(1)
 
     def initialise(self, generator: torch.Generator) -> None:
         """Draw nothing: the file holds what was learned."""
 
 
-def sum_of_rows(weight: Tensor, rows: Tensor, offsets: Tensor) -> Tensor:
+def sum_of_rows(weight: Tensor, rows: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
     """Sum the rows of each bag of tables that lie one below the other.
 
     Args:
         weight: `[rows of all tables, dim]`.
         rows: `[ids]` int64, the row of each id.
         offsets: `[bags + 1]`, where each bag starts in `rows`, and the end.
+        weights: `[ids]`, what each row is multiplied by; None is 1.
 
     Returns:
         `[bags, dim]`.
     """
-    return nn.functional.embedding_bag(rows, weight, offsets.long(), mode="sum", include_last_offset=True)
+    return nn.functional.embedding_bag(
+        rows, weight, offsets.long(), mode="sum", include_last_offset=True, per_sample_weights=weights
+    )

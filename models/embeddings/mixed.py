@@ -85,13 +85,13 @@ class MixedEmbeddings(EmbeddingTables):
         """The rows that a batch looks up; ids may share them."""
         return super().rows_of_batch(self._bags.rows_of(values, offsets), offsets)
 
-    def forward(self, values: Tensor, offsets: Tensor) -> Tensor:
+    def forward(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
         """Look up one batch of ids; see `EmbeddingTables.forward`."""
-        return super().forward(self._bags.rows_of(values, offsets), offsets)
+        return super().forward(self._bags.rows_of(values, offsets), offsets, weights)
 
-    def lookup(self, values: Tensor, offsets: Tensor) -> Tensor:
+    def lookup(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
         """Sum the rows of each bag, and fill them up with zeros: `[batch, bags of a sample * dim]`."""
-        return self._bags.filled_up(self._kernel[0](values, offsets))
+        return self._bags.filled_up(self._kernel[0](values, offsets, weights))
 
     def set_learning_rate(self, rate: float) -> None:
         """Also in the kernel."""
@@ -146,9 +146,9 @@ class _OneOperator:
             embeddings.rows, widths, embeddings.learning_rate, device, embeddings.table_of
         )
 
-    def __call__(self, values: Tensor, offsets: Tensor) -> Tensor:
+    def __call__(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
         """The pooled rows of a sample beside each other: `[batch, widths of all bags]`."""
-        return self._lookup(values, offsets)
+        return self._lookup(values, offsets, weights)
 
     def set_learning_rate(self, rate: float) -> None:
         """Step size of the updates from now on."""
@@ -180,16 +180,16 @@ class _Runs:
             first_number += sum(rows) * width
             first_row += sum(rows)
 
-    def __call__(self, values: Tensor, offsets: Tensor) -> Tensor:
+    def __call__(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
         """The pooled rows of a sample beside each other: `[batch, widths of all bags]`."""
         if len(self._runs) == 1:
-            return self._runs[0][1].lookup(values, offsets)
+            return self._runs[0][1].lookup(values, offsets, weights)
         batch = (len(offsets) - 1) // self._bags
         starts = offsets[::batch].tolist()
         pooled, first = [], 0
         for end, part in self._runs:
-            own = offsets[first * batch : end * batch + 1] - starts[first]
-            pooled.append(part.lookup(values[starts[first] : starts[end]], own))
+            own, ids = offsets[first * batch : end * batch + 1] - starts[first], slice(starts[first], starts[end])
+            pooled.append(part.lookup(values[ids], own, None if weights is None else weights[ids]))
             first = end
         return torch.cat(pooled, dim=1)
 

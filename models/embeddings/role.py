@@ -109,21 +109,22 @@ class EmbeddingTables(nn.Module, ABC):
         return self.weight.split(self.rows)
 
     @abstractmethod
-    def lookup(self, values: Tensor, offsets: Tensor) -> Tensor:
+    def lookup(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
         """Sum the rows of each bag, and update them in the backward pass; see `forward`."""
 
-    def forward(self, values: Tensor, offsets: Tensor) -> Tensor:
+    def forward(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
         """Look up one batch.
 
         Args:
             values: Ids, bag by bag of a sample, and sample by sample for each (the order of a KeyedJaggedTensor); in
                 training mode what `admit` returned.
             offsets: `[bags of a sample * batch + 1]`, where each bag starts in `values`, and the end.
+            weights: float32 `[ids]`, what the row of each id is multiplied by before they are summed; None is 1.
 
         Returns:
             `[batch, bags of a sample, dim]`; zeros for an empty bag.
         """
-        pooled = self.lookup(values, offsets).view(-1, len(self.table_of), self.dim)
+        pooled = self.lookup(values, offsets, weights).view(-1, len(self.table_of), self.dim)
         if self.is_frozen:
             return pooled.detach()
         if self.l2 and pooled.requires_grad:

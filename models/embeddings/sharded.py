@@ -78,6 +78,7 @@ class ShardedEmbeddings(EmbeddingTables):
         make_plan: Decision how the tables are divided; equal in every process.
         precision: Type in which pooled rows and gradients travel.
         table_of: See `EmbeddingTables`.
+        is_weighted: Whether lookups bring weights of ids.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class ShardedEmbeddings(EmbeddingTables):
         make_plan: MakePlan,
         precision: CommunicationPrecision = "fp32",
         table_of: Sequence[int] | None = None,
+        is_weighted: bool = False,
     ) -> None:
         rows = [shape.rows for shape in shapes]
         super().__init__(rows, dim, learning_rate, table_of)
@@ -98,7 +100,7 @@ class ShardedEmbeddings(EmbeddingTables):
 
         self._widths = [shape.width for shape in shapes]
         self._bags = MixedBags(shapes, dim, self.table_of).to(device)
-        collection = table_collection(rows, self._widths, learning_rate, self.table_of)
+        collection = table_collection(rows, self._widths, learning_rate, self.table_of, is_weighted=is_weighted)
         sharder = build_sharder(precision)
         self.plan = make_plan(collection, sharder)
         with warnings.catch_warnings():  # TorchRec still uses what torch has renamed
@@ -119,15 +121,16 @@ class ShardedEmbeddings(EmbeddingTables):
         """The rows that this process's part of a batch looks up, wherever they lie; ids may share them."""
         return super().rows_of_batch(self._bags.rows_of(values, offsets), offsets)
 
-    def forward(self, values: Tensor, offsets: Tensor) -> Tensor:
+    def forward(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
         """Look up this process's part of a batch; see `EmbeddingTables.forward`."""
-        return super().forward(self._bags.rows_of(values, offsets), offsets)
+        return super().forward(self._bags.rows_of(values, offsets), offsets, weights)
 
-    def lookup(self, values: Tensor, offsets: Tensor) -> Tensor:
+    def lookup(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
         """Sum the rows of each bag, wherever they lie."""
         from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
-        pooled = self._sharded[0](KeyedJaggedTensor(keys=self._keys, values=values, offsets=offsets))
+        ids = KeyedJaggedTensor(keys=self._keys, values=values, offsets=offsets, weights=weights)
+        pooled = self._sharded[0](ids)
         return self._bags.filled_up(torch.cat([pooled[key] for key in self._keys], dim=1))
 
     def after_backward(self) -> None:
@@ -197,7 +200,12 @@ class ShardedEmbeddings(EmbeddingTables):
 
 
 def table_collection(
-    rows: Sequence[int], widths: Sequence[int], learning_rate: float, table_of: Sequence[int] | None = None
+    rows: Sequence[int],
+    widths: Sequence[int],
+    learning_rate: float,
+    table_of: Sequence[int] | None = None,
+    *,
+    is_weighted: bool = False,
 ) -> "EmbeddingBagCollection":
     """TorchRec's description of the tables: on the meta device, so of any size, with their optimiser."""
     from torchrec.modules.embedding_configs import EmbeddingBagConfig
@@ -213,7 +221,7 @@ def table_collection(
         )
         for table, (table_rows, width) in enumerate(zip(rows, widths, strict=True))
     ]
-    collection = EmbeddingBagCollection(tables=tables, device=torch.device("meta"))
+    collection = EmbeddingBagCollection(tables=tables, is_weighted=is_weighted, device=torch.device("meta"))
     options = {"lr": learning_rate, "eps": EPSILON}
     apply_optimizer_in_backward(RowWiseAdagrad, collection.parameters(), options)  # pyright: ignore[reportCallIssue]
     return collection

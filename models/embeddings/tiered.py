@@ -237,7 +237,7 @@ class TieredEmbeddings(EmbeddingTables):
         assert values is self._admitted[0].slots, "batches are trained in the order in which they were admitted"
         return torch.from_numpy(self._admitted[0].rows)
 
-    def lookup(self, values: Tensor, offsets: Tensor) -> Tensor:
+    def lookup(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
         """Sum the rows of each bag."""
         if self.training:
             assert self._admitted, "in training mode a batch is admitted before it is looked up"
@@ -247,11 +247,11 @@ class TieredEmbeddings(EmbeddingTables):
                     self._bring_waiting(is_alone=True)
                 self._admitted.popleft()
             self._file_is_current = False
-            pooled = self._kernel[0](values, offsets)
+            pooled = self._kernel[0](values, offsets, weights)
         else:
             self.flush()
             rows = torch.from_numpy(self._rows_of(values, offsets))
-            pooled = sum_of_rows(self.weight, rows, offsets)
+            pooled = sum_of_rows(self.weight, rows, offsets, weights)
             self._note_touched(len(rows))
         return pooled.view(len(self.table_of), -1, self.dim).transpose(0, 1).flatten(1)
 

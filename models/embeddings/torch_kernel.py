@@ -51,9 +51,9 @@ class TorchEmbeddings(EmbeddingTables):
         """Build uninitialised tables."""
         return cls(wanted.rows, wanted.dim, wanted.learning_rate, wanted.device, wanted.table_of)
 
-    def lookup(self, values: Tensor, offsets: Tensor) -> Tensor:
+    def lookup(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
         """Sum the rows of each bag."""
-        pooled: Tensor = _PooledLookup.apply(self.anchor, self, values, offsets)  # pyright: ignore[reportAssignmentType]
+        pooled: Tensor = _PooledLookup.apply(self.anchor, self, values, offsets, weights)  # pyright: ignore[reportAssignmentType]
         by_bag = pooled.view(len(self.table_of), -1, self.dim)
         return by_bag.transpose(0, 1).flatten(1)
 
@@ -83,20 +83,24 @@ class _PooledLookup(torch.autograd.Function):
     """Bag sums forward, the update of the tables backward."""
 
     @staticmethod
-    def forward(ctx: Any, anchor: Tensor, tables: TorchEmbeddings, values: Tensor, offsets: Tensor) -> Tensor:
+    def forward(ctx: Any, anchor: Tensor, tables: TorchEmbeddings, *batch: Any) -> Tensor:
+        values, offsets, weights = batch  # as `EmbeddingTables.forward` takes them
         bags = offsets.numel() - 1
         bag_of_value = torch.repeat_interleave(offsets.diff(), output_size=values.numel())
         bag_of_sample = torch.arange(bags, device=values.device) // max(bags // len(tables.table_of), 1)
         rows = values.long() + tables.bag_starts[bag_of_sample][bag_of_value]
         ctx.tables = tables
-        ctx.save_for_backward(rows, bag_of_value)
+        ctx.save_for_backward(rows, bag_of_value, weights)
         if not values.numel():
             return tables.weight.new_zeros(bags, tables.dim)
-        return nn.functional.embedding_bag(rows, tables.weight, offsets.long(), mode="sum", include_last_offset=True)
+        return nn.functional.embedding_bag(
+            rows, tables.weight, offsets.long(), mode="sum", include_last_offset=True, per_sample_weights=weights
+        )
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[None, ...]:
-        rows, bag_of_value = ctx.saved_tensors
+        rows, bag_of_value, weights = ctx.saved_tensors
         if rows.numel():
-            ctx.tables.update(rows, gradients[0][bag_of_value])
-        return None, None, None, None
+            of_ids = gradients[0][bag_of_value]
+            ctx.tables.update(rows, of_ids if weights is None else of_ids * weights.unsqueeze(1))
+        return None, None, None, None, None

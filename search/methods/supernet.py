@@ -137,6 +137,11 @@ def _build(context: SearchContext, schedule: SupernetSchedule) -> SupernetTraini
     space, features, execution = context.space, context.dataset.features, _execution(context)
     assert isinstance(space, ArchitectureSpace), "only architectures have a super-net"
     choices = supernet_space(space)
+    if features.is_weighted:
+        raise RequestError(
+            "The super-net of dnas cannot weigh single ids of a bag: use another --search-method, or leave `weights` "
+            "out of the schema."
+        )
     rows = sum(
         rows_kept(ids, share) for ids, of in zip(features.table_rows, choices.shares, strict=True) for share in of
     )

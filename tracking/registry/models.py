@@ -198,7 +198,9 @@ def raw_signature(dataset: Dataset, output: str = "probability") -> "ModelSignat
     from mlflow.models import ModelSignature
     from mlflow.types.schema import AnyType, ColSpec, Schema, TensorSpec
 
-    inputs: list[ColSpec | TensorSpec] = [ColSpec(AnyType(), field.name, required=False) for field in dataset.fields]
+    weights = (field.weights for field in dataset.features.categorical if field.weights is not None)
+    columns = dict.fromkeys([*(field.name for field in dataset.fields), *weights])
+    inputs: list[ColSpec | TensorSpec] = [ColSpec(AnyType(), name, required=False) for name in columns]
     outputs: list[ColSpec | TensorSpec] = [ColSpec("double", name) for name in dataset.features.tasks or (output,)]
     return ModelSignature(Schema(inputs), Schema(outputs))
 

@@ -103,7 +103,7 @@ class Scorer:
             self._model.features,
             dense=rows.dense if rows.dense.shape[1] else None,
             categorical=rows.categorical if rows.categorical.shape[1] else None,
-            bags=[Bags(values=values, lengths=np.diff(offsets)) for values, offsets in rows.bags],
+            bags=[Bags(values=bag.values, lengths=np.diff(bag.offsets), weights=bag.weights) for bag in rows.bags],
         )
         return self._model(*batch.inputs).float().numpy()
 

@@ -29,9 +29,11 @@ def assert_same_rows(dataset: Dataset, split: str, encoded: EncodedRows) -> None
         assert np.array_equal(encoded.dense, load("dense"))
     assert np.array_equal(encoded.categorical, load("categorical"))
     multi = [index for index, feature in enumerate(dataset.features.categorical) if feature.multi_valued]
-    for index, (values, offsets) in zip(multi, encoded.bags, strict=True):
-        assert np.array_equal(values, load(f"bag{index}.values"))
-        assert np.array_equal(offsets, load(f"bag{index}.offsets"))
+    for index, bag in zip(multi, encoded.bags, strict=True):
+        assert np.array_equal(bag.values, load(f"bag{index}.values"))
+        assert np.array_equal(bag.offsets, load(f"bag{index}.offsets"))
+        if bag.weights is not None:
+            assert np.array_equal(bag.weights, load(f"bag{index}.weights"))
 
 
 def test_criteo_frame_is_encoded_like_the_log(criteo_file: Path, ingest_file: Ingest) -> None:
@@ -92,7 +94,7 @@ def test_unknown_and_missing_values_get_id_zero(encoder: Encoder) -> None:
     assert rows.categorical[:2, 0].tolist() == [0, 0]
     assert len(set(rows.categorical[2:, 0].tolist())) == 1
     assert rows.categorical[2, 0] > 0
-    values, offsets = rows.bags[0]
+    values, offsets, _ = rows.bags[0]
     assert offsets.tolist() == [0, 2, 2, 2, 3, 4]
     assert values[1] == 0
     assert values[2] == values[3] > 0

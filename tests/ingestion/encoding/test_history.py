@@ -194,7 +194,7 @@ def test_a_frame_to_be_scored_may_bring_a_built_history_or_not(ingest_file: Inge
     encoder = Encoder.load(dataset.directory / "encoder")
     raw = pd.DataFrame({"item": ["i1"], "shop": ["north"], "tags": ["a"]})
     without = encoder.encode(raw)
-    assert [offsets.tolist() for _, offsets in without.bags] == [[0, 0], [0, 0], [0, 1]]
+    assert [bag.offsets.tolist() for bag in without.bags] == [[0, 0], [0, 0], [0, 1]]
     brought = encoder.encode(raw.assign(seen=[["i9", "i3", "i1", "i1", "never"]]))
     ids = encoder.categorical[0].ids.ids(_keys(["i3", "i1", "i1"])).tolist()
     assert brought.bags[0][0].tolist() == [*ids, 0]

@@ -13,7 +13,7 @@ from engine.parallel.plan import Sharding, make_plan
 from engine.parallel.towers import TowerEmbeddings, TowerLayout
 from models.embeddings.kinds import build_tables
 from models.embeddings.request import EmbeddingCache, Kernel, TableRequest
-from models.embeddings.role import EmbeddingTables
+from models.embeddings.role import EPSILON, EmbeddingTables
 from models.embeddings.sharded import ShardedEmbeddings
 from models.spec import TableShape
 from tests.engine.parallel.ranks import MACHINE, run
@@ -151,6 +151,23 @@ def check_another_learning_rate_counts_from_the_next_step_on(make: Make) -> None
         assert torch.equal(one, other)
 
 
+def check_weights_count_like_repetitions(make: Make) -> None:
+    """A bag that holds an id twice is one that holds it once with weight 2, forward and in the update."""
+    repeated = (torch.tensor([2, 2, 7, 5, 1, 1, 1, 13, 0, 13]).int(), torch.tensor([0, 3, 4, 4, 7, 10, 10]).int())
+    once = (torch.tensor([2, 7, 5, 1, 13, 0]).int(), torch.tensor([0, 2, 3, 3, 4, 6, 6]).int())
+    learned = []
+    for (values, offsets), weights in ((repeated, [1.0] * 10), (once, [2.0, 1.0, 1.0, 3.0, 2.0, 1.0])):
+        tables = initialised(make)
+        tables.begin()
+        pooled = tables(tables.admit(values, offsets), offsets, torch.tensor(weights))
+        pooled.backward(torch.randn(pooled.shape, generator=torch.Generator().manual_seed(0)))
+        tables.after_backward()
+        with torch.no_grad():
+            seen = tables.eval()(values, offsets, torch.tensor(weights))
+        learned.append((pooled.detach(), seen, *(tensor for block in blocks(tables) for tensor in block)))
+    torch.testing.assert_close(learned[0], learned[1])
+
+
 CHECKS = (
     check_another_learning_rate_counts_from_the_next_step_on,
     check_initial_weights,
@@ -164,6 +181,34 @@ CHECKS = (
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_the_contract_of_tables_in_one_process(check: Callable[[Make], None], make: Make) -> None:
     check(make)
+
+
+def test_weights_count_like_repetitions(make: Make) -> None:
+    check_weights_count_like_repetitions(make)
+
+
+def test_a_weighted_bag_is_the_sum_of_weight_times_row_and_its_update_that_of_row_wise_adagrad() -> None:
+    """Weights that are no whole numbers, negative ones among them, by a loop over samples and ids."""
+    tables = initialised(lambda: build_tables(wanted("auto")))
+    values, offsets = BATCH
+    weights = torch.tensor([0.5, -1.25, 2.0, 0.0, 0.3, 1.0, 0.7])
+    before = [table.double().clone() for table in tables.tables]
+    gradient = torch.randn(2, 3, DIM, generator=torch.Generator().manual_seed(0))
+    pooled = tables(values, offsets, weights)
+    pooled.backward(gradient)
+    expected, gradients = torch.zeros(2, 3, DIM).double(), [torch.zeros_like(table) for table in before]
+    for bag in range(6):
+        table, sample = divmod(bag, 2)
+        for place in range(int(offsets[bag]), int(offsets[bag + 1])):
+            weight, row = float(weights[place]), int(values[place])
+            expected[sample, table] += weight * before[table][row]
+            gradients[table][row] += weight * gradient[sample, table].double()
+    torch.testing.assert_close(pooled.detach(), expected.float())
+    for table, start, change in zip(tables.tables, before, gradients, strict=True):
+        sums = change.square().mean(1, keepdim=True)
+        torch.testing.assert_close(
+            table, (start - RATE * change / (sums.sqrt() + EPSILON)).float(), rtol=1e-4, atol=1e-6
+        )
 
 
 def test_what_is_saved_goes_on_bit_by_bit_as_before(make: Make) -> None:
@@ -194,7 +239,7 @@ def test_all_kinds_of_equal_shapes_start_alike() -> None:
     assert all(are_equal(start, starts[0]) for start in starts)
 
 
-def sharded(sharding_type: str) -> ShardedEmbeddings:
+def sharded(sharding_type: str, *, is_weighted: bool = False) -> ShardedEmbeddings:
     sharding = Sharding(machine=MACHINE, types=(sharding_type,), processes_per_node=2)  # type: ignore[arg-type]
     return ShardedEmbeddings(
         WHOLE,
@@ -204,6 +249,7 @@ def sharded(sharding_type: str) -> ShardedEmbeddings:
         make_plan=lambda collection, sharder: make_plan(
             collection, sharder, sharding, CPU, batch_size=2, ids_per_sample=[1.5] * len(ROWS)
         ),
+        is_weighted=is_weighted,
     )
 
 
@@ -227,6 +273,8 @@ def keep_the_contract() -> dict[str, tuple[int, int]]:
         check_shards_hold_the_state(make)
         own = [shard for shard in make().shards() if dist.get_rank() == 0 or not shard.replicated]
         held[name] = (sum(shard.weight.nbytes for shard in own), sum(shard.adagrad_sum.nbytes for shard in own))
+        if name != "by tower":
+            check_weights_count_like_repetitions(lambda name=name: sharded(name, is_weighted=True))
     return held
 
 
