@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from ingestion.encoding.few_values import ValueEncoder
 from serving.errors import RefusedError
 from serving.table import Table
 from shunter.errors import DataError
@@ -16,6 +17,7 @@ from tracking.registry.ranking_serving import RankingScorer
 from tracking.registry.serving import ROWS_AT_ONCE
 
 if TYPE_CHECKING:
+    from ingestion.encoding.encoder import EncodedRows
     from tracking.registry.serving import Scorer
 
 Outcome = np.ndarray | pl.DataFrame | Exception
@@ -31,6 +33,8 @@ class ServedModel:
         title: What messages call it.
         scorer: What scores its rows.
         items: Of a model that ranks, what its best items are chosen from, beside those of the request.
+        columns: Names of the columns that it reads.
+        values: Encodes rows that came as Python's values.
     """
 
     name: str
@@ -39,10 +43,12 @@ class ServedModel:
     scorer: "Scorer | RankingScorer"
     items: Seen = NOTHING
     columns: frozenset[str] = field(init=False)
+    values: ValueEncoder = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         encoder = self.scorer.encoder
         object.__setattr__(self, "columns", frozenset([*encoder.columns, *encoder.optional_columns]))
+        object.__setattr__(self, "values", ValueEncoder(encoder))
 
     def kinds(self) -> dict[str, str]:
         """The columns with the datatypes that the open inference protocol would have them in."""
@@ -54,8 +60,10 @@ class ServedModel:
     def score(self, tables: Sequence[Table]) -> list[Outcome]:
         """Score the rows of several requests.
 
-        They are encoded together, which is most of the work, and each is scored by itself: a product of matrices may
-        round a row's sums otherwise where it has other rows beside it, and a score must not depend on who else asks.
+        Rows in JSON, of texts and numbers, are encoded request by request; what takes the way of whole columns (CSV,
+        Parquet, values of several types) is encoded together, which is most of its work. Each is scored by itself: a
+        product of matrices may round a row's sums otherwise where it has other rows beside it, and a score must not
+        depend on who else asks.
 
         Returns:
             For each table its scores, `[rows]` or `[rows, outputs]`, its best items, or why it has none.
@@ -67,8 +75,13 @@ class ServedModel:
                 if table.top is not None:
                     outcomes[place] = self._best_items(table, table.top)
                     continue
+                self._check_columns(table)
+                few = self.values.encode(table.columns, table.rows)
+                if few is not None:
+                    outcomes[place] = self._scores(few, 0, table.rows)
+                    continue
                 read = self._read(table)
-            except (RefusedError, DataError) as error:
+            except Exception as error:
                 outcomes[place] = error
                 continue
             # Only columns of one type are put together, for a type in common could change a value.
@@ -77,13 +90,8 @@ class ServedModel:
             self._score_alike(group, tables, outcomes)
         return [outcome for outcome in outcomes if outcome is not None]
 
-    def _read(self, table: Table) -> dict[str, pl.Series]:
-        """The columns that the model reads.
-
-        Raises:
-            DataError: One is missing.
-            RefusedError: One holds what it cannot hold.
-        """
+    def _check_columns(self, table: Table) -> None:
+        """Raise a `DataError` for a column that is missing."""
         encoder = self.scorer.encoder
         if missing := [name for name in encoder.columns if name not in table.columns]:
             strange = sorted(table.columns.keys() - self.columns)
@@ -92,6 +100,14 @@ class ServedModel:
                 f"The request lacks the columns {', '.join(missing)} of {self.title}{beside}: give every column that "
                 "the model reads."
             )
+
+    def _read(self, table: Table) -> dict[str, pl.Series]:
+        """The columns that the model reads.
+
+        Raises:
+            RefusedError: One holds what it cannot hold.
+        """
+        encoder = self.scorer.encoder
         several = encoder.columns_of_several
         found = {name: table.series(name) for name in sorted(self.columns) if name in table.columns}
         for name, series in found.items():
@@ -129,9 +145,7 @@ class ServedModel:
             ends = np.cumsum([0, *(tables[place].rows for place, _ in group)]).tolist()
             rows = self.scorer.encoder.encode_table(together, ends[-1])
             for (place, _), (start, end) in zip(group, pairwise(ends), strict=True):
-                cuts = [*range(start, end, ROWS_AT_ONCE), end]
-                parts = [self.scorer.scores_of(rows.part(*cut)) for cut in pairwise(cuts)]
-                outcomes[place] = np.concatenate(parts) if parts else self._no_scores()
+                outcomes[place] = self._scores(rows, start, end)
         except Exception as error:
             if len(group) > 1:  # what is wrong with one is not the others' fault
                 for one in group:
@@ -139,6 +153,10 @@ class ServedModel:
             else:
                 outcomes[group[0][0]] = error
 
-    def _no_scores(self) -> np.ndarray:
-        outputs = len(self.scorer.outputs)
-        return np.empty((0, outputs) if outputs > 1 else 0)
+    def _scores(self, rows: "EncodedRows", start: int, end: int) -> np.ndarray:
+        """Scores of the rows from one to another, cut as `Scorer.predict` cuts them."""
+        if start == end:
+            outputs = len(self.scorer.outputs)
+            return np.empty((0, outputs) if outputs > 1 else 0)
+        cuts = [*range(start, end, ROWS_AT_ONCE), end]
+        return np.concatenate([self.scorer.scores_of(rows.part(*cut)) for cut in pairwise(cuts)])

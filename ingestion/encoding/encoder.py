@@ -158,7 +158,7 @@ class Encoder:
                 table=field.table,
                 weights=field.weights,
             )
-            for field in self._model_order()
+            for field in self.model_order()
         )
         return Features(dense=tuple(field.name for field in self.numeric), categorical=categorical)
 
@@ -218,7 +218,7 @@ class Encoder:
             rest = [place for place in rest if place not in texts]
         for index in rest:
             keys[index] = read.keys(_column_of(single[index], table), single[index].key_kind)
-        bags = [_read_bags(table, field, rows) for field in self.categorical if field.multi_valued]
+        bags = [read_bags(table, field, rows) for field in self.categorical if field.multi_valued]
         return self.encode_columns(Columns(numeric, keys, bags))
 
     def encode_columns(self, columns: Columns) -> EncodedRows:
@@ -232,7 +232,7 @@ class Encoder:
         categorical = np.empty((columns.rows, len(single)), np.int32)
         for index, (field, keys) in enumerate(zip(single, columns.keys, strict=True)):
             categorical[:, index] = field.ids.ids(keys)
-        in_order = [(field, bag_of[field.name]) for field in self._model_order() if field.multi_valued]
+        in_order = [(field, bag_of[field.name]) for field in self.model_order() if field.multi_valued]
         bags = [EncodedBag(field.ids.ids(bag.keys), bag.offsets, _weights_of(bag, field)) for field, bag in in_order]
         return EncodedRows(dense, categorical, bags)
 
@@ -310,7 +310,7 @@ class Encoder:
             categorical[field["name"]] = _load_field(field, vocabularies, learned, categorical)
         return cls(tuple(NumericField(**field) for field in values["numeric"]), tuple(categorical.values()))
 
-    def _model_order(self) -> list[CategoricalField]:
+    def model_order(self) -> list[CategoricalField]:
         """The fields in their order, each followed by those that share its table."""
         owners = [field for field in self.categorical if field.table is None]
         return [
@@ -367,7 +367,7 @@ def _is_text(field: CategoricalField, table: Mapping[str, pl.Series]) -> bool:
     return field.key_kind == "text" and _column_of(field, table).dtype == pl.String
 
 
-def _read_bags(table: Mapping[str, pl.Series], field: CategoricalField, rows: int) -> Bag:
+def read_bags(table: Mapping[str, pl.Series], field: CategoricalField, rows: int) -> Bag:
     """A multi-valued column, of a history the latest values; a built history that is not there is empty.
 
     Raises:

@@ -1,0 +1,163 @@
+"""Raw rows that are Python's values, as a request for scores brings them, to ids and numbers: quick for few of them.
+
+A call into a library of columns takes longer than all its work on a few values, and there are several for each field.
+Here a field is one look into a dictionary of the values that came lately; only what is not in it takes the way that
+ingestion goes, so that ids and numbers are the same.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from ingestion.encoding import columns as read
+from ingestion.encoding.buckets import number_keys
+from ingestion.encoding.encoder import CategoricalField, EncodedRows, Encoder, read_bags, signed_log
+
+MOST_REMEMBERED = 1 << 17  # values of all fields together, some 20 MB
+LONGEST_REMEMBERED = 256  # characters of a text
+_INT64 = range(-(2**63), 2**63)
+_NUMBERS = frozenset({int, float, type(None)})
+_TEXTS = frozenset({str, type(None)})
+_WHOLE = frozenset({int, type(None)})
+Column = Sequence[Any]
+
+
+class ValueEncoder:
+    """Encodes rows as an encoder does, from lists of Python's values; not for several threads at once.
+
+    Args:
+        encoder: Whose ids and numbers it gives.
+    """
+
+    def __init__(self, encoder: Encoder) -> None:
+        self._encoder = encoder
+        self._single = [field for field in encoder.categorical if not field.multi_valued]
+        self._multi = [field for field in encoder.model_order() if field.multi_valued]
+        self._mean = np.array([[field.mean] for field in encoder.numeric], np.float32).reshape(-1, 1)
+        self._deviation = np.array([[field.deviation] for field in encoder.numeric], np.float32).reshape(-1, 1)
+        most = MOST_REMEMBERED // max(len(encoder.categorical), 1)
+        # By the name of a field: of ids, and of bags; whole numbers apart from texts, and never truth values, for to a
+        # dictionary 1, 1.0 and True are one.
+        self._known = {field.name: _Remembered(most) for field in encoder.categorical}
+
+    def encode(self, columns: Mapping[str, Any], rows: int) -> EncodedRows | None:
+        """Encode raw rows.
+
+        Args:
+            columns: Values by the names of the columns, each of the length `rows`; all that the encoder needs.
+            rows: How many.
+
+        Returns:
+            What `Encoder.encode_table` gives of the same; None where a column is no list, or holds other values than
+            texts in the one case and numbers in the other: then it is for that.
+        """
+        numbers = self._numbers([columns[field.name] for field in self._encoder.numeric], rows)
+        if numbers is None:
+            return None
+        categorical = np.empty((rows, len(self._single)), np.int32)
+        for place, field in enumerate(self._single):
+            values = columns[field.column or field.name]
+            if field.key_kind == "number":
+                found = _as_numbers([values])
+                if found is None:
+                    return None
+                categorical[:, place] = field.ids.ids(number_keys(found[0]))
+            elif _suits(values, field):
+                categorical[:, place] = self._ids(field, values)
+            else:
+                return None
+        bags: list[tuple[NDArray[np.int32], NDArray[np.int64]]] = []
+        for field in self._multi:
+            values = columns.get(field.name)
+            if values is None:
+                bags.append((np.empty(0, np.int32), np.zeros(rows + 1, np.int64)))
+                continue
+            if type(values) is not list or not _TEXTS.issuperset(map(type, values)):
+                return None
+            bags.append(self._bags(field, values))
+        return EncodedRows(numbers, categorical, bags)
+
+    def _numbers(self, columns: Sequence[Any], rows: int) -> NDArray[np.float32] | None:
+        if not columns:
+            return np.empty((rows, 0), np.float32)
+        values = _as_numbers(columns)
+        if values is None:
+            return None
+        scaled = (signed_log(values.astype(np.float32)) - self._mean) / self._deviation
+        scaled[np.isnan(scaled)] = 0
+        return np.ascontiguousarray(scaled.T)
+
+    def _ids(self, field: CategoricalField, values: Column) -> list[int]:
+        known = self._known[field.name]
+        found = known.of(values)
+        if None not in found:
+            return found
+        missing = _missing(values, found)
+        series = pl.Series(missing, dtype=pl.Int64 if type(missing[0]) is int else pl.String, strict=True)
+        ids = field.ids.ids(read.keys(series, field.key_kind)).tolist()
+        return known.filled(values, found, dict(zip(missing, ids, strict=True)))
+
+    def _bags(self, field: CategoricalField, values: Column) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        known = self._known[field.name]
+        found = known.of(values)
+        if None in found:
+            missing = _missing(values, found)
+            bag = read_bags(pl.Series(missing, dtype=pl.String), field, len(missing))
+            ids = field.ids.ids(bag.keys).tolist()
+            parts = [tuple(ids[start:end]) for start, end in pairwise(bag.offsets.tolist())]
+            found = known.filled(values, found, dict(zip(missing, parts, strict=True)))
+        offsets = np.zeros(len(values) + 1, np.int64)
+        np.cumsum([len(part) for part in found], out=offsets[1:])
+        return np.array([one for part in found for one in part], np.int32), offsets
+
+
+class _Remembered:
+    """What values came to; forgotten all at once when there are too many."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._found: dict[Any, Any] = {}
+
+    def of(self, values: Column) -> list[Any]:
+        """What each came to, None where it is not known."""
+        return list(map(self._found.get, values))
+
+    def filled(self, values: Column, found: list[Any], new: dict[Any, Any]) -> list[Any]:
+        """What each came to, of what is known and what is new, which is remembered where it is short."""
+        if len(self._found) + len(new) > self._most:
+            self._found = {}
+        short = {value: one for value, one in new.items() if type(value) is not str or len(value) <= LONGEST_REMEMBERED}
+        if len(short) <= self._most:
+            self._found |= short
+        return [new[value] if one is None else one for value, one in zip(values, found, strict=True)]
+
+
+def _as_numbers(columns: Sequence[Any]) -> NDArray[np.float64] | None:
+    """`[columns, rows]`, NaN where there is no finite number; None where there is something else."""
+    if not all(type(values) is list and _NUMBERS.issuperset(map(type, values)) for values in columns):
+        return None
+    try:
+        found = np.array(columns, np.float64)  # of which None is NaN
+    except OverflowError:
+        return None
+    found[np.isinf(found)] = np.nan
+    return found
+
+
+def _suits(values: Any, field: CategoricalField) -> bool:
+    if type(values) is not list:
+        return False
+    kinds = frozenset(map(type, values))
+    if kinds <= _TEXTS:
+        return True
+    return field.key_kind == "text" and kinds <= _WHOLE and all(one is None or one in _INT64 for one in values)
+
+
+def _missing(values: Column, found: list[Any]) -> list[Any]:
+    """The distinct values that are not known, None last, for the first tells of what kind they are."""
+    distinct = dict.fromkeys(value for value, one in zip(values, found, strict=True) if one is None)
+    return sorted(distinct, key=lambda value: value is None)
