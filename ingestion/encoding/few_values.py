@@ -5,8 +5,8 @@ Here a field is one look into a dictionary of the values that came lately; only 
 ingestion goes, so that ids and numbers are the same.
 """
 
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -59,6 +59,7 @@ class ValueEncoder:
         if numbers is None:
             return None
         categorical = np.empty((rows, len(self._single)), np.int32)
+        unknown: list[tuple[int, CategoricalField, Column, list[Any]]] = []
         for place, field in enumerate(self._single):
             values = columns[field.column or field.name]
             if field.key_kind == "number":
@@ -66,10 +67,16 @@ class ValueEncoder:
                 if found is None:
                     return None
                 categorical[:, place] = field.ids.ids(number_keys(found[0]))
-            elif _suits(values, field):
-                categorical[:, place] = self._ids(field, values)
-            else:
+                continue
+            if not _suits(values, field):
                 return None
+            found = self._known[field.name].of(values)
+            if None in found:
+                unknown.append((place, field, values, found))
+            else:
+                categorical[:, place] = found
+        for place, ids in self._looked_up(unknown):
+            categorical[:, place] = ids
         bags: list[tuple[NDArray[np.int32], NDArray[np.int64]]] = []
         for field in self._multi:
             values = columns.get(field.name)
@@ -91,15 +98,22 @@ class ValueEncoder:
         scaled[np.isnan(scaled)] = 0
         return np.ascontiguousarray(scaled.T)
 
-    def _ids(self, field: CategoricalField, values: Column) -> list[int]:
-        known = self._known[field.name]
-        found = known.of(values)
-        if None not in found:
-            return found
-        missing = _missing(values, found)
-        series = pl.Series(missing, dtype=pl.Int64 if type(missing[0]) is int else pl.String, strict=True)
-        ids = field.ids.ids(read.keys(series, field.key_kind)).tolist()
-        return known.filled(values, found, dict(zip(missing, ids, strict=True)))
+    def _looked_up(
+        self, unknown: Sequence[tuple[int, CategoricalField, Column, list[Any]]]
+    ) -> Iterator[tuple[int, list[int]]]:
+        """The ids of fields with values that are not remembered: the keys of all are taken at once."""
+        missing = [_missing(values, found) for _, _, values, found in unknown]
+        for kind in ("text", "hexadecimal"):
+            of_kind = [place for place, (_, field, _, _) in enumerate(unknown) if field.key_kind == kind]
+            if not of_kind:
+                continue
+            texts = [None if one is None else str(one) for place in of_kind for one in missing[place]]
+            keys = read.keys(pl.Series(texts, dtype=pl.String), kind)
+            ends = accumulate(len(missing[place]) for place in of_kind)
+            for place, part in zip(of_kind, np.split(keys, list(ends)[:-1]), strict=True):
+                column, field, values, found = unknown[place]
+                new = dict(zip(missing[place], field.ids.ids(part).tolist(), strict=True))
+                yield column, self._known[field.name].filled(values, found, new)
 
     def _bags(self, field: CategoricalField, values: Column) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         known = self._known[field.name]
@@ -158,6 +172,5 @@ def _suits(values: Any, field: CategoricalField) -> bool:
 
 
 def _missing(values: Column, found: list[Any]) -> list[Any]:
-    """The distinct values that are not known, None last, for the first tells of what kind they are."""
-    distinct = dict.fromkeys(value for value, one in zip(values, found, strict=True) if one is None)
-    return sorted(distinct, key=lambda value: value is None)
+    """The distinct values that are not known."""
+    return list(dict.fromkeys(value for value, one in zip(values, found, strict=True) if one is None))

@@ -13,6 +13,7 @@ Keys = NDArray[np.uint64]
 # Distinct values counted at most, one column at a time: merging as many takes some 700 MB.
 DISTINCT_VALUES_LIMIT = 8_000_000
 _FIRST_CAPACITY = 1 << 16
+FEW = 8  # keys up to which one after the other is quicker than all at once
 _MOST_SHORT = np.iinfo(np.uint16).max
 
 
@@ -141,8 +142,16 @@ class VocabularyIds:
 
     def ids(self, keys: Keys) -> NDArray[np.int32]:
         """The id of each key."""
+        if len(keys) <= FEW:
+            return np.array([self._id(key) for key in keys.tolist()], np.int32)
         # get_indexer says -1 for an unknown key.
         return (self._index.get_indexer(keys) + 1).astype(np.int32)
+
+    def _id(self, key: int) -> int:
+        try:
+            return int(self._index.get_loc(key)) + 1  # pyright: ignore[reportArgumentType] - the keys are distinct
+        except KeyError:
+            return 0
 
 
 class HashedIds:
