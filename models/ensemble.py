@@ -45,6 +45,8 @@ class Ensemble(nn.Module):
         self.features = models[0].features
         self.members = nn.ModuleList(models)
         device = models[0].embeddings.weight.device
+        if device.type == "meta":  # tables in a file, which have no memory yet
+            device = torch.device("cpu")
         scales = torch.tensor(scale, dtype=torch.float64)
         assert scales.min() > 0, "a scale is positive"
         self.register_buffer("weights", (shares / shares.sum(0) * scales).float().to(device))

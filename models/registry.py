@@ -179,6 +179,16 @@ def build_mapped_model(spec: ModelSpec, features: Features) -> Model:
             "load it into memory."
         )
     tables = MappedEmbeddings(spec.tables(features), spec.embedding_dim, bag_tables(spec, features))
+    return build_scoring_model(spec, features, tables)
+
+
+def build_scoring_model(spec: ModelSpec, features: Features, tables: EmbeddingTables) -> Model:
+    """Build a model for scoring around tables that hold what was learned; its layers are to be loaded.
+
+    Raises:
+        RequestError: The family is not known, or there is no such model.
+    """
+    check_spec(spec, features)
     return assemble_model(spec, features, tables, seed=0, device="cpu")
 
 

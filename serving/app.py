@@ -13,13 +13,21 @@ from starlette.requests import ClientDisconnect
 
 from serving.answers import JSON, as_json, refusal, told
 from serving.batcher import Batcher, Scored
-from serving.errors import LateError, MediaTypeError, RefusedError, SlowClientError, TooLargeRequestError, UnknownError
+from serving.errors import (
+    BrokenError,
+    LateError,
+    MediaTypeError,
+    RefusedError,
+    SlowClientError,
+    TooLargeRequestError,
+    UnknownError,
+)
 from serving.guard import HEALTH
 from serving.keeper import Keeper
 from serving.metrics import Metrics
 from serving.protocols import invocations, open_inference
 from serving.table import Table
-from shunter.errors import ShunterError
+from shunter.errors import CheckpointError, HardwareError, ShunterError
 from shunter.requests.serving import ServingLimits
 
 IN_THE_LOOP_BYTES = 1 << 18  # a body up to this size is read by the event loop; a larger one would hold up the others
@@ -171,6 +179,9 @@ class Endpoints:
                 answer = Response(status_code=499)  # nobody reads it; it is counted
             except RefusedError as error:
                 answer = refusal(error, request.url.path)
+            except (HardwareError, CheckpointError) as error:  # not the client's fault
+                _log.error("%s: %s", path, error)
+                answer = refusal(BrokenError(str(error)), request.url.path)
             except ShunterError as error:
                 answer = refusal(RefusedError(str(error)), request.url.path)
             except Exception:

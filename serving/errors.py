@@ -65,3 +65,9 @@ class LateError(RefusedError):
     """It was not scored in time."""
 
     status = 504
+
+
+class BrokenError(RefusedError):
+    """What the model needs cannot be read; not the client's fault."""
+
+    status = 503

@@ -34,20 +34,29 @@ class Keeper:
         metrics: Where takeovers are counted.
         items: As `load` takes it.
         increments: Folder that increments of the model come into, each in a folder of its own; None where none do.
+        memory_bytes: As `load` takes it.
 
     Raises:
         ShunterError: There is no such model, it is not what was signed, or increments are for one that changes by
             itself.
     """
 
-    def __init__(self, named: str, metrics: Metrics, items: Path | None = None, increments: Path | None = None) -> None:
+    def __init__(
+        self,
+        named: str,
+        metrics: Metrics,
+        items: Path | None = None,
+        increments: Path | None = None,
+        memory_bytes: int | None = None,
+    ) -> None:
         self._named, self._metrics, self._items, self._increments = named, metrics, items, increments
+        self._memory_bytes = memory_bytes
         self._refused: str | None = None
         self._digest = ""
         self._laid: tuple[Path, ...] = ()
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
-        self._take(load(named, items))
+        self._take(self._load(named))
         if increments is not None:
             self._check_increments(increments)
             self._digest = digest_of_model(named)
@@ -82,7 +91,7 @@ class Keeper:
             title = f"{version.name}/{version.version}"
             if title in (self._current.title, self._refused):
                 return False
-            found = load(title, self._items)
+            found = self._load(title)
         except Exception as error:
             self._tell(title, error)
             return False
@@ -101,7 +110,7 @@ class Keeper:
             self._tell_once(str(folder), error)
         for length in range(len(chain), len(self._laid), -1):
             try:
-                found = load(self._named, self._items, chain[:length])
+                found = self._load(self._named, chain[:length])
             except Exception as error:
                 self._tell_once(str(chain[length - 1]), error)
                 continue
@@ -119,7 +128,11 @@ class Keeper:
         if not folder.is_dir():
             raise RequestError(f"--increments {folder} is no folder: name the one that increments are put into.")
 
+    def _load(self, named: str, increments: Sequence[Path] = ()) -> ServedModel:
+        return load(named, self._items, increments, self._memory_bytes)
+
     def _take_over(self, model: ServedModel) -> None:
+        model.warm_from(self._current)
         self._take(model)
         self._refused = None
         self._metrics.takeovers.labels("done").inc()
@@ -136,6 +149,7 @@ class Keeper:
 
     def _take(self, model: ServedModel) -> None:
         self._current = model
+        self._metrics.tables = model.table_counts
         self._metrics.model.clear()
         self._metrics.model.labels(model.name, model.version).set(1)
 
@@ -158,7 +172,9 @@ FOLDER = "exported"
 REGISTERED = re.compile(r"(?P<name>[^/:@]+)/(?P<version>\d+)")
 
 
-def load(named: str, items: Path | None = None, increments: Sequence[Path] = ()) -> ServedModel:
+def load(
+    named: str, items: Path | None = None, increments: Sequence[Path] = (), memory_bytes: int | None = None
+) -> ServedModel:
     """Load a model, and let it score a row once, so that the first request is not the slowest.
 
     Args:
@@ -166,12 +182,14 @@ def load(named: str, items: Path | None = None, increments: Sequence[Path] = ())
         items: Of a model that ranks, a log whose items are ranked for a user, but those that it has beside the user.
         increments: As `open_model` takes them. Clients go on calling what comes of them by the name of the model that
             they are laid upon.
+        memory_bytes: What the embedding tables may take; of larger ones the rest is read from a file. None is what
+            they need.
 
     Raises:
         ShunterError: There is no such model, it is not what was signed, or it cannot score.
     """
     with open_model(named, increments) as found:
-        scorer = found.scorer()
+        scorer = found.scorer(memory_bytes)
         registered = REGISTERED.fullmatch(found.title)
         if registered is not None and not Path(found.title).exists():
             base = REGISTERED.fullmatch(named) if increments else registered

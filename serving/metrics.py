@@ -1,6 +1,12 @@
 """What Prometheus reads at `/metrics`."""
 
+from collections.abc import Callable, Iterator
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
+
+from models.embeddings.stored.tables import LookupCounts
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 ROWS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000)
@@ -19,7 +25,10 @@ class Metrics:
         waiting_rows: Rows that wait to be scored.
         model: 1 for the version that answers.
         takeovers: Versions that took over, by whether they could.
+        tables: Tells where the rows of embedding tables in a file were found, since the model answers.
     """
+
+    tables: Callable[[], LookupCounts] = LookupCounts
 
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
@@ -52,6 +61,32 @@ class Metrics:
             "shunter_takeovers", "Versions that took over, by whether they could.", ("result",), registry=registry
         )
 
+        registry.register(_Tables(self))
+
     def page(self) -> bytes:
         """All figures as Prometheus reads them."""
         return generate_latest(self._registry)
+
+
+class _Tables(Collector):
+    """The figures of the tables, which count for themselves: asked for when the page is."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        """The figures of the moment."""
+        counts = self._metrics.tables()
+        rows = CounterMetricFamily(
+            "shunter_table_rows", "Rows of embedding tables in a file, by where they were found.", labels=("place",)
+        )
+        for place in ("pinned", "cached", "read"):
+            rows.add_metric((place,), getattr(counts, place))
+        yield rows
+        yield CounterMetricFamily("shunter_table_lists", "Lists of ids whose sum was known.", value=counts.pooled)
+        yield CounterMetricFamily(
+            "shunter_table_read_bytes", "Bytes that were read from the file.", value=counts.read_bytes
+        )
+        yield CounterMetricFamily(
+            "shunter_table_read_seconds", "Time that scoring waited for the file.", value=counts.read_seconds
+        )

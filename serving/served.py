@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from engine.checkpoint.stored import stored_tables
 from ingestion.encoding.few_values import ValueEncoder
+from models.embeddings.stored.tables import LookupCounts, StoredEmbeddings
 from serving.errors import RefusedError
 from serving.table import Table
 from shunter.errors import DataError
@@ -49,6 +51,23 @@ class ServedModel:
         encoder = self.scorer.encoder
         object.__setattr__(self, "columns", frozenset([*encoder.columns, *encoder.optional_columns]))
         object.__setattr__(self, "values", ValueEncoder(encoder))
+
+    @property
+    def tables(self) -> list[StoredEmbeddings]:
+        """Its embedding tables that lie in a file; none where all are in memory."""
+        return [] if isinstance(self.scorer, RankingScorer) else stored_tables(self.scorer.model)
+
+    def table_counts(self) -> LookupCounts:
+        """Where the rows of these tables were found."""
+        return sum((one.counts for one in self.tables), LookupCounts())
+
+    def warm_from(self, former: "ServedModel") -> None:
+        """Bring those rows into the caches that a former model has in its own, where the ids of both are the same."""
+        pairs = list(zip(self.tables, former.tables, strict=False))
+        if pairs and self.scorer.encoder.digest() == former.scorer.encoder.digest():
+            for mine, theirs in pairs:
+                if mine.rows == theirs.rows:
+                    mine.warm(theirs.hot_rows())
 
     def kinds(self) -> dict[str, str]:
         """The columns with the datatypes that the open inference protocol would have them in."""

@@ -91,7 +91,8 @@ def load_model(directory: Path, device: str | torch.device = "cpu", *, is_mapped
     path, weights_path = directory / "model.json", directory / "model.safetensors"
     with opened(weights_path) as file:
         check = partial(check_size, file, weights_path)
-        model, checksum = build_described(path, device, check, is_mapped=is_mapped)
+        build = _build_mapped if is_mapped else partial(build_model, device=device)
+        model, checksum = build_described(path, check, build)
         tensors = _unpacked(model, tensors_of(file, weights_path, checksum))
         load_weights(model, tensors, weights_path, assigned=is_mapped)
     return model.eval()
@@ -108,20 +109,21 @@ def _unpacked(model: Model | Ensemble, tensors: dict[str, Tensor]) -> dict[str, 
     return own
 
 
+def _build_mapped(spec: ModelSpec, features: Features) -> Model:
+    return build_mapped_model(spec, features) if may_lie_in_file(spec) else build_model(spec, features)
+
+
 def build_described(
     path: Path,
-    device: str | torch.device = "cpu",
     check: Callable[[int], None] | None = None,
-    *,
-    is_mapped: bool = False,
+    build: Callable[[ModelSpec, Features], Model] = build_model,
 ) -> tuple[Model | Ensemble, str]:
     """Build the model of a description, whose weights are then to be loaded.
 
     Args:
         path: The description, `model.json`.
-        device: Where it shall lie.
         check: Called with the bytes of its weights before memory is asked for.
-        is_mapped: Whether tables that may lie in a file have no memory until their weights are assigned.
+        build: Builds each member, in their order.
 
     Returns:
         The model, and the sha256 of the file of its weights.
@@ -137,12 +139,7 @@ def build_described(
         named_bytes = _named_bytes(specs, features, compressions)
         if check is not None:
             check(named_bytes // MOST_FOLD if description.get("packed") else named_bytes)
-        members = [
-            build_mapped_model(spec, features)
-            if is_mapped and may_lie_in_file(spec)
-            else build_model(spec, features, device=device)
-            for spec in specs
-        ]
+        members = [build(spec, features) for spec in specs]
         for member, compression in zip(members, compressions, strict=True):
             compression.apply(member.layers)
         weights, checksum = description["ensemble_weights"], description["sha256"]
@@ -246,7 +243,7 @@ def tensors_of(file: io.BufferedReader, path: Path, checksum: str) -> dict[str, 
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    _check_sum(file, path, checksum)
+    check_sum(file, path, checksum)
     try:
         return load_file(path_of(file))
     except SafetensorError as error:
@@ -260,7 +257,7 @@ def check_file(path: Path, checksum: str) -> None:
         CheckpointError: The file is missing or has another checksum.
     """
     with opened(path) as file:
-        _check_sum(file, path, checksum)
+        check_sum(file, path, checksum)
 
 
 @contextlib.contextmanager
@@ -279,7 +276,8 @@ def opened(path: Path) -> Iterator[io.BufferedReader]:
         ) from error
 
 
-def _check_sum(file: io.BufferedReader, path: Path, checksum: str) -> None:
+def check_sum(file: io.BufferedReader, path: Path, checksum: str) -> None:
+    """Compare an open file with its checksum; see `check_file`."""
     found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != checksum:
         raise CheckpointError(

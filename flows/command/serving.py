@@ -24,6 +24,8 @@ def serve(**options: Any) -> None:
 
         def say_ready() -> None:
             title = server.keeper.current().title
+            for tables in server.keeper.current().tables:
+                print_line(tables.placement)
             print_line(f"{title} answers at http://{where.browser_name}:{server.port}/invocations until Ctrl-C.")
 
         server.run(say_ready)

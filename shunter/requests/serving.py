@@ -1,11 +1,12 @@
 """What a user asks of `shunter serve`: one model for the command line and Python."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from shunter.requests.groups import Group, Request
+from shunter.requests.sizes import checked_bytes, parse_bytes
 
 
 class BatchingRequest(Group, frozen=True, title="Requests scored together"):
@@ -53,6 +54,12 @@ class ServeRequest(Request, frozen=True):
         "into, each in a folder of its own; each that goes on from the model that answers is laid upon it and takes "
         "over.",
     )
+    memory: Annotated[str | None, AfterValidator(checked_bytes)] = Field(
+        default=None,
+        description="Memory for the embedding tables of the model, such as 256MiB: of larger ones the rows that are "
+        "asked for most lie in memory, and the rest is read from the file of the weights; the scores are the same bit "
+        "by bit. If omitted, all tables lie in memory.",
+    )
     port: int = Field(default=8080, ge=0, le=65_535, description="Port to listen on; 0 takes a free one.")
     follow_seconds: float = Field(
         default=15.0,
@@ -62,6 +69,11 @@ class ServeRequest(Request, frozen=True):
     )
     batching: BatchingRequest = Field(default=BatchingRequest(), description="Requests that are scored together.")
     bounds: ServingLimits = Field(default=ServingLimits(), description="What a request may be.")
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """The memory for the embedding tables; None is what they need."""
+        return None if self.memory is None else parse_bytes(self.memory)
 
     if TYPE_CHECKING:
 

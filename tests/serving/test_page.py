@@ -33,5 +33,7 @@ def test_its_options_exist() -> None:
         assert set(OPTION.findall(line)) <= options[name], name
     named = set(OPTION.findall(PAGE))
     assert named <= set().union(*(options[name] for name in ("serve", "predict", "export", "compress")))
-    limits = {name for name in options["serve"] if name.startswith(("--max", "--batch", "--request", "--follow"))}
+    limits = {
+        name for name in options["serve"] if name.startswith(("--max", "--batch", "--request", "--follow", "--memory"))
+    }
     assert limits <= named

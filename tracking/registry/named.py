@@ -54,16 +54,11 @@ class NamedModel:
     title: str
     folder: Path
 
-    def scorer(self) -> "Scorer | RankingScorer":
-        """What scores raw rows.
-
-        Raises:
-            CheckpointError: Its weights are missing or damaged.
-            DataError: Its encoder is.
-        """
+    def scorer(self, memory_bytes: int | None = None) -> "Scorer | RankingScorer":
+        """What scores raw rows; takes and raises what `tracking.registry.serving.load_scorer` does."""
         from tracking.registry.serving import load_scorer
 
-        return load_scorer(self.folder / DATA / "model", self.folder / DATA / "encoder")
+        return load_scorer(self.folder / DATA / "model", self.folder / DATA / "encoder", memory_bytes)
 
     def loaded(self) -> LoadedModel:
         """The model in memory; raises as `scorer` does."""

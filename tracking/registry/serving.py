@@ -15,8 +15,10 @@ import numpy as np
 import torch
 
 from engine.checkpoint.storage import load_model
+from engine.checkpoint.stored import load_stored_model
 from engine.data.batch import Bags, make_batch
 from engine.ranking.storage import is_ranker, load_ranker
+from shunter.errors import RequestError
 from tracking.registry.ranking_serving import RankingScorer
 from tracking.registry.signing import MODEL_COPY, checked_copy
 from tracking.registry.trusted import DESCRIPTION, check_model_folder
@@ -125,15 +127,34 @@ def _load_pyfunc(data_path: str) -> "Scorer | RankingScorer":
         return load_scorer(folder / "model", folder / "encoder")
 
 
-def load_scorer(model: Path, encoder: Path) -> "Scorer | RankingScorer":
+def load_scorer(model: Path, encoder: Path, memory_bytes: int | None = None) -> "Scorer | RankingScorer":
     """What scores raw rows, from its two folders, which were looked at before.
+
+    Args:
+        model: Folder of the weights.
+        encoder: Folder of the encoder.
+        memory_bytes: What the embedding tables may take, of larger ones the rest stays in the file of the weights; None
+            is what they need.
 
     Raises:
         CheckpointError: The weights are missing or damaged.
         DataError: The encoder is.
+        RequestError: The memory is too little, or the model cannot stay in its file.
     """
     from ingestion.encoding.encoder import Encoder
 
+    loaded = Encoder.load(encoder)
     if is_ranker(model):
-        return RankingScorer(Encoder.load(encoder), load_ranker(model))
-    return Scorer(Encoder.load(encoder), load_model(model))
+        if memory_bytes is not None:
+            raise RequestError("A model that ranks items lies in memory: leave out --memory.")
+        return RankingScorer(loaded, load_ranker(model))
+    if memory_bytes is None:
+        return Scorer(loaded, load_model(model))
+    return Scorer(loaded, load_stored_model(model, memory_bytes, _are_ranks(loaded)))
+
+
+def _are_ranks(encoder: "Encoder") -> list[bool]:
+    """Of each table, whether its ids are ranks by frequency."""
+    from ingestion.encoding.vocabulary import VocabularyIds
+
+    return [isinstance(field.ids, VocabularyIds) for field in encoder.model_order() if field.table is None]

@@ -15,7 +15,22 @@ from ingestion.encoding.encoder import CategoricalField, Encoder, NumericField
 from ingestion.encoding.few_values import LONGEST_REMEMBERED, ValueEncoder
 from ingestion.encoding.vocabulary import HashedIds, VocabularyIds
 
-TEXTS = ["5", "5.0", " 5 ", "war", "", "-3.00", "war|love", "|", "love|war|5.0", "\u2003x", "x\x1f", "ÄÖ", "1f", "x" * 300]
+TEXTS = [
+    "5",
+    "5.0",
+    " 5 ",
+    "war",
+    "",
+    "-3.00",
+    "war|love",
+    "|",
+    "love|war|5.0",
+    "\u2003x",
+    "x\x1f",
+    "ÄÖ",
+    "1f",
+    "x" * 300,
+]
 KNOWN = VocabularyIds(text_keys(pl.Series(["5", "war", "x", "-3"])))
 ENCODER = Encoder(
     (NumericField("price", 1.5, 0.7), NumericField("age", 0.0, 2.0)),

@@ -1,0 +1,163 @@
+"""Models for scoring whose embedding tables stay in the file of their weights: `shunter serve --memory`.
+
+Rows are read from the open file that was compared with its checksum, whatever becomes of its name. A safetensors file
+is eight bytes with the length of its head, the head in JSON, and the numbers of each tensor from an offset on.
+"""
+
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from engine.checkpoint.packing import is_packed
+from engine.checkpoint.storage import (
+    MEMBERS,
+    build_described,
+    check_size,
+    check_sum,
+    load_model,
+    load_weights,
+    opened,
+    read_json,
+)
+from models.embeddings.role import EmbeddingTables
+from models.embeddings.stored.room import Room, divide
+from models.embeddings.stored.row_file import RowFile
+from models.embeddings.stored.tables import StoredEmbeddings
+from models.ensemble import Ensemble
+from models.registry import Model, bag_tables, build_scoring_model, model_spec
+from models.spec import Features, ModelSpec
+from shunter.errors import CheckpointError, RequestError
+from shunter.files import path_of
+
+TABLES = "embeddings.weight"
+LARGEST_HEAD_BYTES = 100 << 20  # as safetensors has it
+
+
+def load_stored_model(
+    directory: Path, memory_bytes: int, is_ranked: Sequence[bool] | None = None, **division: Any
+) -> Model | Ensemble:
+    """Read what `engine.checkpoint.storage.save_model` wrote, with at most so much memory for embedding tables.
+
+    Where they are no larger they are loaded whole. The scores are the same bit by bit.
+
+    Args:
+        directory: Folder of the model.
+        memory_bytes: What the tables of all members may take together.
+        is_ranked: Whether the ids of a table are ranks by frequency; see `models.embeddings.stored.room.divide`.
+        division: Further arguments of it.
+
+    Raises:
+        CheckpointError: A file is missing, damaged or does not belong to the other.
+        RequestError: The memory is too little, or tables of this model cannot stay in a file.
+        HardwareError: The file cannot be read.
+    """
+    path, weights_path = directory / "model.json", directory / "model.safetensors"
+    features, specs = _described(path)
+    sizes = [EmbeddingTables.count_bytes(spec.tables(features)).weights for spec in specs]
+    if sum(sizes) <= memory_bytes:
+        return load_model(directory)
+    if any(spec.has_mixed_tables for spec in specs):
+        raise RequestError(
+            "Embedding tables of several widths or shared rows cannot stay in a file: leave out --memory, or serve a "
+            "model of tables of one width."
+        )
+    with opened(weights_path) as file:
+        check_sum(file, weights_path, str(read_json(path).get("sha256")))  # before a row of it is read
+        head = _head(file, weights_path)
+        if is_packed(head):
+            raise RequestError(
+                f"The weights of this model lie in few bits, and its {sum(sizes):,} bytes of tables are unpacked in "
+                "memory: leave out --memory, or serve the model that was packed."
+            )
+        is_single = TABLES in head
+        tables: list[StoredEmbeddings] = []
+        for member, (spec, size) in enumerate(zip(specs, sizes, strict=True)):
+            place = _place(head, TABLES if is_single else f"{MEMBERS}{member}.{TABLES}", spec, features, weights_path)
+            room = _room(memory_bytes * size // sum(sizes), spec, features, {"is_ranked": is_ranked, **division})
+            tables.append(_open_tables(file, place, spec, features, room))
+        waiting = iter(tables)
+        model, _ = build_described(
+            path,
+            partial(check_size, file, weights_path),
+            lambda spec, features: build_scoring_model(spec, features, next(waiting)),
+        )
+        load_weights(model, dict(_layers(file, weights_path)), weights_path)
+    return model.eval()
+
+
+def stored_tables(model: torch.nn.Module) -> list[StoredEmbeddings]:
+    """The tables of a model, or of the members of an ensemble, that lie in a file."""
+    return [module for module in model.modules() if isinstance(module, StoredEmbeddings)]
+
+
+def _described(path: Path) -> tuple[Features, list[ModelSpec]]:
+    """The input and the architectures of a description.
+
+    Raises:
+        CheckpointError: It is that of no model.
+    """
+    description = read_json(path)
+    try:
+        return Features.from_dict(description["features"]), [model_spec(**one) for one in description["members"]]
+    except (KeyError, TypeError, ValueError, AssertionError, RequestError) as error:
+        raise CheckpointError(
+            f"The file {path} does not describe a model of this version ({error}): save the model again."
+        ) from error
+
+
+def _head(file: io.BufferedReader, path: Path) -> dict[str, Any]:
+    """What a safetensors file says of each tensor, with the place of its first number in the file."""
+    file.seek(0)
+    try:
+        length = int.from_bytes(file.read(8), "little")
+        if not 0 < length <= LARGEST_HEAD_BYTES:
+            raise ValueError("its head has no length")
+        head: dict[str, Any] = json.loads(file.read(length))
+        return {
+            name: {**one, "start": 8 + length + int(one["data_offsets"][0])}
+            for name, one in head.items()
+            if name != "__metadata__"
+        }
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        raise CheckpointError(f"The file {path} holds no safetensors ({error}): restore it or start anew.") from error
+
+
+def _place(head: Mapping[str, Any], name: str, spec: ModelSpec, features: Features, path: Path) -> int:
+    """Where the tables of a member begin in the file."""
+    tensor, rows = head.get(name, {}), sum(shape.rows for shape in spec.tables(features))
+    if tensor.get("dtype") != "F32" or tensor.get("shape") != [rows, spec.embedding_dim]:
+        raise CheckpointError(f"The weights in {path} are those of another model (its tables are not {name}).")
+    return tensor["start"]
+
+
+def _room(memory_bytes: int, spec: ModelSpec, features: Features, options: Mapping[str, Any]) -> Room:
+    rows, bags = [shape.rows for shape in spec.tables(features)], bag_tables(spec, features)
+    has_lists = len(bags) == len(features.categorical) and any(field.multi_valued for field in features.categorical)
+    return divide(memory_bytes, rows, spec.embedding_dim, len(bags), **{"has_lists": has_lists, **options})
+
+
+def _open_tables(
+    file: io.BufferedReader, start: int, spec: ModelSpec, features: Features, room: Room
+) -> StoredEmbeddings:
+    rows, dim = [shape.rows for shape in spec.tables(features)], spec.embedding_dim
+    stored = RowFile(file.fileno(), start, sum(rows), dim, room.buffer_bytes)
+    return StoredEmbeddings(rows, dim, bag_tables(spec, features), stored, room)
+
+
+def _layers(file: io.BufferedReader, path: Path) -> Iterator[tuple[str, Tensor]]:
+    """All tensors but the tables."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path_of(file), framework="pt") as tensors:
+            for name in tensors.keys():  # noqa: SIM118 - it is no dictionary
+                if not name.endswith(TABLES):
+                    yield name, tensors.get_tensor(name)
+    except SafetensorError as error:
+        raise CheckpointError(f"The file {path} holds no safetensors ({error}): restore it or start anew.") from error

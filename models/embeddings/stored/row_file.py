@@ -1,0 +1,226 @@
+"""Rows of embedding tables in an open file, read block by block by several threads.
+
+A block device reads whole blocks, so rows that lie in blocks side by side are one read. The blocks of one request are
+divided over a fixed number of readers: that many reads are under way at most, whatever is asked for. Where the file
+system allows it, reads go past the page cache of the operating system: the memory of the tables is then what their
+owner gave them, and nothing that other programs may push out again.
+"""
+
+import mmap
+import os
+import time
+import weakref
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from shunter.errors import CheckpointError, HardwareError
+
+BLOCK = 4096
+READERS = 8
+MOST_BUFFER_BYTES = 256 << 10
+FLOAT_BYTES = 4
+
+
+@dataclass(kw_only=True)
+class FileCounts:
+    """What was read.
+
+    Attributes:
+        rows: Rows that were asked for.
+        reads: Reads of neighbouring blocks.
+        read_bytes: Bytes of them.
+        seconds: Time that somebody waited for rows.
+    """
+
+    rows: int = 0
+    reads: int = 0
+    read_bytes: int = 0
+    seconds: float = 0.0
+
+
+class RowFile:
+    """Float32 rows of one width in a file that somebody has opened and looked at.
+
+    Args:
+        descriptor: The open file; it may be closed afterwards, and the file be removed.
+        start: Where the first row begins, a multiple of four.
+        rows: How many there are.
+        dim: Numbers of each.
+        buffer_bytes: Memory of all readers together, at least `least_buffer_bytes`.
+
+    Attributes:
+        counts: What was read.
+        is_direct: Whether reads go past the page cache.
+    """
+
+    def __init__(self, descriptor: int, start: int, rows: int, dim: int, buffer_bytes: int) -> None:
+        assert start % FLOAT_BYTES == 0, "numbers lie at multiples of their size"
+        self._start, self._rows, self._dim = start, rows, dim
+        self._file, self.is_direct = _reopened(descriptor)
+        self._made = _made(self._file)
+        self._end = os.fstat(self._file).st_size
+        if start + rows * dim * FLOAT_BYTES > self._end:
+            raise CheckpointError("The file of the embedding tables is too short for their rows: restore it.")
+        readers = min(buffer_bytes // least_buffer_bytes(dim), READERS)
+        assert readers >= 1, "there is memory for a reader"
+        # A piece may reach beyond its share by one row and its rest of a block.
+        self._share = min(buffer_bytes // readers - _overhang(dim), MOST_BUFFER_BYTES) // BLOCK * BLOCK
+        self._buffers = [mmap.mmap(-1, self._share + _overhang(dim)) for _ in range(readers)]
+        self._free = list(range(readers))
+        self._readers = ThreadPoolExecutor(readers, thread_name_prefix="rows")
+        self.counts = FileCounts()
+        self._end_of_life = weakref.finalize(self, _close, self._file, self._readers)
+
+    def read(self, rows: np.ndarray) -> np.ndarray:
+        """Read rows.
+
+        Args:
+            rows: Their numbers, ascending, each once.
+
+        Returns:
+            `[rows, dim]` float32.
+
+        Raises:
+            CheckpointError: The file was changed, or cut off, since it was opened.
+            HardwareError: It cannot be read.
+        """
+        begin = time.perf_counter()
+        out = np.empty((len(rows), self._dim), np.float32)
+        if not len(rows):
+            return out
+        if _made(self._file) != self._made:
+            raise CheckpointError(
+                "The file of the embedding tables was changed while its model is in use: restore it, and load the "
+                "model again."
+            )
+        pieces = self._pieces(rows)
+        tasks: list[Future[None]] = [self._readers.submit(self._fill, pieces, part, rows, out) for part in pieces.parts]
+        error = next((found for task in tasks if (found := task.exception()) is not None), None)
+        self.counts.rows += len(rows)
+        self.counts.reads += len(pieces.begin)
+        self.counts.read_bytes += int(pieces.length.sum())
+        self.counts.seconds += time.perf_counter() - begin
+        if isinstance(error, OSError):
+            raise HardwareError(
+                f"The file of the embedding tables cannot be read ({error.strerror}): look at the disk that it lies on."
+            ) from error
+        if error is not None:
+            raise error
+        return out
+
+    def close(self) -> None:
+        """End the readers and close the file."""
+        self._end_of_life()
+
+    def _pieces(self, rows: np.ndarray) -> "_Pieces":
+        """Neighbouring blocks, each run of them a piece no longer than a reader's share, and who reads which."""
+        row_bytes = self._dim * FLOAT_BYTES
+        begin = self._start + rows * row_bytes
+        first, last = begin // BLOCK, (begin + row_bytes - 1) // BLOCK
+        blocks = self._share // BLOCK
+        is_new = np.ones(len(rows), bool)
+        is_new[1:] = (first[1:] > last[:-1] + 1) | (first[1:] // blocks != first[:-1] // blocks)
+        row_at = np.flatnonzero(is_new)
+        row_end = np.append(row_at[1:], len(rows))
+        begins = first[row_at] * BLOCK
+        length = (last[row_end - 1] + 1) * BLOCK - begins
+        each = max(min(self._share, int(length.sum()) // len(self._buffers)), BLOCK)
+        reader = (np.cumsum(length) - length) // each
+        cuts = np.flatnonzero(np.diff(reader)) + 1
+        parts = list(zip([0, *cuts.tolist()], [*cuts.tolist(), len(begins)], strict=True))
+        return _Pieces(begins, length, row_at, row_end, parts)
+
+    def _fill(self, pieces: "_Pieces", part: tuple[int, int], rows: np.ndarray, out: np.ndarray) -> None:
+        """Read some pieces one behind the other into a buffer, and take their rows out of it, buffer by buffer."""
+        which = self._free.pop()
+        try:
+            buffer = self._buffers[which]
+            first, end = part
+            while first < end:
+                lengths = pieces.length[first:end]
+                places = np.cumsum(lengths) - lengths
+                count = max(int(np.searchsorted(places + lengths, len(buffer), side="right")), 1)
+                for place, begin, length in zip(
+                    places[:count].tolist(),
+                    pieces.begin[first : first + count].tolist(),
+                    lengths.tolist(),
+                    strict=False,
+                ):
+                    self._read_piece(memoryview(buffer)[place : place + length], begin)
+                at = places[:count] - pieces.begin[first : first + count]
+                self._take_out(np.frombuffer(buffer, np.float32), pieces, slice(first, first + count), at, (rows, out))
+                first += count
+        finally:
+            self._free.append(which)
+
+    def _read_piece(self, target: memoryview, begin: int) -> None:
+        needed = min(len(target), self._end - begin)  # the last block of the file need not be whole
+        done = os.preadv(self._file, [target], begin)
+        while 0 < done < needed:
+            more = os.preadv(self._file, [target[done:]], begin + done)
+            done = done + more if more else 0
+        if done < needed:
+            raise CheckpointError("The file of the embedding tables is cut off: restore it, and load the model again.")
+
+    def _take_out(
+        self,
+        numbers: np.ndarray,
+        pieces: "_Pieces",
+        which: slice,
+        moved: np.ndarray,
+        rows_and_out: tuple[np.ndarray, np.ndarray],
+    ) -> None:
+        """Take the rows of some pieces out of a buffer, into which each piece was moved by so many bytes."""
+        rows, out = rows_and_out
+        counts = pieces.row_end[which] - pieces.row_at[which]
+        start, end = int(pieces.row_at[which][0]), int(pieces.row_end[which][-1])
+        at = self._start + rows[start:end] * (self._dim * FLOAT_BYTES) + np.repeat(moved, counts)
+        out[start:end] = numbers[(at // FLOAT_BYTES)[:, np.newaxis] + np.arange(self._dim)]
+
+
+@dataclass(frozen=True)
+class _Pieces:
+    """What is read: where each piece begins, its bytes, its rows from one to another, and the part of each task."""
+
+    begin: np.ndarray
+    length: np.ndarray
+    row_at: np.ndarray
+    row_end: np.ndarray
+    parts: list[tuple[int, int]]
+
+
+def least_buffer_bytes(dim: int) -> int:
+    """Memory that one reader needs."""
+    return BLOCK + _overhang(dim)
+
+
+def _overhang(dim: int) -> int:
+    """Bytes by which a piece that begins in a share may reach beyond it."""
+    return (dim * FLOAT_BYTES // BLOCK + 2) * BLOCK
+
+
+def _reopened(descriptor: int) -> tuple[int, bool]:
+    """The same file once more, past the page cache where that is possible."""
+    try:
+        direct = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_DIRECT)
+    except (OSError, AttributeError):  # a file system, or a system, without
+        return os.dup(descriptor), False
+    try:
+        with mmap.mmap(-1, BLOCK) as trial:
+            os.preadv(direct, [trial], 0)
+    except OSError:
+        os.close(direct)
+        return os.dup(descriptor), False
+    return direct, True
+
+
+def _made(descriptor: int) -> tuple[int, int]:
+    found = os.fstat(descriptor)
+    return found.st_size, found.st_mtime_ns
+
+
+def _close(descriptor: int, readers: ThreadPoolExecutor) -> None:
+    readers.shutdown(wait=False)  # nothing is read any more, and it may be a reader that calls
+    os.close(descriptor)

@@ -1,0 +1,208 @@
+"""Embedding tables for scoring whose rows lie in a file: `models.embeddings.stored` without its parts."""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from models.embeddings.mapped import sum_of_rows
+from models.embeddings.role import EmbeddingTables
+from models.embeddings.stored.pooled import SHORTEST, PooledSums
+from models.embeddings.stored.room import Room
+from models.embeddings.stored.row_cache import RowCache
+from models.embeddings.stored.row_file import RowFile
+from shunter.errors import TooLargeError
+
+
+@dataclass(kw_only=True)
+class LookupCounts:
+    """Where rows were found since the tables were opened; of a batch each row counts once.
+
+    Attributes:
+        pinned: Among those that stay in memory.
+        cached: In the cache.
+        read: In the file.
+        pooled: Lists whose sum was known.
+        read_bytes: Bytes that were read.
+        read_seconds: Time waited for them.
+    """
+
+    pinned: int = 0
+    cached: int = 0
+    read: int = 0
+    pooled: int = 0
+    read_bytes: int = 0
+    read_seconds: float = 0.0
+
+    def __add__(self, other: "LookupCounts") -> "LookupCounts":
+        """Both together."""
+        return LookupCounts(**{name: value + getattr(other, name) for name, value in vars(self).items()})
+
+
+class StoredEmbeddings(EmbeddingTables):
+    """Tables in a file, with memory for some of their rows; they learn nothing.
+
+    A lookup takes each distinct row of a batch once, from where it lies, and sums as the kernels in memory do, bit by
+    bit. Several threads may look up, one after the other.
+
+    Args:
+        rows: Rows of each table.
+        dim: Width of every row.
+        table_of: See `EmbeddingTables`.
+        file: Where the rows lie, table below table.
+        room: What the memory is for.
+
+    Raises:
+        HardwareError: The file cannot be read.
+        CheckpointError: It was changed.
+    """
+
+    is_in_memory = False
+
+    def __init__(self, rows: Sequence[int], dim: int, table_of: Sequence[int], file: RowFile, room: Room) -> None:
+        super().__init__(rows, dim, 0.0, table_of)
+        self.is_frozen = True
+        # Nothing of the tables is part of the state dict: who loads the model leaves their weights out.
+        self.register_buffer("weight", torch.empty(0, dim), persistent=False)
+        self.register_buffer("adagrad_sum", torch.empty(0), persistent=False)
+        self.room = room
+        self._file = file
+        self._cache = RowCache(room.cached_rows, dim, room.policy)
+        self._pooled = PooledSums(room.pooled_bytes)
+        self._starts = np.array([0, *accumulate(self.rows)][:-1], np.int64)
+        self._bag_starts = self._starts[list(self.table_of)]
+        self._pins = np.array(room.pinned, np.int64)
+        self._pin_starts = np.array([0, *accumulate(room.pinned)][:-1], np.int64)
+        self._pinned = self._read_pinned()
+        self._lock = threading.Lock()
+        self._counts = LookupCounts()
+
+    @property
+    def placement(self) -> str:
+        """Where the rows lie, in a sentence."""
+        room, rows = self.room, sum(self.rows)
+        whole = sum(pinned == table for pinned, table in zip(room.pinned, self.rows, strict=True))
+        how = "past the page cache" if self._file.is_direct else "through the page cache"
+        return (
+            f"Of {rows:,} embedding rows {sum(room.pinned):,} stay in memory ({whole} of {len(self.rows)} tables "
+            f"whole), {self._cache.slots:,} of the others at a time; the rest is read from the file, {how}."
+        )
+
+    @property
+    def counts(self) -> LookupCounts:
+        """Where rows were found."""
+        found, of_file = self._counts, self._file.counts
+        return LookupCounts(
+            pinned=found.pinned,
+            cached=found.cached,
+            read=found.read,
+            pooled=self._pooled.hits,
+            read_bytes=of_file.read_bytes,
+            read_seconds=of_file.seconds,
+        )
+
+    @torch.no_grad()
+    def lookup(self, values: Tensor, offsets: Tensor) -> Tensor:
+        """Sum the rows of each bag."""
+        ends = offsets.numpy().astype(np.int64)
+        bags_of_table = (len(ends) - 1) // len(self.table_of)
+        rows = values.numpy().astype(np.int64) + np.repeat(self._bag_starts, np.diff(ends[::bags_of_table]))
+        with self._lock:
+            pooled = self._sums_with_lists(rows, ends) if self.room.pooled_bytes else self._sums(rows, ends)
+        return pooled.view(len(self.table_of), -1, self.dim).transpose(0, 1).flatten(1)
+
+    def fetch(self, values: Tensor, offsets: Tensor) -> None:
+        """Bring rows that lie in the file into the cache, for lookups that are to follow; as `lookup` takes them."""
+        ends = offsets.numpy()
+        bags_of_table = (len(ends) - 1) // len(self.table_of)
+        rows = values.numpy().astype(np.int64) + np.repeat(self._bag_starts, np.diff(ends[::bags_of_table]))
+        distinct = np.unique(rows)[: min(self.room.batch_rows, self._cache.slots)]
+        with self._lock:
+            self._gather(distinct)
+
+    def initialise(self, generator: torch.Generator) -> None:
+        """Draw nothing: the file holds what was learned."""
+
+    def hot_rows(self) -> np.ndarray:
+        """The rows that the cache holds, ascending."""
+        return self._cache.residents()
+
+    def warm(self, rows: np.ndarray) -> None:
+        """Bring rows into the cache, ascending."""
+        with self._lock:
+            for start in range(0, len(rows), self.room.batch_rows):
+                self._gather(rows[start : start + self.room.batch_rows])
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _read_pinned(self) -> np.ndarray:
+        pinned = np.empty((int(self._pins.sum()), self.dim), np.float32)
+        for start, first, count in zip(self._pin_starts, self._starts, self._pins, strict=True):
+            for done in range(0, int(count), self.room.batch_rows):
+                many = min(int(count) - done, self.room.batch_rows)
+                pinned[start + done : start + done + many] = self._file.read(first + np.arange(done, done + many))
+        return pinned
+
+    def _sums_with_lists(self, rows: np.ndarray, ends: np.ndarray) -> Tensor:
+        """As `_sums`, with the sums of long lists that are known."""
+        lengths = np.diff(ends)
+        lists = np.flatnonzero(lengths >= SHORTEST).tolist()
+        known = {place: self._pooled.find(rows[ends[place] : ends[place + 1]]) for place in lists}
+        found = [place for place, total in known.items() if total is not None]
+        if found:
+            is_asked = np.ones(len(lengths), bool)
+            is_asked[found] = False
+            rows_left = rows[np.repeat(is_asked, lengths)]
+            left = np.concatenate([[0], np.cumsum(np.where(is_asked, lengths, 0))])
+        else:
+            rows_left, left = rows, ends
+        sums = self._sums(rows_left, left)
+        numbers = sums.numpy()
+        for place, total in known.items():
+            if total is not None:
+                numbers[place] = total
+            else:
+                self._pooled.put(rows[ends[place] : ends[place + 1]], numbers[place])
+        return sums
+
+    def _sums(self, rows: np.ndarray, ends: np.ndarray) -> Tensor:
+        """`[bags, dim]`; as many bags at a time as there is room for their distinct rows."""
+        distinct, position = np.unique(rows, return_inverse=True)
+        if len(distinct) > self.room.batch_rows:
+            bags = len(ends) - 1
+            if bags == 1:
+                raise TooLargeError(
+                    f"A list of {len(distinct):,} ids has more embedding rows than the {self.room.batch_rows:,} that "
+                    "there is memory for: raise --memory, or send shorter lists."
+                )
+            cut = ends[bags // 2]
+            former = self._sums(rows[:cut], ends[: bags // 2 + 1])
+            return torch.cat([former, self._sums(rows[cut:], ends[bags // 2 :] - cut)])
+        gathered = torch.from_numpy(self._gather(distinct))
+        return sum_of_rows(gathered, torch.from_numpy(position.astype(np.int64)), torch.from_numpy(ends))
+
+    def _gather(self, rows: np.ndarray) -> np.ndarray:
+        """Distinct rows, ascending, from where they lie: `[rows, dim]`."""
+        out = np.empty((len(rows), self.dim), np.float32)
+        table = np.searchsorted(self._starts, rows, side="right") - 1
+        rank = rows - self._starts[table]
+        stays = rank < self._pins[table]
+        out[stays] = self._pinned[self._pin_starts[table[stays]] + rank[stays]]
+        others = np.flatnonzero(~stays)
+        slots = self._cache.find(rows[others])
+        is_cached = slots >= 0
+        out[others[is_cached]] = self._cache.take(slots[is_cached])
+        missing = others[~is_cached]
+        if len(missing):
+            out[missing] = self._file.read(rows[missing])
+            self._cache.put(rows[missing], out[missing])
+        self._counts.pinned += len(rows) - len(others)
+        self._counts.cached += len(others) - len(missing)
+        self._counts.read += len(missing)
+        return out

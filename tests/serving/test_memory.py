@@ -1,0 +1,125 @@
+"""A server with less memory than its tables take: the same scores, figures of where rows lay, takeover, increments."""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pandas as pd
+import pytest
+
+from engine.checkpoint.storage import save_model
+from ingestion.request import ingest_request
+from models.registry import build_model, model_spec
+from serving.keeper import Keeper
+from serving.metrics import Metrics
+from shunter.errors import RequestError
+from shunter.requests import TrainRequest
+from tests.serving.conftest import SCHEMA, running
+from tracking.registry.models import load_champion, register_model
+from tracking.registry.named import export_increment, export_model
+from tracking.registry.versions import champion_of, roll_back
+from tracking.runs import start_run_tree
+
+MEMORY = "128KiB"
+
+
+@pytest.fixture(scope="module")
+def large_home(rows: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Path:
+    """Two versions of a model with more users than there is memory for."""
+    folder = tmp_path_factory.mktemp("large")
+    many = pd.concat([rows] * 20, ignore_index=True)
+    many["user"] = [f"u{place % 3_000}" for place in range(len(many))]
+    many.to_parquet(folder / "log.parquet")
+    (folder / "schema.json").write_text(json.dumps(SCHEMA))
+    with pytest.MonkeyPatch.context() as patch:
+        (folder / "home" / "mlflow").mkdir(parents=True)
+        shutil.copy(empty_database, folder / "home" / "mlflow" / "mlflow.db")
+        patch.setenv("SHUNTER_HOME", str(folder / "home"))
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        patch.delenv("SHUNTER_TRACKING_DIRECTORY", raising=False)
+        request = TrainRequest(data=str(folder / "log.parquet"), schema_file=str(folder / "schema.json"))
+        dataset, _ = ingest_request(request)
+        for seed in (1, 2):
+            spec = model_spec(embedding_dim=16, bottom_widths=(8,), top_widths=(16, 8))
+            save_model(build_model(spec, dataset.features, seed=seed).eval(), folder / f"model-{seed}")
+            register_model(start_run_tree(request, dataset), dataset, folder / f"model-{seed}", "large", metrics={})
+    return folder / "home"
+
+
+@pytest.fixture
+def large(large_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The home, with version 2 the champion, before and after."""
+    monkeypatch.setenv("SHUNTER_HOME", str(large_home))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.delenv("SHUNTER_TRACKING_DIRECTORY", raising=False)
+    yield large_home
+    champion = champion_of("large")
+    assert champion is not None
+    if champion.version != 2:
+        roll_back("large", 2)
+
+
+def some_rows(rows: pd.DataFrame, count: int = 40) -> pd.DataFrame:
+    users = [f"u{place * 61 % 3_000}" for place in range(count)]
+    return rows.head(count).assign(user=users)
+
+
+def ask(port: int, rows: pd.DataFrame) -> httpx.Response:
+    body = {"dataframe_records": json.loads(str(rows.to_json(orient="records")))}
+    return httpx.post(f"http://127.0.0.1:{port}/invocations", json=body, timeout=60)
+
+
+def test_scores_are_those_of_the_champion_and_a_new_one_takes_over(large: Path, rows: pd.DataFrame) -> None:
+    some = some_rows(rows)
+    with running("large", memory=MEMORY, follow_seconds=0) as server:
+        (tables,) = server.keeper.current().tables
+        assert re.match(r"Of 2,\d{3} embedding rows \d+ stay in memory \(2 of 3 tables whole\)", tables.placement)
+        second = [ask(server.port, some).json()["predictions"] for _ in range(2)]
+        assert second == 2 * [np.asarray(load_champion("large").predict(some)).tolist()]
+        page = httpx.get(f"http://127.0.0.1:{server.port}/metrics").text
+        found = {place: float(value) for place, value in re.findall(r'table_rows_total{place="(\w+)"} (\S+)', page)}
+        assert all(found[place] > 0 for place in ("pinned", "cached", "read"))
+        hot = tables.hot_rows()
+        roll_back("large", 1)
+        assert server.keeper.look()
+        (new,) = server.keeper.current().tables
+        assert set(hot) <= set(new.hot_rows())  # the ids of both are the same
+        assert ask(server.port, some).json()["predictions"] == np.asarray(load_champion("large").predict(some)).tolist()
+
+
+def test_an_increment_takes_over(large: Path, rows: pd.DataFrame, tmp_path: Path) -> None:
+    export_model("large/1", tmp_path / "model")
+    (tmp_path / "came").mkdir()
+    some = some_rows(rows)
+    model = str(tmp_path / "model")
+    with running(model, memory=MEMORY, follow_seconds=0, increments=tmp_path / "came") as server:
+        export_increment("large/2", tmp_path / "came" / "1", model)
+        assert server.keeper.look()
+        assert server.keeper.current().tables
+        assert ask(server.port, some).json()["predictions"] == np.asarray(load_champion("large").predict(some)).tolist()
+
+
+def test_weights_that_change_under_a_server_are_told_and_it_goes_on(
+    large: Path, rows: pd.DataFrame, tmp_path: Path
+) -> None:
+    export_model("large/2", tmp_path / "model")
+    weights = tmp_path / "model" / "data" / "recommender" / "model" / "model.safetensors"
+    with running(str(tmp_path / "model"), memory=MEMORY, follow_seconds=0) as server:
+        kept, made = weights.read_bytes(), weights.stat().st_mtime_ns
+        os.truncate(weights, 50_000)
+        answer = ask(server.port, some_rows(rows))
+        assert answer.status_code == 503
+        assert "was changed while its model is in use" in answer.json()["message"]
+        weights.write_bytes(kept)
+        os.utime(weights, ns=(made, made))
+        assert ask(server.port, some_rows(rows)).status_code == 200
+
+
+def test_a_memory_too_small_is_told_before_anything_is_served(large: Path) -> None:
+    with pytest.raises(RequestError, match="--memory leaves embedding tables 1,024 bytes"):
+        Keeper("large", Metrics(), memory_bytes=1_024)
