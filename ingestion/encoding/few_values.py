@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ingestion.encoding import columns as read
 from ingestion.encoding.buckets import number_keys
-from ingestion.encoding.encoder import CategoricalField, EncodedRows, Encoder, read_bags, signed_log
+from ingestion.encoding.encoder import CategoricalField, EncodedBag, EncodedRows, Encoder, read_bags, signed_log
 
 MOST_REMEMBERED = 1 << 17  # values of all fields together, some 20 MB
 LONGEST_REMEMBERED = 256  # characters of a text
@@ -37,6 +37,7 @@ class ValueEncoder:
         self._encoder = encoder
         self._single = [field for field in encoder.categorical if not field.multi_valued]
         self._multi = [field for field in encoder.model_order() if field.multi_valued]
+        self._is_weighted = any(field.weights is not None for field in self._multi)
         self._mean = np.array([[field.mean] for field in encoder.numeric], np.float32).reshape(-1, 1)
         self._deviation = np.array([[field.deviation] for field in encoder.numeric], np.float32).reshape(-1, 1)
         most = MOST_REMEMBERED // max(len(encoder.categorical), 1)
@@ -53,8 +54,10 @@ class ValueEncoder:
 
         Returns:
             What `Encoder.encode_table` gives of the same; None where a column is no list, or holds other values than
-            texts in the one case and numbers in the other: then it is for that.
+            texts in the one case and numbers in the other, or values have weights: then it is for that.
         """
+        if self._is_weighted:
+            return None
         numbers = self._numbers([columns[field.name] for field in self._encoder.numeric], rows)
         if numbers is None:
             return None
@@ -77,11 +80,11 @@ class ValueEncoder:
                 categorical[:, place] = found
         for place, ids in self._looked_up(unknown):
             categorical[:, place] = ids
-        bags: list[tuple[NDArray[np.int32], NDArray[np.int64]]] = []
+        bags: list[EncodedBag] = []
         for field in self._multi:
             values = columns.get(field.name)
             if values is None:
-                bags.append((np.empty(0, np.int32), np.zeros(rows + 1, np.int64)))
+                bags.append(EncodedBag(np.empty(0, np.int32), np.zeros(rows + 1, np.int64)))
                 continue
             if type(values) is not list or not _TEXTS.issuperset(map(type, values)):
                 return None
@@ -115,18 +118,18 @@ class ValueEncoder:
                 new = dict(zip(missing[place], field.ids.ids(part).tolist(), strict=True))
                 yield column, self._known[field.name].filled(values, found, new)
 
-    def _bags(self, field: CategoricalField, values: Column) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    def _bags(self, field: CategoricalField, values: Column) -> EncodedBag:
         known = self._known[field.name]
         found = known.of(values)
         if None in found:
             missing = _missing(values, found)
-            bag = read_bags(pl.Series(missing, dtype=pl.String), field, len(missing))
+            bag = read_bags({field.name: pl.Series(missing, dtype=pl.String)}, field, len(missing))
             ids = field.ids.ids(bag.keys).tolist()
             parts = [tuple(ids[start:end]) for start, end in pairwise(bag.offsets.tolist())]
             found = known.filled(values, found, dict(zip(missing, parts, strict=True)))
         offsets = np.zeros(len(values) + 1, np.int64)
         np.cumsum([len(part) for part in found], out=offsets[1:])
-        return np.array([one for part in found for one in part], np.int32), offsets
+        return EncodedBag(np.array([one for part in found for one in part], np.int32), offsets)
 
 
 class _Remembered:

@@ -106,23 +106,17 @@ class StoredEmbeddings(EmbeddingTables):
         )
 
     @torch.no_grad()
-    def lookup(self, values: Tensor, offsets: Tensor) -> Tensor:
+    def lookup(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
         """Sum the rows of each bag."""
         ends = offsets.numpy().astype(np.int64)
         bags_of_table = (len(ends) - 1) // len(self.table_of)
         rows = values.numpy().astype(np.int64) + np.repeat(self._bag_starts, np.diff(ends[::bags_of_table]))
         with self._lock:
-            pooled = self._sums_with_lists(rows, ends) if self.room.pooled_bytes else self._sums(rows, ends)
+            if self.room.pooled_bytes and weights is None:
+                pooled = self._sums_with_lists(rows, ends)
+            else:
+                pooled = self._sums(rows, ends, weights)
         return pooled.view(len(self.table_of), -1, self.dim).transpose(0, 1).flatten(1)
-
-    def fetch(self, values: Tensor, offsets: Tensor) -> None:
-        """Bring rows that lie in the file into the cache, for lookups that are to follow; as `lookup` takes them."""
-        ends = offsets.numpy()
-        bags_of_table = (len(ends) - 1) // len(self.table_of)
-        rows = values.numpy().astype(np.int64) + np.repeat(self._bag_starts, np.diff(ends[::bags_of_table]))
-        distinct = np.unique(rows)[: min(self.room.batch_rows, self._cache.slots)]
-        with self._lock:
-            self._gather(distinct)
 
     def initialise(self, generator: torch.Generator) -> None:
         """Draw nothing: the file holds what was learned."""
@@ -171,7 +165,7 @@ class StoredEmbeddings(EmbeddingTables):
                 self._pooled.put(rows[ends[place] : ends[place + 1]], numbers[place])
         return sums
 
-    def _sums(self, rows: np.ndarray, ends: np.ndarray) -> Tensor:
+    def _sums(self, rows: np.ndarray, ends: np.ndarray, weights: Tensor | None = None) -> Tensor:
         """`[bags, dim]`; as many bags at a time as there is room for their distinct rows."""
         distinct, position = np.unique(rows, return_inverse=True)
         if len(distinct) > self.room.batch_rows:
@@ -182,10 +176,11 @@ class StoredEmbeddings(EmbeddingTables):
                     "there is memory for: raise --memory, or send shorter lists."
                 )
             cut = ends[bags // 2]
-            former = self._sums(rows[:cut], ends[: bags // 2 + 1])
-            return torch.cat([former, self._sums(rows[cut:], ends[bags // 2 :] - cut)])
+            first, second = (None, None) if weights is None else (weights[:cut], weights[cut:])
+            former = self._sums(rows[:cut], ends[: bags // 2 + 1], first)
+            return torch.cat([former, self._sums(rows[cut:], ends[bags // 2 :] - cut, second)])
         gathered = torch.from_numpy(self._gather(distinct))
-        return sum_of_rows(gathered, torch.from_numpy(position.astype(np.int64)), torch.from_numpy(ends))
+        return sum_of_rows(gathered, torch.from_numpy(position.astype(np.int64)), torch.from_numpy(ends), weights)
 
     def _gather(self, rows: np.ndarray) -> np.ndarray:
         """Distinct rows, ascending, from where they lie: `[rows, dim]`."""

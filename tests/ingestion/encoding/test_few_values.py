@@ -78,10 +78,11 @@ def test_ids_and_numbers_are_those_of_whole_columns(given_tables: list[tuple[dic
         assert found.dense.tobytes() == expected.dense.tobytes()
         assert np.array_equal(found.categorical, expected.categorical)
         assert len(found.bags) == len(expected.bags) == 2
-        for (ids, offsets), (expected_ids, expected_offsets) in zip(found.bags, expected.bags, strict=True):
-            assert ids.dtype == np.int32
-            assert np.array_equal(ids, expected_ids)
-            assert np.array_equal(offsets, expected_offsets)
+        for bag, of_columns in zip(found.bags, expected.bags, strict=True):
+            assert bag.values.dtype == np.int32
+            assert np.array_equal(bag.values, of_columns.values)
+            assert np.array_equal(bag.offsets, of_columns.offsets)
+            assert bag.weights is None
 
 
 @pytest.mark.parametrize(
@@ -103,6 +104,12 @@ def test_other_values_are_left_to_whole_columns(column: str, values: Any) -> Non
     encoder = ValueEncoder(ENCODER)
     assert encoder.encode(table, 2) is not None
     assert encoder.encode({**table, column: values}, 2) is None
+
+
+def test_values_with_weights_are_left_to_whole_columns() -> None:
+    field = CategoricalField("genres", HashedIds(40), multi_valued=True, separator="|", weights="shares")
+    table = {"genres": ["a|b"], "shares": ["1|2"]}
+    assert ValueEncoder(Encoder((), (field,))).encode(table, 1) is None
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

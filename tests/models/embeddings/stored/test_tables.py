@@ -66,6 +66,8 @@ def test_sums_are_those_in_memory(
         lengths = random.integers(0, 9, (len(TABLE_OF), batch))
         values, offsets = batch_of(lengths, np.random.default_rng(batch))
         assert torch.equal(tables(values, offsets), expected(values, offsets))
+        weights = torch.from_numpy(random.random(len(values), np.float32))
+        assert torch.equal(tables(values, offsets, weights), expected(values, offsets, weights))
     tables.close()
 
 
