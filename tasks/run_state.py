@@ -44,6 +44,7 @@ LATER: dict[str, Any] = {
     "checkpoint_policy": "auto",
     "keep_checkpoints": 2,
     "checkpoint_rate": None,
+    "checkpoint_copy": None,
     "ensemble_of": "members",
     "max_predict_milliseconds": None,
     "ensemble_memory": None,

@@ -53,6 +53,12 @@ class BackgroundWriter:
             self._thread = None
         self.check()
 
+    def wait_at_most(self, seconds: float) -> bool:
+        """Wait for the job at work; returns whether it has ended by then."""
+        if self._thread is not None:
+            self._thread.join(seconds)
+        return not self.is_busy
+
     def check(self) -> None:
         """Raise what went wrong in a job that has ended, once."""
         if not self.is_busy and self._error is not None:

@@ -9,6 +9,7 @@ rest is too large for a copy, it is written in the same way while training waits
 
 import json
 import logging
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,21 +20,25 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
-from engine.checkpoint.background import BackgroundWriter, Throttle
+from engine.checkpoint.background import WRITER, BackgroundWriter, Throttle
 from engine.checkpoint.generations import (
     NEWEST,
     Generation,
+    GenerationsLayout,
     Part,
     StoredFile,
     generation_path,
     generation_paths,
     hash_of,
     kept_bytes,
+    kept_upon,
     remove_older,
 )
 from engine.checkpoint.growth import Content
 from engine.checkpoint.keeping import BY_DEFAULT, FULL_PRECISION, CheckpointFigures, Keeping
 from engine.checkpoint.pieces import Piece, decode, encode, filled, put_into
+from engine.checkpoint.remote import Layout, RemoteCopy
+from engine.checkpoint.snapshot import GivenUpError
 from engine.checkpoint.storage import load_weights, read_tensors, write_tensors, write_text
 from engine.checkpoint.tables import ChangingTables, RowsToKeep, bytes_of
 from engine.checkpoint.training_tensors import collect, distribute, embedding_tables, rows_of, tables_of, weights_among
@@ -75,6 +80,7 @@ class CheckpointDirectory(Generic[Trained]):
         self.figures = CheckpointFigures()
         self._identity: dict[str, Any] = json.loads(json.dumps(identity))
         self._writer = BackgroundWriter()
+        self._counted_until = time.process_time()
         self._throttle = Throttle(keeping.bytes_per_second)
         self._tables: ChangingTables | None = None
         self._number = 0
@@ -84,6 +90,31 @@ class CheckpointDirectory(Generic[Trained]):
         self._best_copy: tuple[str, dict[str, Tensor]] | None = None
         self._newest: StoredFile | None = None
         self._is_unchanged = self._next_is_best = False
+        # What has been given up is made good by the next step or checkpoint; never two of them one after the other.
+        self._is_given_up = self._was_given_up = False
+
+        self._copy = self._copy_of(GenerationsLayout())
+
+    def _copy_of(self, layout: Layout) -> RemoteCopy | None:
+        """The copy elsewhere, if one is kept."""
+        if self.keeping.copied_to is None:
+            return None
+        throttle = Throttle(self.keeping.bytes_per_second)
+        return RemoteCopy(self.keeping.copied_to, self._identity, layout, self.keeping.generations, throttle)
+
+    def fetch(self) -> None:
+        """Fetch the newest state from where a copy is kept, if none lies here.
+
+        Raises:
+            CheckpointError: The address cannot be read.
+        """
+        if self._copy is not None and not self.exists():
+            self._copy.fetch(self.directory)
+
+    def remove_copy(self) -> None:
+        """Remove what was copied elsewhere: the training is finished and its result kept."""
+        if self._copy is not None:
+            self._copy.remove()
 
     def exists(self) -> bool:
         """Whether there is a checkpoint."""
@@ -157,10 +188,14 @@ class CheckpointDirectory(Generic[Trained]):
                 self.figures.skipped += 1
                 return
             self._writer.wait()
-            self._begin(model, optimizer, state)
+            self._make_good()
+            self._begin(model, optimizer, state, may_skip=may_skip)
 
-    def finish(self) -> None:
-        """Wait until what was begun is on the disk.
+    def finish(self, *, is_over: bool = False) -> None:
+        """Wait until what was begun is on the disk, and where the training is to go on, copied.
+
+        Args:
+            is_over: Whether the training has come to its end, so that no copy is waited for.
 
         Raises:
             TrainingError: a weight was not finite in it.
@@ -168,6 +203,11 @@ class CheckpointDirectory(Generic[Trained]):
         """
         with self._stall():
             self._writer.wait()
+            if self._copy is not None:
+                if is_over:
+                    self._copy.stop()
+                else:
+                    self._copy.finish(self.directory, self.figures)
 
     def read(self, model: Trained, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         """Put model, optimiser and random state back, and return the `state` that was written with them.
@@ -204,7 +244,17 @@ class CheckpointDirectory(Generic[Trained]):
                 f"resume with the former settings or use another folder."
             )
 
-    def _begin(self, model: Trained, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    def _make_good(self) -> None:
+        """Keep next what the writer has given up, if it has; it is at rest."""
+        self._was_given_up = self._is_given_up
+        if self._is_given_up and self._tables is not None:
+            self._tables.undo()
+            self.figures.skipped += 1
+            self._is_given_up = False
+
+    def _begin(
+        self, model: Trained, optimizer: torch.optim.Optimizer, state: dict[str, Any], *, may_skip: bool = False
+    ) -> None:
         """Take what is to be kept as it is, and hand it to the writer; where that cannot be, write it here."""
         tables = self._tables
         tensors = collect(model, optimizer, rows_apart=tables is not None)
@@ -214,16 +264,27 @@ class CheckpointDirectory(Generic[Trained]):
         is_best, self._next_is_best = self._next_is_best, False
         rows = None
         if tables is not None:
-            rows = tables.next_rows(self.figures.restores, _bytes_for_rows(_bytes_of(tensors)), is_best=is_best)
+            rows = tables.next_rows(
+                self.figures.restores,
+                _bytes_for_rows(_bytes_of(tensors)),
+                is_best=is_best,
+                may_give_up=may_skip and not self._was_given_up and self._newest is not None,
+            )
         values = json.loads(json.dumps(state))
         best, self._best_copy = self._best_copy, None
 
         def job() -> None:
+            started = time.thread_time()
             try:
                 if best is not None:
                     self._best = self._write_file(*best)
                 self._write_generation(values, tensors, rows, is_best=is_best)
+            except GivenUpError:
+                self._is_given_up = True
+                self._remove_older()
             finally:
+                if threading.current_thread().name == WRITER:  # else it is counted as a stall
+                    self.figures.processor_seconds += time.thread_time() - started
                 if tables is not None:
                     tables.close()
 
@@ -253,11 +314,10 @@ class CheckpointDirectory(Generic[Trained]):
         for name, tensor in tensors.items():
             _check_finite(name, tensor, state["step"])
         if rows is not None:
-            upon = {"full": (), "since_full": parts[:1], "since_last": parts}[rows.content]
-            parts = (*upon, self._write_rows(rows, upon, number, state["step"]))
+            parts = self._write_rows(rows, number, state["step"])
         figures = self.figures
         figures.written += 1
-        figures.full += rows is None or rows.content == "full"
+        figures.full += rows is None or rows.are_all
         figures.bits = self.keeping.bits_of(self._tables.bytes, figures.restores) if self._tables else FULL_PRECISION
         stored = self._write_file(f"state-{number:06d}.safetensors", tensors)
         if is_best:
@@ -269,7 +329,7 @@ class CheckpointDirectory(Generic[Trained]):
             state=state,
             tensors=stored,
             parts=parts,
-            history=tuple(self._tables.history) if self._tables else (),
+            history=tuple(map(tuple, self._tables.history)) if self._tables else (),
             best=self._best,
             best_parts=self._best_parts,
             figures=asdict(figures),
@@ -278,21 +338,35 @@ class CheckpointDirectory(Generic[Trained]):
         write_text(generation_path(self.directory, number), text)
         write_text(self.path, text)
         self._number, self._parts, self._newest = number, parts, stored
-        remove_older(self.directory, self.keeping.generations)
+        self._remove_older()
         figures.bytes_kept = max(figures.bytes_kept, kept_bytes(self.directory))
+        if self._copy is not None:
+            self._copy.follow(self.directory, figures)
 
-    def _write_rows(self, rows: RowsToKeep, upon: Sequence[Part], number: int, step: int) -> Part:
-        files, base = [], hash_of(upon)
-        for position, tensors in enumerate(filled(self._encoded(rows, step))):
+    def _remove_older(self) -> None:
+        spared = self._copy.names_in_work if self._copy is not None else frozenset[str]()
+        remove_older(self.directory, self.keeping.generations, spared)
+
+    def _write_rows(self, rows: RowsToKeep, number: int, step: int) -> tuple[Part, ...]:
+        """Write rows upon the parts of the last generation; returns all that the tables consist of now."""
+        chains = [kept_upon(content, self._parts, place) for place, content in enumerate(rows.contents)]
+        files: list[list[StoredFile]] = [[] for _ in chains]
+        for position, (place, tensors) in enumerate(filled(self._encoded(rows, step))):
             name = f"rows-{number:06d}-{position:04d}.safetensors"
-            files.append(self._write_file(name, tensors, {"upon": base}))
-        return Part(content=rows.content, upon=base, files=tuple(files))
+            files[place].append(self._write_file(name, tensors, {"upon": hash_of(chains[place])}))
+        parts: list[Part] = []
+        for place, (chain, its_files) in enumerate(zip(chains, files, strict=True)):
+            content = rows.contents[place]
+            parts += chain
+            if its_files:  # else nothing of it has changed
+                parts.append(Part(content=content, upon=hash_of(chain), files=tuple(its_files), range=place))
+        return tuple(parts)
 
-    def _encoded(self, rows: RowsToKeep, step: int) -> Iterator[dict[str, Tensor]]:
-        for number, piece in enumerate(rows.pieces):
+    def _encoded(self, rows: RowsToKeep, step: int) -> Iterator[tuple[int, dict[str, Tensor]]]:
+        for number, (place, piece) in enumerate(rows.pieces):
             if isinstance(piece.weight, Tensor):
                 _check_finite(f"table {piece.table}", piece.weight, step)
-            yield encode(piece, rows.bits, number)
+            yield place, encode(piece, rows.bits, number)
 
     def _write_file(self, name: str, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> StoredFile:
         path = self.directory / name
@@ -344,11 +418,15 @@ class CheckpointDirectory(Generic[Trained]):
 
     @contextmanager
     def _stall(self) -> Iterator[None]:
-        started = time.perf_counter()
+        started, processor_started = time.perf_counter(), time.thread_time()
         try:
             yield
         finally:
-            self.figures.stall_seconds += time.perf_counter() - started
+            figures, until = self.figures, time.process_time()
+            figures.stall_seconds += time.perf_counter() - started
+            figures.processor_seconds += time.thread_time() - processor_started
+            figures.process_seconds += until - self._counted_until
+            self._counted_until = until
 
 
 def _copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

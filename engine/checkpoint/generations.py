@@ -6,23 +6,26 @@
     rows-{number}-{part}.safetensors    rows of tables: all of them, or those touched since an earlier generation
     best-{step}-{number}.safetensors    weights with the best validation so far, where the tables are small
 
-A generation names the parts of its tables in the order in which they are laid one upon the other. Each part says by a
-hash which parts it belongs upon, so that none is ever laid upon another base. The best weights are those of an earlier
+The rows may be divided into ranges, each with parts of its own. A generation names these in the order in which they are
+laid one upon the other. Each part says by a hash which parts of its range it belongs upon, so that none is ever laid
+upon another base. The best weights are those of an earlier
 generation, whose files stay while they are the best.
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from engine.checkpoint.growth import Content
-from engine.checkpoint.storage import check_file, read_json
+from engine.checkpoint.storage import check_file, read_json, write_text
 from shunter.errors import CheckpointError
 
-FORMAT = 2
-WHOLE_FILES_FORMAT = 1  # the tables within the file of the state, and one generation
+FORMAT = 3
+READ_FORMATS = (1, 2, FORMAT)  # the tables within the file of the state; all rows as one range
 NEWEST = "checkpoint.json"
 PATTERNS = ("state-*", "best-*", "rows-*", "*.tmp")
 
@@ -43,11 +46,13 @@ class Part:
         content: Which rows.
         upon: Hash of the parts that this one is laid upon.
         files: Where they are.
+        range: Number of the range of rows that it belongs to.
     """
 
     content: Content
     upon: str
     files: tuple[StoredFile, ...]
+    range: int = 0
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
@@ -65,7 +70,7 @@ class Generation:
         state: All that is neither weights, nor optimiser, nor random state, as plain values.
         tensors: The file of the layers.
         parts: The tables; empty where they are in `tensors`.
-        history: What the policy of the parts goes by (`engine.checkpoint.tables`).
+        history: What the policy of the parts goes by, for each range (`engine.checkpoint.touched`).
         best: The weights with the best validation so far; with `best_parts` the layers of the generation that had them.
         best_parts: The tables of that generation, which stay while they are the best; empty where they are in `best`.
         figures: What the checkpoints have cost so far.
@@ -76,7 +81,7 @@ class Generation:
     state: dict[str, Any]
     tensors: StoredFile
     parts: tuple[Part, ...] = ()
-    history: tuple[float, ...] = ()
+    history: tuple[tuple[float, ...], ...] = ()
     best: StoredFile | None = None
     figures: dict[str, Any] | None = None
     best_parts: tuple[Part, ...] = ()
@@ -92,10 +97,18 @@ class Generation:
         Raises:
             CheckpointError: It is missing, damaged or of another version.
         """
-        values = read_json(path)
+        return cls.of(read_json(path), path)
+
+    @classmethod
+    def of(cls, values: dict[str, Any], path: Path) -> Self:
+        """From what the file `path` holds.
+
+        Raises:
+            CheckpointError: It is damaged or of another version.
+        """
         found = values.pop("format", None)
         try:
-            if found not in (FORMAT, WHOLE_FILES_FORMAT):
+            if found not in READ_FORMATS:
                 raise ValueError(f"its format is {found}")
             return cls(
                 **{
@@ -105,6 +118,7 @@ class Generation:
                     "parts": tuple(map(Part.from_dict, values.get("parts", ()))),
                     "best": StoredFile(**values["best"]) if values["best"] else None,
                     "best_parts": tuple(map(Part.from_dict, values.get("best_parts", ()))),
+                    "history": history_of(values.get("history", ())),
                 }
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -124,8 +138,15 @@ class Generation:
         """
         for parts in (self.parts, self.best_parts):
             check_upon(parts, directory)
+        if self.parts and {part.range for part in self.parts} != set(range(max(len(self.history), 1))):
+            raise CheckpointError(f"The checkpoint {directory} lacks the rows of a range of its tables: start anew.")
         for file in self.files:
             check_file(directory / file.name, file.sha256)
+
+
+def history_of(values: Sequence[Any]) -> tuple[tuple[float, ...], ...]:
+    """From JSON; where it does not say anything of ranges all rows are one."""
+    return tuple(map(tuple, values)) if values and isinstance(values[0], list) else (tuple(values),)
 
 
 def hash_of(parts: Sequence[Part]) -> str:
@@ -136,6 +157,17 @@ def hash_of(parts: Sequence[Part]) -> str:
     return hashlib.sha256(names.encode()).hexdigest()
 
 
+def parts_of_range(parts: Sequence[Part], number: int) -> tuple[Part, ...]:
+    """Those of one range, in their order."""
+    return tuple(part for part in parts if part.range == number)
+
+
+def kept_upon(content: Content, parts: Sequence[Part], number: int) -> tuple[Part, ...]:
+    """Those parts of a range that a new one is laid upon."""
+    own = parts_of_range(parts, number)
+    return {"full": (), "since_full": own[:1], "since_last": own}[content]
+
+
 def check_upon(parts: Sequence[Part], directory: Path) -> None:
     """Compare parts with what they are laid upon.
 
@@ -143,7 +175,7 @@ def check_upon(parts: Sequence[Part], directory: Path) -> None:
         CheckpointError: One belongs upon others.
     """
     for number, part in enumerate(parts):
-        if part.upon != hash_of(parts[:number]):
+        if part.upon != hash_of(parts_of_range(parts[:number], part.range)):
             raise CheckpointError(
                 f"The rows in {directory / part.files[0].name} were saved upon another checkpoint than the one "
                 "they are named with: start anew."
@@ -160,15 +192,21 @@ def generation_paths(directory: Path) -> list[Path]:
     return sorted(directory.glob("generation-*.json"), reverse=True)
 
 
-def remove_older(directory: Path, keep: int) -> None:
+def remove_older(directory: Path, keep: int, spared: frozenset[str] = frozenset()) -> None:
     """Remove all but the newest generations, and what no generation names.
 
     The list of a generation goes before its files, so that what is left of it after a kill is removed the next time.
+
+    Args:
+        directory: Their folder.
+        keep: How many stay.
+        spared: Files that stay in any case.
     """
     paths = generation_paths(directory)
     for path in paths[keep:]:
-        path.unlink(missing_ok=True)
-    named = {path.name for path in paths[:keep]} | set(named_files(paths[:keep]))
+        if path.name not in spared:
+            path.unlink(missing_ok=True)
+    named = {path.name for path in paths[:keep]} | set(named_files(paths[:keep])) | spared
     for pattern in PATTERNS:
         for path in directory.glob(pattern):
             if path.name not in named:
@@ -187,3 +225,27 @@ def named_files(paths: Sequence[Path]) -> Iterator[str]:
 def kept_bytes(directory: Path) -> int:
     """Bytes of all files of checkpoints in a folder."""
     return sum(path.stat().st_size for pattern in PATTERNS for path in directory.glob(pattern))
+
+
+class GenerationsLayout:
+    """How generations lie in a folder, to whoever copies them (`engine.checkpoint.remote.Layout`)."""
+
+    def lists(self, names: Iterable[str]) -> list[str]:
+        """Files of generations, the newest first."""
+        return sorted((name for name in names if re.fullmatch(r"generation-\d+\.json", name)), reverse=True)
+
+    def files(self, name: str, read: Callable[[str], bytes]) -> dict[str, str | None]:
+        """The files that a generation consists of, with their sha256.
+
+        Raises:
+            CheckpointError: Its list is damaged.
+        """
+        try:
+            values = json.loads(read(name))
+        except ValueError as error:
+            raise CheckpointError(f"The file {name} is damaged ({error}).") from error
+        return {file.name: file.sha256 for file in Generation.of(values, Path(name)).files}
+
+    def fetched(self, directory: Path, name: str) -> None:
+        """Make a generation whose files have come the newest."""
+        write_text(directory / NEWEST, (directory / name).read_text())

@@ -41,6 +41,7 @@ class Keeping:
         generations: How many states can be gone back to: the newest, and those before it in case it is damaged.
         bytes_per_second: Most that is written in a second; None is no limit.
         expected_restores: How often this training is expected to be interrupted.
+        copied_to: An address of `fsspec` that is kept a copy at; None keeps none.
     """
 
     bits: Bits = "auto"
@@ -48,6 +49,7 @@ class Keeping:
     generations: int = 2
     bytes_per_second: float | None = None
     expected_restores: float = 1.0
+    copied_to: str | None = None
 
     def is_incremental(self, table_bytes: int) -> bool:
         """Whether tables are kept apart from the rest of the state, piece by piece."""
@@ -85,7 +87,8 @@ class CheckpointFigures:
     Attributes:
         written: Checkpoints that were written.
         full: Those of them that held all rows.
-        skipped: Those that were due while the one before was still being written.
+        skipped: Those that were due while the one before was still being written, or that were given up, for rows
+            changed faster than the disk took them.
         restores: How often the training was gone on with from one.
         bits: Bits of a number in the tables of the last one; those with the best weights have 8 or more.
         bytes_written: Bytes of all files.
@@ -93,6 +96,10 @@ class CheckpointFigures:
         stall_seconds: Time that training waited: for copies of what is written, also those that it makes of rows before
             it changes them, and for a writer at work.
         write_seconds: Time that the writer was at work beside training.
+        processor_seconds: Processor time of the writer, and of what training waited for.
+        process_seconds: Processor time of the whole process meanwhile; with several, of the first.
+        copied: Checkpoints that were copied to another address.
+        copies_failed: Attempts to copy one that failed.
     """
 
     written: int = 0
@@ -104,3 +111,13 @@ class CheckpointFigures:
     bytes_kept: int = 0
     stall_seconds: float = 0.0
     write_seconds: float = 0.0
+    processor_seconds: float = 0.0
+    process_seconds: float = 0.0
+    copied: int = 0
+    copies_failed: int = 0
+
+    def joules(self, training_joules: float | None) -> float | None:
+        """Energy of the checkpoints, estimated: the share of a training's that they have of its processor time."""
+        if training_joules is None or not self.process_seconds:
+            return None
+        return training_joules * min(self.processor_seconds / self.process_seconds, 1.0)

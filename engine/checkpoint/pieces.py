@@ -66,6 +66,27 @@ class StoredRows:
         kept = self._blocks.setdefault((piece.table, piece.first_column), [])
         kept.append((row_numbers, piece.weight, piece.stored_bits))
 
+    def note(self, piece: Piece, shards: Sequence[Shard] | None = None) -> None:
+        """Keep a piece that was laid into tables where it is quantised, and forget what it has replaced.
+
+        Args:
+            piece: From a file.
+            shards: What lies here of tables that are divided; where that is divided otherwise than the piece, its rows
+                are quantised once more. None is all.
+        """
+        numbers = piece.rows + piece.first_row
+        if not isinstance(piece.weight, QuantisedRows):
+            self.drop(piece.table, numbers)
+        elif shards is None:
+            self.keep(piece, numbers)
+        else:
+            for shard in shards:
+                if (shard.table, shard.first_column) == (piece.table, piece.first_column):
+                    here = (numbers >= shard.first_row) & (numbers < shard.first_row + len(shard.weight))
+                    if here.any() and shard.weight.shape[1] == piece.columns:
+                        which = here.nonzero().view(-1)
+                        self.keep(replace(piece, weight=_selected(piece.weight, which)), numbers[which])
+
     def drop(self, table: int, row_numbers: Tensor) -> None:
         """Forget rows of a table, ascending, for they have been touched, or were stored again in full."""
         for (number, _), kept in self._blocks.items():
@@ -111,17 +132,15 @@ def encode(piece: Piece, bits: int, number: int) -> dict[str, Tensor]:
     return {**tensors, f"{key}.adagrad_sum": piece.adagrad_sum.to(torch.bfloat16)}
 
 
-def filled(pieces: Iterable[dict[str, Tensor]]) -> Iterator[dict[str, Tensor]]:
-    """Pieces together in files of a bounded size; a part without rows is a file without any."""
-    file: dict[str, Tensor] = {}
-    size = 0
-    for piece in pieces:
+def filled(pieces: Iterable[tuple[int, dict[str, Tensor]]]) -> Iterator[tuple[int, dict[str, Tensor]]]:
+    """Pieces together in files of a bounded size, those of each range by themselves."""
+    files: dict[int, dict[str, Tensor]] = {}
+    for number, piece in pieces:
+        file = files.setdefault(number, {})
         file |= piece
-        size += sum(tensor.nbytes for tensor in piece.values())
-        if size >= PIECE_BYTES:
-            yield file
-            file, size = {}, 0
-    yield file
+        if sum(tensor.nbytes for tensor in file.values()) >= PIECE_BYTES:
+            yield number, files.pop(number)
+    yield from files.items()
 
 
 def decode(tensors: Mapping[str, Tensor]) -> Iterator[Piece]:
@@ -158,6 +177,14 @@ def decode(tensors: Mapping[str, Tensor]) -> Iterator[Piece]:
         yield piece
 
 
+def full_precision(piece: Piece) -> Tensor:
+    """The numbers of a piece, float32 `[rows, columns]`."""
+    if isinstance(piece.weight, Tensor):
+        return piece.weight
+    assert piece.stored_bits is not None, "quantised rows say their bits"
+    return restore_rows(piece.weight, piece.stored_bits, piece.columns)
+
+
 @torch.no_grad()
 def put_into(shards: Sequence[Shard], piece: Piece, stored: StoredRows | None = None) -> None:
     """Write the rows of a piece into the shards that have them.
@@ -170,12 +197,7 @@ def put_into(shards: Sequence[Shard], piece: Piece, stored: StoredRows | None = 
     Raises:
         CheckpointError: The rows are those of another model.
     """
-    if isinstance(piece.weight, Tensor):
-        weight = piece.weight
-    else:
-        assert piece.stored_bits is not None, "quantised rows say their bits"
-        weight = restore_rows(piece.weight, piece.stored_bits, piece.columns)
-    numbers = piece.rows + piece.first_row
+    weight, numbers = full_precision(piece), piece.rows + piece.first_row
     for shard in shards:
         if shard.table != piece.table:
             continue
@@ -191,10 +213,7 @@ def put_into(shards: Sequence[Shard], piece: Piece, stored: StoredRows | None = 
         if piece.first_column == shard.first_column:
             shard.adagrad_sum[own_rows] = piece.adagrad_sum[here].to(shard.adagrad_sum.device)
     if stored is not None:
-        if isinstance(piece.weight, Tensor):
-            stored.drop(piece.table, numbers)
-        else:
-            stored.keep(piece, numbers)
+        stored.note(piece)
 
 
 def _some(piece: Piece, places: np.ndarray) -> Piece:

@@ -6,11 +6,13 @@
 
 So each row is taken once and as it was at the moment. A step that changes a row waits while the writer reads it, which
 is a few thousand numbers at a time. A writer that is slower than the steps, or held up, does not hold them up: all rows
-are copied in the end. Only where the copies have grown to the memory that they may take does a step wait for it.
+are copied in the end. Only where the copies have grown to the memory that they may take does a step wait for it, or
+the snapshot is given up.
 """
 
 import threading
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
@@ -28,6 +30,10 @@ NUMBERS_AT_ONCE = 1 << 14
 # written when they take half of that, or this, and so many at a time.
 SHARE_BEFORE_WRITING = 0.5
 MOST_BEFORE_WRITING_BYTES = 64 << 20
+
+
+class GivenUpError(Exception):
+    """A snapshot was given up; what it was to hold is to be kept still."""
 
 
 @dataclass(frozen=True)
@@ -76,10 +82,23 @@ class Snapshot:
             is at its end.
         wanted: bool of all rows, on the CPU, which are to be kept; it is used up. None is all.
         copied_bytes: Most that the copies of rows may take which training is about to change.
+        bounds: Numbers of rows, counted through all tables, that no piece lies on both sides of.
+        may_give_up: Whether all of it is given up, instead of letting training wait, where the copies come to that.
     """
 
-    def __init__(self, tables: EmbeddingTables, wanted: Tensor | None = None, copied_bytes: float = 0) -> None:
+    def __init__(
+        self,
+        tables: EmbeddingTables,
+        wanted: Tensor | None = None,
+        copied_bytes: float = 0,
+        *,
+        bounds: Sequence[int] = (),
+        may_give_up: bool = False,
+    ) -> None:
         self._first_rows = [0, *accumulate(tables.rows)]
+        self._cuts = sorted({*self._first_rows, *bounds})
+        self._may_give_up = may_give_up
+        self.is_given_up = False
         self._blocks = _blocks_of(tables)
         self._pending = np.ones(self._first_rows[-1], dtype=bool) if wanted is None else wanted.numpy()
         self._most_bytes = copied_bytes * SHARE_BEFORE_WRITING
@@ -106,31 +125,48 @@ class Snapshot:
                 if self._has_room(pending):
                     self._copy(pending)
                     return
+                if self._may_give_up:
+                    self.is_given_up = True
+                    self._end()
+                    return
                 self._is_waited_for = True
                 self._changed.wait()
 
     def pieces(self) -> Iterator[Piece]:
-        """All rows, each once, piece by piece; training may go on beside."""
+        """All rows, each once, piece by piece; training may go on beside.
+
+        Raises:
+            GivenUpError: Rows change faster than the writer takes them, so that it is of no use to go on.
+        """
         try:
             for block in self._blocks:
                 at_once = max(PIECE_BYTES // block.row_bytes, 1)
                 for first in range(block.first, block.first + len(block.weight), at_once):
+                    self._check()
                     if self._is_waited_for or self._copied_bytes >= self._enough_bytes:
                         yield from self._copied_pieces()
                     last = min(first + at_once, block.first + len(block.weight))
                     yield from self._by_table(self._taken(block, first, last))
             yield from self._copied_pieces()
+            self._check()
         finally:
             self.close()
 
     def close(self) -> None:
         """No row is to be kept any more: training no longer copies, and no longer waits."""
         with self._changed:
-            self._is_over = True
-            self._copied = [[] for _ in self._blocks]
-            self._copied_bytes = 0
-            self._pending = np.empty(0, dtype=bool)
-            self._changed.notify_all()
+            self._end()
+
+    def _end(self) -> None:
+        self._is_over = True
+        self._copied = [[] for _ in self._blocks]
+        self._copied_bytes = 0
+        self._pending = np.zeros_like(self._pending)
+        self._changed.notify_all()
+
+    def _check(self) -> None:
+        if self.is_given_up:
+            raise GivenUpError
 
     def _copy(self, rows: np.ndarray) -> None:
         self._pending[rows] = False
@@ -188,8 +224,9 @@ class Snapshot:
     def _by_table(self, rows: _Rows) -> Iterator[Piece]:
         """Rows of a block as pieces of its tables."""
         at_once = max(PIECE_BYTES // (4 * rows.weight.shape[1] + 4), 1)
-        bounds = np.searchsorted(rows.numbers, self._first_rows)
-        for table, (start, end) in enumerate(pairwise(bounds)):
+        bounds = np.searchsorted(rows.numbers, self._cuts)
+        for cut, (start, end) in zip(self._cuts, pairwise(bounds), strict=False):
+            table = bisect_right(self._first_rows, cut) - 1
             for first in range(start, end, at_once):
                 part = slice(first, min(first + at_once, end))
                 first_row = int(rows.numbers[first])

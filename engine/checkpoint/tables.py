@@ -1,7 +1,9 @@
 """The tables of a training, kept as parts that are laid one upon the other: all rows, then those that have changed."""
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -10,8 +12,11 @@ from engine.checkpoint.growth import Content
 from engine.checkpoint.keeping import FEWEST_BITS_OF_BEST, Keeping
 from engine.checkpoint.pieces import Piece, StoredRows, put_into
 from engine.checkpoint.snapshot import Snapshot
-from engine.checkpoint.touched import Intervals, TouchedRows
+from engine.checkpoint.touched import History, Intervals, TouchedRows
 from models.embeddings.role import EmbeddingTables
+
+# Into so many ranges `auto` divides the rows: it begins anew with one at a time, so each is a small part of a checkpoint.
+RANGES = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,15 +24,20 @@ class RowsToKeep:
     """What the next checkpoint holds of the tables.
 
     Attributes:
-        content: Which rows.
+        contents: Which rows of each range.
         bits: Bits of a number.
-        pieces: The rows as they were, made one by one as they are asked for; where the tables lie in memory, steps may
-            go on meanwhile.
+        pieces: The rows as they were, with the number of their range, made one by one as they are asked for; where the
+            tables lie in memory, steps may go on meanwhile.
     """
 
-    content: Content
+    contents: tuple[Content, ...]
     bits: int
-    pieces: Iterator[Piece]
+    pieces: Iterator[tuple[int, Piece]]
+
+    @property
+    def are_all(self) -> bool:
+        """Whether all rows are kept."""
+        return set(self.contents) == {"full"}
 
 
 class ChangingTables:
@@ -41,13 +51,15 @@ class ChangingTables:
 
     def __init__(self, tables: EmbeddingTables, device: torch.device, keeping: Keeping) -> None:
         self._tables, self._keeping = tables, keeping
-        self._intervals = Intervals(TouchedRows(tables, device), keeping.policy)
+        ranges = min(RANGES, sum(tables.rows)) if keeping.policy == "auto" else 1
+        self._intervals = Intervals(TouchedRows(tables, device), keeping.policy, ranges)
+        self._first_rows = [*accumulate(tables.rows, initial=0)]
         self._stored = StoredRows()
         self._snapshot: Snapshot | None = None
 
     @property
-    def history(self) -> list[float]:
-        """Shares of all rows that were kept since all of them were; what the policy goes by."""
+    def history(self) -> History:
+        """Shares of each range that were kept since all of it was; what the policy goes by."""
         return self._intervals.history
 
     def note(self, values: Tensor, offsets: Tensor) -> Tensor:
@@ -66,24 +78,29 @@ class ChangingTables:
         """Bytes of the rows and of their optimiser's state that lie here."""
         return bytes_of(self._tables)
 
-    def next_rows(self, restores: int, copied_bytes: float, *, is_best: bool = False) -> RowsToKeep:
+    def next_rows(
+        self, restores: int, copied_bytes: float, *, is_best: bool = False, may_give_up: bool = False
+    ) -> RowsToKeep:
         """What is kept next; from here on a new interval counts.
 
         Args:
             restores: How often the training was gone on with.
             copied_bytes: Most that copies of rows may take which steps change before they are written.
             is_best: Whether they are the best weights so far, of which no row is kept in fewer than 8 bits.
+            may_give_up: Whether it is given up (`GivenUpError`) instead of letting steps wait.
         """
         if not self._stored.is_empty:
-            since_last = self._intervals.touched.rows("since_last")
+            since_last = self._intervals.touched.since_last()
             for table, rows in enumerate(since_last.split(self._tables.rows)):
                 self._stored.drop(table, rows.nonzero().view(-1))
         bits = self._keeping.bits_of(self.bytes, restores)
-        content, rows = self._intervals.next(all_rows=is_best and bits < FEWEST_BITS_OF_BEST)
-        snapshot = Snapshot(self._tables, rows, copied_bytes)
+        wanted = self._intervals.next(all_rows=is_best and bits < FEWEST_BITS_OF_BEST)
+        snapshot = Snapshot(
+            self._tables, wanted.rows, copied_bytes, bounds=self._intervals.bounds, may_give_up=may_give_up
+        )
         self._snapshot = snapshot if self._tables.is_in_memory else None
         return RowsToKeep(
-            content=content,
+            contents=wanted.contents,
             bits=max(bits, FEWEST_BITS_OF_BEST) if is_best else bits,
             pieces=self._pieces(snapshot),
         )
@@ -93,11 +110,18 @@ class ChangingTables:
         if self._snapshot is not None:
             self._snapshot.close()
 
-    def _pieces(self, snapshot: Snapshot) -> Iterator[Piece]:
-        for piece in snapshot.pieces():
-            yield from self._stored.divide(piece)
+    def undo(self) -> None:
+        """What `next_rows` gave last was not kept, and is to be kept still; no step may go on meanwhile."""
+        self._intervals.undo()
 
-    def put_back(self, pieces: Iterator[tuple[Content, Piece]], history: Sequence[float]) -> None:
+    def _pieces(self, snapshot: Snapshot) -> Iterator[tuple[int, Piece]]:
+        for piece in snapshot.pieces():
+            first = self._first_rows[piece.table] + piece.first_row
+            number = bisect_right(self._intervals.bounds, first) - 1
+            for part in self._stored.divide(piece):
+                yield number, part
+
+    def put_back(self, pieces: Iterator[tuple[Content, Piece]], history: Sequence[Sequence[float]]) -> None:
         """Lay parts one upon the other into the tables, and go on from there.
 
         Args:

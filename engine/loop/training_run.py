@@ -106,6 +106,7 @@ class TrainingRun(ABC, Generic[Trained, State, Quality, Report]):
         self.checkpoint = checkpoint
         self.every_seconds, self.every_steps = checkpointing.seconds, checkpointing.steps or math.inf
         checkpoint.follow(self.model)
+        checkpoint.fetch()
         if checkpoint.exists():
             self.state = self._read_state(checkpoint.read(self.model, self.optimizer))
             loss = self.state.epoch_loss
@@ -155,11 +156,11 @@ class TrainingRun(ABC, Generic[Trained, State, Quality, Report]):
             with suppress(ShunterError):  # what went wrong first is told
                 self._finish_saving()
             raise
-        self._finish_saving()
+        self._finish_saving(is_over=True)
 
-    def _finish_saving(self) -> None:
+    def _finish_saving(self, *, is_over: bool = False) -> None:
         if self.checkpoint is not None:
-            self.checkpoint.finish()
+            self.checkpoint.finish(is_over=is_over)
 
     def _finished(self) -> str | None:
         if self.state.epochs_without_gain >= self.schedule.patience:

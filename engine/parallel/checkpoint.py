@@ -9,9 +9,10 @@ the training's. Where copies would take too much memory, the same is done while 
 
 import json
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,10 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
+from engine.checkpoint.background import WRITER
 from engine.checkpoint.directory import COPIED_SHARE_OF_FREE_MEMORY, LONG_FROM_BYTES, CheckpointDirectory
-from engine.checkpoint.generations import check_upon
-from engine.checkpoint.keeping import BY_DEFAULT, CheckpointFigures, Keeping
+from engine.checkpoint.generations import check_upon, history_of
+from engine.checkpoint.keeping import BY_DEFAULT, FULL_PRECISION, CheckpointFigures, Keeping
 from engine.checkpoint.optimizer_state import optimizer_tensors, restore_optimizer, state_tensors
 from engine.checkpoint.random_state import random_tensors, restore_random
 from engine.checkpoint.storage import check_file, load_weights, read_tensors
@@ -29,12 +31,13 @@ from engine.checkpoint.tables import bytes_of
 from engine.memory import available_memory_bytes
 from engine.parallel.agreement import all_do, from_all
 from engine.parallel.blocks import Block, StoredBlocks, fill_shards
-from engine.parallel.folder_writer import FolderWriter, Rows
-from engine.parallel.rows import DividedRows, lay_into, pieces_of
+from engine.parallel.folder_writer import FolderWriter
+from engine.parallel.rows import DividedRows, OwnRows, lay_into
 from engine.parallel.stored import (
     BEST,
     DENSE,
     LAYERS,
+    StoredLayout,
     bytes_in,
     checkpoint_name,
     checkpoints,
@@ -63,7 +66,7 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
     Args:
         directory: a folder of its own, which every process sees; made when it is not there.
         identity: Properties that a checkpoint must share with the training that resumes from it.
-        keeping: How they are kept; rows are always kept in full precision.
+        keeping: How they are kept; the best weights always in full precision.
     """
 
     def __init__(self, directory: Path, identity: dict[str, Any], keeping: Keeping = BY_DEFAULT) -> None:
@@ -74,6 +77,16 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         self._best_name: str | None = None
         self._write_best: Job | None = None
         self._rows: DividedRows | None = None
+        self._copy = self._copy_of(StoredLayout()) if self.rank == 0 else None
+
+    def fetch(self) -> None:
+        """Fetch the newest state from where a copy is kept, if none lies here; the first process does.
+
+        Raises:
+            CheckpointError: The address cannot be read.
+        """
+        if self.keeping.copied_to is not None:
+            all_do(super().fetch)
 
     @property
     def best(self) -> Path:
@@ -102,8 +115,11 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
     def follow(self, model: Model) -> None:
         """Be ready to keep the rows that change, where the tables of all processes are large together."""
         tables = model.embeddings
-        if isinstance(tables, ShardedEmbeddings) and self.keeping.is_incremental(sum(from_all(bytes_of(tables)))):
-            self._rows = DividedRows(tables, next(model.parameters()).device, self.keeping.policy)
+        if not isinstance(tables, ShardedEmbeddings):
+            return
+        table_bytes = sum(from_all(bytes_of(tables)))
+        if self.keeping.is_incremental(table_bytes):
+            self._rows = DividedRows(tables, next(model.parameters()).device, self.keeping, table_bytes)
 
     def note_rows(self, values: Tensor, offsets: Tensor) -> None:
         """Note the rows of this process's part of a batch, right before it is trained."""
@@ -168,11 +184,11 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         if not may_copy:
             all_do(lambda: _check_finite([*own.items(), *dense.items()], state["step"]), self._group)
         blocks: dict[str, Tensor] = own
-        rows: Rows | None = None
+        rows: OwnRows | None = None
         if self._rows is not None:
-            blocks, rows = {}, self._rows.next(self.rank)
+            blocks, rows = {}, self._rows.next(self.rank, self.figures.restores)
             if may_copy:
-                rows = rows[0], list(rows[1])
+                rows = replace(rows, pieces=list(rows.pieces))
         if may_copy:
             blocks, dense = _copies(blocks), _copies(dense)
         blocks |= random_tensors(next(model.parameters()).device)
@@ -195,11 +211,11 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         own: dict[str, Tensor],
         dense: dict[str, Tensor],
         values: dict[str, Any],
-        rows: Rows | None,
+        rows: OwnRows | None,
     ) -> None:
         """Write a state, then remove what is too old."""
-        started = time.perf_counter()
-        pieces = rows[1] if rows is not None and isinstance(rows[1], list) else []
+        started, processor_started = time.perf_counter(), time.thread_time()
+        pieces = rows.pieces if rows is not None and isinstance(rows.pieces, list) else []
         copied = [(f"table {one.table}", one.weight) for one in pieces if isinstance(one.weight, Tensor)]
         named = [*own.items(), *dense.items(), *copied]
         all_do(lambda: _check_finite(named, values["state"]["step"]), self._group)
@@ -207,7 +223,8 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         name = checkpoint_name(number_of(newest) + 1 if newest else 0)
         figures = self.figures
         figures.written += 1
-        figures.full += rows is None or rows[0] == "full"
+        figures.full += rows is None or rows.content == "full"
+        figures.bits = FULL_PRECISION if rows is None else rows.bits
         upon, history = (self._rows.parts, self._rows.history) if self._rows is not None else ((), [])
         written = self._folders.write(
             name, own, dense, values | {"figures": asdict(figures), "history": history}, rows=rows, before=upon
@@ -216,9 +233,14 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         if self._rows is not None:
             self._rows.parts = written.parts
         figures.write_seconds += time.perf_counter() - started
+        if threading.current_thread().name == WRITER:  # else it is counted as a stall
+            figures.processor_seconds += time.thread_time() - processor_started
         if self.rank == 0:
-            remove_older(self.directory, self.keeping.generations)
+            spared = self._copy.names_in_work if self._copy is not None else frozenset[str]()
+            remove_older(self.directory, self.keeping.generations, spared)
             figures.bytes_kept = max(figures.bytes_kept, bytes_in(self.directory))
+            if self._copy is not None:
+                self._copy.follow(self.directory, figures)
 
     def read(self, model: Model, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         """Put model, optimiser and random state back, and return the `state` that was written with them.
@@ -236,8 +258,7 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         self._best_name, state = index["best"], index["state"]
         dense = self._read_weights(model, index, folder, with_sums=True)
         if self._rows is not None and (parts := parts_of(index)):
-            changed = (piece for part in parts[1:] for piece in pieces_of(self.directory, part))
-            self._rows.go_on(parts, changed, index["history"])
+            self._rows.go_on(self.directory, parts, history_of(index["history"]))
         whole = {"part": {"rank": 0, "ranks": 1}} if isinstance(optimizer, Shampoo) else {}
         restore_optimizer(optimizer, dense, **whole)
         if index["processes"] == self.processes:

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,15 +11,12 @@ from torch import Tensor
 from torch import distributed as dist
 
 from engine.checkpoint.background import Throttle
-from engine.checkpoint.generations import Part, StoredFile, hash_of
-from engine.checkpoint.growth import Content
-from engine.checkpoint.keeping import FULL_PRECISION
+from engine.checkpoint.generations import Part, StoredFile, hash_of, kept_upon
 from engine.checkpoint.pieces import Piece, encode, filled
 from engine.checkpoint.storage import sync_directory, write_tensors, write_text
 from engine.parallel.agreement import all_do, from_all
+from engine.parallel.rows import OwnRows
 from engine.parallel.stored import DENSE, FORMAT, INDEX, PARTIAL, bytes_in, file_of
-
-Rows = tuple[Content, Iterator[Piece] | list[Piece]]
 
 
 @dataclass(frozen=True)
@@ -55,7 +52,7 @@ class FolderWriter:
         dense: dict[str, Tensor],
         values: dict[str, Any],
         *,
-        rows: Rows | None = None,
+        rows: OwnRows | None = None,
         before: Sequence[Part] = (),
     ) -> Written:
         """Write a folder with a part of each process.
@@ -80,7 +77,7 @@ class FolderWriter:
             files[file_of(self._rank)] = self._stored(partial / file_of(self._rank), own)
             if self._rank == 0:
                 files[DENSE] = self._stored(partial / DENSE, dense) | {"keys": []}
-            for file, tensors in self._row_files(rows[1]) if rows is not None else ():
+            for file, tensors in self._row_files(rows.pieces, rows.bits) if rows is not None else ():
                 checksum = self._stored(partial / file, tensors)["sha256"]
                 own_rows.append(StoredFile(name=f"{name}/{file}", sha256=checksum))
 
@@ -89,9 +86,9 @@ class FolderWriter:
         index["files"] = {file: of for part in from_all(files, self._group) for file, of in part.items()}
         parts: tuple[Part, ...] = ()
         if rows is not None:
-            upon = {"full": (), "since_full": tuple(before[:1]), "since_last": tuple(before)}[rows[0]]
+            upon = kept_upon(rows.content, before, 0)
             of_all = tuple(file for part in from_all(own_rows, self._group) for file in part)
-            parts = (*upon, Part(content=rows[0], upon=hash_of(upon), files=of_all))
+            parts = (*upon, Part(content=rows.content, upon=hash_of(upon), files=of_all))
             index["parts"] = [asdict(part) for part in parts]
         all_do(lambda: self._complete(partial, final, index), self._group)
         return Written(parts, bytes_in(final))
@@ -114,7 +111,7 @@ class FolderWriter:
         self._throttle.wrote(path.stat().st_size * self._processes)
         return {"sha256": checksum, "keys": list(tensors)}
 
-    def _row_files(self, pieces: Iterator[Piece] | Sequence[Piece]) -> Iterator[tuple[str, dict[str, Tensor]]]:
-        encoded = (encode(piece, FULL_PRECISION, number) for number, piece in enumerate(pieces))
-        for position, tensors in enumerate(filled(encoded)):
+    def _row_files(self, pieces: Iterable[Piece], bits: int) -> Iterator[tuple[str, dict[str, Tensor]]]:
+        encoded = ((0, encode(piece, bits, number)) for number, piece in enumerate(pieces))
+        for position, (_, tensors) in enumerate(filled(encoded)):
             yield f"rows{self._rank}-{position:04d}.safetensors", tensors

@@ -2,9 +2,11 @@
 
 A process sees the ids of its own samples alone, and those of others change its rows too. So each notes what it looks up
 wherever it lies, and at a checkpoint the notes of all are put together: a byte for each row of all tables is sent.
+In few bits each block of columns of a row has a scale of its own.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -12,13 +14,29 @@ from torch import Tensor
 from torch import distributed as dist
 
 from engine.checkpoint.generations import Part
-from engine.checkpoint.growth import Content, Policy
-from engine.checkpoint.pieces import PIECE_BYTES, Piece, decode
+from engine.checkpoint.growth import Content
+from engine.checkpoint.keeping import Keeping
+from engine.checkpoint.pieces import PIECE_BYTES, Piece, StoredRows, decode, full_precision
 from engine.checkpoint.storage import read_tensors
-from engine.checkpoint.touched import Intervals, TouchedRows
+from engine.checkpoint.touched import History, Intervals, TouchedRows
 from models.embeddings.role import EmbeddingTables
 from models.embeddings.shards import Shard
 from shunter.errors import CheckpointError
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnRows:
+    """What a process writes of the next checkpoint.
+
+    Attributes:
+        content: Which rows.
+        bits: Bits of a number.
+        pieces: Its rows; those of live tables where they are made one by one as they are asked for.
+    """
+
+    content: Content
+    bits: int
+    pieces: Iterable[Piece]
 
 
 class DividedRows:
@@ -27,19 +45,22 @@ class DividedRows:
     Args:
         tables: Live tables, divided over the processes.
         device: Device of the batches.
-        policy: How it is decided what a checkpoint holds.
+        keeping: How they are kept.
+        table_bytes: Bytes of the tables of all processes, and of their optimiser's state.
 
     Attributes:
         parts: What the last checkpoint consists of.
     """
 
-    def __init__(self, tables: EmbeddingTables, device: torch.device, policy: Policy) -> None:
+    def __init__(self, tables: EmbeddingTables, device: torch.device, keeping: Keeping, table_bytes: int) -> None:
         self._tables, self._device = tables, device
-        self._intervals = Intervals(TouchedRows(tables, device), policy)
+        self._keeping, self._table_bytes = keeping, table_bytes
+        self._intervals = Intervals(TouchedRows(tables, device), keeping.policy)
+        self._stored = StoredRows()
         self.parts: tuple[Part, ...] = ()
 
     @property
-    def history(self) -> list[float]:
+    def history(self) -> History:
         """Shares of all rows that were kept since all of them were."""
         return self._intervals.history
 
@@ -47,30 +68,41 @@ class DividedRows:
         """Note the rows of this process's part of a batch, right before it is trained."""
         self._intervals.touched.note(self._tables.rows_of_batch(values, offsets))
 
-    def next(self, rank: int) -> tuple[Content, Iterator[Piece]]:
-        """What is kept next, and the rows of it that this process writes; from here on a new interval counts.
+    def next(self, rank: int, restores: int) -> OwnRows:
+        """What this process writes next; from here on a new interval counts.
 
-        A table that every process holds is written by the first.
+        Args:
+            rank: Number of this process; a table that every process holds is written by the first.
+            restores: How often the training was gone on with.
         """
         touched = self._intervals.touched
         of_all = touched.rows("since_last").to(self._device, torch.uint8)
         dist.all_reduce(of_all, dist.ReduceOp.MAX)
         touched.note_all(of_all.bool())
-        content, wanted = self._intervals.next()
-        by_table = None if wanted is None else wanted.split(self._tables.rows)
+        if not self._stored.is_empty:
+            for table, rows in enumerate(touched.since_last().split(self._tables.rows)):
+                self._stored.drop(table, rows.nonzero().view(-1))
+        wanted = self._intervals.next()
+        by_table = wanted.rows.split(self._tables.rows)
         shards = [shard for shard in self._tables.shards() if rank == 0 or not shard.replicated]
-        return content, _pieces(shards, by_table)
+        pieces = (part for piece in _pieces(shards, by_table) for part in self._stored.divide(piece))
+        bits = self._keeping.bits_of(self._table_bytes, restores)
+        return OwnRows(content=wanted.contents[0], bits=bits, pieces=pieces)
 
-    def go_on(self, parts: Sequence[Part], changed: Iterable[Piece], history: Sequence[float]) -> None:
+    def go_on(self, directory: Path, parts: Sequence[Part], history: Sequence[Sequence[float]]) -> None:
         """Go on from a checkpoint.
 
         Args:
+            directory: Where it lies.
             parts: What it consists of.
-            changed: The rows in all of them but the full one.
             history: `history` as it was then.
         """
-        for piece in changed:
-            self._intervals.touched.note_rows(piece.table, piece.rows + piece.first_row)
+        shards = list(self._tables.shards())
+        for part in parts:
+            for piece in pieces_of(directory, part):
+                if part.content != "full":
+                    self._intervals.touched.note_rows(piece.table, piece.rows + piece.first_row)
+                self._stored.note(piece, shards)
         self._intervals.go_on(history)
         self.parts = tuple(parts)
 
@@ -108,9 +140,8 @@ def _lay(shard: Shard, is_new: Tensor, piece: Piece) -> int:
     Args:
         shard: Live.
         is_new: Which rows no piece of this part has brought a sum for; the others add to it.
-        piece: In full precision.
+        piece: From a file.
     """
-    assert isinstance(piece.weight, Tensor), "divided tables are kept in full precision"
     own = piece.rows + piece.first_row - shard.first_row
     here = ((own >= 0) & (own < len(shard.weight))).nonzero().view(-1)
     width = shard.weight.shape[1]
@@ -120,7 +151,7 @@ def _lay(shard: Shard, is_new: Tensor, piece: Piece) -> int:
         return 0
     rows, device = own[here], shard.weight.device
     columns = slice(first - shard.first_column, last - shard.first_column)
-    values = piece.weight[here, first - piece.first_column : last - piece.first_column]
+    values = full_precision(piece)[here, first - piece.first_column : last - piece.first_column]
     shard.weight[rows.to(device), columns] = values.to(device)
     there = shard.adagrad_sum[rows.to(device)].masked_fill(is_new[rows].to(device), 0.0)
     share = (last - first) / width
@@ -129,15 +160,13 @@ def _lay(shard: Shard, is_new: Tensor, piece: Piece) -> int:
     return values.numel()
 
 
-def _pieces(shards: Iterable[Shard], wanted: Sequence[Tensor] | None) -> Iterator[Piece]:
-    """The rows of shards, or those wanted of each table, piece by piece."""
+def _pieces(shards: Iterable[Shard], wanted: Sequence[Tensor]) -> Iterator[Piece]:
+    """The wanted rows of each table that lie in shards, piece by piece."""
     for shard in shards:
         at_once = max(PIECE_BYTES // (4 * shard.weight.shape[1] + 4), 1)
         for first in range(0, len(shard.weight), at_once):
             last = min(first + at_once, len(shard.weight))
-            rows = torch.arange(last - first)
-            if wanted is not None:
-                rows = wanted[shard.table][shard.first_row + first : shard.first_row + last].nonzero().view(-1)
+            rows = wanted[shard.table][shard.first_row + first : shard.first_row + last].nonzero().view(-1)
             if len(rows):
                 there = (rows + first).to(shard.weight.device)
                 yield Piece(

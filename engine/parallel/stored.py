@@ -12,7 +12,10 @@ The index of a checkpoint names the files of rows that it consists of, those of 
 they are laid one upon the other; their folders stay as long.
 """
 
+import json
+import re
 import shutil
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -81,10 +84,10 @@ def bytes_in(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*.safetensors"))
 
 
-def remove_older(directory: Path, keep: int) -> None:
-    """Remove all but the newest states, what these consist of, and the best weights that they name."""
+def remove_older(directory: Path, keep: int, spared: frozenset[str] = frozenset()) -> None:
+    """Remove all but the newest states, what these consist of, the best weights that they name, and the spared files."""
     kept = checkpoints(directory)[:keep]
-    names = {folder.name for folder in kept}
+    names = {folder.name for folder in kept} | {name.partition("/")[0] for name in spared}
     for folder in kept:
         try:
             index = read_index(folder)
@@ -107,6 +110,42 @@ def remove_newer(directory: Path, folder: Path) -> None:
     for path in checkpoints(directory):
         if number_of(path) > number_of(folder):
             shutil.rmtree(path, ignore_errors=True)
+
+
+class StoredLayout:
+    """How states of many processes lie in a folder, to whoever copies them (`engine.checkpoint.remote.Layout`)."""
+
+    def lists(self, names: Iterable[str]) -> list[str]:
+        """Indexes of states, the newest first."""
+        pattern = re.compile(rf"{CHECKPOINT}(\d+)/{INDEX}")
+        return sorted((name for name in names if pattern.fullmatch(name)), reverse=True)
+
+    def files(self, name: str, read: Callable[[str], bytes]) -> dict[str, str | None]:
+        """The files that a state consists of, with their sha256; an index says its own nowhere.
+
+        Raises:
+            CheckpointError: Its index, or that of its best weights, is damaged.
+        """
+        try:
+            index = json.loads(read(name))
+            parts = {file.name: file.sha256 for part in parts_of(index) for file in part.files}
+            found: dict[str, str | None] = {**parts}
+            for folder in {file.partition("/")[0] for file in parts} - {name.partition("/")[0]}:
+                found[f"{folder}/{INDEX}"] = None
+            found |= _own_files(name.partition("/")[0], index)
+            if index["best"] is not None:
+                best = json.loads(read(f"{index['best']}/{INDEX}"))
+                found |= {**_own_files(index["best"], best), f"{index['best']}/{INDEX}": None}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CheckpointError(f"The checkpoint {name} is damaged ({error}).") from error
+        return found
+
+    def fetched(self, directory: Path, name: str) -> None:
+        """Its folder is all that counts."""
+
+
+def _own_files(folder: str, index: dict[str, Any]) -> dict[str, str | None]:
+    return {f"{folder}/{file}": of["sha256"] for file, of in index["files"].items()}
 
 
 def gather_weights(folder: Path, model: Model) -> None:

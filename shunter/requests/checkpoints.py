@@ -2,9 +2,10 @@
 
 from enum import StrEnum
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from shunter.requests.groups import Group
+from shunter.secrets import has_password
 
 
 class CheckpointBits(StrEnum):
@@ -52,3 +53,21 @@ class CheckpointRequest(Group, frozen=True, title="Advanced: checkpoints"):
     checkpoint_rate: float | None = Field(
         default=None, gt=0, description="Most that checkpoints write, in MiB per second; if omitted, no limit."
     )
+    checkpoint_copy: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=2_000,
+        description="Address that checkpoints are copied to while training goes on, and that the same training on "
+        "another machine goes on from: a folder such as /mnt/shared, or any of fsspec's whose library is installed, "
+        "such as ftp://host/path or s3://bucket/path. Passwords belong into fsspec's configuration.",
+    )
+
+    @field_validator("checkpoint_copy")
+    @classmethod
+    def _holds_no_password(cls, address: str | None) -> str | None:
+        if address is not None and has_password(address):
+            raise ValueError(
+                "an address without a password, which would be kept with the request: put it into fsspec's "
+                "configuration (~/.config/fsspec) or its library's variables"
+            )
+        return address

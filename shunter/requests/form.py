@@ -48,6 +48,7 @@ TITLES = {
     "checkpoint_policy": "What a checkpoint holds",
     "keep_checkpoints": "Checkpoints to keep",
     "checkpoint_rate": "Max rate of checkpoints (MiB per second)",
+    "checkpoint_copy": "Address of a copy of checkpoints",
     "price_per_hour": "Price of this machine (your currency per hour)",
     "prices": "File of prices",
     "grid": "Carbon intensity (g CO2e per kWh, or file)",

@@ -41,6 +41,7 @@ def checkpointing_of(
             generations=request.keep_checkpoints,
             expected_restores=expected_restores(job, expected, read_runs(("member",))) if hangs_on_restores else 1.0,
             bytes_per_second=None if request.checkpoint_rate is None else request.checkpoint_rate * 2**20,
+            copied_to=request.checkpoint_copy,
         ),
     )
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.checkpoint.growth import Content, Policy, next_content
+from engine.checkpoint.growth import Content, Growth, Policy, next_contents
 
 
 def contents(policy: Policy, since_last: list[float], since_full: list[float]) -> list[Content]:
@@ -13,7 +13,7 @@ def contents(policy: Policy, since_last: list[float], since_full: list[float]) -
     age = 0
     for _ in since_last:
         last, full = since_last[age], since_full[age]
-        content = next_content(policy, history, last, full)
+        (content,) = next_contents(policy, [Growth(parts=history, since_last=last, since_full=full)])
         found.append(content)
         if content == "full":
             history, age = [], 0
@@ -53,8 +53,45 @@ def test_auto_never_keeps_more_than_twice_all_rows(shares: list[float]) -> None:
     grown = 0.0
     for share in shares:
         grown = max(share, min(grown + share / 2, 1.0))
-        content = next_content("auto", [kept] if kept else [], share, grown)
+        growth = Growth(parts=[kept] if kept else [], since_last=share, since_full=grown)
+        (content,) = next_contents("auto", [growth])
         kept = {"full": 0.0, "since_full": grown, "since_last": kept + share}[content]
         if content == "full":
             grown = 0.0
         assert kept <= 1.0
+
+
+@given(st.lists(st.lists(st.floats(0.0, 1.0), min_size=4, max_size=4), min_size=1, max_size=60))
+def test_ranges_begin_anew_in_turn_and_keep_half_as_much_again_at_most(intervals: list[list[float]]) -> None:
+    parts: list[list[float]] = [[] for _ in range(4)]
+    grown = [0.0] * 4
+    for shares in intervals:
+        grown = [min(max(one, share, (one + share) * 0.9), 1.0) for one, share in zip(grown, shares, strict=True)]
+        growth = [
+            Growth(parts=its_parts, since_last=share, since_full=its_grown)
+            for its_parts, share, its_grown in zip(parts, shares, grown, strict=True)
+        ]
+        contents = next_contents("auto", growth)
+        for number, content in enumerate(contents):
+            if content == "full":
+                parts[number], grown[number] = [], 0.0
+            elif content == "since_full":
+                parts[number] = [grown[number]]
+            else:
+                parts[number].append(shares[number])
+        assert sum(map(sum, parts)) <= 0.5 * len(parts)
+
+
+def test_a_steady_growth_writes_no_full_checkpoint_again() -> None:
+    parts: list[list[float]] = [[] for _ in range(8)]
+    grown, written = [0.0] * 8, []
+    for _ in range(40):
+        grown = [min(one + 0.1, 1.0) for one in grown]
+        growth = [Growth(parts=its, since_last=0.1, since_full=full) for its, full in zip(parts, grown, strict=True)]
+        contents = next_contents("auto", growth)
+        for number, content in enumerate(contents):
+            parts[number] = [] if content == "full" else [*parts[number], 0.1]
+            grown[number] = 0.0 if content == "full" else grown[number]
+        written.append(sum(1.0 if content == "full" else 0.1 for content in contents) / 8)
+    assert max(written) < 0.5
+    assert sum(written) / len(written) < 0.25, "with full ones in between it would be .2"

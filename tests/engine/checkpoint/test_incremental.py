@@ -283,7 +283,44 @@ def test_an_older_base_stays_until_no_generation_needs_it(tmp_path: Path) -> Non
         named = set(json.dumps(json.loads((tmp_path / "checkpoint.json").read_text())["parts"]).split('"'))
         assert {path.name for path in tmp_path.glob("rows-*")} <= named
         assert kept.figures.written == step + 1
-    assert 1 < kept.figures.full < 40
+    assert kept.figures.full == 1, "ranges of the rows begin anew in turn"
+    assert not list(tmp_path.glob("rows-000001-*"))
+
+
+def test_what_the_disk_does_not_take_in_time_is_given_up_and_kept_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.checkpoint.directory._bytes_for_rows", lambda _: 400.0)
+    monkeypatch.setattr("engine.checkpoint.snapshot.PIECE_BYTES", 80)
+    monkeypatch.setattr("engine.checkpoint.pieces.PIECE_BYTES", 80)
+    disk = threading.Event()
+    disk.set()
+
+    def held_up(*arguments: Any, **named: Any) -> str:
+        assert disk.wait(60)
+        return write_tensors(*arguments, **named)
+
+    monkeypatch.setattr("engine.checkpoint.directory.write_tensors", held_up)
+    model, optimizer = fresh(0)
+    kept = CheckpointDirectory(tmp_path, {}, Keeping(bits=32, policy="consecutive"))
+    kept.follow(model)
+    kept.write(model, optimizer, {"step": 0}, may_skip=True)
+    kept.finish()
+    touch(model, kept, [(number, number % 25) for number in range(30)])
+    disk.clear()
+    kept.write(model, optimizer, {"step": 1}, may_skip=True)
+    for number in range(30):  # they would wait for the disk
+        touch(model, kept, [(number, number % 25)])
+    disk.set()
+    kept.finish()
+    assert read_again(tmp_path)[0] == 0
+    expected = tables_of(model)
+    kept.write(model, optimizer, {"step": 2}, may_skip=True)
+    kept.finish()
+    assert (kept.figures.written, kept.figures.skipped) == (2, 1)
+    step, found = read_again(tmp_path)
+    assert step == 2
+    assert all(map(torch.equal, found, expected))
 
 
 def test_one_at_a_time_and_what_is_due_meanwhile_is_counted(tmp_path: Path) -> None:

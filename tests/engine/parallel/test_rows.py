@@ -46,7 +46,7 @@ def written(folder: Path, name: str, content: Content, shards: list[Shard], want
     for rank, shard in enumerate(shards):
         path = folder / f"{name}-{rank}.safetensors"
         tensors: dict[str, Tensor] = {}
-        for number, piece in enumerate(_pieces([shard], None if wanted is None else [wanted])):
+        for number, piece in enumerate(_pieces([shard], [torch.ones(ROWS, dtype=torch.bool) if wanted is None else wanted])):
             tensors |= encode(piece, 32, number)
         files.append(StoredFile(name=path.name, sha256=write_tensors(path, tensors)))
     return Part(content=content, upon="", files=tuple(files))

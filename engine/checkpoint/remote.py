@@ -1,0 +1,269 @@
+"""A copy of a training's checkpoints at an address of `fsspec`, kept while the training goes on.
+
+Each state is written to a folder of this machine first; then a thread of its own copies what is new of it, its list of
+files last, and removes there what no kept state needs. A slow or failing address holds nothing up: states that come
+meanwhile are passed over, and what failed is tried again with the next. A training whose folder is empty, on another
+machine for instance, fetches the newest state whose files are as their list says. Its place under the address is named
+after what makes it this training, so any number of them share one address and none finds another's.
+"""
+
+import hashlib
+import json
+import logging
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from engine.checkpoint.background import BackgroundWriter, Throttle
+from engine.checkpoint.keeping import CheckpointFigures
+from engine.checkpoint.storage import check_file
+from shunter.errors import CheckpointError
+from shunter.secrets import without_secrets
+
+log = logging.getLogger(__name__)
+
+LONGEST_WAIT_SECONDS = 120.0  # at the end for a copy at work, which may hang
+Read = Callable[[str], bytes]
+
+
+class Layout(Protocol):
+    """How the states of a training lie in a folder."""
+
+    def lists(self, names: Iterable[str]) -> list[str]:
+        """Those of some files that list the files of a state, the newest first."""
+        ...
+
+    def files(self, name: str, read: Read) -> Mapping[str, str | None]:
+        """The files that a list names, in the order in which they may come, with their sha256 where it is known.
+
+        Raises:
+            CheckpointError: The list is damaged.
+        """
+        ...
+
+    def fetched(self, directory: Path, name: str) -> None:
+        """The files of a state have come into a folder; called last."""
+        ...
+
+
+class RemoteCopy:
+    """The copy of one training's checkpoints.
+
+    Args:
+        address: Where copies of checkpoints lie, for instance `s3://bucket/checkpoints`.
+        identity: Properties that a checkpoint must share with the training that goes on from it.
+        layout: How they lie in the folder here.
+        generations: How many states are kept there.
+        throttle: Keeps the copying to a rate.
+    """
+
+    def __init__(
+        self, address: str, identity: Mapping[str, Any], layout: Layout, generations: int, throttle: Throttle
+    ) -> None:
+        self._files, root = file_system(address)
+        key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+        self._root = f"{root.rstrip('/')}/{key}"
+        self._address, self._layout, self._generations = address, layout, generations
+        self._throttle = throttle
+        self._writer = BackgroundWriter()
+        self._in_work: frozenset[str] = frozenset()
+        self._copied = ""  # the list of the newest state that lies there
+        self._has_warned = self._is_over = False
+
+    @property
+    def names_in_work(self) -> frozenset[str]:
+        """Files here that are still to be copied, and must not be removed."""
+        return self._in_work if self._writer.is_busy else frozenset()
+
+    def fetch(self, directory: Path) -> bool:
+        """Fetch the newest whole state, if there is one; returns whether there was.
+
+        Raises:
+            CheckpointError: The address cannot be read.
+        """
+        try:
+            names = self._names()
+        except Exception as error:  # each kind of address has errors of its own
+            raise CheckpointError(
+                f"The checkpoints at {without_secrets(self._address)} cannot be read ({_reason(error)}): check the "
+                "address and what it needs to be reached, or leave it out."
+            ) from error
+        for name in self._layout.lists(names):
+            try:
+                self._fetch_state(directory, name)
+            except Exception as error:
+                log.warning(
+                    "The checkpoint %s at %s is not whole (%s): the one before it is looked at.",
+                    name,
+                    without_secrets(self._address),
+                    _reason(error),
+                )
+                continue
+            self._copied = name
+            return True
+        return False
+
+    def follow(self, directory: Path, figures: CheckpointFigures) -> None:
+        """Begin to copy the newest state, unless an earlier one is still on its way.
+
+        Args:
+            directory: Where it lies.
+            figures: What is counted in.
+        """
+        if self._writer.is_busy or self._is_over:
+            return
+        name = next(iter(self._layout.lists(_names_in(directory))), "")
+        if not name or name == self._copied:
+            return
+        try:
+            wanted = self._layout.files(name, lambda one: (directory / one).read_bytes())
+        except (CheckpointError, OSError):
+            return
+        self._in_work = frozenset({name, *wanted})
+
+        def job() -> None:
+            try:
+                self._copy(directory, name, wanted)
+            except Exception as error:
+                figures.copies_failed += 1
+                self._warn(error)
+            else:
+                self._copied, self._has_warned = name, False
+                figures.copied += 1
+
+        self._writer.start(job)
+
+    def finish(self, directory: Path, figures: CheckpointFigures) -> None:
+        """Wait until the newest state is there, or for so long as may be waited."""
+        for _ in range(2):  # what is on its way, then what came meanwhile
+            if not self._writer.wait_at_most(LONGEST_WAIT_SECONDS):
+                self._warn(TimeoutError(f"not complete after {LONGEST_WAIT_SECONDS:.0f} s"))
+                return
+            self.follow(directory, figures)
+        self._writer.wait_at_most(LONGEST_WAIT_SECONDS)
+
+    def stop(self) -> None:
+        """Copy nothing more: the training has ended, and its result is what is kept."""
+        self._is_over = True
+        self._writer.wait_at_most(LONGEST_WAIT_SECONDS)
+
+    def remove(self) -> None:
+        """Remove the copy; where that fails it is said."""
+        self.stop()
+        try:
+            if self._files.exists(self._root):
+                self._files.rm(self._root, recursive=True)
+        except Exception as error:
+            log.warning(
+                "The copies of the checkpoints at %s cannot be removed (%s).",
+                without_secrets(self._address),
+                _reason(error),
+            )
+
+    def _copy(self, directory: Path, name: str, wanted: Mapping[str, str | None]) -> None:
+        there = self._names()
+        for one in (*wanted, name):
+            if self._is_over:
+                return
+            if one not in there or one == name or wanted.get(one) is None:
+                self._put(directory / one, one)
+        lists = self._layout.lists({*there, name})[: self._generations]
+        kept = {*lists}
+        for one in lists:
+            kept |= self._layout.files(one, self._read).keys()
+        for gone in there - kept:
+            self._files.rm_file(f"{self._root}/{gone}")
+
+    def _put(self, path: Path, name: str) -> None:
+        remote = f"{self._root}/{name}"
+        self._files.makedirs(remote.rpartition("/")[0], exist_ok=True)
+        self._files.put_file(str(path), remote)
+        self._throttle.wrote(path.stat().st_size)
+
+    def _fetch_state(self, directory: Path, name: str) -> None:
+        wanted = self._layout.files(name, self._read)
+        with tempfile.TemporaryDirectory(prefix="fetched-", dir=directory.parent) as folder:
+            for one, checksum in (*wanted.items(), (name, None)):
+                path = Path(folder) / one
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._files.get_file(f"{self._root}/{one}", str(path))
+                if checksum is not None:
+                    check_file(path, checksum)
+            its_own = name.partition("/")[0]  # with it the state counts, so it comes last
+            directory.mkdir(parents=True, exist_ok=True)
+            for path in sorted(Path(folder).iterdir(), key=lambda path: path.name == its_own):
+                _move(path, directory / path.name)
+        self._layout.fetched(directory, name)
+
+    def _names(self) -> set[str]:
+        if not self._files.exists(self._root):
+            return set()
+        root = self._files._strip_protocol(self._root)
+        return {path.removeprefix(root).lstrip("/") for path in self._files.find(self._root)}
+
+    def _read(self, name: str) -> bytes:
+        return self._files.cat_file(f"{self._root}/{name}")
+
+    def _warn(self, error: Exception) -> None:
+        if not self._has_warned:
+            log.warning(
+                "The checkpoint was not copied to %s (%s): it lies on this machine, and the next one is tried again.",
+                without_secrets(self._address),
+                _reason(error),
+            )
+        self._has_warned = True
+
+
+def file_system(address: str) -> tuple[Any, str]:
+    """What reaches an address, and the path in it.
+
+    Raises:
+        CheckpointError: Nothing that is installed knows it.
+    """
+    from fsspec.core import url_to_fs
+
+    try:
+        return url_to_fs(address, use_listings_cache=False)
+    except Exception as error:
+        raise CheckpointError(
+            f"Checkpoints cannot be copied to {without_secrets(address)} ({_reason(error)}): install what fsspec needs "
+            "for such addresses, or name another."
+        ) from error
+
+
+def check_address(address: str) -> None:
+    """Write a file below an address, read it and remove it.
+
+    Raises:
+        CheckpointError: One of these cannot be done.
+    """
+    files, root = file_system(address)
+    name, text = f"{root.rstrip('/')}/.shunter-{hashlib.sha256(address.encode()).hexdigest()[:8]}", b"may be removed"
+    try:
+        files.makedirs(root, exist_ok=True)
+        files.pipe_file(name, text)
+        found = files.cat_file(name)
+        files.rm_file(name)
+        if found != text:
+            raise OSError("what was written does not come back")
+    except Exception as error:
+        raise CheckpointError(
+            f"Checkpoints cannot be copied to {without_secrets(address)} ({_reason(error)}): name an address that can "
+            "be written to, read and removed from."
+        ) from error
+
+
+def _names_in(directory: Path) -> list[str]:
+    return [path.relative_to(directory).as_posix() for path in directory.rglob("*.json")]
+
+
+def _move(path: Path, target: Path) -> None:
+    if target.is_dir():
+        shutil.rmtree(target)
+    path.replace(target)
+
+
+def _reason(error: Exception) -> str:
+    return without_secrets(" ".join(str(error).split()) or type(error).__name__)

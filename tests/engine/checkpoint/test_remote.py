@@ -1,0 +1,165 @@
+"""Copies of checkpoints elsewhere: what is fetched is what was copied, whatever is slow, fails or is damaged there."""
+
+import logging
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+import torch
+from fsspec.implementations.memory import MemoryFileSystem
+
+from engine.checkpoint.directory import CheckpointDirectory
+from engine.checkpoint.keeping import Keeping
+from engine.checkpoint.remote import check_address
+from models.registry import Model
+from shunter.errors import CheckpointError
+from tests.engine.checkpoint.test_incremental import fresh, tables_of, touch
+
+IDENTITY = {"data fingerprint": "1", "seed": 0}
+
+
+class Elsewhere(MemoryFileSystem):
+    """An address whose writes wait, and fail while it is said so."""
+
+    protocol = "elsewhere"
+    store: dict[str, Any] = {}
+    pseudo_dirs = [""]
+    is_open, fails = threading.Event(), False
+
+    def put_file(self, lpath: str, rpath: str, **options: Any) -> None:
+        assert self.is_open.wait(60)
+        if Elsewhere.fails:
+            raise OSError("no route to host")
+        super().put_file(lpath, rpath, **options)
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[type[Elsewhere]]:
+    fsspec.register_implementation("elsewhere", Elsewhere, clobber=True)
+    Elsewhere.store.clear()
+    Elsewhere.fails = False
+    Elsewhere.is_open.set()
+    yield Elsewhere
+    Elsewhere.is_open.set()
+
+
+def begun(
+    folder: Path, seed: int = 0, **identity: Any
+) -> tuple[Model, torch.optim.Optimizer, CheckpointDirectory[Model]]:
+    model, optimizer = fresh(seed)
+    keeping = Keeping(policy="consecutive", copied_to="elsewhere://checkpoints")
+    kept = CheckpointDirectory(folder, {**IDENTITY, **identity}, keeping)
+    kept.follow(model)
+    kept.fetch()
+    return model, optimizer, kept
+
+
+def steps(
+    model: Model, optimizer: torch.optim.Optimizer, kept: CheckpointDirectory[Model], numbers: range
+) -> list[list[torch.Tensor]]:
+    """The tables after each step."""
+    tables = []
+    for step in numbers:
+        touch(model, kept, [(step, step)])
+        kept.write(model, optimizer, {"step": step})
+        kept._writer.wait()
+        tables.append(tables_of(model))
+    return tables
+
+
+def there() -> set[str]:
+    return {Path(name).name for name in Elsewhere.store}
+
+
+def test_the_same_training_elsewhere_goes_on_from_the_copy(elsewhere: type[Elsewhere], tmp_path: Path) -> None:
+    model, optimizer, kept = begun(tmp_path / "here")
+    tables = steps(model, optimizer, kept, range(6))
+    kept.finish()
+    assert kept.figures.copied > 0
+    assert kept.figures.copies_failed == 0
+    names = {path.name for path in (tmp_path / "here").iterdir()}
+    assert there() == names - {"checkpoint.json"}, "what no kept state needs has gone"
+    again, its_optimizer, reading = begun(tmp_path / "there", 1)
+    assert reading.read(again, its_optimizer)["step"] == 5
+    assert all(map(torch.equal, tables_of(again), tables[-1]))
+    steps(again, its_optimizer, reading, range(6, 8))
+    reading.finish()
+    assert not begun(tmp_path / "other", seed=1, data="2")[2].exists(), "another training finds none"
+
+
+def test_a_damaged_copy_is_passed_over_for_the_one_before(
+    elsewhere: type[Elsewhere], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model, optimizer, kept = begun(tmp_path / "here")
+    tables = []
+    for step in range(3):
+        tables += steps(model, optimizer, kept, range(step, step + 1))
+        kept.finish()
+    newest = max(name for name in Elsewhere.store if "rows-" in name)
+    Elsewhere.store[newest].seek(0)
+    Elsewhere.store[newest].write(b"damaged")
+    with caplog.at_level(logging.WARNING):
+        again, its_optimizer, reading = begun(tmp_path / "there", 1)
+    assert "is not whole" in caplog.text
+    assert reading.read(again, its_optimizer)["step"] == 1
+    assert all(map(torch.equal, tables_of(again), tables[1]))
+
+
+def test_a_slow_address_holds_nothing_up_and_keeps_what_it_copies(
+    elsewhere: type[Elsewhere], tmp_path: Path
+) -> None:
+    Elsewhere.is_open.clear()
+    model, optimizer, kept = begun(tmp_path / "here")
+    tables = steps(model, optimizer, kept, range(10))  # the first is on its way all the time
+    assert (tmp_path / "here" / "generation-000001.json").exists()
+    Elsewhere.is_open.set()
+    kept.finish()
+    assert kept.figures.copied == 2
+    again, its_optimizer, reading = begun(tmp_path / "there", 1)
+    assert reading.read(again, its_optimizer)["step"] == 9
+    assert all(map(torch.equal, tables_of(again), tables[-1]))
+
+
+def test_an_address_that_fails_is_said_once_and_tried_again(
+    elsewhere: type[Elsewhere], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    Elsewhere.fails = True
+    model, optimizer, kept = begun(tmp_path / "here")
+    for step in range(4):
+        steps(model, optimizer, kept, range(step, step + 1))
+        assert kept._copy is not None
+        kept._copy._writer.wait()
+    assert caplog.text.count("no route to host") == 1
+    Elsewhere.fails = False
+    kept.finish()
+    assert (kept.figures.copied, kept.figures.copies_failed) == (1, 4)
+    again, its_optimizer, reading = begun(tmp_path / "there", 1)
+    assert reading.read(again, its_optimizer)["step"] == 3
+
+
+def test_the_copy_goes_when_the_training_is_finished(elsewhere: type[Elsewhere], tmp_path: Path) -> None:
+    model, optimizer, kept = begun(tmp_path / "here")
+    steps(model, optimizer, kept, range(2))
+    kept.finish(is_over=True)
+    kept.remove_copy()
+    assert not there()
+
+
+@pytest.mark.parametrize(
+    ("address", "what"),
+    [
+        ("nowhere://folder", "Checkpoints cannot be copied to nowhere://folder"),
+        ("data:text/plain,words", "name an address that can be written to"),
+    ],
+)
+def test_an_address_that_nothing_can_be_written_to_is_refused(address: str, what: str) -> None:
+    with pytest.raises(CheckpointError, match=what):
+        check_address(address)
+
+
+def test_an_address_of_a_folder_is_fine(tmp_path: Path) -> None:
+    check_address(f"file://{tmp_path / 'new'}")
+    assert not list((tmp_path / "new").iterdir())
