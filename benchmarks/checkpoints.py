@@ -9,10 +9,15 @@ checkpoints are minutes apart, these wait at the end of each until the writer is
 The time of a step is taken while a slow disk, for which the writer is throttled, keeps the writer at work, in turns
 with steps beside which nothing is written; of each the turn that others disturbed least counts.
 
-    python -m benchmarks.checkpoints [--quick]
+    python -m benchmarks.checkpoints [--quick] [--parts zipf criteo times]
+
+The parts merge with what earlier runs have found of the others. `times` alone, waits and steps, needs the machine for
+itself.
 """
 
+import argparse
 import gc
+import json
 import shutil
 import tempfile
 import threading
@@ -25,7 +30,7 @@ import pandas as pd
 import yaml
 
 from benchmarks.quality.files import LOGS, write_files
-from benchmarks.report import parse_arguments, publish, table
+from benchmarks.report import parse_arguments, publish, result_path, table
 from engine.checkpoint.background import WRITER
 from engine.checkpoint.keeping import ALLOWED_RESTORES, CheckpointFigures, Keeping, StoredBits
 from engine.config import Execution, Hyperparameters, Schedule
@@ -46,7 +51,8 @@ BITS: tuple[StoredBits, ...] = (32, 8, 4, 3, 2)
 RESTORES = {32: 1, **ALLOWED_RESTORES, 8: max(ALLOWED_RESTORES.values()) + 10}
 CHECKPOINTS = 16  # in an epoch
 SLOW_BYTES_PER_SECOND = 2 << 20
-SLOWDOWN_BITS: tuple[StoredBits, ...] = (32, 4)  # what tables of this size take by themselves, and what costs most
+TIMED_BITS: tuple[StoredBits, ...] = (32, 4)  # what tables of this size take by themselves, and what costs most
+PARTS = ("zipf", "criteo", "times")
 
 
 def zipf_log(folder: Path, samples: int, ids: int) -> Dataset:
@@ -157,7 +163,7 @@ def figures_of(result: TrainResult) -> CheckpointFigures:
 def slowdown(job: ClickJob, folder: Path, turns: int) -> dict[str, list[float]]:
     """Mean seconds of a step, in turns: beside nothing, and beside a writer that a slow disk keeps at work."""
     keepings = {"alone": Checkpointing(folder / "alone", seconds=1e9, keeping=Keeping(bits=32))}
-    for bits in SLOWDOWN_BITS:
+    for bits in TIMED_BITS:
         keeping = Keeping(bits=bits, bytes_per_second=SLOW_BYTES_PER_SECOND)
         keepings[str(bits)] = Checkpointing(folder / str(bits), steps=1, keeping=keeping)
     seconds: dict[str, list[float]] = {name: [] for name in keepings}
@@ -169,29 +175,62 @@ def slowdown(job: ClickJob, folder: Path, turns: int) -> dict[str, list[float]]:
     return seconds
 
 
+def stalls(job: ClickJob, folder: Path) -> dict[str, float]:
+    """Mean seconds that training waits for a checkpoint, by width."""
+    every_steps = max(job.dataset.splits["train"].rows // job.execution.batch_size // CHECKPOINTS, 1)
+    found = {}
+    for bits in TIMED_BITS:
+        figures = figures_of(in_peace(job, Keeping(bits=bits), every_steps, folder / f"stall-{bits}"))
+        found[str(bits)] = figures.stall_seconds / figures.written
+    return found
+
+
 def main() -> None:
     """Measure, print a table and publish."""
-    quick = parse_arguments(__doc__).quick
+    arguments = parse_arguments(__doc__, _add_parts)
+    found = dict(_found_before(quick=arguments.quick)) if set(arguments.parts) < set(PARTS) else {}
+    shrink = 16 if arguments.quick else 1
     with tempfile.TemporaryDirectory(prefix="shunter-benchmark-") as name:
         folder = Path(name)
-        shrink = 16 if quick else 1
-        zipf = job_of(zipf_log(folder, SAMPLES // shrink, IDS // shrink), 2_048, epochs=1)
-        found = {"zipf": quality("zipf", zipf, folder, with_bytes=True)}
-        criteo = job_of(criteo_log(folder / "criteo"), 256, epochs=2)
-        found["criteo"] = quality("criteo", criteo, folder, with_bytes=False)
-        steps = slowdown(zipf, folder, turns=2 if quick else 3)
-    headline = headline_of(found, steps)
-    show(found)
+        if {"zipf", "times"} & set(arguments.parts):
+            zipf = job_of(zipf_log(folder, SAMPLES // shrink, IDS // shrink), 2_048, epochs=1)
+            if "zipf" in arguments.parts:
+                found["zipf"] = quality("zipf", zipf, folder, with_bytes=True)
+            if "times" in arguments.parts:
+                steps = slowdown(zipf, folder, turns=2 if arguments.quick else 3)
+                found["times"] = {"step_seconds": steps, "stall_seconds": stalls(zipf, folder)}
+        if "criteo" in arguments.parts:
+            criteo = job_of(criteo_log(folder / "criteo"), 256, epochs=2)
+            found["criteo"] = quality("criteo", criteo, folder, with_bytes=False)
+    show({log: found[log] for log in ("zipf", "criteo") if log in found})
+    if missing := set(PARTS) - found.keys():
+        print(f"Still to be measured: {', '.join(sorted(missing))}.")
     publish(
         "checkpoints",
-        headline,
-        {"logs": found, "step_seconds": steps, "restores": RESTORES, "slow_bytes_per_second": SLOW_BYTES_PER_SECOND},
+        {} if missing else headline_of(found),
+        {**found, "restores": RESTORES, "slow_bytes_per_second": SLOW_BYTES_PER_SECOND},
         seeds=[SEED],
-        quick=quick,
+        quick=arguments.quick,
+        partial=bool(missing),
     )
+    if not missing:
+        result_path("checkpoints", "partial").unlink(missing_ok=True)
 
 
-def headline_of(found: dict[str, dict[str, Any]], steps: dict[str, list[float]]) -> dict[str, float]:
+def _add_parts(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="what is measured; the others stay")
+
+
+def _found_before(*, quick: bool) -> dict[str, Any]:
+    """What earlier runs have found of each part, the unfinished ones last."""
+    found: dict[str, Any] = {}
+    for path in (result_path("checkpoints", "quick" if quick else ""), result_path("checkpoints", "partial")):
+        details = json.loads(path.read_text())["details"] if path.exists() else {}
+        found |= {part: details[part] for part in PARTS if part in details}
+    return found
+
+
+def headline_of(found: dict[str, Any]) -> dict[str, float]:
     """The figures that are quoted."""
     runs = found["zipf"]["runs"]
     whole = runs["whole"]["figures"]
@@ -204,11 +243,11 @@ def headline_of(found: dict[str, dict[str, Any]], steps: dict[str, list[float]])
         for log, prefix in (("zipf", ""), ("criteo", "criteo_")):
             without, restored = found[log]["undisturbed_ne"], found[log]["runs"][str(bits)]["ne"]
             headline[f"{prefix}ne_gap_{bits}"] = round(restored / without - 1, 6)
-    stalls = [runs[f"{bits} undisturbed"]["figures"] for bits in BITS]
-    each = max(figures["stall_seconds"] / figures["written"] for figures in stalls)
+    times = found["times"]
+    steps, each = times["step_seconds"], max(times["stall_seconds"].values())
     headline["stall_seconds"] = round(each, 4)
     headline["stall_share"] = round(each / (60 * CheckpointRequest().checkpoint_minutes), 6)
-    slowest = max(min(steps[str(bits)]) for bits in SLOWDOWN_BITS)
+    slowest = max(min(steps[str(bits)]) for bits in TIMED_BITS)
     headline["step_slowdown"] = round(slowest / min(steps["alone"]) - 1, 4)
     return headline
 

@@ -44,6 +44,7 @@ from tasks.select import estimate, log_decision, select
 from tasks.spending import Spent, charged, spending
 from tasks.step_clock import StepClock
 from tasks.tracked_run import tracked_run
+from tasks.train.copies import check_copies, forget_copies
 from tracking.convention import account_metrics
 from tracking.registry.models import RegisteredModel
 from tracking.reports import log_config
@@ -128,6 +129,7 @@ def train_on(request: TrainRequest, dataset: Dataset, clock: StepClock, *, fresh
     """Train on what was ingested, register the result, and go on with an interrupted run; see `train`."""
     recipe = recipe_of(request.model)
     recipe.check(request, dataset)
+    check_copies(request)
     with requested_cluster(request.nodes) as cluster:
         with clock.step("profile"):
             profiles = profile_cluster(cluster) if cluster else profile_hardware()
@@ -142,6 +144,7 @@ def train_on(request: TrainRequest, dataset: Dataset, clock: StepClock, *, fresh
             with clock.step("report"):  # before the end, for a kill may come meanwhile, too
                 recipe.publish(summary.run_id, dataset, request)
             state.finish()
+            forget_copies(request, dataset)
     account = clock.account()
     open_run(summary.run_id).log_metrics(account_metrics(account))
     return summary.model_copy(update={"step_seconds": account})

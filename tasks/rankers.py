@@ -217,7 +217,7 @@ def _train(
         parent_run_id=run.run_id,
         run_kind=purpose.kind,
         should_stop=purpose.should_stop,
-        checkpoints=run.request.checkpoints,
+        checkpoints=run.checkpoints,
         expected=expect(run.dataset, job.spec, placement, profile, run.decision.observations) if has_steps else None,
         watch=watch,
     )

@@ -12,7 +12,8 @@ from hardware.types import HardwareProfile
 from planner.decide import Decision, Exploration
 from planner.history.record import FlowNotes
 from shunter.errors import ExplorationEndedError
-from shunter.requests import TrainRequest
+from shunter.requests import CheckpointRequest, TrainRequest
+from tasks.run_state import copies_address
 from tracking.evidence import EXPLORED
 
 
@@ -80,6 +81,12 @@ class RunContext:
         """
         if EXPLORED in (stopped_because or ""):
             raise ExplorationEndedError(stopped_because)
+
+    @property
+    def checkpoints(self) -> CheckpointRequest:
+        """How checkpoints are kept, with the place of this run among the copies."""
+        copies = copies_address(self.request, self.dataset)
+        return self.request.checkpoints.model_copy(update={"checkpoint_copy": copies})
 
     @property
     def search_directory(self) -> Path:

@@ -151,6 +151,15 @@ class RunState(StateFolder):
         super().__init__(Settings().runs_directory / key, "training", fresh=fresh)
 
 
+def copies_address(request: TrainRequest, dataset: Dataset) -> str | None:
+    """Where the checkpoints of a run are copied to, which is the same on every machine; None where they are not."""
+    address = request.checkpoints.checkpoint_copy
+    if address is None:
+        return None
+    key = hashlib.sha256(f"{_key_text(request)}|{dataset.fingerprint}".encode()).hexdigest()[:16]
+    return f"{address.rstrip('/')}/{key}"
+
+
 def _key_text(request: TrainRequest) -> str:
     """The request as the key of its folder has it, in the order of the first version: what that left goes on, too."""
     asked = request.flat()

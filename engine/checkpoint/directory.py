@@ -111,11 +111,6 @@ class CheckpointDirectory(Generic[Trained]):
         if self._copy is not None and not self.exists():
             self._copy.fetch(self.directory)
 
-    def remove_copy(self) -> None:
-        """Remove what was copied elsewhere: the training is finished and its result kept."""
-        if self._copy is not None:
-            self._copy.remove()
-
     def exists(self) -> bool:
         """Whether there is a checkpoint."""
         return self.path.exists() or bool(generation_paths(self.directory))

@@ -62,7 +62,7 @@ class StoredRows:
         """Keep a quantised piece; what was kept of its rows before is replaced."""
         assert isinstance(piece.weight, QuantisedRows), "only quantised rows are kept"
         assert piece.stored_bits is not None, "they say their bits"
-        self.drop(piece.table, row_numbers)
+        self.drop(piece.table, row_numbers, piece.first_column)
         kept = self._blocks.setdefault((piece.table, piece.first_column), [])
         kept.append((row_numbers, piece.weight, piece.stored_bits))
 
@@ -76,7 +76,7 @@ class StoredRows:
         """
         numbers = piece.rows + piece.first_row
         if not isinstance(piece.weight, QuantisedRows):
-            self.drop(piece.table, numbers)
+            self.drop(piece.table, numbers, piece.first_column)
         elif shards is None:
             self.keep(piece, numbers)
         else:
@@ -87,10 +87,10 @@ class StoredRows:
                         which = here.nonzero().view(-1)
                         self.keep(replace(piece, weight=_selected(piece.weight, which)), numbers[which])
 
-    def drop(self, table: int, row_numbers: Tensor) -> None:
-        """Forget rows of a table, ascending, for they have been touched, or were stored again in full."""
-        for (number, _), kept in self._blocks.items():
-            if number == table:
+    def drop(self, table: int, row_numbers: Tensor, first_column: int | None = None) -> None:
+        """Forget rows of a table, ascending, for they have been touched, or were stored again; in one block or all."""
+        for (number, column), kept in self._blocks.items():
+            if number == table and first_column in (None, column):
                 kept[:] = [part for part in (_without(one, row_numbers) for one in kept) if len(part[0])]
 
     def divide(self, piece: Piece) -> Iterator[Piece]:

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from engine.checkpoint.background import BackgroundWriter, Throttle
 from engine.checkpoint.keeping import CheckpointFigures
 from engine.checkpoint.storage import check_file
-from shunter.errors import CheckpointError
+from shunter.errors import CheckpointError, RequestError
 from shunter.secrets import without_secrets
 
 log = logging.getLogger(__name__)
@@ -149,19 +149,6 @@ class RemoteCopy:
         self._is_over = True
         self._writer.wait_at_most(LONGEST_WAIT_SECONDS)
 
-    def remove(self) -> None:
-        """Remove the copy; where that fails it is said."""
-        self.stop()
-        try:
-            if self._files.exists(self._root):
-                self._files.rm(self._root, recursive=True)
-        except Exception as error:
-            log.warning(
-                "The copies of the checkpoints at %s cannot be removed (%s).",
-                without_secrets(self._address),
-                _reason(error),
-            )
-
     def _copy(self, directory: Path, name: str, wanted: Mapping[str, str | None]) -> None:
         there = self._names()
         for one in (*wanted, name):
@@ -220,14 +207,14 @@ def file_system(address: str) -> tuple[Any, str]:
     """What reaches an address, and the path in it.
 
     Raises:
-        CheckpointError: Nothing that is installed knows it.
+        RequestError: Nothing that is installed knows it.
     """
     from fsspec.core import url_to_fs
 
     try:
         return url_to_fs(address, use_listings_cache=False)
     except Exception as error:
-        raise CheckpointError(
+        raise RequestError(
             f"Checkpoints cannot be copied to {without_secrets(address)} ({_reason(error)}): install what fsspec needs "
             "for such addresses, or name another."
         ) from error
@@ -237,7 +224,7 @@ def check_address(address: str) -> None:
     """Write a file below an address, read it and remove it.
 
     Raises:
-        CheckpointError: One of these cannot be done.
+        RequestError: One of these cannot be done.
     """
     files, root = file_system(address)
     name, text = f"{root.rstrip('/')}/.shunter-{hashlib.sha256(address.encode()).hexdigest()[:8]}", b"may be removed"
@@ -249,10 +236,20 @@ def check_address(address: str) -> None:
         if found != text:
             raise OSError("what was written does not come back")
     except Exception as error:
-        raise CheckpointError(
+        raise RequestError(
             f"Checkpoints cannot be copied to {without_secrets(address)} ({_reason(error)}): name an address that can "
             "be written to, read and removed from."
         ) from error
+
+
+def remove_copies(address: str) -> None:
+    """Remove all that lies below an address; where that fails it is said."""
+    try:
+        files, root = file_system(address)
+        if files.exists(root):
+            files.rm(root, recursive=True)
+    except Exception as error:
+        log.warning("The copies of checkpoints at %s cannot be removed (%s).", without_secrets(address), _reason(error))
 
 
 def _names_in(directory: Path) -> list[str]:

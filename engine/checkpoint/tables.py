@@ -15,7 +15,7 @@ from engine.checkpoint.snapshot import Snapshot
 from engine.checkpoint.touched import History, Intervals, TouchedRows
 from models.embeddings.role import EmbeddingTables
 
-# Into so many ranges `auto` divides the rows: it begins anew with one at a time, so each is a small part of a checkpoint.
+# Into so many ranges `auto` divides the rows: it begins anew with one at a time, a small part of a checkpoint.
 RANGES = 8
 
 

@@ -85,7 +85,7 @@ class TouchedRows:
     def add(self, notes: "Notes") -> None:
         """Note again what was noted once."""
         for noted, packed in ((self._since_last, notes.since_last), (self._since_full, notes.since_full)):
-            noted |= torch.from_numpy(np.unpackbits(packed, count=len(noted)).view(bool)).to(noted.device)
+            noted.logical_or_(torch.from_numpy(np.unpackbits(packed, count=len(noted)).view(bool)).to(noted.device))
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ History = list[list[float]]
 
 
 class Intervals:
-    """Which rows each checkpoint holds: of each range all of them, or those touched since the last full one or the last.
+    """Which rows each checkpoint holds: of each range all, or those touched since the last full one or the last.
 
     Args:
         touched: Notes them.

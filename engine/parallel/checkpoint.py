@@ -175,7 +175,9 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
             self._writer.wait()
             self._begin(model, optimizer, state)
 
-    def _begin(self, model: Model, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    def _begin(
+        self, model: Model, optimizer: torch.optim.Optimizer, state: dict[str, Any], *, may_skip: bool = False
+    ) -> None:
         """Copy what is to be kept as it is, and hand it to the writer; where that cannot be, write it here."""
         if isinstance(model, HostRecommender):
             model.gather_towers(optimizer)

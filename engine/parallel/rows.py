@@ -76,7 +76,7 @@ class DividedRows:
             restores: How often the training was gone on with.
         """
         touched = self._intervals.touched
-        of_all = touched.rows("since_last").to(self._device, torch.uint8)
+        of_all = touched.since_last().to(self._device, torch.uint8)
         dist.all_reduce(of_all, dist.ReduceOp.MAX)
         touched.note_all(of_all.bool())
         if not self._stored.is_empty:

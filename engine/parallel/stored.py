@@ -85,7 +85,7 @@ def bytes_in(folder: Path) -> int:
 
 
 def remove_older(directory: Path, keep: int, spared: frozenset[str] = frozenset()) -> None:
-    """Remove all but the newest states, what these consist of, the best weights that they name, and the spared files."""
+    """Remove all but the newest states, what these consist of, the best weights they name, and the spared files."""
     kept = checkpoints(directory)[:keep]
     names = {folder.name for folder in kept} | {name.partition("/")[0] for name in spared}
     for folder in kept:

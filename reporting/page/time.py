@@ -3,7 +3,7 @@
 from typing import Any
 
 from reporting.page.figures import name_of
-from reporting.page.format import duration
+from reporting.page.format import duration, energy
 from tracking.history import TrackedRun
 from tracking.tree import RunTree
 
@@ -39,14 +39,23 @@ def wait_bars(tree: RunTree) -> list[dict[str, Any]]:
     return lines
 
 
+def _copies(run: TrackedRun) -> str:
+    copied, failed = (run.metrics.get(f"checkpoint.{name}", 0) for name in ("copied", "copies_failed"))
+    return (f"{copied:.0f}" if copied or failed else "") + (f", {failed:.0f} failed" if failed else "")
+
+
 def checkpoint_lines(tree: RunTree) -> list[dict[str, Any]]:
     """What the checkpoints of each member came to; those of a training that was found finished are not told again."""
     return [
         {
             "name": name_of(run),
             **{name: f"{run.metrics[f'checkpoint.{name}']:.0f}" for name in CHECKPOINT_COUNTS},
+            "increments": f"{run.metrics['checkpoint.written'] - run.metrics['checkpoint.full']:.0f}",
             "mebibytes": f"{run.metrics['checkpoint.bytes_written'] / 2**20:,.1f}",
+            "kept": f"{run.metrics['checkpoint.bytes_kept'] / 2**20:,.1f}",
             "stall": duration(run.metrics["checkpoint.stall_seconds"]),
+            "copies": _copies(run),
+            "energy": energy(joules / 3.6e6) if (joules := run.metrics.get("checkpoint.joules")) is not None else "",
         }
         for run in tree.of_kind("member")
         if run.metrics.get("checkpoint.written")

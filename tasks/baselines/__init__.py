@@ -127,7 +127,7 @@ def _train(run: RunContext, family: str, learning_rate: float, race: Race) -> Tr
         run_kind="baseline",
         should_stop=run.budget.exhausted if is_first else lambda: race.lost_because or run.budget.exhausted(),
         place=run.cluster,
-        checkpoints=request.checkpoints,
+        checkpoints=run.checkpoints,
         watch=race.lead if is_first else race.follow,
     )
 

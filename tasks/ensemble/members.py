@@ -120,7 +120,7 @@ def _trained(
         adaptation=None if fixed_threads else _adaptation(expected, placement, run.decision),
         place=run.cluster,
         expected=expected,
-        checkpoints=run.request.checkpoints,
+        checkpoints=run.checkpoints,
     )
 
 

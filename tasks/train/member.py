@@ -174,6 +174,9 @@ def _log_change(run: Run | None, progress: TrainingProgress, change: Change) -> 
 def log_result(run: Run, trained: Any, kind: Kind) -> None:
     """Log the figures of the whole training; the quality, last, is that of the weights that were kept."""
     run.log_metrics({**training_metrics(trained), "training.best_epoch": trained.best_epoch})
+    joules = trained.checkpoints.joules(trained.energy.joules) if trained.checkpoints is not None else None
+    if joules is not None:
+        run.log_metrics({"checkpoint.joules": joules})
     for metrics, step in kind.quality(trained):
         run.log_metrics(metrics, step=step)
     run.log_energy(trained.energy)

@@ -4,7 +4,7 @@ import logging
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import fsspec
 import pytest
@@ -13,9 +13,9 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from engine.checkpoint.directory import CheckpointDirectory
 from engine.checkpoint.keeping import Keeping
-from engine.checkpoint.remote import check_address
+from engine.checkpoint.remote import check_address, remove_copies
 from models.registry import Model
-from shunter.errors import CheckpointError
+from shunter.errors import RequestError
 from tests.engine.checkpoint.test_incremental import fresh, tables_of, touch
 
 IDENTITY = {"data fingerprint": "1", "seed": 0}
@@ -25,8 +25,8 @@ class Elsewhere(MemoryFileSystem):
     """An address whose writes wait, and fail while it is said so."""
 
     protocol = "elsewhere"
-    store: dict[str, Any] = {}
-    pseudo_dirs = [""]
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
     is_open, fails = threading.Event(), False
 
     def put_file(self, lpath: str, rpath: str, **options: Any) -> None:
@@ -108,9 +108,7 @@ def test_a_damaged_copy_is_passed_over_for_the_one_before(
     assert all(map(torch.equal, tables_of(again), tables[1]))
 
 
-def test_a_slow_address_holds_nothing_up_and_keeps_what_it_copies(
-    elsewhere: type[Elsewhere], tmp_path: Path
-) -> None:
+def test_a_slow_address_holds_nothing_up_and_keeps_what_it_copies(elsewhere: type[Elsewhere], tmp_path: Path) -> None:
     Elsewhere.is_open.clear()
     model, optimizer, kept = begun(tmp_path / "here")
     tables = steps(model, optimizer, kept, range(10))  # the first is on its way all the time
@@ -140,11 +138,12 @@ def test_an_address_that_fails_is_said_once_and_tried_again(
     assert reading.read(again, its_optimizer)["step"] == 3
 
 
-def test_the_copy_goes_when_the_training_is_finished(elsewhere: type[Elsewhere], tmp_path: Path) -> None:
+def test_copies_are_removed(elsewhere: type[Elsewhere], tmp_path: Path) -> None:
     model, optimizer, kept = begun(tmp_path / "here")
     steps(model, optimizer, kept, range(2))
     kept.finish(is_over=True)
-    kept.remove_copy()
+    assert there()
+    remove_copies("elsewhere://checkpoints")
     assert not there()
 
 
@@ -156,7 +155,7 @@ def test_the_copy_goes_when_the_training_is_finished(elsewhere: type[Elsewhere],
     ],
 )
 def test_an_address_that_nothing_can_be_written_to_is_refused(address: str, what: str) -> None:
-    with pytest.raises(CheckpointError, match=what):
+    with pytest.raises(RequestError, match=what):
         check_address(address)
 
 

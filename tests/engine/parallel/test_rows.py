@@ -11,9 +11,9 @@ from torch import Tensor
 
 from engine.checkpoint.generations import Part, StoredFile
 from engine.checkpoint.growth import Content
-from engine.checkpoint.pieces import encode
+from engine.checkpoint.pieces import StoredRows, encode, full_precision
 from engine.checkpoint.storage import write_tensors
-from engine.parallel.rows import _pieces, lay_into
+from engine.parallel.rows import _pieces, lay_into, pieces_of
 from models.embeddings.shards import Shard
 from shunter.errors import CheckpointError
 
@@ -40,14 +40,17 @@ def divided(weight: Tensor, sums: Tensor, where: tuple[list[int], list[int]]) ->
     ]
 
 
-def written(folder: Path, name: str, content: Content, shards: list[Shard], wanted: Tensor | None) -> Part:
+def written(
+    folder: Path, name: str, content: Content, shards: list[Shard], wanted: Tensor | None, *, bits: int = 32
+) -> Part:
     """A part that as many processes wrote as there are shards."""
     files = []
+    rows = torch.ones(ROWS, dtype=torch.bool) if wanted is None else wanted
     for rank, shard in enumerate(shards):
         path = folder / f"{name}-{rank}.safetensors"
         tensors: dict[str, Tensor] = {}
-        for number, piece in enumerate(_pieces([shard], [torch.ones(ROWS, dtype=torch.bool) if wanted is None else wanted])):
-            tensors |= encode(piece, 32, number)
+        for number, piece in enumerate(_pieces([shard], [rows])):
+            tensors |= encode(piece, bits, number)
         files.append(StoredFile(name=path.name, sha256=write_tensors(path, tensors)))
     return Part(content=content, upon="", files=tuple(files))
 
@@ -82,3 +85,23 @@ def test_a_table_that_is_not_covered_is_said(tmp_path: Path) -> None:
     part = written(tmp_path, "0", "full", shards[:1], None)
     with pytest.raises(CheckpointError, match="holds 0 of the 56 weights of a part of table 0"):
         lay_into(shards, tmp_path, [part])
+
+
+def test_in_few_bits_each_block_comes_back_and_is_never_quantised_again(tmp_path: Path) -> None:
+    weight, sums = torch.randn(ROWS, WIDTH), torch.rand(ROWS)
+    before = ([5], [4])
+    part = written(tmp_path, "0", "full", divided(weight, sums, before), None, bits=8)
+    found = divided(torch.zeros(ROWS, WIDTH), torch.zeros(ROWS), ([], []))
+    lay_into(found, tmp_path, [part])
+    assert float((found[0].weight - weight).abs().max()) < 0.03
+    torch.testing.assert_close(found[0].adagrad_sum, sums, rtol=1 / 128, atol=0)
+
+    shards, stored = divided(weight, sums, before), StoredRows()
+    lay_into(shards, tmp_path, [part])
+    once = [shard.weight.clone() for shard in shards]
+    for piece in pieces_of(tmp_path, part):
+        stored.note(piece, shards[:2])  # those of one process
+    own = [one for piece in _pieces(shards, [torch.ones(ROWS, dtype=torch.bool)]) for one in stored.divide(piece)]
+    assert [piece.stored_bits for piece in own] == [8, 8, None, None]
+    for piece, expected in zip(own[:2], once, strict=False):
+        assert torch.equal(full_precision(piece), expected)
