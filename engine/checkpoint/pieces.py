@@ -27,6 +27,7 @@ class Piece:
         weight: float32 `[rows, columns]`, or the same as they were restored from few bits and not touched since.
         adagrad_sum: float32 `[rows]`.
         stored_bits: Bits of a `weight` that is quantised already.
+        own_bits: Bits that it is to be kept in, whatever is asked for.
     """
 
     table: int
@@ -37,6 +38,7 @@ class Piece:
     adagrad_sum: Tensor
     columns: int
     stored_bits: int | None = None
+    own_bits: int | None = None
 
     @property
     def key(self) -> str:
@@ -102,11 +104,11 @@ class StoredRows:
             if len(places):
                 is_left[places] = False
                 weight = _selected(quantised, torch.from_numpy(which))
-                yield replace(_some(piece, places), weight=weight, stored_bits=bits)
+                yield replace(some_rows(piece, places), weight=weight, stored_bits=bits)
         if is_left.all():
             yield piece
         elif is_left.any():
-            yield _some(piece, np.flatnonzero(is_left))
+            yield some_rows(piece, np.flatnonzero(is_left))
 
 
 def encode(piece: Piece, bits: int, number: int) -> dict[str, Tensor]:
@@ -121,13 +123,13 @@ def encode(piece: Piece, bits: int, number: int) -> dict[str, Tensor]:
         bits: Bits of a number; 32 keeps all digits. A piece that is quantised already stays as it is.
         number: Tells pieces of the same block apart.
     """
-    kept_bits = piece.stored_bits or bits
+    kept_bits = piece.stored_bits or piece.own_bits or bits
     key = f"{piece.key}.{kept_bits}.{number}"
     tensors = {f"{key}.{name}": tensor for name, tensor in name_rows(piece.rows).items()}
     if kept_bits == FULL_PRECISION:
         assert isinstance(piece.weight, Tensor), "a piece in full precision"
         return {**tensors, f"{key}.weight": piece.weight, f"{key}.adagrad_sum": piece.adagrad_sum}
-    quantised = quantise_rows(piece.weight, bits) if isinstance(piece.weight, Tensor) else piece.weight
+    quantised = quantise_rows(piece.weight, kept_bits) if isinstance(piece.weight, Tensor) else piece.weight
     tensors |= {f"{key}.{name}": tensor for name, tensor in vars(quantised).items()}
     return {**tensors, f"{key}.adagrad_sum": piece.adagrad_sum.to(torch.bfloat16)}
 
@@ -216,7 +218,7 @@ def put_into(shards: Sequence[Shard], piece: Piece, stored: StoredRows | None = 
         stored.note(piece)
 
 
-def _some(piece: Piece, places: np.ndarray) -> Piece:
+def some_rows(piece: Piece, places: np.ndarray) -> Piece:
     """Some rows of a piece in full precision."""
     assert isinstance(piece.weight, Tensor), "a piece in full precision"
     rows, weight, sums = (part.numpy()[places] for part in (piece.rows, piece.weight, piece.adagrad_sum))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from engine.checkpoint.growth import Content
+from engine.checkpoint.heat import HOT_BITS, HotRows
 from engine.checkpoint.keeping import FEWEST_BITS_OF_BEST, Keeping
 from engine.checkpoint.pieces import Piece, StoredRows, put_into
 from engine.checkpoint.snapshot import Snapshot
@@ -94,6 +95,7 @@ class ChangingTables:
             for table, rows in enumerate(since_last.split(self._tables.rows)):
                 self._stored.drop(table, rows.nonzero().view(-1))
         bits = self._keeping.bits_of(self.bytes, restores)
+        hot_rows = HotRows(self._tables.shards()) if bits < HOT_BITS and not is_best else None
         wanted = self._intervals.next(all_rows=is_best and bits < FEWEST_BITS_OF_BEST)
         snapshot = Snapshot(
             self._tables, wanted.rows, copied_bytes, bounds=self._intervals.bounds, may_give_up=may_give_up
@@ -102,7 +104,7 @@ class ChangingTables:
         return RowsToKeep(
             contents=wanted.contents,
             bits=max(bits, FEWEST_BITS_OF_BEST) if is_best else bits,
-            pieces=self._pieces(snapshot),
+            pieces=self._pieces(snapshot, hot_rows),
         )
 
     def close(self) -> None:
@@ -114,12 +116,13 @@ class ChangingTables:
         """What `next_rows` gave last was not kept, and is to be kept still; no step may go on meanwhile."""
         self._intervals.undo()
 
-    def _pieces(self, snapshot: Snapshot) -> Iterator[tuple[int, Piece]]:
+    def _pieces(self, snapshot: Snapshot, hot_rows: HotRows | None) -> Iterator[tuple[int, Piece]]:
         for piece in snapshot.pieces():
             first = self._first_rows[piece.table] + piece.first_row
             number = bisect_right(self._intervals.bounds, first) - 1
             for part in self._stored.divide(piece):
-                yield number, part
+                for one in (part,) if hot_rows is None else hot_rows.divide(part):
+                    yield number, one
 
     def put_back(self, pieces: Iterator[tuple[Content, Piece]], history: Sequence[Sequence[float]]) -> None:
         """Lay parts one upon the other into the tables, and go on from there.

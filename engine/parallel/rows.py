@@ -15,6 +15,7 @@ from torch import distributed as dist
 
 from engine.checkpoint.generations import Part
 from engine.checkpoint.growth import Content
+from engine.checkpoint.heat import HOT_BITS, HotRows
 from engine.checkpoint.keeping import Keeping
 from engine.checkpoint.pieces import PIECE_BYTES, Piece, StoredRows, decode, full_precision
 from engine.checkpoint.storage import read_tensors
@@ -87,6 +88,9 @@ class DividedRows:
         shards = [shard for shard in self._tables.shards() if rank == 0 or not shard.replicated]
         pieces = (part for piece in _pieces(shards, by_table) for part in self._stored.divide(piece))
         bits = self._keeping.bits_of(self._table_bytes, restores)
+        if bits < HOT_BITS:
+            hot_rows = HotRows(shards)
+            pieces = (one for piece in pieces for one in hot_rows.divide(piece))
         return OwnRows(content=wanted.contents[0], bits=bits, pieces=pieces)
 
     def go_on(self, directory: Path, parts: Sequence[Part], history: Sequence[Sequence[float]]) -> None:

@@ -38,8 +38,8 @@ class CheckpointRequest(Group, frozen=True, title="Advanced: checkpoints"):
     checkpoint_bits: CheckpointBits = Field(
         default=CheckpointBits.AUTO,
         description="Bits of a number of the embedding tables in a checkpoint: 32 (all digits: an interrupted training "
-        "ends bit by bit as an undisturbed one), 8, 4, 3 or 2; auto is 32 while the tables take less than 1 GiB, and "
-        "then 8.",
+        "ends bit by bit as an undisturbed one), 8, or 4, 3 or 2 (with the tenth of the rows that is looked up most in "
+        "8); auto is 32 while the tables take less than 1 GiB, and then 8.",
     )
     checkpoint_policy: CheckpointPolicy = Field(
         default=CheckpointPolicy.AUTO,

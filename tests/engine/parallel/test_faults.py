@@ -79,8 +79,11 @@ def undisturbed(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> l
 
 
 @pytest.mark.slow
-def test_killed_at_any_moment_it_ends_as_the_undisturbed_training(dataset: Dataset, tmp_path: Path) -> None:
-    work = partial(train_here, schedule=LONG, checkpoint_steps=1, **ROW_WISE)
+@pytest.mark.parametrize("keeping", [Keeping(), Keeping(policy="consecutive")])
+def test_killed_at_any_moment_it_ends_as_the_undisturbed_training(
+    dataset: Dataset, tmp_path: Path, keeping: Keeping
+) -> None:
+    work = partial(train_here, schedule=LONG, checkpoint_steps=1, keeping=keeping, **ROW_WISE)
     undisturbed = run(2, tmp_path / "undisturbed", work, dataset, tmp_path / "undisturbed" / "checkpoint")
     drawn = random.Random(0)
     kills = 0

@@ -10,8 +10,11 @@ from engine.checkpoint.keeping import Keeping
 from engine.config import Execution, Hyperparameters, Schedule
 from engine.job import TrainingJob
 from models.registry import model_spec
+from shunter.errors import RequestError
 from shunter.requests import CheckpointRequest, TrainRequest
+from tasks.run_state import copies_address
 from tasks.train.checkpoints import checkpointing_of, expected_restores
+from tasks.train.copies import check_copies, forget_copies
 from tests.engine.synthetic import write_dataset
 
 
@@ -30,11 +33,39 @@ def test_options_reach_the_engine(job: TrainingJob[Any, Any, Any], tmp_path: Pat
         checkpoint_policy="one-shot",
         keep_checkpoints=3,
         checkpoint_rate=2,
+        checkpoint_copy="memory://copies",
     ).checkpoints
     found = checkpointing_of(asked, tmp_path, job, None)
     assert (found.directory, found.seconds) == (tmp_path, 30.0)
-    assert found.keeping == Keeping(bits=4, policy="one-shot", generations=3, bytes_per_second=2 * 2**20)
+    assert found.keeping == Keeping(
+        bits=4, policy="one-shot", generations=3, bytes_per_second=2 * 2**20, copied_to="memory://copies"
+    )
     assert checkpointing_of(CheckpointRequest(), tmp_path, job, None).keeping == Keeping()
+
+
+def test_a_run_has_a_place_of_its_own_among_the_copies_which_goes_with_it(
+    job: TrainingJob[Any, Any, Any], tmp_path: Path
+) -> None:
+    address = f"file://{tmp_path / 'copies'}"
+    first, second = (TrainRequest(data="synthetic:100", seed=seed, checkpoint_copy=address) for seed in (1, 2))
+    places = [copies_address(one, job.dataset) for one in (first, second)]
+    assert len(set(places)) == 2
+    assert all(str(place).startswith(f"{address}/") for place in places)
+    assert copies_address(TrainRequest(data="synthetic:100"), job.dataset) is None
+    check_copies(first)
+    for place in places:
+        folder = Path(str(place).removeprefix("file://"))
+        folder.mkdir(parents=True)
+        (folder / "state.safetensors").touch()
+    forget_copies(first, job.dataset)
+    assert [Path(str(place).removeprefix("file://")).exists() for place in places] == [False, True]
+
+
+def test_an_address_with_a_password_or_that_cannot_be_written_to_is_refused() -> None:
+    with pytest.raises(ValueError, match="an address without a password"):
+        TrainRequest(data="synthetic:100", checkpoint_copy="ftp://me:secret@host/copies")
+    with pytest.raises(RequestError, match="Checkpoints cannot be copied to nowhere://copies"):
+        check_copies(TrainRequest(data="synthetic:100", checkpoint_copy="nowhere://copies"))
 
 
 def test_expected_restores_follow_the_interruptions_of_the_past(job: TrainingJob[Any, Any, Any]) -> None:
