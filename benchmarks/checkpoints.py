@@ -188,7 +188,7 @@ def stalls(job: ClickJob, folder: Path) -> dict[str, float]:
 def main() -> None:
     """Measure, print a table and publish."""
     arguments = parse_arguments(__doc__, _add_parts)
-    found = dict(_found_before(quick=arguments.quick)) if set(arguments.parts) < set(PARTS) else {}
+    found: dict[str, Any] = {}
     shrink = 16 if arguments.quick else 1
     with tempfile.TemporaryDirectory(prefix="shunter-benchmark-") as name:
         folder = Path(name)
@@ -202,6 +202,8 @@ def main() -> None:
         if "criteo" in arguments.parts:
             criteo = job_of(criteo_log(folder / "criteo"), 256, epochs=2)
             found["criteo"] = quality("criteo", criteo, folder, with_bytes=False)
+    if set(arguments.parts) < set(PARTS):
+        found = _found_before(quick=arguments.quick) | found
     show({log: found[log] for log in ("zipf", "criteo") if log in found})
     if missing := set(PARTS) - found.keys():
         print(f"Still to be measured: {', '.join(sorted(missing))}.")
