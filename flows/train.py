@@ -33,6 +33,7 @@ from shunter.errors import ExplorationEndedError, QualityMissedError
 from shunter.process_age import seconds_before_run
 from shunter.requests import TrainRequest, shown
 from tasks.accelerators import hold, keep_chosen, tell
+from tasks.copies import check_copies, forget_copies
 from tasks.evidence import keeping_evidence
 from tasks.ingest import ingest
 from tasks.notify import notify
@@ -44,7 +45,6 @@ from tasks.select import estimate, log_decision, select
 from tasks.spending import Spent, charged, spending
 from tasks.step_clock import StepClock
 from tasks.tracked_run import tracked_run
-from tasks.train.copies import check_copies, forget_copies
 from tracking.convention import account_metrics
 from tracking.registry.models import RegisteredModel
 from tracking.reports import log_config

@@ -12,9 +12,9 @@ from engine.job import TrainingJob
 from models.registry import model_spec
 from shunter.errors import RequestError
 from shunter.requests import CheckpointRequest, TrainRequest
+from tasks.copies import check_copies, forget_copies
 from tasks.run_state import copies_address
 from tasks.train.checkpoints import checkpointing_of, expected_restores
-from tasks.train.copies import check_copies, forget_copies
 from tests.engine.synthetic import write_dataset
 
 
