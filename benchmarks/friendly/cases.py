@@ -414,6 +414,7 @@ def models() -> Iterator[Case]:
     for name in ("a/b/c", "shop@", "shop/latest", "''"):
         yield Case(f"predict {name} log.csv", "names no model: give a registered name")
     yield Case("serve --model a/b/c --port 0", "names no model: give a registered name")
+    yield Case("plan memory --data ml-100k --embedding-dim 6", "--embedding-dim is 6")
     yield Case("serve --memory much", "--memory much: 'much' is no size: write a number with its unit")
     yield Case("serve --port 65536", "--port is 65536: give a number of at most 65535")
     yield Case("serve --max-request-rows 0", "--max-request-rows is 0: give a number of at least 1")

@@ -14,6 +14,7 @@ from flows.command.flow_commands import nightly, profile, rollback, select, trai
 from flows.command.model_commands import export, predict
 from flows.command.output_options import with_output_options
 from flows.command.plan_commands import diff
+from flows.command.plan_memory import memory
 from flows.command.run_commands import clean, datasets, deliver, models, report, runs, sync
 from flows.command.service_commands import down, status, ui, up
 from flows.command.serving import serve
@@ -85,7 +86,7 @@ for command in (simulate, run, learn):
 fleet.callback()(lambda: None)
 app.add_typer(fleet)
 plan = typer.Typer(name="plan", help="Where every table goes on several devices.", cls=Commands, rich_markup_mode=None)
-for command in (diff,):
+for command in (diff, memory):
     plan.command()(with_output_options(command))
 plan.callback()(lambda: None)
 app.add_typer(plan)

@@ -1,0 +1,64 @@
+"""The command that plans on how many servers of which kind the tables of a model have room."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from flows.command.options import requested, with_options
+from flows.command.terminal import console, one_sentence_errors, print_json, print_line, say
+from shunter.requests.plan_memory import PlanMemoryRequest
+
+if TYPE_CHECKING:
+    from planner.memory.compare import Comparison
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print everything as one JSON object, errors too.")]
+
+
+@with_options(PlanMemoryRequest)
+def memory(as_json: AsJson = False, **options: Any) -> None:
+    """Compare servers with fast, large and block-wise memory: nodes, time, energy and cost of each, simulated."""
+    with one_sentence_errors(as_json=as_json):
+        request = requested(PlanMemoryRequest, options)
+        from ingestion.request import ingest_request
+        from planner.memory.compare import compare
+        from shunter.requests import TrainRequest
+
+        source = request.source
+        job = TrainRequest(
+            data=source.data, format=source.format, schema_file=source.schema_file, max_bad_share=source.max_bad_share
+        )
+        dataset, _ = ingest_request(job)
+        found = compare(dataset, request)
+        if as_json:
+            print_json(found.to_dict())
+        else:
+            _print(found, request)
+
+
+def _print(found: "Comparison", request: PlanMemoryRequest) -> None:
+    from rich import box
+    from rich.table import Table
+
+    say(
+        f"{len(found.ask.tables)} tables of {sum(table.total_bytes for table in found.ask.tables):,.0f} bytes with the "
+        f"state of the optimiser, at {request.samples_per_second:,.0f} samples a second. Simulated: tiers, watts and "
+        "prices are those of the file of servers, misses are predicted from the statistics of the data."
+    )
+    columns = ("server", "nodes", "misses", "limited by", "samples/s", "hours", "kWh", "USD")
+    table = Table(*columns, box=box.SIMPLE, title="for a billion samples")
+    for name, plan in found.plans.items():
+        if plan is None:
+            table.add_row(name, "-", *[""] * 6)
+            continue
+        figures = (f"{plan.samples_per_second:.2g}", f"{plan.hours:.2g}", f"{plan.kwh:.2g}", f"{plan.cost:.2g}")
+        table.add_row(name, str(plan.nodes), f"{plan.miss_rate:.1%}", plan.limited_by, *figures)
+    console.print(table)
+    for name, plan in found.plans.items():
+        if plan is not None:
+            tiers = dict.fromkeys(plan.places.values())
+            counts = ", ".join(f"{list(plan.places.values()).count(tier)} on {tier}" for tier in tiers)
+            half, twice = ("none" if one is None else f"{one:,}" for one in found.around[name])
+            misses = (
+                f"; nodes if the cache missed half as often {half}, twice as often {twice}" if plan.miss_rate else ""
+            )
+            print_line(f"{name}: {counts}; {plan.cache_bytes / 1e9:,.0f} GB of each node are left{misses}.")

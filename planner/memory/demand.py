@@ -1,0 +1,112 @@
+"""What training asks of the memory of each embedding table, from the statistics of the data."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+
+from engine.data.dataset import Dataset
+from models.spec import ModelSpec
+
+FLOAT_BYTES = 4
+_SURE = 1 - 1e-12  # a chance whose complement has a logarithm
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Ids that are taken to be asked for alike.
+
+    Attributes:
+        rows: How many.
+        share: Part of the table's lookups that each of them gets.
+    """
+
+    rows: float
+    share: float
+
+
+@dataclass(frozen=True)
+class TableDemand:
+    """A table and how it is looked up.
+
+    Attributes:
+        name: The field that owns it.
+        rows: Rows.
+        width: Numbers of a row.
+        lookups_per_sample: Lookups of a sample, of all its fields.
+        segments: How skewed the lookups are, the most frequent ids first.
+    """
+
+    name: str
+    rows: float
+    width: int
+    lookups_per_sample: float
+    segments: tuple[Segment, ...]
+
+    @property
+    def row_bytes(self) -> int:
+        """A row with the state of the row-wise Adagrad."""
+        return (self.width + 1) * FLOAT_BYTES
+
+    @property
+    def total_bytes(self) -> float:
+        """The whole table."""
+        return self.rows * self.row_bytes
+
+    def scaled(self, factor: float) -> "TableDemand":
+        """The same with so many times the rows, each asked for as much more seldom."""
+        segments = tuple(Segment(one.rows * factor, one.share / factor) for one in self.segments)
+        return replace(self, rows=self.rows * factor, segments=segments)
+
+    def chances(self, samples: int) -> tuple[np.ndarray, np.ndarray]:
+        """Rows of each segment, and the chance of each that a batch of so many samples asks for it."""
+        rows = np.array([one.rows for one in self.segments])
+        shares = np.array([one.share for one in self.segments])
+        lookups = self.lookups_per_sample * samples
+        chances = -np.expm1(lookups * np.log1p(-np.minimum(shares, _SURE)))
+        return rows, np.minimum(chances, _SURE)
+
+    def distinct_rows(self, samples: int) -> float:
+        """Different rows that a batch asks for, on average."""
+        rows, chances = self.chances(samples)
+        return float(rows @ chances)
+
+    def bytes_per_sample(self, samples: int) -> tuple[float, float]:
+        """Bytes read and written for a sample, in batches of so many.
+
+        Forward reads every row that is looked up; the update reads and writes each different row once, with its state.
+        """
+        updated = self.distinct_rows(samples) / samples * self.row_bytes
+        return self.lookups_per_sample * self.width * FLOAT_BYTES + updated, updated
+
+
+def demands(dataset: Dataset, spec: ModelSpec, lookups: Sequence[float]) -> list[TableDemand]:
+    """The demand of each table of a model over some data.
+
+    Args:
+        dataset: Whose statistics count.
+        spec: The model.
+        lookups: Ids of a sample in each field.
+    """
+    features = dataset.features
+    statistics = {field.name: field for field in dataset.fields}
+    shapes = spec.tables(features)
+    found: list[TableDemand] = []
+    for table, shape in enumerate(shapes):
+        fields = [place for place, of in enumerate(features.table_of) if of == table]
+        owner = features.categorical[fields[0]].name
+        curve = statistics[owner].access_curve or ((1.0, 1.0),)
+        per_sample = sum(lookups[place] for place in fields)
+        found.append(TableDemand(owner, shape.rows, shape.width, per_sample, segments_of(curve, shape.rows)))
+    return found
+
+
+def segments_of(curve: Sequence[tuple[float, float]], rows: float) -> tuple[Segment, ...]:
+    """The segments of an access curve, pairs (share of ids, share of lookups that they receive)."""
+    segments: list[Segment] = []
+    for (ids_before, before), (ids, lookups) in pairwise([(0.0, 0.0), *curve]):
+        count = (ids - ids_before) * rows
+        if count > 0:
+            segments.append(Segment(count, max(lookups - before, 0.0) / count))
+    return tuple(segments)

@@ -1,0 +1,157 @@
+"""Which table lies on which tier of a node: greedy by accesses per byte, and the exact integer program beside it.
+
+The load of a tier is the time that its reads and writes take beside each other; what is minimised is the largest of the
+byte-addressed tiers, as RecShard does (Sethi et al., ASPLOS 2022). A tier that is read by block takes what the others
+have no room for, and is reached by way of a cache.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.memory.demand import TableDemand
+from planner.memory.servers import Tier
+
+USABLE = 0.8  # of a capacity: the rest is activations, buffers and the system
+_MOVES = 200
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a table asks of the tier that it lies on, in a node.
+
+    Attributes:
+        size: Bytes.
+        read: Bytes a second.
+        written: Bytes a second.
+    """
+
+    size: float
+    read: float
+    written: float
+
+    @classmethod
+    def of(cls, table: TableDemand, nodes: int, samples_per_second: float, batch: int) -> "Load":
+        """A table whose rows are divided evenly over nodes."""
+        read, written = table.bytes_per_sample(batch)
+        return cls(table.total_bytes / nodes, read * samples_per_second / nodes, written * samples_per_second / nodes)
+
+    def share_of(self, tier: Tier) -> float:
+        """Part of the tier's time that it takes."""
+        return self.read / tier.read_bytes_per_second + self.written / tier.write_bytes_per_second
+
+
+def rooms(tiers: Sequence[Tier], reserved: float) -> list[float]:
+    """Bytes of each tier for tables, where a share of those by the byte is kept for a cache."""
+    return [tier.capacity_bytes * USABLE * (1.0 if tier.is_block else 1 - reserved) for tier in tiers]
+
+
+def place_greedily(loads: Sequence[Load], tiers: Sequence[Tier], reserved: float = 0.0) -> list[int] | None:
+    """A tier for each table: the densest on the fastest that has room, then single moves that lower the largest load.
+
+    Returns:
+        None where they do not fit.
+    """
+    left = rooms(tiers, reserved)
+    order = sorted(range(len(loads)), key=lambda one: loads[one].share_of(tiers[0]) / loads[one].size, reverse=True)
+    places = [0] * len(loads)
+    for table in order:
+        fitting = [tier for tier, room in enumerate(left) if loads[table].size <= room]
+        if not fitting:
+            return None
+        places[table] = fitting[0]
+        left[fitting[0]] -= loads[table].size
+    return _balanced(loads, tiers, places, left)
+
+
+def place_exactly(loads: Sequence[Load], tiers: Sequence[Tier], reserved: float = 0.0) -> list[int] | None:
+    """The same by an integer program (HiGHS, as scipy has it): the lowest largest load that there is.
+
+    Returns:
+        None where they do not fit.
+    """
+    from scipy.optimize import Bounds, LinearConstraint, milp
+    from scipy.sparse import lil_array
+
+    count, kinds = len(loads), len(tiers)
+    places = lil_array((count, count * kinds + 1))
+    within, under = lil_array((kinds, count * kinds + 1)), lil_array((kinds, count * kinds + 1))
+    cost = np.zeros(count * kinds + 1)
+    cost[-1] = 1
+    for table, load in enumerate(loads):
+        for tier, kind in enumerate(tiers):
+            column = table * kinds + tier
+            places[table, column] = 1
+            within[tier, column] = load.size / kind.capacity_bytes
+            if kind.is_block:  # of two placements that are alike, the one with less on the slow tier
+                cost[column] = 1e-6 * load.share_of(kind)
+            else:
+                under[tier, column] = load.share_of(kind)
+    under[:, [-1]] = -1
+    room = np.array(rooms(tiers, reserved)) / [tier.capacity_bytes for tier in tiers]
+    whole = np.append(np.ones(count * kinds), 0)
+    found = milp(
+        cost,
+        integrality=whole,
+        bounds=Bounds(0, np.append(np.ones(count * kinds), np.inf)),  # pyright: ignore[reportArgumentType]
+        constraints=[
+            LinearConstraint(places.tocsr(), 1, 1),
+            LinearConstraint(within.tocsr(), -np.inf, room),  # pyright: ignore[reportArgumentType]
+            LinearConstraint(under.tocsr(), -np.inf, 0),
+        ],
+    )
+    if found.x is None:
+        return None
+    return found.x[:-1].reshape(count, kinds).argmax(1).tolist()
+
+
+def largest_load(loads: Sequence[Load], tiers: Sequence[Tier], places: Sequence[int]) -> float:
+    """Largest part of the time of a byte-addressed tier that its tables take."""
+    return max(tier_loads(loads, tiers, places))
+
+
+def tier_loads(loads: Sequence[Load], tiers: Sequence[Tier], places: Sequence[int]) -> list[float]:
+    """Part of the time of each byte-addressed tier that the tables on it take."""
+    found = [0.0] * len(tiers)
+    for load, place in zip(loads, places, strict=True):
+        if not tiers[place].is_block:
+            found[place] += load.share_of(tiers[place])
+    return found
+
+
+def _balanced(loads: Sequence[Load], tiers: Sequence[Tier], places: list[int], left: list[float]) -> list[int]:
+    """Move one table at a time off the tier of the largest load, or change it with another, while that lowers it."""
+    for _ in range(_MOVES):
+        found = tier_loads(loads, tiers, places)
+        worst = int(np.argmax(found))
+        best: tuple[float, list[tuple[int, int]]] = (found[worst], [])
+        for moves in _candidates(loads, tiers, places, left, worst):
+            changed = list(found)
+            for table, to in moves:
+                changed[places[table]] -= loads[table].share_of(tiers[places[table]])
+                changed[to] += loads[table].share_of(tiers[to])
+            if max(changed) < best[0] * (1 - 1e-9):
+                best = max(changed), moves
+        if not best[1]:
+            break
+        for table, to in best[1]:
+            left[places[table]] += loads[table].size
+            left[to] -= loads[table].size
+            places[table] = to
+    return places
+
+
+def _candidates(
+    loads: Sequence[Load], tiers: Sequence[Tier], places: Sequence[int], left: Sequence[float], worst: int
+) -> list[list[tuple[int, int]]]:
+    fast = [tier for tier, kind in enumerate(tiers) if not kind.is_block and tier != worst]
+    here = [table for table, place in enumerate(places) if place == worst]
+    found = [[(table, to)] for table in here for to in fast if loads[table].size <= left[to]]
+    for table in here:
+        for other, to in enumerate(places):
+            if to in fast:
+                grows = loads[table].size - loads[other].size
+                if grows <= left[to] and -grows <= left[worst]:
+                    found.append([(table, to), (other, worst)])
+    return found

@@ -1,0 +1,83 @@
+"""Servers and their tiers of memory, from YAML."""
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from shunter.errors import RequestError
+from shunter.frozen import Frozen
+from shunter.yaml_file import read_yaml
+
+SHIPPED = Path(__file__).with_name("servers.yaml")
+BASE = "hbm_dram"  # with which the others are compared
+
+
+class Tier(Frozen):
+    """A kind of memory of a server.
+
+    Attributes:
+        capacity_bytes: What it holds.
+        read_bytes_per_second: What all reads reach together.
+        write_bytes_per_second: The same of writes.
+        granule_bytes: Least that is read at a time.
+        reads_per_second: Of a tier that is read block by block, by way of a cache in the others; None: by the byte.
+        latency_seconds: Time until a read begins.
+        writes_per_day: How often its whole capacity may be written in a day; None wears out by nothing.
+    """
+
+    capacity_bytes: float = Field(gt=0, allow_inf_nan=False)
+    read_bytes_per_second: float = Field(gt=0, allow_inf_nan=False)
+    write_bytes_per_second: float = Field(gt=0, allow_inf_nan=False)
+    granule_bytes: int = Field(ge=1)
+    reads_per_second: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    latency_seconds: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    writes_per_day: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+
+    @property
+    def is_block(self) -> bool:
+        """Whether it is read block by block."""
+        return self.reads_per_second is not None
+
+
+class Server(Frozen):
+    """A node.
+
+    Attributes:
+        tiers: By name, the fastest first; one that is read block by block is the last.
+        flops_per_second: What the layers reach on it.
+        watts: Power under load.
+        price_per_hour: US dollars.
+    """
+
+    tiers: dict[str, Tier] = Field(min_length=1)
+    flops_per_second: float = Field(gt=0, allow_inf_nan=False)
+    watts: float = Field(gt=0, allow_inf_nan=False)
+    price_per_hour: float = Field(ge=0, allow_inf_nan=False)
+
+
+class _File(Frozen):
+    servers: dict[str, Server] = Field(min_length=1)
+
+
+def read_servers(path: Path | None = None) -> dict[str, Server]:
+    """The servers of a file, or those that are shipped.
+
+    Raises:
+        RequestError: It is no such file.
+    """
+    path = path or SHIPPED
+    values: Any = read_yaml(path, "file of servers", "servers: {mine: {...}}", RequestError)
+    try:
+        found = _File.model_validate(values).servers
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "the file"
+        raise RequestError(
+            f"{path} describes no servers ({where}: {first['msg'].lower()}): take {SHIPPED} as an example."
+        ) from None
+    for name, server in found.items():
+        blocks = [tier.is_block for tier in server.tiers.values()]
+        if blocks[0] or any(blocks[:-1]):
+            raise RequestError(f"The tiers of {name} in {path}: one that is read by block must be the last, not alone.")
+    return found

@@ -1,0 +1,71 @@
+"""Predicted hits beside a cache that runs: within two points on batches that are drawn alike."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from models.embeddings.slots import SlotMap
+from planner.memory.demand import Segment, TableDemand, segments_of
+from planner.memory.hits import predict_hits
+
+ROWS, BATCH, LOOKUPS = 5_000, 64, 2
+
+
+def zipf_shares(exponent: float) -> np.ndarray:
+    shares = np.arange(1, ROWS + 1, dtype=np.float64) ** -exponent
+    return shares / shares.sum()
+
+
+def demand(shares: np.ndarray, points: int = 40) -> TableDemand:
+    ranks = np.unique(np.geomspace(1, ROWS, points).astype(int))
+    total = np.cumsum(shares)
+    curve = [(rank / ROWS, float(total[rank - 1])) for rank in ranks]
+    return TableDemand("ids", ROWS, 16, LOOKUPS, segments_of(curve, ROWS))
+
+
+def measured_miss_rate(shares: np.ndarray, slots: int) -> float:
+    """Of the cache that training has, after it has filled."""
+    random, cache = np.random.default_rng(0), SlotMap(ROWS, slots, 1)
+    asked = missed = 0
+    for step in range(700):
+        rows = np.unique(random.choice(ROWS, BATCH * LOOKUPS, p=shares))
+        arriving = len(cache.admit(rows).arriving)
+        if step >= 300:
+            asked, missed = asked + len(rows), missed + arriving
+    return missed / asked
+
+
+@pytest.mark.parametrize("exponent", [0.6, 1.05, 1.3])
+@pytest.mark.parametrize("share", [0.05, 0.2, 0.5])
+def test_misses_are_those_of_the_cache_that_training_has(exponent: float, share: float) -> None:
+    shares = zipf_shares(exponent)
+    table = demand(shares)
+    slots = int(share * ROWS)
+    predicted = predict_hits([table], BATCH, slots * table.row_bytes).miss_rate
+    assert abs(predicted - measured_miss_rate(shares, slots)) < 0.02
+
+
+@given(st.lists(st.floats(0, 1), min_size=2, max_size=6))
+def test_a_larger_cache_misses_no_more(parts: list[float]) -> None:
+    tables = [demand(zipf_shares(0.9)), demand(zipf_shares(1.2))]
+    whole = sum(table.total_bytes for table in tables)
+    found = [predict_hits(tables, BATCH, part * whole).miss_rate for part in sorted(parts)]
+    assert all(before >= after - 1e-9 for before, after in pairwise(found))
+    assert predict_hits(tables, BATCH, whole).miss_rate == 0
+    assert predict_hits(tables, BATCH, 0).miss_rate == 1
+
+
+def test_distinct_rows_are_those_that_are_drawn() -> None:
+    shares = zipf_shares(1.05)
+    random = np.random.default_rng(1)
+    drawn = [len(np.unique(random.choice(ROWS, BATCH * LOOKUPS, p=shares))) for _ in range(400)]
+    assert demand(shares).distinct_rows(BATCH) == pytest.approx(np.mean(drawn), rel=0.02)
+
+
+def test_more_rows_are_each_asked_for_more_seldom() -> None:
+    table = TableDemand("ids", 10, 4, 1, (Segment(2, 0.4), Segment(8, 0.025))).scaled(100)
+    assert table.rows == sum(one.rows for one in table.segments) == 1_000
+    assert sum(one.rows * one.share for one in table.segments) == pytest.approx(1)
