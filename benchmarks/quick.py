@@ -45,6 +45,7 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "graph": (),
     "graph_variants": (),
     "towers": (),
+    "plans": (),
     "scaling": (),
     "overhead": (),
     "ranking": (),

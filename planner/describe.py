@@ -187,7 +187,9 @@ def members_to_train(request: JobRequest) -> int:
         return 1
     members, search = request.ensemble.ensemble_size, request.search
     on_cluster = isinstance(request, TrainRequest | SelectRequest) and request.nodes.cluster is not None
-    by_many = isinstance(request, TrainRequest) and request.training.processes > 1
+    by_many = isinstance(request, TrainRequest) and (
+        request.training.processes > 1 or request.training.plan is not None
+    )
     if isinstance(request, NightlyRequest) or on_cluster or by_many or search.most_trials is None:
         return members
     return members - min(members, hyperband_finishers(search.most_trials, request.longest_epochs))

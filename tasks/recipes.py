@@ -32,6 +32,7 @@ from tasks.card import describe_version, write_card, write_ranking_card
 from tasks.ensemble import build_ensemble, scoring_placement, train_members
 from tasks.evidence import note_search, note_trainings
 from tasks.fusion import fuse
+from tasks.plan import check_plan
 from tasks.rankers import WHOLE, Purpose, Tried, best_again, best_of, train_rankers, try_settings
 from tasks.register import register_ranker, register_result
 from tasks.report import report
@@ -98,6 +99,7 @@ class EnsembleRecipe(Recipe):
     def train(self, run: RunContext, clock: StepClock) -> Outcome:
         """Train baselines and rivals, tune, train the members, combine all of them and register the result."""
         placement, seed = scoring_placement(run.decision.placement), run.request.seed
+        check_plan(run)
         with clock.step("baselines"):
             baselines, rivals = train_baselines(run), train_rivals(run)
         with clock.step("tune"):
@@ -106,7 +108,7 @@ class EnsembleRecipe(Recipe):
                 request=run.request,
                 placement=run.decision.placement,
                 directory=run.search_directory,
-                keep=run.request.ensemble.ensemble_size if run.request.training.processes == 1 else 0,
+                keep=run.request.ensemble.ensemble_size if run.processes == 1 else 0,
                 parent_run_id=run.run_id,
                 used_seconds=run.budget.seconds,
                 used_joules=run.budget.joules or 0.0,

@@ -11,6 +11,7 @@ from hardware.budget import Budget
 from hardware.types import HardwareProfile
 from planner.decide import Decision, Exploration
 from planner.history.record import FlowNotes
+from planner.parallel.plan import read_plan
 from shunter.errors import ExplorationEndedError
 from shunter.requests import CheckpointRequest, TrainRequest
 from tasks.run_state import copies_address
@@ -87,6 +88,16 @@ class RunContext:
         """How checkpoints are kept, with the place of this run among the copies."""
         copies = copies_address(self.request, self.dataset)
         return self.request.checkpoints.model_copy(update={"checkpoint_copy": copies})
+
+    @property
+    def processes(self) -> int:
+        """Processes that train each member together: those of the plan, or as many as were asked for.
+
+        Raises:
+            RequestError: The plan cannot be read.
+        """
+        plan = self.request.training.plan
+        return self.request.training.processes if plan is None else len(read_plan(Path(plan)).devices)
 
     @property
     def search_directory(self) -> Path:

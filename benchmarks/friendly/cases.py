@@ -100,6 +100,18 @@ def options() -> Iterator[Case]:
     yield Case("rollback --to 0", "--to is '0': give a number of at least 1")
     yield Case("compress --min-auc 2", "--min-auc is 2.0: give a number below 1")
     yield Case("rollback --to previous", "--to is previous: give a whole number")
+    yield Case("plan --devices 0", "--devices is 0: give a number of at least 1")
+    yield Case(
+        "plan --devices 6 --devices-per-host 4", "--devices 6 is no multiple of --devices-per-host 4: change one"
+    )
+    yield Case("plan --machine log.csv --devices 2", "--machine names the devices itself: leave out --devices")
+    yield Case("plan --machine absent.yaml", "The machine file absent.yaml cannot be read")
+    yield Case("plan --accelerator abacus", "abacus")
+    yield Case("plan --model lightgcn", "a plan divides one model of clicks, not --model lightgcn")
+    yield Case("plan --model auto", "a plan divides one model of clicks, not --model auto")
+    yield Case("plan diff absent.yaml log.csv", "The plan absent.yaml cannot be read")
+    yield Case("plan dif a b", "There is no command dif: did you mean diff")
+    yield Case("train --plan plan.yaml --processes 2", "says itself how many processes train: leave out --processes 2")
     for port in ("0", "65536", "http"):
         yield Case(f"up --prefect-port {port}", rf"--prefect-port is '?{port}'?: give a ")
         yield Case(f"ui --mlflow-port {port}", rf"--mlflow-port is '?{port}'?: give a ")

@@ -6,15 +6,27 @@ from engine.executors.here import Here
 from engine.executors.own_process import OwnProcess
 from engine.executors.process_group import ProcessGroup
 from engine.executors.role import Executor
-from engine.parallel import Machine, Sharding, holds_sharded_checkpoint
+from engine.parallel import GivenTable, Machine, Sharding, holds_sharded_checkpoint
 from engine.profiling.profiles import local_profiles
 from hardware.devices.discovery import usable_cores
 from hardware.types import HardwareProfile, Placement
+from models.embeddings.sharded import CommunicationPrecision
 from shunter.errors import RequestError
 
 
 class ThisMachine:
-    """A `engine.executors.role.Place`."""
+    """A `engine.executors.role.Place`.
+
+    Args:
+        tables: Placement of each table for trainings in many processes; None leaves it to the planner of the group.
+        precision: Precision in which pooled rows and their gradients travel between them.
+    """
+
+    def __init__(
+        self, tables: tuple[GivenTable, ...] | None = None, precision: CommunicationPrecision = "fp32"
+    ) -> None:
+        self._tables = tables
+        self._precision: CommunicationPrecision = precision
 
     def executor(self, placement: Placement, checkpoints: Path | None = None) -> Executor:
         """A group of processes where many are asked for, or have begun: one process resumes what many have left."""
@@ -22,7 +34,8 @@ class ThisMachine:
         if placement.processes == 1 and not is_begun_by_many:
             return Here(placement)
         profile = next(found for found in local_profiles() if found.accelerator.name == placement.accelerator)
-        return ProcessGroup(placement, Sharding(machine=machine_of(profile, placement.processes)))
+        machine = machine_of(profile, placement.processes)
+        return ProcessGroup(placement, Sharding(machine=machine, given=self._tables, precision=self._precision))
 
     def executors(self, placement: Placement, count: int) -> list[Executor]:
         """This process for one training at a time, else a process each: they share a processor, but no GPU.

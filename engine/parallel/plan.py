@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import distributed as dist
 
+from engine.parallel.given import GivenTable, given_plan
 from models.embeddings.sharded import EXACT_SHARDING_TYPES, CommunicationPrecision, ShardingType, table_name
 from shunter.errors import InfeasibleError
 
@@ -51,12 +52,14 @@ class Sharding:
         types: sharding types that the planner may use. By default those under which a table learns as in one process.
         precision: Precision in which pooled rows and their gradients travel between processes.
         processes_per_node: None is all of them, on one node.
+        given: Placement of each table where it was decided before; the planner then decides nothing.
     """
 
     machine: Machine
     types: tuple[ShardingType, ...] = EXACT_SHARDING_TYPES
     precision: CommunicationPrecision = "fp32"
     processes_per_node: int | None = None
+    given: tuple[GivenTable, ...] | None = None
 
 
 def make_plan(
@@ -68,7 +71,7 @@ def make_plan(
     batch_size: int,
     ids_per_sample: Sequence[float],
 ) -> "ShardingPlan":
-    """Let TorchRec's planner divide the tables; called by every process, decided by the first.
+    """Let TorchRec's planner divide the tables, or take the plan that is given; called by every process.
 
     A table of so few rows that a process would get none is not divided by row; where no other type is allowed, every
     process keeps a copy of it.
@@ -87,6 +90,8 @@ def make_plan(
     from torchrec.distributed.planner import EmbeddingShardingPlanner, ParameterConstraints
     from torchrec.distributed.planner.types import PlannerError
 
+    if sharding.given is not None:
+        return given_plan(collection, sharder, sharding.given, device, sharding.processes_per_node)
     processes = dist.get_world_size()
     constraints = {}
     bag_ids = iter(ids_per_sample)
@@ -153,7 +158,7 @@ def with_link(sharding: Sharding, device: torch.device, directory: Path) -> Shar
         device: Device of this process.
         directory: Folder of the training's state.
     """
-    if sharding.machine.link_bytes_per_second is not None:
+    if sharding.machine.link_bytes_per_second is not None or sharding.given is not None:
         return sharding
     path, processes = directory / LINK, dist.get_world_size()
     kept: list[Any] = [json.loads(path.read_text()) if dist.get_rank() == 0 and path.exists() else None]

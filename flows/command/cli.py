@@ -14,6 +14,7 @@ from flows.command.flow_commands import nightly, profile, rollback, select, trai
 from flows.command.model_commands import export, predict
 from flows.command.output_options import with_output_options
 from flows.command.plan_commands import diff
+from flows.command.plan_commands import plan as find_plan
 from flows.command.plan_memory import memory
 from flows.command.run_commands import clean, datasets, deliver, models, report, runs, sync
 from flows.command.service_commands import down, status, ui, up
@@ -85,9 +86,9 @@ for command in (simulate, run, learn):
     fleet.command()(with_output_options(command))
 fleet.callback()(lambda: None)
 app.add_typer(fleet)
-plan = typer.Typer(name="plan", help="Where every table goes on several devices.", cls=Commands, rich_markup_mode=None)
+plan = typer.Typer(name="plan", cls=Commands, invoke_without_command=True, rich_markup_mode=None)
+plan.callback()(with_output_options(find_plan))
 for command in (diff, memory):
     plan.command()(with_output_options(command))
-plan.callback()(lambda: None)
 app.add_typer(plan)
 app.command(hidden=True)(with_output_options(deliver))

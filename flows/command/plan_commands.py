@@ -1,11 +1,64 @@
 """The commands of a plan: `shunter plan`, which finds where tables go, and what is done with plans."""
 
+import inspect
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from flows.command.terminal import console, one_sentence_errors, print_line
+from flows.command.flow_commands import AS_JSON
+from flows.command.options import requested, with_options
+from flows.command.start import start
+from flows.command.terminal import console, one_sentence_errors, print_json, print_line, report_undelivered
+from shunter.errors import RequestError
+from shunter.requests.plan import PlanRequest
+
+OUT = inspect.Parameter(
+    "out",
+    inspect.Parameter.KEYWORD_ONLY,
+    default=Path("plan.yaml"),
+    annotation=Annotated[Path, typer.Option("--out", help="File of the plan; its picture and trace lie beside it.")],
+)
+
+
+@with_options(PlanRequest, OUT, AS_JSON)
+def plan(**options: Any) -> None:
+    """Find where each table goes on several devices by simulation, say why, and write a plan to train by."""
+    context: typer.Context = options["context"]
+    if context.invoked_subcommand is not None:
+        return
+    as_json, out = options.pop("as_json"), options.pop("out")
+    with one_sentence_errors(as_json=as_json):
+        request = requested(PlanRequest, options)
+        _check(request)
+        report = start("flows.planning:plan", request, out=out)
+        if as_json:
+            print_json(report.model_dump(mode="json"))
+        else:
+            from flows.command.plan_tables import print_plan
+
+            print_plan(console, report)
+            print_line(f"Plan, picture and trace: {out}, {out.with_suffix('.png')}, {out.with_suffix('.trace.json')}.")
+            if report.told.startswith("Rates were measured"):
+                print_line(f"Train by it with `shunter train --plan {out}`.")
+        report_undelivered()
+
+
+def _check(request: PlanRequest) -> None:
+    """Refuse an unknown model, accelerator or file before any server starts."""
+    from models.names import check_model
+
+    check_model(request.architecture.model)
+    if request.place.machine is not None:
+        from planner.parallel.machine import read_machine
+
+        read_machine(Path(request.place.machine), ())
+    elif request.place.accelerator is not None:
+        from hardware.catalogue.rows import load_catalogue
+
+        load_catalogue().find_accelerator(request.place.accelerator)
+    if request.max_device_gib is not None and request.max_device_gib * 2**30 < 1:
+        raise RequestError(f"--max-device-gib {request.max_device_gib:g} is less than a byte: raise it.")
 
 
 def diff(

@@ -174,13 +174,14 @@ def read_plan(path: Path) -> Plan:
         raise RequestError(f"The plan {path} cannot be used: {told}") from error
 
 
-def check_fits(plan: Plan, shapes: Sequence[tuple[str, int, int]], path: str = "") -> None:
+def check_fits(plan: Plan, shapes: Sequence[tuple[str, int, int]], path: str = "", *, any_width: bool = False) -> None:
     """Make sure that a plan was made for these tables.
 
     Args:
         plan: The plan.
         shapes: Name, rows and width of each table of the model that is to be trained.
         path: Its file, for the message.
+        any_width: Whether rows may be wider or narrower where they are not divided.
 
     Raises:
         RequestError: It was made for another model; the first difference is named.
@@ -191,7 +192,8 @@ def check_fits(plan: Plan, shapes: Sequence[tuple[str, int, int]], path: str = "
         table = plan.tables.get(name)
         if table is None:
             raise RequestError(f"{told} is for another model: it has no table {name!r}; make one with `shunter plan`.")
-        if (table.rows, table.width) != (rows, width):
+        divides = table.kind in ("column_wise", "table_column_wise", "grid_shard")
+        if table.rows != rows or (table.width != width and (divides or not any_width)):
             raise RequestError(
                 f"{told} is for another model: its table {name!r} has {table.rows:,} rows of {table.width} numbers, "
                 f"the model's {rows:,} of {width}; make one with `shunter plan`."

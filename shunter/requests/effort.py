@@ -92,6 +92,12 @@ class TrainingEffort(Effort, frozen=True, title="Advanced: training"):
         ge=1,
         description="Processes that train each member of the ensemble together; an interrupted run may change it.",
     )
+    plan: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Plan that `shunter plan` has written: the tables of each member are divided so, over as many "
+        "processes as it has devices.",
+    )
     priority: int = Field(
         default=0,
         ge=-100,

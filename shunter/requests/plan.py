@@ -69,8 +69,8 @@ class PlanRequest(Request, frozen=True, title="Plan"):
     space: Literal["exact", "executable", "all"] = Field(
         default="exact",
         description="Plans that are searched: exact, those under which the model learns as in one process; executable, "
-        "all that shunter train --plan runs, with divided columns; or all, with divided layers too, which are only "
-        "simulated.",
+        "all that shunter train --plan runs, with divided columns; or all, with copies of frequent rows on every "
+        "device, which are only simulated.",
     )
     seed: int = Field(default=0, ge=0, le=2**32 - 1, description="Seed of the search.")
 

@@ -68,6 +68,8 @@ class TrainRequest(JobRequest, frozen=True):
     @property
     def needs_tables_in_memory(self) -> str | None:
         """The first option with which embedding tables cannot lie in a file; None where they can."""
+        if self.training.plan is not None:
+            return f"--plan {self.training.plan}"
         if self.training.processes > 1:
             return f"--processes {self.training.processes}"
         if self.search.space != SearchSpaceName.SETTINGS:  # tries tables of several widths
@@ -129,10 +131,24 @@ class TrainRequest(JobRequest, frozen=True):
             return self
         if self.model in GRAPH_MODELS:
             raise ValueError(f"--ensemble-of snapshots needs a model of clicks, not --model {self.model}: leave it out")
-        if self.nodes.cluster is not None or self.training.processes > 1:
+        if self.nodes.cluster is not None or self.training.processes > 1 or self.training.plan is not None:
             raise ValueError(
-                "--ensemble-of snapshots works in one process on this machine: leave out --cluster and --processes"
+                "--ensemble-of snapshots works in one process on this machine: leave out --cluster, --processes and "
+                "--plan"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _check_plan(self) -> Self:
+        plan, processes = self.training.plan, self.training.processes
+        if plan is None:
+            return self
+        if processes > 1:
+            raise ValueError(f"--plan {plan} says itself how many processes train: leave out --processes {processes}")
+        if self.model in (*GRAPH_MODELS, "auto"):
+            raise ValueError(f"--plan {plan} divides one model of clicks, not --model {self.model}: name its model")
+        if self.nodes.cluster is not None:
+            raise ValueError(f"--plan {plan} works on this machine only: leave it out with --cluster")
         return self
 
     @model_validator(mode="after")

@@ -22,6 +22,7 @@ from planner.redecide import alternatives, redecide
 from search.result import Setting, TuneResult
 from search.study.kept import kept_model
 from shunter.requests import EnsembleOf
+from tasks.plan import place_of_plan
 from tasks.run_context import RunContext
 from tasks.train import adopt_trial, train_member
 
@@ -88,7 +89,7 @@ def _member(run: RunContext, setting: Setting, turn: int, folder: str, name: str
 def _planned(run: RunContext, setting: Setting, turn: int) -> tuple[ClickJob, Placement, Expectation]:
     """The training of a setting from the seed of a turn, where it runs, and what it is expected to take."""
     request, dataset = run.request, run.dataset
-    placement = run.decision.placement.model_copy(update={"processes": request.training.processes})
+    placement = run.decision.placement.model_copy(update={"processes": run.processes})
     profile = next(profile for profile in run.profiles if profile.accelerator.name == placement.accelerator)
     expected = expect(dataset, setting.spec, placement, profile, run.decision.observations)
     schedule = Schedule(
@@ -118,7 +119,7 @@ def _trained(
         parent_run_id=run.run_id,
         should_stop=run.should_stop,
         adaptation=None if fixed_threads else _adaptation(expected, placement, run.decision),
-        place=run.cluster,
+        place=run.cluster or place_of_plan(run, job),
         expected=expected,
         checkpoints=run.checkpoints,
     )

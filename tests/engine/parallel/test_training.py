@@ -15,6 +15,7 @@ from engine.config import Hyperparameters
 from engine.data.dataset import Dataset
 from engine.job import TrainingJob
 from engine.loop.trainer import train
+from engine.parallel.given import GivenTable
 from engine.parallel.plan import Sharding, with_link
 from engine.parallel.stored import gather_weights
 from engine.results import TrainResult
@@ -39,6 +40,12 @@ CLOSE_IN_BF16 = 2e-3
 STOPPED_AT = 13
 IN_PARTS = {"checkpoint_steps": 4, "keeping": Keeping(policy="consecutive")}
 IN_8_BITS = Keeping(policy="auto", bits=8)
+GIVEN = (  # a plan that was made before, of every exact kind on one host
+    GivenTable(kind="table_wise", processes=(1,)),
+    GivenTable(kind="row_wise"),
+    GivenTable(kind="data_parallel"),
+    GivenTable(kind="table_wise", processes=(0,)),
+)
 COSINE = replace(RATES, learning_rate_schedule="cosine", warmup_epochs=0.5)
 
 
@@ -61,6 +68,7 @@ def cases(dataset: Dataset, folder: Path) -> dict[str, Any]:
     found = {}
     for kind in EXACT_SHARDING_TYPES:
         found[kind] = train_here(dataset, folder / kind, sharding={"types": (kind,)})
+    found["given"] = train_here(dataset, folder / "given", sharding={"given": GIVEN})
     found["planned"] = train_here(dataset, folder / "planned")
     found["cosine"] = train_here(dataset, folder / "cosine", hyperparameters=COSINE)
     mixed = {"sharding": {"types": ("row_wise",), "precision": "bf16"}}
@@ -89,6 +97,20 @@ def group(request: pytest.FixtureRequest, dataset: Dataset, tmp_path_factory: py
 
 def assert_close(history: Any, expected: TrainResult) -> None:
     assert curve(history) == pytest.approx(curve(expected.history), abs=CLOSE)
+
+
+def test_tables_lie_where_a_given_plan_says_and_the_loss_curve_is_that_of_one_process(
+    group: list[Any], alone: TrainResult
+) -> None:
+    for rank in group:
+        assert rank["given"]["types"] == [table.kind for table in GIVEN]
+        assert_close(rank["given"]["history"], alone)
+    where = [[shard[0] for shard in rank["given"]["shards"]] for rank in group]
+    assert (sum(sorted(one) == [1, 2] for one in where), sorted(where[0]), sorted(where[1])) == (
+        len(group) - 2,
+        [1, 2, 3],
+        [0, 1, 2],
+    )
 
 
 @pytest.mark.parametrize("kind", [*EXACT_SHARDING_TYPES, "planned"])

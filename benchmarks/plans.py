@@ -1,0 +1,258 @@
+"""Plans of where tables go: found by simulation, beside TorchRec's planner, and executed.
+
+Three parts, of which each says what it is:
+
+- simulated: the step of the plan that is found over that of the plan TorchRec's planner makes for the same devices,
+  links and kinds of placement, over table sets of published shapes (the 26 fields of Criteo's Kaggle and terabyte logs)
+  with three skews of Zipf's law, widths and numbers of accelerators of the catalogue; both steps come from our own
+  simulator, which the search minimises and TorchRec's planner does not know;
+- measured: plans trained by two processes of this machine, the time of a step beside what was predicted for it;
+- counted: a search's single changes against all plans on tiny models, and simulations a second of processor time.
+"""
+
+import itertools
+import logging
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean, geometric_mean
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from pandas import Series
+
+from benchmarks import report
+from benchmarks.optimizers import ingest_planted
+from engine.config import Execution, Hyperparameters, Schedule
+from engine.data.dataset import Dataset
+from engine.executors.process_group import ProcessGroup
+from engine.executors.this_machine import machine_of as memory_of
+from engine.job import TrainingJob
+from engine.parallel import GivenTable, Sharding
+from engine.profiling.profiles import machine_profiles
+from hardware.types import Placement, Workload
+from models.registry import model_spec
+from planner.parallel.costs import Choice, TableCosts
+from planner.parallel.demand import ModelDemand, TableDemand, demand_of
+from planner.parallel.machine import Machine, machine_of
+from planner.parallel.options import by_hand, data_parallel, options_of, rows_everywhere
+from planner.parallel.search import Search
+from planner.parallel.simulate import DeltaSimulator, simulate
+from planner.parallel.step import SimulatedPlan, StepModel, step_of
+from planner.parallel.torchrec_plan import torchrec_choices
+from shunter.requests.plan import DevicesRequest
+
+ACCELERATOR = "NVIDIA A100 SXM4 40GB"
+KAGGLE = (
+    *(1460, 583, 10131227, 2202608, 305, 24, 12517, 633, 3, 93145, 5683, 8351593, 3194, 27, 14992, 5461306, 10, 5652),
+    *(2173, 4, 7046547, 18, 15, 286181, 105, 142572),
+)
+TERABYTE = (
+    *(45833188, 36746, 17245, 7413, 20243, 3, 7114, 1441, 62, 29275261, 1572176, 345138, 10, 2209, 11267, 128, 4, 974),
+    *(14, 48937457, 11316796, 40094537, 452104, 12606, 104, 35),
+)
+SHAPES = {"criteo-kaggle": KAGGLE, "criteo-terabyte": TERABYTE}
+SKEWS, WIDTHS, DEVICES = (0.6, 1.05, 1.3), (32, 128), ((8, 8), (16, 8))
+BATCH = 65_536
+SEARCH_SECONDS = 2.0
+TINY = 20
+EDITS = 300
+SPEC = model_spec(embedding_dim=32, bottom_widths=(64,), top_widths=(128, 64))
+STEPS_BATCH, THREADS, ROWS, QUICK_ROWS = 2048, 2, 100_000, 20_000
+DRAWN_PLANS = 5
+LAYERS = Workload(  # those of MLPerf's DLRM, roughly: 2.4 million weights
+    matmul_flops_per_sample=14.4e6,
+    lookups_per_sample=26,
+    lookup_bytes_per_sample=26 * 512,
+    input_bytes_per_sample=200,
+    parameter_bytes=10**7,
+    optimizer_bytes=0,
+    activation_bytes_per_sample=2e4,
+    operators_per_step=120,
+    train_samples=10**8,
+    dense_parameter_bytes=9_600_000,
+)
+
+
+def main() -> None:
+    """Simulate, search, train and publish."""
+    quick = report.parse_arguments(__doc__).quick
+    logging.disable(logging.WARNING)
+    measured = executed(quick=quick)
+    sets = against_torchrec(quick=quick)
+    tiny = against_all_plans(TINY // 4 if quick else TINY)
+    speed = simulator_speed()
+    report.table(
+        "simulated steps, milliseconds",
+        ("tables", "devices", "found", "TorchRec", "ratio"),
+        [
+            (
+                one["name"],
+                str(one["devices"]),
+                f"{1e3 * one['found']:.2f}",
+                f"{1e3 * one['torchrec']:.2f}",
+                f"{one['ratio']:.3f}",
+            )
+            for one in sets
+        ],
+    )
+    report.table(
+        "executed by two processes, milliseconds",
+        ("plan", "predicted", "measured"),
+        [(one["name"], f"{1e3 * one['predicted']:.2f}", f"{1e3 * one['measured']:.2f}") for one in measured],
+    )
+    predicted, taken = ([one[key] for one in measured] for key in ("predicted", "measured"))
+    headline = {
+        "ratio_to_torchrec_planner": geometric_mean(one["ratio"] for one in sets),
+        "worst_ratio_to_torchrec_planner": max(one["ratio"] for one in sets),
+        "ratio_to_exhaustive": max(tiny),
+        "rank_correlation": float(Series(predicted).corr(Series(taken), method="spearman")),
+        "prediction_error": fmean(abs(one / other - 1) for one, other in zip(predicted, taken, strict=True)),
+        **speed,
+    }
+    report.publish("plans", headline, {"sets": sets, "executed": measured, "tiny": tiny}, seeds=[0], quick=quick)
+
+
+def against_torchrec(*, quick: bool) -> list[dict[str, Any]]:
+    """The found plan and TorchRec's on each table set; sets for which TorchRec finds no plan are left out."""
+    found = []
+    cases = list(itertools.product(SHAPES, SKEWS, WIDTHS, DEVICES))
+    for name, skew, width, (devices, per_host) in cases[::8] if quick else cases:
+        demand = ModelDemand(
+            "dlrm",
+            name,
+            tuple(TableDemand.zipf(f"c{place}", rows, width, skew=skew) for place, rows in enumerate(SHAPES[name])),
+            LAYERS,
+        )
+        machine = machine_of(DevicesRequest(devices=devices, accelerator=ACCELERATOR, devices_per_host=per_host), ())
+        costs = TableCosts(machine, demand, BATCH)
+        model = StepModel(costs)
+        rival = torchrec_choices(costs)
+        if rival is None:
+            continue
+        theirs = step_of(model, rival)[0]
+        # The search does not begin from TorchRec's plan here, so that it has to find its own.
+        ours = Search(model, seed=0).run(SEARCH_SECONDS).step_seconds
+        found.append(
+            {
+                "name": f"{name} x {width}, skew {skew}",
+                "devices": devices,
+                "found": ours,
+                "torchrec": theirs,
+                "ratio": ours / theirs,
+            }
+        )
+    return found
+
+
+def against_all_plans(count: int) -> list[float]:
+    """Step of what single changes find, over the best of all plans, on models of three tables and two devices."""
+    ratios = []
+    for seed in range(count):
+        chance = random.Random(seed)
+        tables = tuple(
+            TableDemand.zipf(
+                f"t{place}", int(10 ** chance.uniform(1, 7)), 32, ids_per_sample=chance.choice((1.0, 20.0))
+            )
+            for place in range(4)
+        )
+        machine = machine_of(DevicesRequest(devices=2, accelerator=ACCELERATOR), ())
+        model = StepModel(TableCosts(machine, ModelDemand("dlrm", "made", tables, LAYERS), 8192))
+        best = Search(model, "executable").run(60.0)
+        assert best.is_optimal
+        plan = SimulatedPlan(model, [Choice("table_wise", (0,))] * 4)
+        Search(model, "executable", seed)._descend(plan, lambda: 0.0, 1.0)
+        ratios.append(plan.step_seconds / best.step_seconds)
+    return ratios
+
+
+def simulator_speed() -> dict[str, float]:
+    """Full simulations a second of processor time, and how much faster an edited task is repaired than simulated anew.
+
+    The graph is that of a step on eight devices; an edit changes the seconds of one task of a device, as a table does
+    that grows.
+    """
+    tables = tuple(TableDemand.zipf(f"c{place}", rows, 64) for place, rows in enumerate(KAGGLE))
+    machine = machine_of(DevicesRequest(devices=8, accelerator=ACCELERATOR), ())
+    costs = TableCosts(machine, ModelDemand("dlrm", "made", tables, LAYERS), BATCH)
+    model, chance = StepModel(costs), random.Random(0)
+    plan = SimulatedPlan(model, by_hand(costs.demand, machine))
+    seconds = list(plan.task_seconds)
+    busy = [number for number, taken in enumerate(seconds) if taken and model.graph.resource[number] >= 0]
+    begun = time.process_time()
+    for _ in range(EDITS):
+        simulate(model.graph, seconds)
+    full = (time.process_time() - begun) / EDITS
+    simulator = DeltaSimulator(model.graph, seconds)
+    edits = [{chance.choice(busy): chance.uniform(0.5, 1.5) * 1e-4} for _ in range(EDITS)]
+    begun = time.process_time()
+    for edit in edits:
+        simulator.change(edit)
+    repaired = (time.process_time() - begun) / EDITS
+    assert simulator.step_seconds == simulate(model.graph, simulator.seconds).end[-1]
+    return {
+        "simulated_tasks": float(len(model.graph.tasks)),
+        "simulations_per_second": 1 / full,
+        "delta_speedup": full / repaired,
+    }
+
+
+def executed(*, quick: bool) -> list[dict[str, Any]]:
+    """Plans trained by two processes for an epoch: what was predicted for a step, and its mean."""
+    profiles = machine_profiles()
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        dataset = ingest_planted(QUICK_ROWS if quick else ROWS, folder)
+        demand = demand_of(dataset, SPEC)
+        machine = machine_of(DevicesRequest(devices=2), profiles)
+        model = StepModel(TableCosts(machine, demand, STEPS_BATCH))
+        plans = plans_to_execute(model, demand, machine)
+        wanted = dict(list(plans.items())[:2]) if quick else plans
+        return [
+            {
+                "name": title,
+                "predicted": step_of(model, choices)[0],
+                "measured": measured_step(dataset, choices, profiles[0]),
+                "kinds": [choice.kind for choice in choices],
+            }
+            for title, choices in wanted.items()
+        ]
+
+
+def plans_to_execute(model: StepModel, demand: ModelDemand, machine: Machine) -> dict[str, Sequence[Choice]]:
+    """The usual plans, the one that is found, TorchRec's, and some that are drawn."""
+    chance = random.Random(0)
+    options = [options_of(table, machine, "exact") for table in demand.tables]
+    rival = torchrec_choices(model.costs)
+    plans: dict[str, Sequence[Choice]] = {
+        "data parallel": data_parallel(demand),
+        "all by row": rows_everywhere(demand, machine),
+        "by hand": by_hand(demand, machine),
+        "found": Search(model).run(SEARCH_SECONDS).choices,
+        **({} if rival is None else {"TorchRec's": rival}),
+    }
+    for number in range(DRAWN_PLANS):
+        plans[f"drawn {number}"] = [chance.choice(one) for one in options]
+    return plans
+
+
+def measured_step(dataset: Dataset, choices: Sequence[Choice], profile: Any) -> float:
+    """Mean seconds of a step, waiting for batches included, by two processes of one thread each."""
+    given = tuple(GivenTable(kind=choice.kind, processes=choice.devices) for choice in choices)
+    placement = Placement(accelerator="cpu", threads=THREADS, precision="fp32", batch_size=STEPS_BATCH, processes=2)
+    sharding = Sharding(machine=memory_of(profile, 2), given=given)
+    job = TrainingJob(
+        dataset,
+        SPEC,
+        Hyperparameters(),
+        replace(Execution(), threads=THREADS, batch_size=STEPS_BATCH),
+        Schedule(max_epochs=1, patience=1),
+    )
+    figures = ProcessGroup(placement, sharding).figures(job)
+    return (figures.wait_seconds + figures.compute_seconds) / figures.history[-1].step
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""A plan that was made before the training: where each table goes, as TorchRec takes it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import distributed as dist
+
+from models.embeddings.sharded import ShardingType, table_name
+from shunter.errors import RequestError
+
+if TYPE_CHECKING:
+    from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+    from torchrec.distributed.types import ShardingPlan
+    from torchrec.modules.embedding_modules import EmbeddingBagCollection
+
+
+@dataclass(frozen=True, kw_only=True)
+class GivenTable:
+    """Where one table goes.
+
+    Attributes:
+        kind: How it is divided.
+        processes: Processes that hold a part, in the order of the parts; none where all do.
+    """
+
+    kind: ShardingType
+    processes: tuple[int, ...] = ()
+
+
+def given_plan(
+    collection: "EmbeddingBagCollection",
+    sharder: "EmbeddingBagCollectionSharder",
+    tables: Sequence[GivenTable],
+    device: torch.device,
+    processes_per_node: int | None,
+) -> "ShardingPlan":
+    """The plan for TorchRec; every process makes the same.
+
+    Args:
+        collection: The tables, on the meta device.
+        sharder: Sharder.
+        tables: Placement of each table, in their order.
+        device: Device of this process.
+        processes_per_node: None is all of them, on one node.
+
+    Raises:
+        RequestError: The plan is for another number of tables.
+    """
+    from torchrec.distributed.sharding_plan import construct_module_sharding_plan
+    from torchrec.distributed.types import ShardingPlan
+
+    count = len(collection.embedding_bag_configs())
+    if len(tables) != count:
+        raise RequestError(
+            f"The plan places {len(tables)} tables and the model has {count}: make one with shunter plan."
+        )
+    per_node = processes_per_node or dist.get_world_size()
+    module = construct_module_sharding_plan(
+        collection,
+        {table_name(number): _generator(table, per_node) for number, table in enumerate(tables)},
+        sharder=sharder,  # pyright: ignore[reportArgumentType]
+        local_size=per_node,
+        world_size=dist.get_world_size(),
+        device_type=device.type,
+    )
+    return ShardingPlan(plan={"": module})
+
+
+def _generator(table: GivenTable, per_node: int) -> Any:
+    """TorchRec's way of saying so; rows are updated in the backward pass, but for tables that every process holds."""
+    from torchrec.distributed import sharding_plan as torchrec
+
+    fused, processes = "fused", table.processes
+    nodes = sorted({process // per_node for process in processes})
+    made = {
+        "data_parallel": torchrec.data_parallel,
+        "table_wise": lambda: torchrec.table_wise(processes[0], compute_kernel=fused),
+        "row_wise": lambda: torchrec.row_wise(compute_kernel=fused),
+        "column_wise": lambda: torchrec.column_wise(list(processes), compute_kernel=fused),
+        "table_column_wise": lambda: torchrec.column_wise(list(processes), compute_kernel=fused),
+        "table_row_wise": lambda: torchrec.table_row_wise(nodes[0]),
+        "grid_shard": lambda: torchrec.grid_shard(nodes),
+    }
+    return made[table.kind]()

@@ -1,0 +1,98 @@
+"""The flow behind `shunter plan`: where each table of a model goes on several devices, found by simulation."""
+
+from pathlib import Path
+
+from prefect import flow, task
+from prefect.cache_policies import NO_CACHE
+from prefect.runtime import flow_run
+
+from engine.data.dataset import Dataset
+from engine.fixed import read_fixed
+from hardware.types import HardwareProfile
+from models.spec import ModelSpec
+from planner.describe import spec_of
+from planner.parallel.plan import plan_text
+from planner.parallel.report import PlanReport, find_plan
+from planner.parallel.trace import chrome_trace
+from reporting.plan_figure import draw_plan
+from shunter.errors import RequestError
+from shunter.requests import TrainRequest
+from shunter.requests.plan import PlanRequest
+from tasks.ingest import ingest
+from tasks.notify import notify
+from tasks.profile import profile_machine
+from tracking.plans import log_plan
+from tracking.runs import closing, start_run
+
+
+@flow(name="plan", flow_run_name="plan-{request.source.data}", on_failure=[notify], on_crashed=[notify])
+def plan(request: PlanRequest = PlanRequest(), out: Path = Path("plan.yaml")) -> PlanReport:  # noqa: B008 - frozen
+    """Find where each table goes, and write the plan, its picture and its trace.
+
+    Args:
+        request: Model, data, devices and search.
+        out: File of the plan; picture and trace lie beside it.
+    """
+    source = {name: value for name, value in request.source.model_dump().items() if value is not None}
+    dataset = ingest(TrainRequest(**source).model_copy(update={"model": request.architecture.model}))
+    fixed = read_fixed(request.architecture.model, request.architecture.set)
+    spec = spec_of(request.architecture.model, request.architecture.towers, fixed.architecture)
+    assert isinstance(spec, ModelSpec), "the request refuses graph models"
+    profiles = profile_machine()
+    run_id = start_run(f"{spec.family} on {dataset.name}", "plan", flow_run_id=flow_run.get_id())
+    with closing(run_id):
+        report = search_for_plan(dataset, spec, request, profiles)
+        files = write_plan(report, out)
+        log_plan(run_id, _params(request, report), _metrics(report), files)
+    return report
+
+
+@task(name="search for a plan", cache_policy=NO_CACHE)
+def search_for_plan(
+    dataset: Dataset, spec: ModelSpec, request: PlanRequest, profiles: list[HardwareProfile]
+) -> PlanReport:
+    """Search the placements of all tables."""
+    return find_plan(dataset, spec, request, profiles)
+
+
+def write_plan(report: PlanReport, out: Path) -> list[Path]:
+    """Write plan, picture and trace.
+
+    Raises:
+        RequestError: They cannot be written there.
+    """
+    out = out.absolute()
+    files = [out, out.with_suffix(".png"), out.with_suffix(".trace.json")]
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(plan_text(report.plan), encoding="utf-8")
+        draw_plan(report, files[1])
+        files[2].write_text(chrome_trace(report), encoding="utf-8")
+    except OSError as error:
+        raise RequestError(f"The plan cannot be written to {out} ({error.strerror}): name another file.") from error
+    return files
+
+
+def _params(request: PlanRequest, report: PlanReport) -> dict[str, str | int | float]:
+    return {
+        "model": report.plan.model,
+        "data": report.plan.data,
+        "fingerprint": report.plan.fingerprint,
+        "devices": len(report.plan.devices),
+        "batch_size": report.plan.batch_size,
+        "space": request.space,
+    }
+
+
+def _metrics(report: PlanReport) -> dict[str, float]:
+    rivals = {
+        f"rival.{name.replace(' ', '_').replace(',', '').replace(chr(39), '')}": value
+        for name, value in report.rivals.items()
+    }
+    return {
+        "step_seconds": report.step_seconds,
+        "bound_seconds": report.bound_seconds,
+        "simulations": float(report.simulations),
+        "search_seconds": report.search_seconds,
+        **{f"{name}_seconds": value for name, value in rivals.items()},
+    }

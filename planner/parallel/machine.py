@@ -1,0 +1,283 @@
+"""The devices that a model is divided over, and their links: measured here, of the catalogue, or of a file."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, get_args
+
+from pydantic import Field, ValidationError, model_validator
+
+from hardware.catalogue.offers import COLLECTIVE_START_SECONDS, catalogue_profile
+from hardware.catalogue.rows import load_catalogue
+from hardware.cost.step_model import LOOPBACK_SECONDS, LOOPBACK_SHARE, message_share
+from hardware.types import Collective, HardwareProfile
+from shunter.errors import RequestError
+from shunter.frozen import Frozen
+from shunter.requests.plan import DevicesRequest
+from shunter.validation import clause, sentence
+from shunter.yaml_file import read_yaml
+
+NETWORK_LATENCY_SECONDS = 20e-6  # of a message between hosts; assumed
+BYTES_PER_GBIT = 1e9 / 8
+CATALOGUE_PER_HOST = 8
+MOST_DEVICES = 4096
+EXAMPLE = "hosts: [{name: a, accelerator: NVIDIA A100 SXM4 80GB, count: 8}]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Channel:
+    """How fast one device sends while it receives as much.
+
+    Attributes:
+        latency_seconds: Of one collective operation.
+        bytes_per_second: In one direction.
+    """
+
+    latency_seconds: float
+    bytes_per_second: float
+
+    def seconds(self, sent: float) -> float:
+        """One collective in which the device sends so much."""
+        return self.latency_seconds + sent / self.bytes_per_second
+
+
+@dataclass(frozen=True, kw_only=True)
+class Device:
+    """One device.
+
+    Attributes:
+        name: Its name.
+        host: Number of its host.
+        profile: What it can do.
+        share: Share of the profile's cores that it has: processes share a processor.
+        memory_bytes: Memory that it has for the model.
+    """
+
+    name: str
+    host: int
+    profile: HardwareProfile
+    share: float
+    memory_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """Devices and links.
+
+    Attributes:
+        devices: The devices, host by host, as many on each.
+        within: Channel of a device to those of its host, by collective operation.
+        across: Channel of a host to the others; None where there is one host.
+        source: Where the figures come from: measured or estimated.
+        told: The same in a sentence.
+        computes_messages: Whether a device's own cores move its messages, so that it cannot compute meanwhile.
+    """
+
+    devices: tuple[Device, ...]
+    within: Mapping[Collective, Channel]
+    across: Channel | None
+    source: str
+    told: str
+    computes_messages: bool
+
+    @property
+    def hosts(self) -> int:
+        """Number of hosts."""
+        return self.devices[-1].host + 1
+
+    @property
+    def per_host(self) -> int:
+        """Devices of each host."""
+        return len(self.devices) // self.hosts
+
+    def with_memory(self, memory_bytes: int | None) -> "Machine":
+        """The machine with so much memory in each device at most."""
+        if memory_bytes is None:
+            return self
+        devices = [replace(one, memory_bytes=min(one.memory_bytes, memory_bytes)) for one in self.devices]
+        return replace(self, devices=tuple(devices))
+
+
+def machine_of(request: DevicesRequest, profiles: Sequence[HardwareProfile]) -> Machine:
+    """The machine that a request names.
+
+    Args:
+        request: The devices.
+        profiles: Profiles of this machine, with collectives where they were measured.
+
+    Raises:
+        RequestError: The file or the accelerator is not known, or a link is missing.
+    """
+    if request.machine is not None:
+        return read_machine(Path(request.machine), profiles)
+    count = request.devices or 2
+    if request.accelerator is None:
+        return processes_here(profiles, count, request.devices_per_host, request.network_gbit)
+    per_host = request.devices_per_host or math.gcd(count, CATALOGUE_PER_HOST)
+    profile = _of_catalogue(request.accelerator, profiles)
+    names = [f"{host}.{one}" for host in range(count // per_host) for one in range(per_host)]
+    devices = [
+        Device(
+            name=name,
+            host=place // per_host,
+            profile=profile,
+            share=1.0,
+            memory_bytes=profile.accelerator.memory_bytes,
+        )
+        for place, name in enumerate(names)
+    ]
+    return Machine(
+        devices=tuple(devices),
+        within=_channels(profile, per_host),
+        across=_network(request.network_gbit) if count > per_host else None,
+        source="estimated",
+        told=f"Rates are estimated from the catalogue's row of {profile.accelerator.model}; the network is taken as "
+        "said.",
+        computes_messages=False,
+    )
+
+
+def processes_here(
+    profiles: Sequence[HardwareProfile], count: int, per_host: int | None = None, network_gbit: float = 100.0
+) -> Machine:
+    """Processes of this machine: they share its processor, or have a GPU each."""
+    profile = next((one for one in profiles if one.accelerator.kind == "cuda"), profiles[0])
+    if sum(one.accelerator.kind == "cuda" for one in profiles) < count:
+        profile = next(one for one in profiles if one.accelerator.kind == "cpu")
+    on_cpu = profile.accelerator.kind == "cpu"
+    threads = max(1, profile.accelerator.cores // count)
+    per_host = per_host or count
+    devices = [
+        Device(
+            name=f"{'cpu' if on_cpu else 'cuda'}.{place}",
+            host=place // per_host,
+            profile=profile,
+            share=min(threads / profile.accelerator.cores, 1 / count) if on_cpu else 1.0,
+            memory_bytes=profile.accelerator.memory_bytes // (count if on_cpu else 1),
+        )
+        for place in range(count)
+    ]
+    measured = bool(profile.collectives)
+    return Machine(
+        devices=tuple(devices),
+        within=_channels(profile, per_host),
+        across=_network(network_gbit) if count > per_host else None,
+        source="measured" if measured else "estimated",
+        told=f"Rates were measured on {profile.accelerator.model}, "
+        + ("messages between its processes too." if measured else "those of messages are estimated from its memory."),
+        computes_messages=on_cpu,
+    )
+
+
+class _Host(Frozen):
+    name: str = Field(min_length=1)
+    accelerator: str = Field(min_length=1)
+    count: int = Field(default=1, ge=1, le=MOST_DEVICES)
+    memory_gib: Annotated[float, Field(gt=0)] | None = None
+
+
+class _Link(Frozen):
+    between: tuple[str, str] = Field(description="Two hosts, or one host twice for its devices among themselves.")
+    bytes_per_second: float = Field(gt=0)
+    latency_seconds: float = Field(default=NETWORK_LATENCY_SECONDS, ge=0)
+
+
+class _MachineFile(Frozen):
+    hosts: tuple[_Host, ...] = Field(min_length=1)
+    links: tuple[_Link, ...] = ()
+
+    @model_validator(mode="after")
+    def _check(self) -> "_MachineFile":
+        names = [host.name for host in self.hosts]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"two hosts are called {twice!r}: rename one")
+        counts = {host.count for host in self.hosts}
+        if len(counts) > 1:
+            raise ValueError("its hosts have different numbers of devices: give each the same count")
+        for link in self.links:
+            if unknown := next((end for end in link.between if end not in names), None):
+                raise ValueError(f"a link names the host {unknown!r}, which is not there")
+        known = {frozenset(link.between) for link in self.links}
+        for place, name in enumerate(names):
+            for other in names[place + 1 :]:
+                if frozenset((name, other)) not in known:
+                    raise ValueError(f"there is no link between the hosts {name!r} and {other!r}: add it to links")
+        return self
+
+
+def read_machine(path: Path, profiles: Sequence[HardwareProfile]) -> Machine:
+    """Read devices and links from a file.
+
+    Collectives between hosts take the slowest link between any two.
+
+    Raises:
+        RequestError: It cannot be read, contradicts itself, misses a link, or names an unknown accelerator.
+    """
+    values = read_yaml(path, "machine file", EXAMPLE, RequestError)
+    try:
+        file = _MachineFile.model_validate(values)
+    except ValidationError as error:
+        told = sentence([clause(fault, _MachineFile) for fault in error.errors()])
+        raise RequestError(f"The machine file {path} cannot be used: {told}") from error
+    devices, own = [], {frozenset(link.between): link for link in file.links}
+    channels: list[Mapping[Collective, Channel]] = []
+    for number, host in enumerate(file.hosts):
+        profile = _of_catalogue(host.accelerator, profiles)
+        memory = profile.accelerator.memory_bytes if host.memory_gib is None else int(host.memory_gib * 2**30)
+        devices += [
+            Device(name=f"{host.name}.{one}", host=number, profile=profile, share=1.0, memory_bytes=memory)
+            for one in range(host.count)
+        ]
+        link = own.get(frozenset((host.name,)))
+        channels.append(_channels(profile, host.count) if link is None else _alike(_channel(link)))
+    between = [_channel(link) for ends, link in own.items() if len(ends) > 1]
+    return Machine(
+        devices=tuple(devices),
+        within={one: max((of[one] for of in channels), key=lambda c: c.seconds(2**20)) for one in get_args(Collective)},
+        across=max(between, key=lambda channel: channel.seconds(2**20)) if between else None,
+        source="estimated",
+        told=f"Rates are estimated from the catalogue; links are taken as {path} says.",
+        computes_messages=False,
+    )
+
+
+def _of_catalogue(name: str, profiles: Sequence[HardwareProfile]) -> HardwareProfile:
+    """Profile of a row of the catalogue, or of this machine where its accelerator's name is given."""
+    local = next((one for one in profiles if one.accelerator.name == name), None)
+    return local or catalogue_profile(load_catalogue().find_accelerator(name))
+
+
+def _channels(profile: HardwareProfile, devices: int) -> dict[Collective, Channel]:
+    """By collective operation, from measured ones, or from the catalogue's link, or from the rate of the memory."""
+    made: dict[Collective, Channel] = {}
+    known = {cost.operation: cost for cost in profile.collectives}
+    fallback = known.get("all_to_all") or known.get("all_reduce")
+    for operation in get_args(Collective):
+        cost = known.get(operation, fallback)
+        if cost is None:
+            rate = profile.copy_bytes_per_second.value * LOOPBACK_SHARE
+            made[operation] = Channel(latency_seconds=LOOPBACK_SECONDS, bytes_per_second=rate)
+            continue
+        sent = message_share(cost.operation, cost.processes)
+        steps = math.log2(max(devices, 2)) / math.log2(cost.processes)
+        crowd = 1.0
+        if profile.accelerator.kind == "cpu":  # processes share the cores that move the messages
+            crowd = max(1.0, devices / profile.accelerator.cores) / max(1.0, cost.processes / profile.accelerator.cores)
+        made[operation] = Channel(
+            latency_seconds=(cost.latency_seconds or COLLECTIVE_START_SECONDS) * steps * crowd,
+            bytes_per_second=cost.bytes_per_second * sent / crowd,
+        )
+    return made
+
+
+def _network(gbit: float) -> Channel:
+    return Channel(latency_seconds=NETWORK_LATENCY_SECONDS, bytes_per_second=gbit * BYTES_PER_GBIT)
+
+
+def _channel(link: _Link) -> Channel:
+    return Channel(latency_seconds=link.latency_seconds, bytes_per_second=link.bytes_per_second)
+
+
+def _alike(channel: Channel) -> dict[Collective, Channel]:
+    return dict.fromkeys(get_args(Collective), channel)

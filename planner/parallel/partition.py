@@ -1,0 +1,90 @@
+"""Whole tables to devices so that the most loaded has least: greedily, and by differencing."""
+
+from collections.abc import Sequence
+from heapq import heapify, heappop, heappush
+
+from planner.parallel.costs import Choice, TableCosts
+
+
+def greedy(loads: Sequence[float], sizes: Sequence[float], room: Sequence[float]) -> list[int] | None:
+    """The largest load first, each to the least loaded device that has room (Graham, 1969); None where one has no room.
+
+    Args:
+        loads: Seconds of each table.
+        sizes: Bytes of each table.
+        room: Bytes of each device.
+    """
+    load, left = [0.0] * len(room), list(room)
+    found = [0] * len(loads)
+    for table in sorted(range(len(loads)), key=lambda one: (-loads[one], -sizes[one], one)):
+        fitting = [device for device in range(len(room)) if sizes[table] <= left[device]]
+        if not fitting:
+            return None
+        device = min(fitting, key=lambda one: (load[one], one))
+        found[table] = device
+        load[device] += loads[table]
+        left[device] -= sizes[table]
+    return found
+
+
+def differencing(loads: Sequence[float], devices: int) -> list[int]:
+    """The largest differencing method (Karmarkar and Karp, 1982) for any number of devices.
+
+    Each table starts as a partition of its own; the two whose devices differ most are put together, the most loaded
+    device of the one with the least loaded of the other, until one is left.
+    """
+    queue: list[tuple[float, int, list[tuple[float, list[int]]]]] = []
+    for table, load in enumerate(loads):
+        parts: list[tuple[float, list[int]]] = [(load, [table]), *((0.0, []) for _ in range(devices - 1))]
+        queue.append((-load, table, parts))
+    heapify(queue)
+    number = len(loads)
+    while len(queue) > 1:
+        (_, _, first), (_, _, second) = heappop(queue), heappop(queue)
+        together = [
+            (one[0] + other[0], one[1] + other[1])
+            for one, other in zip(first, sorted(second, key=lambda part: part[0]), strict=True)
+        ]
+        together.sort(key=lambda part: -part[0])
+        heappush(queue, (together[-1][0] - together[0][0], number, together))
+        number += 1
+    found = [0] * len(loads)
+    if queue:
+        for device, (_, tables) in enumerate(queue[0][2]):
+            for table in tables:
+                found[table] = device
+    return found
+
+
+def best_of_both(loads: Sequence[float], sizes: Sequence[float], room: Sequence[float]) -> list[int] | None:
+    """The better of `greedy` and `differencing` by the most loaded device; None where tables do not fit."""
+    found = [one for one in (greedy(loads, sizes, room), differencing(loads, len(room))) if one is not None]
+    fitting = [
+        one for one in found if all(used <= has for used, has in zip(_sums(sizes, one, room), room, strict=True))
+    ]
+    return min(fitting, key=lambda one: max(_sums(loads, one, room)), default=None)
+
+
+def whole_tables(costs: TableCosts) -> list[Choice] | None:
+    """Every table whole, balanced by its seconds on the first device; None where they do not fit."""
+    layout = costs.layout
+    loads, sizes = [], []
+    for table in range(len(costs.demand.tables)):
+        load = size = 0.0
+        for place, amount in costs.contribution(table, Choice("table_wise", (0,))).amounts:
+            if place == layout.memory(0):
+                size = amount
+            elif place < 2 * len(layout.groups) * layout.count:
+                load += amount
+        loads.append(load)
+        sizes.append(size)
+    room = [float(device.memory_bytes) for device in costs.machine.devices]
+    found = best_of_both(loads, sizes, room)
+    return None if found is None else [Choice("table_wise", (device,)) for device in found]
+
+
+def _sums(amounts: Sequence[float], devices: Sequence[int], room: Sequence[float]) -> list[float]:
+    total = [0.0] * len(room)
+    for amount, device in zip(amounts, devices, strict=True):
+        total[device] += amount
+    return total

@@ -1,0 +1,241 @@
+"""What a search for a plan came to, and why: for the terminal, MLflow and the files beside the plan."""
+
+from collections.abc import Sequence
+
+from engine.data.dataset import Dataset
+from hardware.types import HardwareProfile
+from models.spec import ModelSpec
+from planner.parallel.costs import Choice, TableCosts
+from planner.parallel.demand import ModelDemand, demand_of
+from planner.parallel.machine import Machine, machine_of
+from planner.parallel.options import Space
+from planner.parallel.plan import Plan, TablePlacement
+from planner.parallel.search import Found, Search
+from planner.parallel.simulate import critical_path
+from planner.parallel.step import SimulatedPlan, StepModel
+from planner.parallel.torchrec_plan import torchrec_choices
+from shunter.frozen import Frozen
+from shunter.requests.plan import PlanRequest
+
+TORCHREC = "TorchRec's planner"
+GIB = 2**30
+
+
+class TableReport(Frozen):
+    """Where one table went and why.
+
+    Attributes:
+        name: Its field.
+        rows: Its rows.
+        width: Numbers of a row.
+        placement: Where it went, in words.
+        why: What another placement would cost.
+    """
+
+    name: str
+    rows: int
+    width: int
+    placement: str
+    why: str
+
+
+class Event(Frozen):
+    """A task of the simulated step."""
+
+    name: str
+    phase: str
+    resource: str
+    start_seconds: float
+    seconds: float
+    is_critical: bool
+
+
+class PlanReport(Frozen):
+    """A plan with its simulated step.
+
+    Attributes:
+        plan: The plan.
+        step_seconds: Simulated step.
+        bound_seconds: No plan that was searched can be faster.
+        rivals: Simulated step of the plans that the search began from.
+        not_fitting: Those of them that do not fit into memory.
+        tables: Where each table went and why.
+        busy_seconds: Time that each device and link is at work in a step.
+        critical_path: What the step waits for, in order, with its seconds.
+        memory_bytes: Of each device.
+        events: All tasks.
+        told: Where the figures come from.
+        simulations: Plans that were simulated.
+        search_seconds: Duration of the search.
+        is_optimal: Whether all plans were simulated.
+    """
+
+    plan: Plan
+    step_seconds: float
+    bound_seconds: float
+    rivals: dict[str, float]
+    not_fitting: tuple[str, ...]
+    tables: tuple[TableReport, ...]
+    busy_seconds: dict[str, float]
+    critical_path: tuple[tuple[str, float], ...]
+    memory_bytes: tuple[int, ...]
+    events: tuple[Event, ...]
+    told: str
+    simulations: int
+    search_seconds: float
+    is_optimal: bool
+
+
+def find_plan(
+    dataset: Dataset, spec: ModelSpec, request: PlanRequest, profiles: Sequence[HardwareProfile]
+) -> PlanReport:
+    """Find the plan that a request asks for.
+
+    Args:
+        dataset: The data.
+        spec: The model.
+        request: Devices, batch and search.
+        profiles: Profiles of this machine.
+
+    Raises:
+        RequestError: The model, an accelerator or the machine file cannot be used, or there are more devices than rows.
+        InfeasibleError: The tables fit nowhere.
+    """
+    memory = None if request.max_device_gib is None else int(request.max_device_gib * GIB)
+    machine = machine_of(request.place, profiles).with_memory(memory)
+    return search_plan(demand_of(dataset, spec), machine, request)
+
+
+def search_plan(demand: ModelDemand, machine: Machine, request: PlanRequest) -> PlanReport:
+    """Find a plan for a model on a machine; see `find_plan`."""
+    check_devices(demand, machine)
+    costs = TableCosts(machine, demand, request.batch_size, request.communication)
+    model = StepModel(costs)
+    space: Space = request.space
+    rival = torchrec_choices(costs, space)
+    found = Search(model, space, request.seed).run(request.search_seconds, {} if rival is None else {TORCHREC: rival})
+    plan = plan_of(demand, machine, found.choices, request)
+    return _report(model, found, plan, space, has_rival=rival is not None)
+
+
+def check_devices(demand: ModelDemand, machine: Machine) -> None:
+    """Refuse more devices than the largest table has rows.
+
+    Raises:
+        RequestError: There are.
+    """
+    from shunter.errors import RequestError
+
+    most, count = max((table.rows for table in demand.tables), default=0), len(machine.devices)
+    if count > most:
+        raise RequestError(
+            f"There are {count} devices and the largest table has {most} rows: use at most {most} devices."
+        )
+
+
+def plan_of(demand: ModelDemand, machine: Machine, choices: Sequence[Choice], request: PlanRequest) -> Plan:
+    """Choices as a plan that is written."""
+    return Plan(
+        model=demand.family,
+        data=demand.data,
+        fingerprint=demand.fingerprint,
+        batch_size=request.batch_size,
+        devices=tuple(device.name for device in machine.devices),
+        devices_per_host=machine.per_host,
+        precision=request.communication,
+        tables={
+            table.name: TablePlacement(
+                rows=table.rows,
+                width=table.width,
+                kind=choice.kind,
+                devices=choice.devices,
+                replicated_rows=choice.replicated_rows,
+            )
+            for table, choice in zip(demand.tables, choices, strict=True)
+        },
+    )
+
+
+def _report(model: StepModel, found: Found, plan: Plan, space: Space, *, has_rival: bool) -> PlanReport:
+    simulated = SimulatedPlan(model, found.choices)
+    graph, seconds, schedule = model.graph, list(simulated.task_seconds), simulated.schedule
+    path = critical_path(graph, seconds, schedule)
+    critical = set(path)
+    events = tuple(
+        Event(
+            name=task.name,
+            phase=task.phase,
+            resource=graph.resources[task.resource],
+            start_seconds=schedule.start[number],
+            seconds=seconds[number],
+            is_critical=number in critical,
+        )
+        for number, task in enumerate(graph.tasks)
+        if task.resource >= 0 and seconds[number]
+    )
+    busy: dict[str, float] = {}
+    for event in events:
+        busy[event.resource] = busy.get(event.resource, 0.0) + event.seconds
+    lacking = ["data parallel", "by hand", "whole tables, balanced", "all by row", *([TORCHREC] if has_rival else [])]
+    memory = simulated.memory_bytes()
+    return PlanReport(
+        plan=plan,
+        step_seconds=simulated.step_seconds,
+        bound_seconds=found.bound_seconds,
+        rivals=found.beginnings,
+        not_fitting=tuple(name for name in lacking if name not in found.beginnings),
+        critical_path=tuple((graph.tasks[one].name, seconds[one]) for one in path),
+        memory_bytes=tuple(memory),
+        busy_seconds=busy,
+        events=events,
+        told=model.machine.told,
+        simulations=found.simulations,
+        search_seconds=found.seconds,
+        is_optimal=found.is_optimal,
+        tables=_tables(model, simulated, plan, space),
+    )
+
+
+def _tables(model: StepModel, simulated: SimulatedPlan, plan: Plan, space: Space) -> tuple[TableReport, ...]:
+    """Each table with the best placement of every other kind, all else as it is."""
+    from planner.parallel.options import options_of
+
+    made, here = [], simulated.step_seconds
+    for number, table in enumerate(model.costs.demand.tables):
+        chosen = simulated.choices[number]
+        best: dict[str, float] = {}
+        full: set[str] = set()
+        for choice in options_of(table, model.machine, space):
+            if choice == chosen or (
+                choice.kind == chosen.kind and bool(choice.replicated_rows) == bool(chosen.replicated_rows)
+            ):
+                continue
+            kind = choice.kind.replace("_", "-") + (" with copies of frequent rows" if choice.replicated_rows else "")
+            cost = simulated.place({number: choice})
+            if simulated.missing_bytes():
+                full.add(kind)
+            else:
+                best[kind] = min(cost, best.get(kind, cost))
+        simulated.place({number: chosen})
+        made.append(
+            TableReport(
+                name=table.name,
+                rows=table.rows,
+                width=table.width,
+                placement=plan.tables[table.name].label,
+                why=_why(here, best, full - best.keys()),
+            )
+        )
+    return tuple(made)
+
+
+def _why(here: float, others: dict[str, float], full: set[str]) -> str:
+    """The nearest rival in words, and what does not fit."""
+    parts = []
+    if others:
+        kind, cost = min(others.items(), key=lambda one: one[1])
+        change = cost / here - 1
+        parts.append(f"{kind} would be as fast" if abs(change) < 5e-4 else f"{kind} would take {change:+.1%}")
+    if full:
+        parts.append(f"{', '.join(sorted(full))} would not fit")
+    return "; ".join(parts) or "there is no other way"

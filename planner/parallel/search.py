@@ -1,0 +1,298 @@
+"""The search for a plan: several beginnings, a Markov chain over placements, replicated rows, and what bounds it.
+
+The chain is FlexFlow's (MLSys 2019, section 6): a placement is changed at random and kept with the probability
+min(1, exp(beta (before - after))), with the seconds of a step as shares of those at the beginning and beta rising from
+10 to 100, so that it ends as a descent. Three kinds of change: any placement for any table; the placement of one table
+for another of like size (propagation); and a table from the device that is busiest to another of its host or of all
+(topology). Last come single changes until none is better, over replicated rows too, as OPER (ATC 2024) does.
+"""
+
+import math
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from planner.parallel.costs import Choice
+from planner.parallel.options import Space, by_hand, data_parallel, options_of, rows_everywhere
+from planner.parallel.partition import whole_tables
+from planner.parallel.step import SimulatedPlan, StepModel
+from shunter.errors import InfeasibleError
+
+BETA = (10.0, 100.0)
+FIRST_STEPS = 50  # in which nothing better is no reason to stop
+PATIENCE = 40  # changes for each table without a better plan, after which the chain begins anew from the best
+PROPAGATE, RELIEVE = 0.2, 0.4
+DESCENT_SHARE = 0.4  # of the search's time that is kept for single changes
+MISSING_PENALTY = 10.0  # of a step that lacks as many bytes as a device has
+ENOUGH_GAP = 0.005
+EXHAUSTIVE = 20_000  # plans that are all simulated instead
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search came to.
+
+    Attributes:
+        choices: Placement of each table.
+        step_seconds: The simulated step.
+        bound_seconds: No plan of this space is faster.
+        beginnings: Simulated step of each plan that the search began from, by its name; only those that fit.
+        simulations: Plans that were simulated.
+        seconds: Duration of the search.
+        is_optimal: Whether every plan was simulated.
+    """
+
+    choices: tuple[Choice, ...]
+    step_seconds: float
+    bound_seconds: float
+    beginnings: dict[str, float] = field(default_factory=dict)
+    simulations: int = 0
+    seconds: float = 0.0
+    is_optimal: bool = False
+
+    @property
+    def gap(self) -> float:
+        """How much longer than the bound the step is, as a share."""
+        return self.step_seconds / self.bound_seconds - 1 if self.bound_seconds else math.inf
+
+
+class Search:
+    """Searches the placements of the tables of one model.
+
+    Args:
+        model: Simulator of the step.
+        space: Which plans are searched.
+        seed: Seed of the chain.
+    """
+
+    def __init__(self, model: StepModel, space: Space = "exact", seed: int = 0) -> None:
+        self.model, self.space = model, space
+        self.options = [options_of(table, model.machine, space) for table in model.costs.demand.tables]
+        self._chance = random.Random(seed)
+        self._single_option = [place for place, options in enumerate(self.options) if len(options) > 1]
+        self.simulations = 0
+
+    def run(
+        self,
+        seconds: float,
+        more: Mapping[str, Sequence[Choice]] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> Found:
+        """Search for so long.
+
+        Args:
+            seconds: Longest search; the beginnings are compared whatever they take.
+            more: Further plans to begin from.
+            clock: What tells the time.
+
+        Raises:
+            InfeasibleError: The tables fit nowhere; the least memory that would do is named.
+        """
+        self._check_memory()
+        begun = clock()
+        combinations = math.prod(len(options) for options in self.options)
+        beginnings = self._beginnings(more or {})
+        fitting = {name: cost for name, (cost, _, missing) in beginnings.items() if not missing}
+        best = list(min(beginnings.values(), key=lambda one: one[0])[1])
+        is_optimal = combinations <= EXHAUSTIVE and seconds > 0
+        plan = SimulatedPlan(self.model, best)
+        if is_optimal:
+            self._exhaust(plan)
+        else:
+            self._chain(plan, clock, begun + seconds * (1 - DESCENT_SHARE))
+            self._descend(plan, clock, begun + seconds)
+        if plan.missing_bytes():
+            raise InfeasibleError(self._too_small())
+        return Found(
+            choices=tuple(plan.choices),
+            step_seconds=plan.step_seconds,
+            bound_seconds=self.bound_seconds(),
+            beginnings=fitting,
+            simulations=self.simulations,
+            seconds=clock() - begun,
+            is_optimal=is_optimal,
+        )
+
+    def bound_seconds(self) -> float:
+        """What no plan can be below: layers, and the tables' least work divided evenly over all devices."""
+        layout, costs = self.model.layout, self.model.costs
+        in_seconds = 2 * len(layout.groups) * layout.count
+        least = 0.0
+        for table, options in enumerate(self.options):
+            least += min(
+                sum(amount for place, amount in costs.contribution(table, one).amounts if place < in_seconds)
+                for one in options
+            )
+        return max(self.model.dense) + self.model.corrections.compute * least / layout.count
+
+    def _beginnings(self, more: Mapping[str, Sequence[Choice]]) -> dict[str, tuple[float, list[Choice], int]]:
+        demand, machine = self.model.costs.demand, self.model.machine
+        plans: dict[str, Sequence[Choice] | None] = {
+            "data parallel": data_parallel(demand),
+            "by hand": by_hand(demand, machine),
+            "whole tables, balanced": whole_tables(self.model.costs),
+            "all by row": rows_everywhere(demand, machine),
+            **more,
+        }
+        found = {}
+        for name, choices in plans.items():
+            if choices is not None:
+                plan = SimulatedPlan(self.model, choices)
+                self.simulations += 1
+                found[name] = (self._cost(plan), list(choices), plan.missing_bytes())
+        return found
+
+    def _cost(self, plan: SimulatedPlan) -> float:
+        """Seconds of the step, with a penalty for what does not fit."""
+        missing = plan.missing_bytes()
+        if not missing:
+            return plan.step_seconds
+        room = min(device.memory_bytes for device in self.model.machine.devices)
+        return plan.step_seconds * (2.0 + MISSING_PENALTY * missing / max(room, 1))
+
+    def _chain(self, plan: SimulatedPlan, clock: Callable[[], float], until: float) -> None:
+        if not self._single_option:
+            return
+        begun, first = clock(), self._cost(plan)
+        current, best, best_choices = first, first, list(plan.choices)
+        idle = 0
+        while (now := clock()) < until:
+            if best <= (1 + ENOUGH_GAP) * self._bound:
+                break
+            beta = BETA[0] * (BETA[1] / BETA[0]) ** ((now - begun) / (until - begun))
+            table, choice = self._change(plan)
+            before = plan.choices[table]
+            if choice == before:
+                continue
+            plan.place({table: choice})
+            self.simulations += 1
+            cost = self._cost(plan)
+            if cost <= current or self._chance.random() < math.exp(beta * (current - cost) / first):
+                current = cost
+            else:
+                plan.place({table: before})
+            if current < best:
+                best, best_choices, idle = current, list(plan.choices), 0
+            else:
+                idle += 1
+            if idle > max(FIRST_STEPS, PATIENCE * len(self._single_option)):
+                self._go_to(plan, best_choices)
+                current, idle = best, 0
+        self._go_to(plan, best_choices)
+
+    @property
+    def _bound(self) -> float:
+        if not hasattr(self, "_kept_bound"):
+            self._kept_bound = self.bound_seconds()
+        return self._kept_bound
+
+    def _change(self, plan: SimulatedPlan) -> tuple[int, Choice]:
+        draw = self._chance.random()
+        table = self._chance.choice(self._single_option)
+        options = self.options[table]
+        if draw < PROPAGATE:
+            sizes = self.model.costs.demand.tables
+            near = min(
+                self._chance.sample(self._single_option, min(4, len(self._single_option))),
+                key=lambda one: abs(math.log(sizes[one].rows / sizes[table].rows)),
+            )
+            choice = plan.choices[near]
+            return table, choice if choice in options else self._chance.choice(options)
+        if draw < PROPAGATE + RELIEVE:
+            return self._relieved(plan)
+        return table, self._chance.choice(options)
+
+    def _relieved(self, plan: SimulatedPlan) -> tuple[int, Choice]:
+        """A table of the busiest device to another place, on the same host where there are several."""
+        layout, sums = self.model.layout, plan.sums
+        groups = range(len(layout.groups))
+        busy = [
+            sum(sums[layout.of_device(name, group, one)] for name in ("lookup", "update") for group in groups)
+            for one in range(layout.count)
+        ]
+        device = max(range(layout.count), key=busy.__getitem__)
+        there = [one for one in self._single_option if plan.choices[one].devices == (device,)]
+        table = self._chance.choice(there or self._single_option)
+        host = device // layout.per_host
+        near = [
+            one
+            for one in self.options[table]
+            if one.kind != "table_wise" or (one.devices[0] // layout.per_host == host and one.devices[0] != device)
+        ]
+        return table, self._chance.choice(near or self.options[table])
+
+    def _descend(self, plan: SimulatedPlan, clock: Callable[[], float], until: float) -> None:
+        """Single changes, the best for each table in turn, until none is better."""
+        costs, tables = self.model.costs, list(self._single_option)
+        current = self._cost(plan)
+        tables.sort(key=lambda one: -costs.demand.tables[one].rows * costs.demand.tables[one].width)
+        improved = True
+        while improved and clock() < until:
+            improved = False
+            for table in tables:
+                if clock() >= until:
+                    break
+                before = plan.choices[table]
+                best, best_choice = current, before
+                for choice in self.options[table]:
+                    if choice == plan.choices[table]:
+                        continue
+                    plan.place({table: choice})
+                    self.simulations += 1
+                    cost = self._cost(plan)
+                    if cost < best:
+                        best, best_choice = cost, choice
+                if plan.choices[table] != best_choice:
+                    plan.place({table: best_choice})
+                if best_choice != before:
+                    current, improved = best, True
+
+    def _exhaust(self, plan: SimulatedPlan) -> None:
+        """Simulate every plan, each by one change of the plan before it."""
+        best, best_choices = self._cost(plan), list(plan.choices)
+
+        def go(table: int) -> None:
+            nonlocal best, best_choices
+            if table == len(self.options):
+                self.simulations += 1
+                if (cost := self._cost(plan)) < best:
+                    best, best_choices = cost, list(plan.choices)
+                return
+            for choice in self.options[table]:
+                if plan.choices[table] != choice:
+                    plan.place({table: choice})
+                go(table + 1)
+
+        go(0)
+        self._go_to(plan, best_choices)
+
+    def _go_to(self, plan: SimulatedPlan, choices: Sequence[Choice]) -> None:
+        edits = {table: one for table, one in enumerate(choices) if plan.choices[table] != one}
+        if edits:
+            plan.place(edits)
+
+    def _check_memory(self) -> None:
+        """Refuse what cannot fit whatever the plan."""
+        devices = self.model.machine.devices
+        room = sum(device.memory_bytes for device in devices)
+        if self._least_bytes() > room:
+            raise InfeasibleError(self._too_small())
+
+    def _least_bytes(self) -> int:
+        """Bytes of all devices together that no plan goes below: every table once, the layers on each device."""
+        demand, layout = self.model.costs.demand, self.model.layout
+        tables = sum(table.rows * (table.width + 1) * 4 for table in demand.tables)
+        held = self.model.memory_bytes([0.0] * layout.size)
+        return tables + sum(held)
+
+    def _too_small(self) -> str:
+        devices = self.model.machine.devices
+        count = len(devices)
+        least, has = self._least_bytes() / count, min(device.memory_bytes for device in devices)
+        largest = max(self.model.costs.demand.tables, key=lambda table: table.rows * table.width)
+        return (
+            f"The tables fit nowhere: {count} devices with {has / 2**30:.3g} GiB each, and at least "
+            f"{least / 2**30:.3g} GiB on each are needed, evenly divided (the largest table is {largest.name!r} with "
+            f"{largest.rows:,} rows of {largest.width} numbers): use more memory or more devices."
+        )

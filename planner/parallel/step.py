@@ -1,0 +1,317 @@
+"""One training step under a plan as a graph of tasks, whose seconds follow from the sums of `planner.parallel.costs`.
+
+    ids       each group sends the ids of all samples to the owners of their rows
+    lookup    each device looks up its rows                                          one kernel for a group
+    vectors   pooled rows go back to the samples' devices, partial sums are added up
+    forward   the layers, on the own samples                                         waits for all groups
+    backward  of the layers
+    gradients pooled rows' gradients go to the owners
+    update    each device updates its rows
+    reduce    gradients of layers and of tables that every device keeps are added up over all devices
+    optimizer the layers are updated
+
+A collective ends for all when it has ended for the last. The layers' gradients are added up after the tables' updates,
+as the engine does, or beside them where `overlap` says so, as torch's DDP would.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from hardware.cost.step_model import message_share
+from hardware.types import Collective
+from planner.parallel.costs import GROUP_OPERATORS, Choice, TableCosts, dense_seconds
+from planner.parallel.demand import FLOAT_BYTES, LayerDemand
+from planner.parallel.plan import Kind
+from planner.parallel.simulate import NO_RESOURCE, DeltaSimulator, Schedule, Task, TaskGraph, simulate
+
+SUMS_OF = {"ids": ("ids_out", "ids_in"), "lookup": ("lookup",), "update": ("update",)}
+UPDATE_SHARE = 0.1  # of the layers' seconds that their optimiser takes; the rest is forward and twice as much backward
+ID_ROUNDS = 3  # exchanges of ids: how many, lengths, ids
+
+
+@dataclass(frozen=True)
+class Corrections:
+    """What measured steps of executed plans teach: factors on what the simulator takes each kind of work to cost.
+
+    Attributes:
+        compute: Of looking up and updating rows.
+        messages: Of collectives.
+        group: Of what dispatching a group costs.
+        dense: Of the layers.
+        source: How many measured plans it was learned from, in words.
+    """
+
+    compute: float = 1.0
+    messages: float = 1.0
+    group: float = 1.0
+    dense: float = 1.0
+    source: str = ""
+
+
+UNCORRECTED = Corrections()
+
+
+class StepModel:
+    """Simulates plans of one model on one machine; graph and costs are made once.
+
+    Args:
+        costs: Contributions of the tables.
+        overlap: Whether the layers' gradients are exchanged beside the tables' backward pass.
+        corrections: What measured steps teach.
+    """
+
+    def __init__(
+        self,
+        costs: TableCosts,
+        *,
+        overlap: bool = False,
+        corrections: Corrections = UNCORRECTED,
+    ) -> None:
+        self.costs, self.layout, self.corrections = costs, costs.layout, corrections
+        self.machine, demand = costs.machine, costs.demand
+        self.dense = [corrections.dense * one for one in dense_seconds(self.machine, demand, costs.batch_size)]
+        self.dense_bytes = demand.workload.dense_parameter_bytes
+        # What the layers hold in each device: weights, gradients and two floats of Adam.
+        self.dense_memory = 4 * self.dense_bytes
+        self._number: dict[tuple[str, int, int], int] = {}
+        self.graph = self._build(overlap)
+        self._keys = {task: key for key, task in self._number.items()}
+        self._touched = self._tasks_of_sums()
+
+    # The graph
+
+    def _build(self, overlap: bool) -> TaskGraph:
+        count, hosts, groups = self.layout.count, self.layout.hosts, self.layout.groups
+        names = [device.name for device in self.machine.devices]
+        resources = [f"device {name}" for name in names]
+        resources += [f"link of {name}" for name in names] + [f"network of host {host}" for host in range(hosts)]
+        link = 0 if self.machine.computes_messages else count
+        tasks: list[Task] = []
+
+        def add(phase: str, group: int, place: int, resource: int, waits_for: Iterable[int]) -> int:
+            kind = groups[group].replace("_", "-") + " " if group >= 0 else ""
+            where = f" on {names[place]}" if 0 <= resource < 2 * count else ""
+            self._number[phase, group, place] = len(tasks)
+            tasks.append(Task(" ".join(f"{phase} {kind}{where}".split()), phase, resource, tuple(waits_for)))
+            return len(tasks) - 1
+
+        def exchange(phase: str, group: int, after: Sequence[int]) -> int:
+            """A collective of all devices; `after` has what each waits for, and its end is one task."""
+            parts = [add(phase, group, one, link + one, (after[one],) if after else ()) for one in range(count)]
+            if hosts > 1:
+                for host in range(hosts):
+                    own = range(host * self.layout.per_host, (host + 1) * self.layout.per_host)
+                    waits = [after[one] for one in own] if after else []
+                    parts.append(add(f"{phase} across", group, host, 2 * count + host, waits))
+            return add(f"{phase} done", group, 0, NO_RESOURCE, parts)
+
+        divided = [number for number, kind in enumerate(groups) if kind != "data_parallel"]
+        copies = groups.index("data_parallel")
+        arrived = {group: exchange("ids", group, []) for group in divided}
+        own = [add("lookup", copies, one, one, ()) for one in range(count)]
+        vectors = []
+        for group in divided:
+            looked = [add("lookup", group, one, one, (arrived[group],)) for one in range(count)]
+            vectors.append(exchange("vectors", group, looked))
+        ahead = [add("forward", -1, one, one, (own[one], *vectors)) for one in range(count)]
+        split = exchange("split layers", -1, ahead)
+        back = [add("backward", -1, one, one, (ahead[one], split)) for one in range(count)]
+        updates: list[list[int]] = [[] for _ in range(count)]
+        for group in divided:
+            returned = exchange("gradients", group, back)
+            for one in range(count):
+                updates[one].append(add("update", group, one, one, (returned,)))
+        gathered = back if overlap else [add("updated", -1, one, NO_RESOURCE, updates[one]) for one in range(count)]
+        reduced = exchange("reduce", -1, gathered)
+        last = [add("update", copies, one, one, (reduced,)) for one in range(count)]
+        ends = [add("optimizer", -1, one, one, (reduced, last[one], *updates[one])) for one in range(count)]
+        add("end", -1, 0, NO_RESOURCE, ends)
+        return TaskGraph(tasks, resources)
+
+    def _tasks_of_sums(self) -> list[tuple[int, ...]]:
+        """The tasks whose seconds follow from each sum."""
+        layout, number = self.layout, self._number
+        touched: list[set[int]] = [set() for _ in range(layout.size)]
+        for (phase, group, place), task in number.items():
+            if group >= 0 and phase in ("ids", "lookup", "vectors", "gradients", "update"):
+                touched[layout.tables(group)].add(task)
+                for field in SUMS_OF.get(phase, ("out", "in")):
+                    touched[layout.of_device(field, group, place)].add(task)
+            elif group >= 0 and phase.endswith(" across"):
+                touched[layout.tables(group)].add(task)
+                for field in ("ids_out", "ids_in") if phase.startswith("ids") else ("out", "in"):
+                    touched[layout.of_host(field, group, place)].add(task)
+            elif phase in ("reduce", "reduce across"):
+                touched[layout.reduced].add(task)
+        return [tuple(sorted(one)) for one in touched]
+
+    # What tasks take
+
+    def seconds(self, sums: Sequence[float], layers: Sequence[LayerDemand] = ()) -> list[float]:
+        """What each task takes.
+
+        Args:
+            sums: Sums of all tables.
+            layers: Layers that are divided by their outputs.
+        """
+        taken = [0.0] * len(self.graph.tasks)
+        for key, task in self._number.items():
+            taken[task] = self._task_seconds(key, sums, layers)
+        return taken
+
+    def changed(self, sums: Sequence[float], places: Iterable[int]) -> dict[int, float]:
+        """New seconds of the tasks that follow from some sums."""
+        tasks = {task for place in places for task in self._touched[place]}
+        return {task: self._task_seconds(self._keys[task], sums, ()) for task in tasks}
+
+    def _task_seconds(self, key: tuple[str, int, int], sums: Sequence[float], layers: Sequence[LayerDemand]) -> float:
+        phase, group, place = key
+        if phase.endswith(" done") or phase in ("end", "updated"):
+            return 0.0
+        if group >= 0:
+            return self._group_seconds(phase, group, place, sums)
+        if phase.startswith("reduce"):
+            split = sum(layer.parameter_bytes for layer in layers)
+            return self._reduce_seconds(phase, sums[self.layout.reduced] + self.dense_bytes - split)
+        if phase.startswith("split layers"):
+            return self._split_seconds(phase, layers)
+        share = {"forward": (1 - UPDATE_SHARE) / 3, "backward": 2 * (1 - UPDATE_SHARE) / 3, "optimizer": UPDATE_SHARE}
+        return share[phase] * self.dense[place]
+
+    def _group_seconds(self, phase: str, group: int, place: int, sums: Sequence[float]) -> float:
+        """Tasks of a group of tables; none where it has no table."""
+        if not sums[self.layout.tables(group)]:
+            return 0.0
+        if phase in ("lookup", "update"):
+            operators = GROUP_OPERATORS[phase == "update"] * self._overhead(place)
+            own = sums[self.layout.of_device(phase, group, place)]
+            return self.corrections.compute * own + self.corrections.group * operators
+        return self._exchange_seconds(phase, group, place, sums)
+
+    def _overhead(self, place: int) -> float:
+        device = self.machine.devices[place]
+        crowd = 1.0
+        if device.profile.accelerator.kind == "cpu":
+            crowd = max(1.0, 1 / (device.share * device.profile.accelerator.cores))
+        return device.profile.operator_overhead_seconds.value * crowd
+
+    def _exchange_seconds(self, phase: str, group: int, place: int, sums: Sequence[float]) -> float:
+        layout, across = self.layout, phase.endswith(" across")
+        fields = ("ids_out", "ids_in") if phase.startswith("ids") else ("out", "in")
+        of = layout.of_host if across else layout.of_device
+        sent = max(sums[of(field, group, place)] for field in fields)
+        rounds = ID_ROUNDS if phase.startswith("ids") else 1
+        if across:
+            channel = self.machine.across
+            assert channel is not None, "there are several hosts"
+        else:
+            channel = self.machine.within[_operation(phase, layout.groups[group])]
+        return self.corrections.messages * (rounds * channel.latency_seconds + sent / channel.bytes_per_second)
+
+    def _reduce_seconds(self, phase: str, message: float) -> float:
+        """A ring within each host; across hosts a ring of the hosts, each with the sum of its devices."""
+        if self.layout.count == 1:
+            return 0.0
+        if phase.endswith(" across"):
+            channel, members = self.machine.across, self.layout.hosts
+            assert channel is not None, "there are several hosts"
+        else:
+            channel, members = self.machine.within["all_reduce"], self.layout.per_host
+        sent = message_share("all_reduce", members) * message
+        return self.corrections.messages * channel.seconds(sent) if members > 1 else 0.0
+
+    def _split_seconds(self, phase: str, layers: Sequence[LayerDemand]) -> float:
+        """Inputs of all samples come to every device, and outputs go back, forward and backward."""
+        if not layers:
+            return 0.0
+        across = phase.endswith(" across")
+        channel = self.machine.across if across else self.machine.within["all_gather"]
+        if channel is None:
+            return 0.0
+        layout, samples = self.layout, self.costs.samples
+        others = layout.count - layout.per_host if across else layout.per_host - 1
+        members = layout.per_host if across else 1  # of a host, whose traffic shares the network
+        floats = sum(2 * layer.inputs + 2 * layer.outputs / layout.count for layer in layers)
+        sent = samples * floats * FLOAT_BYTES * others * members
+        return self.corrections.messages * (4 * len(layers) * channel.latency_seconds + sent / channel.bytes_per_second)
+
+    # Memory
+
+    def memory_bytes(self, sums: Sequence[float], layers: Sequence[LayerDemand] = ()) -> list[int]:
+        """What tables, layers and exchanged vectors take in each device."""
+        layout, demand = self.layout, self.costs.demand
+        split = sum(layer.parameter_bytes for layer in layers)
+        held = self.dense_memory - 4 * split * (1 - 1 / layout.count)
+        held += self.costs.samples * demand.workload.activation_bytes_per_sample
+        buffers = [
+            2
+            * sum(
+                sums[layout.of_device(field, group, one)]
+                for group in range(len(layout.groups))
+                for field in ("out", "in")
+            )
+            for one in range(layout.count)
+        ]
+        return [round(sums[layout.memory(one)] + held + buffers[one]) for one in range(layout.count)]
+
+
+def _operation(phase: str, kind: Kind) -> Collective:
+    """The collective by which a group exchanges."""
+    if phase.startswith("ids") or kind not in ("row_wise", "table_row_wise", "grid_shard"):
+        return "all_to_all"
+    return "reduce_scatter" if phase == "vectors" else "all_gather"
+
+
+class SimulatedPlan:
+    """A plan that is edited table by table, with its simulated step.
+
+    Args:
+        model: Simulator of the step.
+        choices: Placement of each table.
+    """
+
+    def __init__(self, model: StepModel, choices: Sequence[Choice]) -> None:
+        self.model, self.choices = model, list(choices)
+        self.sums = model.costs.sums(self.choices)
+        self._simulator = DeltaSimulator(model.graph, model.seconds(self.sums))
+
+    @property
+    def step_seconds(self) -> float:
+        """The step now."""
+        return self._simulator.step_seconds
+
+    @property
+    def schedule(self) -> Schedule:
+        """The step now, task by task."""
+        return self._simulator.schedule
+
+    @property
+    def task_seconds(self) -> list[float]:
+        """What each task takes now."""
+        return self._simulator.seconds
+
+    def place(self, edits: Mapping[int, Choice]) -> float:
+        """Place tables elsewhere; returns the seconds of the step."""
+        costs, sums, places = self.model.costs, self.sums, set()
+        for table, choice in edits.items():
+            for sign, one in ((-1.0, self.choices[table]), (1.0, choice)):
+                for place, amount in costs.contribution(table, one).amounts:
+                    sums[place] += sign * amount
+                    places.add(place)
+            self.choices[table] = choice
+        return self._simulator.change(self.model.changed(sums, places))
+
+    def memory_bytes(self) -> list[int]:
+        """Memory of each device now."""
+        return self.model.memory_bytes(self.sums)
+
+    def missing_bytes(self) -> int:
+        """Bytes by which the devices together are too small."""
+        devices = self.model.machine.devices
+        return sum(max(0, used - one.memory_bytes) for used, one in zip(self.memory_bytes(), devices, strict=True))
+
+
+def step_of(model: StepModel, choices: Sequence[Choice], layers: Sequence[LayerDemand] = ()) -> tuple[float, Schedule]:
+    """Simulate a plan from the beginning: its seconds, and when what happens."""
+    schedule = simulate(model.graph, model.seconds(model.costs.sums(list(choices)), layers))
+    return schedule.end[-1], schedule
