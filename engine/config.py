@@ -87,6 +87,10 @@ class Execution:
         embedding_memory_bytes: memory for the embedding tables with their optimiser's state: larger ones lie in a file,
             of which the rows in work and those used last are in memory; None keeps all in memory. The result is bitwise
             the same.
+        rewriting: steps by which the layers are computed in another way while they learn (`models.rewriting.scheme`);
+            equal within rounding, not bit by bit. Whatever comes of the training has its layers as they are.
+        packs_activations: keeps what autograd needs of a ReLU without its zeros (`engine.loop.packed_activations`); the
+            result is bitwise the same.
     """
 
     device: str = "cpu"
@@ -97,6 +101,8 @@ class Execution:
     batch_size: int = 512
     prefetch_depth: int = 2
     embedding_memory_bytes: int | None = None
+    rewriting: tuple[str, ...] = ()
+    packs_activations: bool = False
 
     @property
     def maps_tables(self) -> bool:

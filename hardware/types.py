@@ -164,6 +164,9 @@ class HardwareProfile(Frozen):
         default=(), description="Between processes on this accelerator's kind; empty until they were measured."
     )
     machine: str = Field(default="", description="Which machine of its kind it is; empty when unknown.")
+    skips_zeros: Literal["inputs", "outputs", "both"] | None = Field(
+        default=None, description="What it leaves out of the products of a backward pass; None: nothing."
+    )
 
 
 class PowerSample(Frozen):
@@ -311,6 +314,11 @@ class Workload(Frozen):
         description="(Bytes of the most frequent rows of all tables, share of the lookups they get), rising.",
     )
     mapped_bytes: int = Field(default=0, description="Size of the arrays that a training maps into its memory.")
+    backward_speedups: dict[str, float] = Field(
+        default={},
+        description="How many times as fast the backward products are where zeros are skipped, by what is skipped: "
+        "simulated from zeros that `shunter profile --data` measured; empty where it has not.",
+    )
 
     def cached_share(self, cache_bytes: float) -> float:
         """Share of lookups that a cache of this size answers when it holds the most frequent rows; 0 when unknown."""

@@ -24,8 +24,10 @@ class Recommender(nn.Module):
         compiled_layers: Stands in for `layers` where it is set (`engine.loop.compile`); it shares their weights.
         compiled_step: Trains on full batches where it is set (`engine.loop.compiled_step`); it updates the same
         weights.
+        packs_activations: Whether a step keeps activations without their zeros (`engine.loop.packed_activations`).
     """
 
+    packs_activations: bool = False
     compiled_layers: Callable[..., Tensor] | None = None
     compiled_step: Any = None
 

@@ -204,7 +204,8 @@ class _Job:
         family = representative(request.model, dataset.features)
         fixed = read_fixed(request.model, request.architecture.set)
         spec = spec_of(family, request.architecture.towers, fixed.architecture)
-        workload = describe(dataset, spec)
+        zeros = {"backward_speedups": dict(history.backward_speedups)}
+        workload = describe(dataset, spec).model_copy(update=zeros)
         if isinstance(request, NightlyRequest):
             history = replace(history, job_kind="nightly")
         past = PastJob(history, data_key(data_params(dataset)), request.model)

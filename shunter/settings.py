@@ -171,6 +171,11 @@ class Settings(BaseSettings):
         return self.home / "traces"
 
     @property
+    def operators_directory(self) -> Path:
+        """What single operators take, one JSON file per machine and kind of measurement."""
+        return self.home / "operators"
+
+    @property
     def profile_directory(self) -> Path:
         """Measured hardware profiles, one JSON file per machine."""
         return self.home / "profiles"

@@ -20,6 +20,7 @@ from ingestion.encoding.encoder import EncodedBag, EncodedRows
 from models.compression.scheme import is_compressed
 from models.ensemble import Ensemble
 from models.registry import Model
+from models.rewriting.scheme import is_rewritten
 from reporting.card.document import to_html, to_markdown
 from reporting.compression import CompressionCard, card_of
 from shunter.errors import DataError, RequestError
@@ -61,7 +62,7 @@ def check_scorer(title: str, scorer: Scorer | RankingScorer, dataset: Dataset) -
     """
     if isinstance(scorer, RankingScorer):
         raise RequestError(f"{title} ranks items and has no hidden layers: only models of clicks are compressed.")
-    if is_compressed(scorer.model):
+    if is_compressed(scorer.model) or is_rewritten(scorer.model):
         raise RequestError(f"{title} is compressed already: compress the version that its tag {COMPRESSION_OF} names.")
     if scorer.model.features != dataset.features:
         raise RequestError(f"{title} reads other features than its data set has: compress another version.")
@@ -87,7 +88,8 @@ def try_compressions(opened: Opened, request: CompressRequest) -> "Compressed":
     def score(model: Model | Ensemble, given: EncodedRows) -> np.ndarray:
         return Scorer(encoder, model).scores_of(given)
 
-    bench = Bench(opened.dataset, execution, score, encoded_rows(opened.dataset, "validation", request.batch_rows))
+    rows_of_bench = encoded_rows(opened.dataset, "validation", request.batch_rows)
+    bench = Bench(opened.dataset, execution, score, rows_of_bench, batch_rows=request.batch_rows)
     own = bench.quality(opened.scorer.model).auc
     floor = own - TOLERATED_AUC_LOSS if request.min_auc is None else request.min_auc
     if own < floor:

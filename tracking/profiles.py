@@ -91,7 +91,7 @@ def stall_params(report: "StallReport") -> Values:
 
 
 def stall_metrics(report: "StallReport") -> Values:
-    """Seconds a step: of each run, and of each stall that was detected, with its interval and share."""
+    """Seconds a step: of each run, and of each stall that was detected, with interval and share; what zeros spare."""
     values: Values = {f"stall.run.{name}_seconds": time.seconds for name, time in report.runs.items()}
     for stall in report.stalls:
         if stall.seconds is None:
@@ -104,7 +104,7 @@ def stall_metrics(report: "StallReport") -> Values:
             "total_seconds": stall.total_seconds,
         }
         values.update({f"stall.{stall.name}_{name}": value for name, value in figures.items() if value is not None})
-    return values
+    return {**values, **(report.useful.metrics if report.useful else {})}
 
 
 def stall_tags(report: "StallReport") -> dict[str, str]:

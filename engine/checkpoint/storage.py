@@ -1,7 +1,7 @@
 """Models as files: safetensors for the weights, JSON for the rest; nothing that is executed when it is loaded.
 
 model.json           what to build: features, architectures, ensemble weights and combination, smaller forms of layers,
-                     checksum of the weights
+                     how layers are computed, checksum of the weights
 model.safetensors    the weights, each as it is or packed (`engine.checkpoint.packing`)
 """
 
@@ -25,6 +25,7 @@ from models.counting import count_parameter_bytes
 from models.embeddings.mapped import MappedEmbeddings
 from models.ensemble import Ensemble
 from models.registry import Model, build_mapped_model, build_model, may_lie_in_file, model_spec
+from models.rewriting.scheme import score_with, steps_of
 from models.spec import Features, ModelSpec
 from shunter.errors import CheckpointError, RequestError
 from shunter.files import open_regular, path_of
@@ -63,6 +64,9 @@ def save_model(model: Model | Ensemble, directory: Path, packed: Sequence[Mappin
     compressions = [Compression.of(member.layers) for member in members]
     if any(compressions):
         description["compression"] = [compression.to_dict() for compression in compressions]
+    steps = [list(steps_of(member)) for member in members]
+    if any(steps):
+        description["rewriting"] = steps
     if packed is not None:
         description["packed"] = True
     write_text(directory / "model.json", json.dumps(description, indent=1))
@@ -95,7 +99,33 @@ def load_model(directory: Path, device: str | torch.device = "cpu", *, is_mapped
         model, checksum = build_described(path, check, build)
         tensors = _unpacked(model, tensors_of(file, weights_path, checksum))
         load_weights(model, tensors, weights_path, assigned=is_mapped)
-    return model.eval()
+    return ready_to_score(model, path)
+
+
+def ready_to_score(model: Model | Ensemble, path: Path) -> Model | Ensemble:
+    """A loaded model in evaluation mode, computed as its description says.
+
+    Raises:
+        CheckpointError: The description does not say it as this version does.
+    """
+    model.eval()
+    members = model.models if isinstance(model, Ensemble) else (model,)
+    for member, steps in zip(members, read_steps(path, len(members)), strict=True):
+        score_with(member, steps)
+    return model
+
+
+def read_steps(path: Path, members: int) -> list[tuple[str, ...]]:
+    """With which steps each member of a description is computed (`models.rewriting.scheme`).
+
+    Raises:
+        CheckpointError: It does not say it as this version does.
+    """
+    found = read_json(path).get("rewriting", [[]] * members)
+    is_known = isinstance(found, list) and len(found) == members and all(isinstance(one, list) for one in found)
+    if not is_known or not all(isinstance(step, str) for one in found for step in one):
+        raise CheckpointError(f"The file {path} does not say how its models are computed: save the model again.")
+    return [tuple(one) for one in found]
 
 
 def _unpacked(model: Model | Ensemble, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -24,6 +24,7 @@ from engine.checkpoint.storage import (
     load_weights,
     opened,
     read_json,
+    ready_to_score,
 )
 from models.embeddings.role import EmbeddingTables
 from models.embeddings.stored.room import Room, divide
@@ -88,7 +89,7 @@ def load_stored_model(
             lambda spec, features: build_scoring_model(spec, features, next(waiting)),
         )
         load_weights(model, dict(_layers(file, weights_path)), weights_path)
-    return model.eval()
+    return ready_to_score(model, path)
 
 
 def stored_tables(model: torch.nn.Module) -> list[StoredEmbeddings]:

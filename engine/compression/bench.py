@@ -43,6 +43,7 @@ class Bench:
         score: Scores some rows with a model, as the product does.
         rows: Rows as `score` takes them.
         stopwatch: Measures; tests give another.
+        batch_rows: How many rows there are.
     """
 
     dataset: Dataset
@@ -50,6 +51,7 @@ class Bench:
     score: Callable[[Model | Ensemble, Any], object]
     rows: Any
     stopwatch: Stopwatch = alternating_seconds
+    batch_rows: int = 2_048
     _known: dict[int, tuple[object, Metrics]] = field(default_factory=dict, init=False, repr=False)
 
     def quality(self, model: Model | Ensemble) -> Metrics:

@@ -2,7 +2,7 @@
 
 import resource
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,13 @@ from engine.data.pipeline import DeviceCopy
 from engine.data.prefetch import Prefetcher
 from engine.loop.fused_adam import FusedAdam
 from engine.loop.loss import mean_losses, weighted_sum
+from engine.loop.packed_activations import PackedActivations
 from engine.loop.repeatable import repeatable
 from hardware.probes.tf32 import products_in_tf32
 from models.registry import Model
+from models.rewriting.scheme import train_with
 from models.shampoo import Shampoo
-from shunter.errors import HardwareError
+from shunter.errors import HardwareError, TrainingError
 
 
 def build_dense_optimizer(model: nn.Module, hyperparameters: Hyperparameters) -> torch.optim.Optimizer:
@@ -64,13 +66,29 @@ def train_step(
     if model.compiled_step is not None and model.compiled_step.suits(batch):
         return model.compiled_step(batch, weights)
     optimizer.zero_grad(set_to_none=True)
-    with autocast(batch.labels.device, precision):
-        logits = model(*batch.inputs)
-    losses = mean_losses(logits, batch.labels, batch.shares)
-    weighted_sum(losses, weights).backward()
+    with PackedActivations(model.layers) if model.packs_activations else nullcontext():
+        with autocast(batch.labels.device, precision):
+            logits = model(*batch.inputs)
+        losses = mean_losses(logits, batch.labels, batch.shares)
+        weighted_sum(losses, weights).backward()
     model.embeddings.after_backward()
     optimizer.step()
     return losses.detach()
+
+
+def prepare_layers(model: Model, execution: Execution) -> None:
+    """Let a model in training mode be computed as `execution` says; before its optimiser is built.
+
+    Raises:
+        TrainingError: Its layers cannot be computed so.
+    """
+    try:
+        train_with(model, execution.rewriting)
+    except ValueError as error:
+        raise TrainingError(
+            f"The training's steps of rewriting are of another version ({error}): start anew."
+        ) from error
+    model.packs_activations = execution.packs_activations
 
 
 def autocast(device: torch.device, precision: str) -> torch.autocast:

@@ -27,13 +27,22 @@ from engine.loop.loss import task_weights
 from engine.loop.loss_watch import LossWatch
 from engine.loop.processes import OneProcess
 from engine.loop.snapshots import snapshot_folder
-from engine.loop.step import applied, build_dense_optimizer, peak_memory_bytes, prefetch, reset_peak_memory, seeded
+from engine.loop.step import (
+    applied,
+    build_dense_optimizer,
+    peak_memory_bytes,
+    prefetch,
+    prepare_layers,
+    reset_peak_memory,
+    seeded,
+)
 from engine.loop.step_clock import StepSeconds, step_clock
 from engine.loop.training_run import RunState, TrainingRun
 from engine.metrics import Metrics
 from engine.results import EpochReport, TrainResult
 from models.embeddings.request import EmbeddingCache
 from models.registry import Model
+from models.rewriting.scheme import original_again
 from shunter.errors import DataError, RequestError, TrainingError
 
 
@@ -199,6 +208,7 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
             job.spec, dataset.features, job.hyperparameters, execution, seed=schedule.seed, cache=cache
         ).train()
         begin_with_given(model.embeddings, job.spec, dataset)
+        prepare_layers(model, execution)
         self.device = torch.device(execution.device)
         losses = LossWatch(self.device, dataset.features.outputs)
         optimizer = build_dense_optimizer(model, job.hyperparameters)
@@ -240,6 +250,8 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
         """Summarise; the model is in evaluation mode."""
         state = self.state
         self.model.compiled_step = None  # it holds the optimiser's memory
+        self.model.packs_activations = False
+        original_again(self.model)
         return TrainResult(
             model=self.model.eval(),
             history=tuple(state.history),
@@ -388,6 +400,7 @@ def _identity(job: ClickJob) -> dict[str, Any]:
         "precision": job.execution.precision,
         "compiled": job.execution.compiled,
         "seed": job.schedule.seed,
+        "rewriting": list(job.execution.rewriting) or None,
         "selected by": job.schedule.select_by if job.schedule.select_by != "ne" else None,
         # Along a cosine the length says how fast the rates fall; of all others it says only when to stop.
         "max epochs": job.schedule.max_epochs if job.hyperparameters.learning_rate_schedule == "cosine" else None,

@@ -41,8 +41,8 @@ class Pass(Protocol[Subject]):
         apply       makes the changed subject; what it was given stays as it is
         gain        compares both, by measuring where it can
 
-    The subject is a training job for the stage `training`, whatever the caller scores with for `scoring`, and for
-    `compression`, whose passes lose some quality and are rivals instead of steps, an
+    The subject is an `engine.passes.training.TrainingSubject` for the stage `training`, whatever the caller scores with
+    for `scoring`, and for `compression`, whose passes lose some quality and are rivals instead of steps, an
     `engine.compression.subject.CompressionSubject`.
 
     Attributes:

@@ -18,6 +18,7 @@ from engine.loop.step import (
     build_dense_optimizer,
     peak_memory_bytes,
     prefetch,
+    prepare_layers,
     reset_peak_memory,
     seeded,
     train_step,
@@ -67,6 +68,7 @@ def time_steps(
             device=device,
             cache=embedding_cache(execution, spec, dataset.features, dataset.directory),
         ).train()
+        prepare_layers(model, execution)
         return time_model(model, dataset, hyperparameters, execution, steps=steps, warmup_steps=warmup_steps, seed=seed)
 
 

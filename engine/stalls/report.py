@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from engine.profiling.useful_share import UsefulShare
 from engine.stalls.differences import (
     RunTime,
     Stall,
@@ -44,6 +45,7 @@ class StallReport(Frozen):
         communication: fitted to measured architectures; None when it was refused.
         communication_note: Its quality, or why it was refused.
         cache_what_if: share of the data in memory and estimated seconds a step; empty where disk or reader are unknown.
+        useful: Which multiplications of a step count; None in reports from before that was measured.
     """
 
     data_name: str
@@ -65,6 +67,7 @@ class StallReport(Frozen):
     communication: CommunicationModel | None
     communication_note: str
     cache_what_if: tuple[tuple[float, float], ...] = ()
+    useful: UsefulShare | None = None
 
     def stall(self, name: StallName) -> Stall:
         """The stall of this name."""

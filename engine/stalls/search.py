@@ -6,6 +6,7 @@ from engine.config import Execution, Hyperparameters
 from engine.data.dataset import Dataset
 from engine.parallel import Machine, Sharding
 from engine.profiling.roofline import REFERENCE_FEATURES
+from engine.profiling.useful_share import useful_share
 from engine.stalls.plan import StallPlan
 from engine.stalls.report import StallReport, build_report
 from hardware.devices.network import Link
@@ -64,7 +65,10 @@ def stalls_of(
     from engine.stalls.launch import measure_stalls
 
     plan = make_plan(dataset, request, profile)
-    return build_report(plan, measure_stalls(plan, on_progress), profile)
+    report = build_report(plan, measure_stalls(plan, on_progress), profile)
+    on_progress("which multiplications count")
+    useful = useful_share(dataset, plan.spec, plan.execution, plan.hyperparameters)
+    return report.model_copy(update={"useful": useful})
 
 
 def make_plan(dataset: Dataset, request: ProfileRequest, profile: HardwareProfile) -> StallPlan:

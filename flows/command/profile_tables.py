@@ -7,9 +7,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from engine.profiling.useful_share import USEFUL_COLUMNS, UsefulShare
 from engine.stalls.report import StallReport
 from flows.command.tables import profile_table
 from flows.profiling import ProfileSummary
+from hardware.cost.sparse_accelerator import LANES
 from hardware.types import CollectiveCost, HardwareProfile, Quantity
 
 RUN_TITLES = {
@@ -99,6 +101,21 @@ def stall_table(report: StallReport) -> Table:
     return table
 
 
+def useful_table(useful: UsefulShare) -> Table:
+    """Which multiplications of a step count, by layer, and what an accelerator that skips the others would gain."""
+    table = Table(
+        title=f"Multiplications of {useful.model} that count, after {useful.steps} steps, measured",
+        caption=f"speed-up: simulated, of the backward pass on {LANES} lanes that skip zeros",
+        box=box.SIMPLE,
+        padding=(0, 1),
+    )
+    for heading in USEFUL_COLUMNS:
+        table.add_column(heading, no_wrap=True, justify="left" if heading == "layer" else "right")
+    for row in useful.rows():
+        table.add_row(*row)
+    return table
+
+
 def stall_notes(report: StallReport) -> list[str]:
     """Why stalls are not measurable, and what else belongs below the table."""
     reasons = {stall.reason: None for stall in report.stalls if stall.state == "not measurable"}
@@ -146,6 +163,8 @@ def print_profile(console: Console, summary: ProfileSummary) -> None:
     if summary.report is not None:
         console.print(run_table(summary.report))
         console.print(stall_table(summary.report))
+        if summary.report.useful is not None:
+            console.print(useful_table(summary.report.useful))
         for note in stall_notes(summary.report):
             console.print(note, highlight=False, markup=False)
         for sentence in summary.advice or ("Nothing was found to wait for.",):

@@ -103,6 +103,7 @@ def catalogue_profile(
             None if row.host_link_bytes_per_second is None else _estimated(row.host_link_bytes_per_second * shares.copy)
         ),
         collectives=_collectives(row, shares),
+        skips_zeros=row.skips_zeros,
     )
 
 

@@ -68,6 +68,11 @@ class AcceleratorRow(Frozen):
     price_per_hour: Positive | None = Field(default=None, description="US dollars, host included; None if unknown.")
     price_date: datetime.date | None = Field(default=None, description="Day on which the price was valid or read.")
     price_source: str | None = Field(default=None, description="Key of `Catalogue.sources`.")
+    skips_zeros: Literal["inputs", "outputs", "both"] | None = Field(
+        default=None,
+        description="What its matrix unit leaves out of a backward pass: operands that are zero, results that nobody "
+        "needs, or both (`hardware.cost.sparse_accelerator`); None where it multiplies zeros like all else.",
+    )
     date: datetime.date = Field(description="Day on which the specification was checked.")
     source: str = Field(description="Key of `Catalogue.sources`.")
 

@@ -110,7 +110,7 @@ class StepModel:
         share = busy_share(placement, self.profile)
         products, traffic = self._dense_seconds(workload, placement.precision, samples, share)
         return RawParts(
-            products=products,
+            products=products * share_of_products(workload, self.profile),
             traffic=traffic,
             tables=self._embedding_seconds(workload, samples, share),
             operators=operators(workload, placement.precision) * self.profile.operator_overhead_seconds.value,
@@ -241,6 +241,15 @@ def scaled_seconds(measured: Sequence[tuple[float, float]], share: float) -> flo
 def operators(workload: Workload, precision: Precision) -> int:
     """Operators dispatched in one step."""
     return workload.dense[precision].operators_per_step if workload.dense else workload.operators_per_step
+
+
+def share_of_products(workload: Workload, profile: HardwareProfile) -> float:
+    """What is left of the time of the matrix products on an accelerator that skips zeros; 1 on all others.
+
+    Two thirds of the products are those of the backward pass, where the zeros are known.
+    """
+    speedup = workload.backward_speedups.get(profile.skips_zeros or "", 1.0)
+    return (1 + 2 / speedup) / 3
 
 
 def busy_share(placement: Placement, profile: HardwareProfile) -> float:

@@ -1,8 +1,8 @@
 """All that past runs teach, read from MLflow once before a choice."""
 
 import time
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from hardware.cost.residual import Residual, StepObservation
@@ -47,6 +47,7 @@ class History:
         job_kind: Kind of the runs whose work and quality are those of the job in question: a night, which goes on from
             a champion, needs another share of its plan than a whole training.
         interruptions: What checkpoints and interruptions took of all trainings, whatever they trained.
+        backward_speedups: What an accelerator that skips zeros would gain on the job in question, by what it skips.
     """
 
     runs: tuple[PastRun, ...] = ()
@@ -57,6 +58,7 @@ class History:
     compiled_steps: tuple[StepObservation, ...] = ()
     job_kind: EvidenceKind = "train"
     interruptions: Interruptions = NONE_SEEN
+    backward_speedups: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, tracked: Sequence[TrackedRun], now: float) -> "History":

@@ -2,7 +2,9 @@
 
 from typing import Any
 
+from engine.profiling.useful_share import USEFUL_COLUMNS
 from engine.stalls.report import StallReport
+from hardware.cost.sparse_accelerator import LANES
 
 # Title, the run that is shown, the run that it starts from, and the stalls between them: as `engine/stalls/plan.py`.
 BARS = (
@@ -44,6 +46,9 @@ def stall_section(text: str) -> dict[str, Any]:
             }
             for stall in report.stalls
         ],
+        "useful": None
+        if report.useful is None
+        else {"columns": USEFUL_COLUMNS, "rows": report.useful.rows(), "steps": report.useful.steps, "lanes": LANES},
     }
 
 

@@ -1,6 +1,7 @@
 """Step `select`: which placement keeps the limits and needs least of the objective, and why."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
@@ -10,7 +11,8 @@ from engine.probes.measurement import measure
 from hardware.types import HardwareProfile
 from planner.choose import PROBE_SECONDS, MeasureTraining, choose
 from planner.decide import Decision
-from planner.history import read_history
+from planner.history import History, read_history
+from planner.history.zeros import backward_speedups
 from shunter.requests import LOCAL_OFFERS, Explore, JobRequest
 from tasks.select.report import publish
 from tasks.select.searched import searched_workloads
@@ -37,7 +39,7 @@ def select(
         profiles,
         offers=offers,
         probe_seconds=probe_seconds,
-        history=read_history(),
+        history=_history_of(dataset, request),
         measure=measure,
         searched=searched_workloads(dataset, request),
     )
@@ -57,10 +59,15 @@ def estimate(dataset: Dataset, request: JobRequest, profiles: Sequence[HardwareP
         request.model_copy(update={"explore": Explore.NEVER}),
         profiles,
         probe_seconds=0.0,
-        history=read_history(),
+        history=_history_of(dataset, request),
         measure=_measure_nothing,
         searched=searched_workloads(dataset, request),
     )
+
+
+def _history_of(dataset: Dataset, request: JobRequest) -> History:
+    """Past runs, and what is known of the zeros of this very job."""
+    return replace(read_history(), backward_speedups=backward_speedups(dataset.name, request.model))
 
 
 def _measure_nothing(*_: object) -> None:

@@ -10,9 +10,11 @@ from engine.checkpoint.storage import save_model
 from engine.data.dataset import Dataset
 from engine.executors.compilation import choose_compilation
 from engine.executors.role import Executor
+from engine.executors.training_passes import try_training_passes, with_passes
 from engine.job import ClickJob, TrainingJob
 from engine.loop.snapshots import take_snapshots
 from engine.loop.step import applied
+from engine.passes.record import PassRecord
 from engine.ranking.config import RankingHyperparameters, RankingReport
 from engine.ranking.evaluation import ranked_on_test
 from engine.ranking.interactions import sides
@@ -25,6 +27,7 @@ from models.graph import MODELS, GraphModel, GraphSpec, VectorRanker
 from models.graph.counting import count_graph_parameters
 from tasks.train.progress import TrainingProgress
 from tracking.convention import Values, epoch_metrics, model_params, quality_metrics, schedule_params
+from tracking.passes import log_passes
 from tracking.ranking import graph_params, ranking_epoch_metrics, ranking_metrics
 from tracking.runs import Run
 
@@ -82,6 +85,7 @@ class ClickKind(Kind):
 
     job: ClickJob
     trained = TrainedModel
+    passes: tuple[PassRecord, ...] = ()
 
     def params(self) -> Values:
         """Parameters of its run."""
@@ -89,12 +93,17 @@ class ClickKind(Kind):
         return {**model_params(self.job.spec, self.job.hyperparameters), **schedule}
 
     def prepared(self, executor: Executor, checkpoints: Path, run: Run | None) -> ClickJob:
-        """The job, compiled where that pays."""
+        """The job, compiled where that pays, and with the passes that gain."""
         job = self.job
         choice = choose_compilation(job, directory=checkpoints, eager_because=executor.eager_because)
         if run:
             run.set_tags({"training.compilation": choice.reason})
-        return replace(job, execution=replace(job.execution, compiled=choice.compiled))
+        job = replace(job, execution=replace(job.execution, compiled=choice.compiled))
+        found = try_training_passes(job, choice, checkpoints, job.spec.family)
+        self.passes = found.records
+        if run:
+            log_passes(run.run_id, found.records)
+        return with_passes(job, found)
 
     def show(self, report: EpochReport, progress: TrainingProgress) -> None:
         """Show NE and AUC."""
@@ -108,7 +117,7 @@ class ClickKind(Kind):
         """Write the weights."""
         save_model(result.model, directory)
         take_snapshots(directory / CHECKPOINT, directory)
-        return {}
+        return {"passes": self.passes}
 
     def quality(self, trained: TrainedModel) -> list[tuple[Values, int | None]]:
         """NE, AUC and so on, on validation."""

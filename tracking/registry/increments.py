@@ -30,6 +30,7 @@ from ingestion.encoding.vocabulary_increment import vocabulary_increment, write_
 from models.compression.scheme import is_compressed
 from models.ensemble import Ensemble
 from models.registry import Model
+from models.rewriting.scheme import is_rewritten
 from shunter.errors import CheckpointError, RequestError
 from shunter.frozen import Frozen
 from tracking.registry.ranking_serving import RankingScorer
@@ -131,7 +132,7 @@ def write_increment(now: LoadedModel, since: LoadedModel, folder: Path, bits: Bi
     """
     (model, encoder), (former, former_encoder) = now.parts, since.parts
     for one, title in ((model, now.title), (former, since.title)):
-        if is_compressed(one):
+        if is_compressed(one) or is_rewritten(one):
             raise RequestError(f"{title} is compressed, and increments are of models as trained: export it whole.")
     for one in (now, since):
         if read_json(one.folder / DATA / "model" / "model.json").get("packed"):

@@ -123,3 +123,13 @@ def test_waiting_is_only_what_does_not_fit_beside_the_step() -> None:
     model = StepModel(make_profile(name="cuda:0", cores=80))
     assert model.parts(heavy, place(accelerator="cuda:0")).input == 0.0
     assert model.parts(light, place(batch_size=100_000, accelerator="cuda:0")).input > 0.0
+
+
+def test_an_accelerator_that_skips_zeros_gains_in_the_backward_products_alone() -> None:
+    workload = make_workload(backward_speedups={"both": 4.0})
+    plain = StepModel(make_profile()).raw_parts(workload, place())
+    skipping = StepModel(make_profile().model_copy(update={"skips_zeros": "both"})).raw_parts(workload, place())
+    assert skipping.products == pytest.approx(plain.products * (1 + 2 / 4) / 3)
+    assert (skipping.traffic, skipping.tables) == (plain.traffic, plain.tables)
+    half_known = StepModel(make_profile().model_copy(update={"skips_zeros": "inputs"})).raw_parts(workload, place())
+    assert half_known == plain

@@ -12,6 +12,7 @@ import pytest
 from engine.config import Hyperparameters, Schedule
 from engine.execution import execution_of
 from engine.job import TrainingJob
+from engine.profiling.useful_share import LayerShare, UsefulShare
 from models.registry import model_spec
 from reporting.page.format import duration, figure
 from reporting.page.publish import build_report, log_report
@@ -191,6 +192,20 @@ def test_stalls_of_the_same_data_and_model_are_shown(run_id: str) -> None:
     text = build_report(run_id)
     assert "Stalls, as they were profiled" in text
     assert "ms a step" in text
+    assert "Multiplications that count" not in text  # the report is of before that was counted
+    layer = LayerShare(
+        name="top.0",
+        forward=0.5,
+        backward=0.25,
+        multiplications=10.0,
+        dead=0.1,
+        cycles={"dense": 8.0, "inputs": 4.0, "outputs": 4.0, "both": 2.0},
+    )
+    useful = UsefulShare(model="dlrm", batch_size=500, steps=60, layers=(layer,))
+    log_config(profile, "stalls", make_report(useful=useful))
+    text = build_report(run_id)
+    assert "Multiplications that count" in text
+    assert '<td>top.0</td><td class="number">50.0%</td><td class="number">25.0%</td>' in text
 
 
 def test_card_is_shown_when_there_is_one(run_id: str) -> None:

@@ -1,0 +1,82 @@
+"""Passes that are tried on a training before its first step; what came of them is kept for its later attempts."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from engine.checkpoint.storage import read_json, write_text
+from engine.executors.compilation import Compilation
+from engine.job import ClickJob
+from engine.passes.record import PassRecord
+from engine.passes.registry import passes_of
+from engine.passes.role import Tried
+from engine.passes.training import TrainingSubject
+from engine.passes.trial import try_in_turn
+from engine.probes.steps import time_steps
+from engine.results import StepTiming
+from shunter.errors import CheckpointError
+from shunter.frozen import Frozen
+
+FILE = "passes.json"
+LARGEST_GAIN = 0.1  # of the steps' time
+PROBE_STEPS = 30
+LEAST_SECONDS = 60.0  # that trying takes at best; a training that cannot win them back tries nothing
+
+
+class TriedPasses(Frozen):
+    """How a training is computed after its passes.
+
+    Attributes:
+        rewriting: Steps of rewriting.
+        packs_activations: Whether activations are kept without their zeros.
+        records: What was tried; empty where the training is too short to try anything.
+    """
+
+    rewriting: tuple[str, ...] = ()
+    packs_activations: bool = False
+    records: tuple[PassRecord, ...] = ()
+
+
+def try_training_passes(job: ClickJob, compilation: Compilation, directory: Path, title: str) -> TriedPasses:
+    """Try every pass of a training, or read what an earlier attempt found: a resumed training computes as the first.
+
+    Args:
+        job: The training, compiled or not.
+        compilation: How that was settled, with the time of its steps.
+        directory: Folder of the checkpoints, which is there.
+        title: What people call the training.
+
+    Raises:
+        CheckpointError: The file of an earlier attempt is damaged.
+    """
+    path = directory / FILE
+    if path.exists():
+        try:
+            return TriedPasses.model_validate(read_json(path))
+        except ValidationError as error:
+            raise CheckpointError(
+                f"The file {path} does not say how the training was computed: use another folder."
+            ) from error
+    if not _may_pay(compilation):
+        return TriedPasses()
+    made, records = try_in_turn(passes_of("training"), Tried(TrainingSubject(job, _timing), title))
+    execution = made.job.execution
+    found = TriedPasses(rewriting=execution.rewriting, packs_activations=execution.packs_activations, records=records)
+    write_text(path, found.model_dump_json(indent=1))
+    return found
+
+
+def with_passes(job: ClickJob, found: TriedPasses) -> ClickJob:
+    """The job as the passes leave it."""
+    execution = replace(job.execution, rewriting=found.rewriting, packs_activations=found.packs_activations)
+    return replace(job, execution=execution)
+
+
+def _timing(job: ClickJob) -> StepTiming:
+    return time_steps(job.dataset, job.spec, job.hyperparameters, job.execution, steps=PROBE_STEPS)
+
+
+def _may_pay(compilation: Compilation) -> bool:
+    seconds = compilation.compiled_step_seconds if compilation.compiled else compilation.eager_step_seconds
+    return seconds is not None and compilation.steps * seconds * LARGEST_GAIN > LEAST_SECONDS

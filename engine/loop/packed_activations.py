@@ -1,0 +1,127 @@
+"""Activations kept for the backward pass without their zeros: a bit for each number, and the numbers that are not zero.
+
+Half of what a ReLU gives is zero. What autograd keeps of it is replaced by a mask of one bit a number and the others as
+they are, and made again when backward asks for it, bit by bit. Whatever has few zeros is kept as it is.
+"""
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+LEAST_NUMBERS = 1 << 14  # smaller tensors are not worth a mask
+LEAST_ZEROS = 0.25  # share
+BITS = 8
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A tensor without its zeros.
+
+    Attributes:
+        mask: uint8 `[numbers / 8]`, the first number in the lowest bit.
+        numbers: Those that are not zero, in order.
+        shape: Shape of the tensor.
+    """
+
+    mask: Tensor
+    numbers: Tensor
+    shape: torch.Size
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it takes."""
+        return self.mask.nbytes + self.numbers.nbytes
+
+
+def pack(tensor: Tensor) -> Packed:
+    """A contiguous float32 tensor without its zeros; a negative zero counts as a number."""
+    flat = tensor.detach().reshape(-1)
+    kept = flat.view(torch.int32) != 0
+    padded = torch.nn.functional.pad(kept.to(torch.uint8), (0, -len(flat) % BITS)).view(-1, BITS)
+    weights = torch.tensor([1 << bit for bit in range(BITS)], dtype=torch.uint8, device=tensor.device)
+    return Packed((padded * weights).sum(1, dtype=torch.uint8), flat[kept], tensor.shape)
+
+
+def unpack(packed: Packed) -> Tensor:
+    """Inverse of `pack`, bit by bit."""
+    weights = torch.tensor([1 << bit for bit in range(BITS)], dtype=torch.uint8, device=packed.mask.device)
+    kept = ((packed.mask.unsqueeze(1) & weights) != 0).flatten()[: packed.shape.numel()]
+    made = torch.zeros(packed.shape.numel(), dtype=packed.numbers.dtype, device=packed.numbers.device)
+    made[kept] = packed.numbers
+    return made.view(packed.shape)
+
+
+class PackedActivations:
+    """Hooks of autograd that keep tensors with many zeros packed; a context manager around forward and backward.
+
+    Args:
+        layers: Layers whose weights are there anyway.
+        is_counting: Whether nothing is packed, and only counted.
+
+    Attributes:
+        whole_bytes: Bytes of all that was kept but weights, each tensor once.
+        kept_bytes: Bytes that it took.
+    """
+
+    def __init__(self, layers: nn.Module, *, is_counting: bool = False) -> None:
+        self.whole_bytes = self.kept_bytes = 0
+        self._is_counting = is_counting
+        self._weights = {weight.untyped_storage()._cdata for weight in (*layers.parameters(), *layers.buffers())}
+        self._known: dict[tuple[Any, ...], tuple[Any, Any]] = {}
+        self._hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, _unpacked)
+
+    def __enter__(self) -> "PackedActivations":
+        self._hooks.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._hooks.__exit__(*error)
+        self._known.clear()
+
+    def _pack(self, tensor: Tensor) -> Any:
+        storage = tensor.untyped_storage()
+        if storage._cdata in self._weights:
+            return tensor
+        key = (storage._cdata, tensor._version, tensor.shape, tensor.stride(), tensor.storage_offset())
+        reference, known = self._known.get(key, (lambda: None, None))
+        if reference() is storage:
+            return known
+        made = tensor if self._is_counting else _packed(tensor)
+        self.whole_bytes += tensor.nbytes
+        self.kept_bytes += made.packed.nbytes if isinstance(made, _Held) else tensor.nbytes
+        if isinstance(made, _Held):
+            self._known[key] = (weakref.ref(storage), made)
+        else:
+            self._known[key] = (weakref.ref(storage), tensor.detach())
+        return made
+
+
+def _packed(tensor: Tensor) -> Any:
+    is_plain = tensor.dtype == torch.float32 and tensor.is_contiguous() and tensor.numel() >= LEAST_NUMBERS
+    if not is_plain or tensor.untyped_storage().nbytes() != tensor.nbytes:  # a part of what somebody else keeps whole
+        return tensor
+    zeros = 1 - float(torch.count_nonzero(tensor)) / tensor.numel()
+    return _Held(pack(tensor)) if zeros >= LEAST_ZEROS else tensor
+
+
+def _unpacked(kept: Any) -> Tensor:
+    return kept.tensor() if isinstance(kept, _Held) else kept
+
+
+class _Held:
+    """A packed tensor that several nodes of the graph keep; made again for each of them while one has it."""
+
+    def __init__(self, packed: Packed) -> None:
+        self.packed = packed
+        self._made: Callable[[], Tensor | None] = lambda: None
+
+    def tensor(self) -> Tensor:
+        made = self._made()
+        if made is None:
+            made = unpack(self.packed)
+            self._made = weakref.ref(made)
+        return made

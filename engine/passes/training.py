@@ -1,0 +1,64 @@
+"""What all passes of a training share: what they are tried on, when they can be, and how steps are compared."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from engine.job import ClickJob
+from engine.passes.record import GainFigure
+from engine.passes.role import Stage
+from engine.results import StepTiming
+
+FASTER = 0.98  # of a step; what is nearer is noise
+
+
+@dataclass(frozen=True)
+class TrainingSubject:
+    """A training that is about to begin.
+
+    Attributes:
+        job: The training.
+        measure: Measures its steps.
+    """
+
+    job: ClickJob
+    measure: Callable[[ClickJob], StepTiming]
+
+    def with_execution(self, **changes: Any) -> "TrainingSubject":
+        """The same, computed in another way."""
+        return replace(self, job=replace(self.job, execution=replace(self.job.execution, **changes)))
+
+
+class TrainingPass:
+    """A pass of the stage `training`."""
+
+    stage: Stage = "training"
+
+    def applies(self, subject: TrainingSubject) -> str | None:
+        """Why the training is left alone."""
+        execution = subject.job.execution
+        if execution.device != "cpu":
+            return f"it has not been measured on {execution.device}"
+        if execution.precision != "fp32":
+            return "it is for full precision alone"
+        return None
+
+
+def times_of(before: TrainingSubject, after: TrainingSubject) -> tuple[StepTiming, StepTiming]:
+    """The steps of both, twice in turn; the faster run of each."""
+    found: list[list[StepTiming]] = [[], []]
+    for _ in range(2):
+        for timings, subject in zip(found, (before, after), strict=True):
+            timings.append(subject.measure(subject.job))
+    first, second = (min(timings, key=lambda one: one.step_seconds) for timings in found)
+    return first, second
+
+
+def step_figure(before: StepTiming, after: StepTiming) -> GainFigure:
+    """Milliseconds of a step."""
+    return GainFigure(
+        name="step_milliseconds",
+        before=1e3 * before.step_seconds,
+        after=1e3 * after.step_seconds,
+        source="measured",
+    )

@@ -1,0 +1,237 @@
+"""Which multiplications of a training step count: the exact share of each layer, from the zeros of ReLUs.
+
+Of the three products of a linear layer, forward counts a product for each input that is not zero; the gradient of the
+input for each output whose gradient is not zero and each input whose gradient is needed, which behind a ReLU is where
+it let something through; that of the weights for each input and each gradient of an output that are not zero (Sarma et
+al., arXiv 2109.07710; `hardware.cost.sparse_accelerator` says what an accelerator makes of it).
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from engine.compression.subject import after_relu
+from engine.config import Execution, Hyperparameters
+from engine.data.dataset import Dataset
+from engine.data.loader import BatchLoader
+from engine.loop.step import applied, build_dense_optimizer, seeded, train_step
+from hardware.cost.sparse_accelerator import BOTH, DENSE, INPUT, LANES, OUTPUT, LayerZeros, Skipping, cycles
+from models.interactions import Mix
+from models.registry import Model, build_model
+from models.spec import ModelSpec
+from shunter.frozen import Frozen
+
+STEPS, MEASURED = 60, 5  # steps that are trained, and the last of them, which are measured
+BACKWARD_SPEEDUP = "sparsity.simulated_backward_speedup_"
+USEFUL_COLUMNS = ("layer", "forward", "backward", "dead inputs", "x, inputs", "x, outputs", "x, both")
+SKIPPINGS: dict[str, Skipping] = {"dense": DENSE, "inputs": INPUT, "outputs": OUTPUT, "both": BOTH}
+
+
+class LayerShare(Frozen):
+    """One layer: all its multiplications, those that count, and cycles of an accelerator.
+
+    Attributes:
+        name: Path of the layer.
+        forward: Share of the multiplications of the forward pass that count.
+        backward: Share of those of the backward pass.
+        multiplications: Of the backward pass, for each sample.
+        dead: Share of the inputs that were zero for a whole batch.
+        cycles: Simulated cycles of the backward pass for each sample, by what is skipped.
+    """
+
+    name: str
+    forward: float
+    backward: float
+    multiplications: float
+    dead: float
+    cycles: dict[str, float]
+
+
+class UsefulShare(Frozen):
+    """The multiplications of a training's layers.
+
+    Attributes:
+        model: Family.
+        batch_size: Samples of a step.
+        steps: Steps after which it was measured.
+        layers: Each linear layer.
+    """
+
+    model: str
+    batch_size: int
+    steps: int
+    layers: tuple[LayerShare, ...]
+
+    @property
+    def backward(self) -> float:
+        """Share of all multiplications of the backward pass that count."""
+        whole = sum(layer.multiplications for layer in self.layers)
+        return sum(layer.backward * layer.multiplications for layer in self.layers) / whole
+
+    def speedup(self, skipped: str = "both") -> float:
+        """Simulated: cycles of the backward pass of a dense accelerator over those of one that skips."""
+        dense, sparse = (sum(layer.cycles[kind] for layer in self.layers) for kind in ("dense", skipped))
+        return dense / max(sparse, 1e-9)
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """A row for each layer and one for all, under `USEFUL_COLUMNS`."""
+        layers = [
+            (
+                layer.name,
+                f"{layer.forward:.1%}",
+                f"{layer.backward:.1%}",
+                f"{layer.dead:.1%}",
+                *(f"{layer.cycles['dense'] / max(layer.cycles[kind], 1e-9):.2f}" for kind in list(SKIPPINGS)[1:]),
+            )
+            for layer in self.layers
+        ]
+        speeds = (f"{self.speedup(kind):.2f}" for kind in list(SKIPPINGS)[1:])
+        return [*layers, ("all", "", f"{self.backward:.1%}", "", *speeds)]
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Figures for MLflow."""
+        speeds = {f"{BACKWARD_SPEEDUP}{kind}": self.speedup(kind) for kind in list(SKIPPINGS)[1:]}
+        return {"sparsity.useful_backward_share": self.backward, **speeds}
+
+
+@dataclass
+class _Seen:
+    """What hooks have seen of a layer in the steps so far."""
+
+    zeros: list[LayerZeros] = field(default_factory=list)
+    dead: list[float] = field(default_factory=list)
+    input: tuple[np.ndarray, bool, float] | None = None
+
+
+@contextmanager
+def watched(layers: nn.Module) -> Iterator[dict[str, _Seen]]:
+    """Within the block every step of the layers in training is counted, by the path of each linear layer."""
+    behind_relu = set(after_relu(layers))
+    seen: dict[str, _Seen] = {}
+    handles: list[Any] = []
+    for path, module in layers.named_modules():
+        if isinstance(module, nn.Linear):
+            seen[path] = _Seen()
+            handles.append(module.register_forward_pre_hook(_before(seen[path])))
+            handles.append(module.register_full_backward_hook(_after(seen[path], behind_relu=path in behind_relu)))
+    try:
+        yield seen
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _before(seen: _Seen) -> Callable[..., None]:
+    def note(module: nn.Module, given: tuple[Tensor, ...]) -> None:
+        rows = _rows(module, given[0].detach())
+        active = rows != 0
+        dead = 1 - float(active.any(0).float().mean())
+        seen.input = active.sum(1).cpu().numpy(), given[0].requires_grad, dead
+
+    return note
+
+
+def _after(seen: _Seen, *, behind_relu: bool) -> Callable[..., None]:
+    def note(module: nn.Module, _: Any, gradients: tuple[Tensor | None, ...]) -> None:
+        if gradients[0] is None or seen.input is None:
+            return
+        assert isinstance(module, nn.Linear)
+        rows = _rows(module, gradients[0])
+        active, is_needed, dead = seen.input
+        needed = active if behind_relu else np.full(len(active), module.in_features)
+        seen.zeros.append(
+            LayerZeros(
+                inputs=module.in_features,
+                outputs=module.out_features,
+                active_inputs=active,
+                needed_inputs=needed if is_needed else np.zeros(len(active), np.int64),
+                active_gradients=(rows != 0).sum(1).cpu().numpy(),
+            )
+        )
+        seen.dead.append(dead)
+
+    return note
+
+
+def _rows(layer: nn.Module, tensor: Tensor) -> Tensor:
+    """What a layer multiplies, row by row; one that maps over vectors turns them."""
+    turned = tensor.transpose(1, 2) if isinstance(layer, Mix) else tensor
+    return turned.reshape(-1, turned.shape[-1])
+
+
+def layer_share(name: str, seen: _Seen, samples: int, lanes: int = LANES) -> LayerShare:
+    """What was seen of a layer, as shares.
+
+    Args:
+        name: Path of the layer.
+        seen: What hooks have seen.
+        samples: Samples of all steps together.
+        lanes: Lanes of the simulated accelerator.
+    """
+    forward = backward = whole = useful = 0
+    for one in seen.zeros:
+        rows, size = len(one.active_inputs), one.inputs * one.outputs
+        forward += rows * size
+        useful += int(one.active_inputs.sum()) * one.outputs
+        products = 2 if one.needed_inputs.any() else 1
+        whole += products * rows * size
+        backward += int((one.active_gradients * (one.needed_inputs + one.active_inputs)).sum())
+    return LayerShare(
+        name=name,
+        forward=useful / forward,
+        backward=backward / whole,
+        multiplications=whole / samples,
+        dead=float(np.mean(seen.dead)),
+        cycles={
+            kind: sum(cycles(one, skipping, lanes).backward for one in seen.zeros) / samples
+            for kind, skipping in SKIPPINGS.items()
+        },
+    )
+
+
+def useful_share(
+    dataset: Dataset,
+    spec: ModelSpec,
+    execution: Execution,
+    hyperparameters: Hyperparameters = Hyperparameters(),  # noqa: B008 - frozen
+    *,
+    steps: int = STEPS,
+) -> UsefulShare:
+    """Train a fresh model for some steps, count the last of them, and forget it.
+
+    Args:
+        dataset: The data.
+        spec: The architecture.
+        execution: Device, threads and batch size.
+        hyperparameters: Settings that it learns with.
+        steps: Steps that are trained.
+
+    Raises:
+        RequestError: The model cannot be built.
+        DataError: An array cannot be read.
+    """
+    with applied(execution) as device, seeded(0, device):
+        learning = hyperparameters.embedding_learning
+        model: Model = build_model(spec, dataset.features, embedding_learning=learning, device=device).train()
+        optimizer = build_dense_optimizer(model, hyperparameters)
+        batch_size = min(execution.batch_size, dataset.splits["train"].rows)
+        batches = _endless(BatchLoader(dataset, "train", batch_size, shuffle=True))
+        for _ in range(steps - MEASURED):
+            train_step(model, optimizer, next(batches).to(device), execution.precision)
+        with watched(model.layers) as seen:
+            for _ in range(MEASURED):
+                train_step(model, optimizer, next(batches).to(device), execution.precision)
+    layers = tuple(layer_share(name, one, MEASURED * batch_size) for name, one in seen.items() if one.zeros)
+    return UsefulShare(model=spec.family, batch_size=batch_size, steps=steps, layers=layers)
+
+
+def _endless(loader: BatchLoader) -> Iterator[Any]:
+    epoch = 0
+    while True:
+        yield from (batch for batch in loader.batches(epoch=epoch) if len(batch) == min(loader.batch_size, loader.rows))
+        epoch += 1
