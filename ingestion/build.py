@@ -84,6 +84,7 @@ def build(
         item=source.schema.item,
         is_weighted=source.schema.weight is not None,
         time_range=splitter.time_range if isinstance(splitter, TimeSplit) else None,
+        is_in_order_of_time=splitter.is_in_order if isinstance(splitter, TimeSplit) else None,
     )
     dataset.save()
     return dataset

@@ -101,6 +101,7 @@ class Dataset:
         is_weighted: whether samples have weights.
         time_range: first and last time of all rows, as the column of the time has them (dates in microseconds since
             1970); None where rows are not split by it.
+        is_in_order_of_time: whether no row of the log is earlier than the one before it; None where that is not known.
     """
 
     name: str
@@ -115,6 +116,7 @@ class Dataset:
     item: str | None = None
     is_weighted: bool = False
     time_range: tuple[float, float] | None = None
+    is_in_order_of_time: bool | None = None
 
     @property
     def rows(self) -> int:

@@ -72,9 +72,23 @@ class TimeSplit:
 
     kind = "time"
 
-    def __init__(self, validation_from: float, test_from: float, time_range: tuple[float, float] | None = None) -> None:
-        """Cut at the first time of validation and of test; `time_range` is the first and last of all."""
-        self.time_range = time_range
+    def __init__(
+        self,
+        validation_from: float,
+        test_from: float,
+        time_range: tuple[float, float] | None = None,
+        *,
+        is_in_order: bool | None = None,
+    ) -> None:
+        """Cut at the first time of validation and of test.
+
+        Args:
+            validation_from: First time of the validation part.
+            test_from: First time of the test part.
+            time_range: First and last time of all.
+            is_in_order: Whether no row is earlier than the one before it; None where that is not known.
+        """
+        self.time_range, self.is_in_order = time_range, is_in_order
         self._cuts = np.array([validation_from, test_from])
 
     def assign(self, batch: RawBatch) -> NDArray[np.int8]:
@@ -105,7 +119,8 @@ class TimeSplit:
         wanted = np.searchsorted(distinct, values[[int(rows * shares.train), int(rows * (1 - shares.test))]])
         first = int(np.clip(wanted[0], 1, len(distinct) - 2))
         second = int(np.clip(wanted[1], first + 1, len(distinct) - 1))
-        return cls(float(distinct[first]), float(distinct[second]), (extremes.first, extremes.last))
+        cuts = float(distinct[first]), float(distinct[second])
+        return cls(*cuts, (extremes.first, extremes.last), is_in_order=extremes.is_in_order)
 
 
 class GivenSplit:
@@ -132,13 +147,16 @@ class GivenSplit:
 
 
 class _Extremes:
-    """The first and the last of all times that pass by."""
+    """The first and the last of all times that pass by, and whether they pass in their order."""
 
     def __init__(self) -> None:
-        self.first, self.last = math.inf, -math.inf
+        self.first, self.last, self.is_in_order = math.inf, -math.inf, True
 
     def see(self, batch: NDArray[np.float64]) -> NDArray[np.float64]:
         """Take note of a batch, and give it back."""
+        known = batch[~np.isnan(batch)]
+        if len(known):
+            self.is_in_order = self.is_in_order and bool(known[0] >= self.last and (np.diff(known) >= 0).all())
         self.first = min(self.first, float(np.nanmin(batch, initial=math.inf)))
         self.last = max(self.last, float(np.nanmax(batch, initial=-math.inf)))
         return batch

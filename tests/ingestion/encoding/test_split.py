@@ -27,6 +27,7 @@ def test_no_time_is_in_two_parts_and_the_order_is_kept(numbers: list[int]) -> No
     groups = [times[parts == part] for part in range(3)]
     assert all(len(group) for group in groups)
     assert groups[0].max() < groups[1].min() <= groups[1].max() < groups[2].min()
+    assert splitter.is_in_order == (numbers == sorted(numbers))
 
 
 def test_time_cuts_meet_the_shares(monkeypatch: pytest.MonkeyPatch) -> None:
