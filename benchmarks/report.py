@@ -114,10 +114,16 @@ def measure(module: str, *arguments: str, environment: Mapping[str, str] | None 
     """
     command = [sys.executable, "-m", module, *arguments]
     variables = {**os.environ, **(environment or {})}
-    finished = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
-    if finished.returncode:
-        raise RuntimeError(f"{' '.join(command)} failed:\n{finished.stdout}{finished.stderr}")
-    return json.loads(finished.stdout.splitlines()[-1])
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=variables, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            output, errors = process.communicate()
+        except KeyboardInterrupt:
+            process.wait()  # it was interrupted too, and has a state to save
+            raise
+    if process.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{output}{errors}")
+    return json.loads(output.splitlines()[-1])
 
 
 def peak_memory_mib() -> float:

@@ -10,9 +10,11 @@ Five parts, each in a file of its own that says what it measures, and each with 
   `table.py`, which trains them first);
 - `dnas`: fronts of differentiable search against random ones (`dnas.py`).
 
-    python -m benchmarks.search [--quick] [--parts methods hpo ...] [--seeds 0 1 ...] [--folder FOLDER]
+    python -m benchmarks.search [--quick] [--parts methods hpo ...] [--methods random dnas ...] [--seeds 0 1 ...]
+        [--folder FOLDER]
 
-A part that is not asked for keeps the figures that were published before, with the date at which they were measured.
+A part that is not asked for keeps the figures that were published before, with the date at which they were measured;
+so does, in `methods`, a method that is not.
 The picture beside the result shows the curves.
 """
 
@@ -22,6 +24,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -33,10 +36,10 @@ Figures = dict[str, Any]
 Seeds = Sequence[int] | None  # None: as many as the part is meant to have
 
 
-def _methods(folder: Path, seeds: Seeds) -> Figures:
-    from benchmarks.search.methods import SEEDS, Plan, measure
+def _methods(folder: Path, seeds: Seeds, methods: Sequence[str] | None = None) -> Figures:
+    from benchmarks.search.methods import METHODS, SEEDS, Plan, measure
 
-    return measure(Plan(folder=folder, seeds=tuple(seeds or SEEDS)))
+    return measure(Plan(folder=folder, seeds=tuple(seeds or SEEDS), methods=tuple(methods or METHODS)))
 
 
 def _hpo(folder: Path, seeds: Seeds) -> Figures:
@@ -84,8 +87,12 @@ def main() -> None:
     else:
         with TemporaryDirectory() as temporary:
             folder = arguments.folder or Path(temporary)
-            measured = {name: dated(PARTS[name](folder / name, arguments.seeds)) for name in arguments.parts}
-        parts = {**published(), **measured}  # read last: another part may have been published in the meantime
+            parts = {**PARTS, "methods": partial(_methods, methods=arguments.methods)}
+            measured = {name: dated(parts[name](folder / name, arguments.seeds)) for name in arguments.parts}
+        known = published()  # read last: another part may have been published in the meantime
+        if "methods" in measured and "methods" in known:
+            measured["methods"] = beside(known["methods"], measured["methods"])
+        parts = {**known, **measured}
         if (figure := draw(parts)) is not None:
             figure.savefig(report.RESULTS / "search.png")
     report.publish("search", headline(parts), parts, seeds=seeds(parts), quick=arguments.quick)
@@ -96,11 +103,20 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--quick", action="store_true", help="two methods, few trials on few rows")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--methods", nargs="+", help="of the part `methods`; the others keep their figures")
     parser.add_argument(
         "--seeds", nargs="+", type=int, help="fewer or more than a part has by itself; dnas keeps its own"
     )
     parser.add_argument("--folder", type=Path, help="keeps data sets and searches, so that an interrupted run goes on")
     return parser.parse_args()
+
+
+def beside(known: Figures, new: Figures) -> Figures:
+    """Methods that were measured now among those that were before, each with its date."""
+    dates = known.get("dates") or dict.fromkeys(next(iter(known["details"].values())), known["date"])
+    measured = dict.fromkeys(next(iter(new["details"].values())), new["date"])
+    details = {data: {**known["details"].get(data, {}), **methods} for data, methods in new["details"].items()}
+    return {**known, **new, "details": details, "dates": {**dates, **measured}}
 
 
 def published() -> dict[str, Figures]:

@@ -98,8 +98,9 @@ def measure(plan: Plan) -> dict[str, Any]:
     """Search what is not written down yet, and bring all of it together.
 
     Returns:
-        Headline `best_ne_<method>_<data>`, the mean over the seeds of the lowest validation NE, `best_ne_<method>`, the
-        mean over the data sets too, and its standard deviation over the seeds; `details` of each method and data set.
+        Headline `default_ne_<data>`, that of the default, `best_ne_<method>_<data>`, the mean over the seeds of the
+        lowest validation NE, `best_ne_<method>`, the mean over the data sets too, and its standard deviation over the
+        seeds; `details` of each method and data set.
     """
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
     with TemporaryDirectory() as temporary:
@@ -114,6 +115,9 @@ def measure(plan: Plan) -> dict[str, Any]:
             f"best_ne_{method}_{data}": _rounded(row.mean()) for data, row in zip(plan.data, best, strict=True)
         }
         headline |= {f"best_ne_{method}": _rounded(best.mean()), f"best_ne_{method}_sd": _rounded(_sd(best.mean(0)))}
+    for data in plan.data:  # which random search tries first, as all methods do
+        first = [one["best_ne"][0] for one in found.get((data, "random"), [])]
+        headline |= {f"default_ne_{data}": _rounded(np.mean(first))} if first else {}
     for data in plan.data:
         _print(data, details[data], plan)
     return {**headline, "details": details, "seeds": list(plan.seeds), "trials": plan.trials, "rows": plan.rows}
