@@ -49,6 +49,7 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "scaling": (),
     "overhead": (),
     "ranking": (),
+    "next_item": (),
     "fleet_live": (),
     "checkpoints": (),
     "serving": (),

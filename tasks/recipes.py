@@ -13,10 +13,10 @@ from engine.execution import execution_of
 from engine.fixed import check_fixed, read_fixed
 from engine.metrics import FIGURES
 from engine.ranking.fusion import Fusion
-from engine.ranking.interactions import read_graph, sides
+from engine.ranking.interactions import check_order, read_graph, sides
 from engine.ranking.result import TrainedRanker
 from engine.ranking.solver import check_solvable
-from models.graph import GRAPH_FAMILIES, SOLVED, graph_spec
+from models.graph import GRAPH_FAMILIES, MODELS, SOLVED, graph_spec
 from reporting.card.figures import BaselineFigures
 from reporting.card.promise import Promise, measure_promise
 from reporting.card.ranking_baselines import RankedBaseline, RankingBaseline
@@ -183,6 +183,8 @@ class RankerRecipe(Recipe):
         """
         super().check(request, dataset)
         sides(dataset)
+        if request.model in MODELS and MODELS[request.model].reads_order:
+            check_order(dataset)
         if request.model in SOLVED:
             spec = graph_spec(request.model, **read_fixed(request.model, request.architecture.set).architecture)
             check_solvable(spec, read_graph(dataset), torch.device("cpu"))

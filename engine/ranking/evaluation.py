@@ -194,8 +194,22 @@ def _best(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The largest of each row; equal ones by their position, which `topk` alone leaves open."""
     values, items = scores.topk(min(count + 1, scores.shape[1]))
     tied = (values[:, 1:] == values[:, :-1]).any(1)
+    values, items = values[:, :count], items[:, :count]
     if tied.any():
-        values[tied], items[tied] = (
-            sorted_scores[:, : values.shape[1]] for sorted_scores in scores[tied].sort(descending=True, stable=True)
-        )
-    return values[:, :count], items[:, :count]
+        values[tied], items[tied] = _best_of_tied(scores[tied], values[tied])
+    return values, items
+
+
+def _best_of_tied(scores: Tensor, best: Tensor) -> tuple[Tensor, Tensor]:
+    """The largest of each row, equal ones by their position, where their values are known: `[rows, count]` of each.
+
+    Only what is at least as large as the last of them is put in order, which is far less than the whole row.
+    """
+    count = best.shape[1]
+    rows, items = (scores >= best[:, -1:]).nonzero(as_tuple=True)
+    values = scores[rows, items]
+    order = np.lexsort((items.numpy(), -values.numpy(), rows.numpy()))
+    candidates = torch.bincount(rows, minlength=len(scores))
+    first = candidates.cumsum(0) - candidates
+    chosen = torch.from_numpy(order)[first[:, None] + torch.arange(count)]
+    return values[chosen], items[chosen]

@@ -21,19 +21,23 @@ class Interactions:
     Attributes:
         users: int64 `[pairs]`, each pair once, by user and then item.
         items: int64 `[pairs]`.
+        order: int64 `[pairs]`, ascending in the order in which they came first; None where that is not known.
         left_out: positives of users or items that training did not know, which therefore cannot be told apart.
     """
 
     users: np.ndarray
     items: np.ndarray
+    order: np.ndarray | None = None
     left_out: int = 0
 
     @classmethod
     def of(cls, users: np.ndarray, items: np.ndarray) -> "Interactions":
-        """From positives in any order; those of unknown users and items are left out."""
+        """From positives in their order; those of unknown users and items are left out."""
         known = (users != UNKNOWN) & (items != UNKNOWN)
-        users, items = distinct_pairs(users[known].astype(np.int64), items[known].astype(np.int64))
-        return cls(users=users, items=items, left_out=int((~known).sum()))
+        users, items = users[known].astype(np.int64), items[known].astype(np.int64)
+        base = int(items.max()) + 1 if len(items) else 1
+        keys, first = np.unique(users * base + items, return_index=True)
+        return cls(users=keys // base, items=keys % base, order=first, left_out=int((~known).sum()))
 
     def __len__(self) -> int:
         return len(self.users)
@@ -42,12 +46,20 @@ class Interactions:
         """Those pairs that are not in `other`."""
         base = 1 + max((int(side.items.max()) for side in (self, other) if len(side)), default=0)
         new = ~np.isin(self.users * base + self.items, other.users * base + other.items)
-        return Interactions(users=self.users[new], items=self.items[new], left_out=self.left_out)
+        order = None if self.order is None else self.order[new]
+        return Interactions(users=self.users[new], items=self.items[new], order=order, left_out=self.left_out)
 
     def union(self, other: "Interactions") -> "Interactions":
-        """The pairs of both."""
-        users, items = (np.concatenate([getattr(side, name) for side in (self, other)]) for name in ("users", "items"))
-        return Interactions.of(users, items)
+        """The pairs of both, those of `other` behind the own ones."""
+        sides = [side.in_order() for side in (self, other)]
+        return Interactions.of(*(np.concatenate(arrays) for arrays in zip(*sides, strict=True)))
+
+    def in_order(self) -> tuple[np.ndarray, np.ndarray]:
+        """Users and items in the order in which they came, as far as it is known."""
+        if self.order is None:
+            return self.users, self.items
+        came = self.order.argsort(kind="stable")
+        return self.users[came], self.items[came]
 
 
 def read_interactions(dataset: Dataset, split: SplitName) -> Interactions:
@@ -77,10 +89,24 @@ def read_graph(dataset: Dataset) -> Graph:
         items=counts[item],
         edge_users=chosen.users,
         edge_items=chosen.items,
+        edge_order=chosen.order,
         attributes=tuple(_attributes(dataset, user, item)),
     )
     graph.check()
     return graph
+
+
+def check_order(dataset: Dataset) -> None:
+    """Refuse a log whose rows are known to be in another order than that of their time.
+
+    Raises:
+        RequestError: A row is earlier than the one before it.
+    """
+    if dataset.is_in_order_of_time is False:
+        raise RequestError(
+            f"The rows of {dataset.name!r} are not in the order of their time, by which sasrec ranks what comes next: "
+            "sort the log by its time, or use another model."
+        )
 
 
 def sides(dataset: Dataset) -> tuple[str, str]:

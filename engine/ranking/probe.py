@@ -8,8 +8,8 @@ from engine.config import Execution
 from engine.loop.step import applied, peak_memory_bytes, reset_peak_memory, seeded
 from engine.loop.step_clock import StepClock, StepSeconds, step_clock
 from engine.ranking.config import RankingHyperparameters
-from engine.ranking.trainer import build_optimizer, ranking_step, step_seed
-from engine.ranking.triples import Drawing, TripleBatches
+from engine.ranking.trainer import batches_for, build_optimizer, ranking_step, step_seed
+from engine.ranking.triples import Drawing
 from engine.results import StepTiming
 from models.graph import Graph, GraphSpec, build_graph_model
 
@@ -44,7 +44,7 @@ def time_ranking_steps(
         reset_peak_memory(device)
         model = build_graph_model(spec, graph, seed=seed, device=device).train()
         optimizer = build_optimizer(model, hyperparameters)
-        batches = TripleBatches(graph, execution.batch_size, negatives=hyperparameters.negatives, seed=seed)
+        batches = batches_for(model, execution.batch_size, hyperparameters, seed=seed)
         full = max(1, batches.samples // batches.batch_size)  # a smaller last one would look like a faster step
         drawing = Drawing(batches, device)
 

@@ -57,8 +57,8 @@ class RankingData:
         """
         graph, validation = read_graph(dataset), read_interactions(dataset, "validation")
         if learn_validation:
-            both = Interactions.of(graph.edge_users, graph.edge_items).union(validation)
-            graph = replace(graph, edge_users=both.users, edge_items=both.items)
+            both = cls._edges(graph).union(validation)
+            graph = replace(graph, edge_users=both.users, edge_items=both.items, edge_order=both.order)
         return cls(
             graph=graph, validation=validation, fingerprint=dataset.fingerprint, learns_validation=learn_validation
         )
@@ -72,7 +72,11 @@ class RankingData:
     @property
     def seen(self) -> Interactions:
         """The edges, as what needs no recommendation any more."""
-        return Interactions.of(self.graph.edge_users, self.graph.edge_items)
+        return self._edges(self.graph)
+
+    @staticmethod
+    def _edges(graph: Graph) -> Interactions:
+        return Interactions(users=graph.edge_users, items=graph.edge_items, order=graph.edge_order)
 
 
 GraphJob = TrainingJob[RankingData, GraphSpec, RankingHyperparameters]
@@ -122,6 +126,15 @@ def ranking_step(
     return loss.detach()
 
 
+def batches_for(
+    model: GraphModel, batch_size: int, hyperparameters: RankingHyperparameters, *, seed: int
+) -> TripleBatches:
+    """The batches that a model learns from."""
+    return TripleBatches(
+        model.graph, batch_size, negatives=hyperparameters.negatives, seed=seed, by_user=model.reads_order
+    )
+
+
 def build_optimizer(model: GraphModel, hyperparameters: RankingHyperparameters) -> torch.optim.Optimizer:
     """Adam over all weights: propagation gives every embedding a gradient at every step."""
     return torch.optim.Adam(model.parameters(), lr=hyperparameters.learning_rate, fused=True)
@@ -154,9 +167,7 @@ class _Run(TrainingRun[GraphModel, _State, RankingMetrics, RankingReport]):
             take_vectors(model, job.warm_start)
         optimizer = build_optimizer(model, hyperparameters)
         super().__init__(model, optimizer, schedule, LossWatch(self.device), _State(), hooks=hooks)
-        self.batches = TripleBatches(
-            data.graph, execution.batch_size, negatives=hyperparameters.negatives, seed=schedule.seed
-        )
+        self.batches = batches_for(model, execution.batch_size, hyperparameters, seed=schedule.seed)
         self.seen = data.seen
 
     def result(self, stopped_because: str, memory_bytes: int) -> RankingResult:

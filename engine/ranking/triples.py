@@ -57,12 +57,15 @@ class TripleBatches:
         batch_size: positives a batch; the last one of an epoch may be smaller.
         negatives: for each positive.
         seed: Seed of order and negatives.
+        by_user: Whether the edges of a user lie together, the users in an order that is drawn, instead of edges alone.
 
     Raises:
         DataError: every user chose every item.
     """
 
-    def __init__(self, graph: Graph, batch_size: int, *, negatives: int = 1, seed: int = 0) -> None:
+    def __init__(
+        self, graph: Graph, batch_size: int, *, negatives: int = 1, seed: int = 0, by_user: bool = False
+    ) -> None:
         rejected = graph.items - 1 - graph.user_degrees()
         comparable = rejected[graph.edge_users] > 0
         if not comparable.any():
@@ -74,7 +77,7 @@ class TripleBatches:
         if graph.users * graph.items <= MOST_CELLS:
             self._table = np.zeros(graph.users * graph.items, bool)
             self._table[self._chosen] = True
-        self.batch_size, self.negatives, self.seed = batch_size, negatives, seed
+        self.batch_size, self.negatives, self.seed, self._by_user = batch_size, negatives, seed, by_user
         self._order = lru_cache(maxsize=1)(self._order_of)
 
     @property
@@ -97,7 +100,11 @@ class TripleBatches:
         )
 
     def _order_of(self, epoch: int) -> np.ndarray:
-        return np.random.default_rng([self.seed, epoch]).permutation(self.samples)
+        random = np.random.default_rng([self.seed, epoch])
+        if self._by_user:
+            place = random.permutation(int(self._users.max()) + 1)
+            return place[self._users].argsort(kind="stable")
+        return random.permutation(self.samples)
 
     def _negatives(self, users: np.ndarray, random: np.random.Generator) -> np.ndarray:
         """Draw an item for each user, and again for those who chose it; a rejected draw leaves the rest uniform."""

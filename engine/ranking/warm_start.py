@@ -29,7 +29,7 @@ def take_vectors(model: GraphModel, start: WarmStart) -> int:
     """
     stored = load_ranker(start.directory)
     former = member_of(stored.ranker, start.member)
-    if not isinstance(former, VectorRanker) or former.shape()["width"] != model.users.shape[1]:
+    if not isinstance(former, VectorRanker) or former.shape()["width"] != model.items.shape[1]:
         return 0
     taken = 0
     sides = (
@@ -37,6 +37,8 @@ def take_vectors(model: GraphModel, start: WarmStart) -> int:
         (stored.item, model.items, former.item_vectors, former.item_degrees),
     )
     for name, embeddings, vectors, degrees in sides:
+        if not len(embeddings):  # users who have none of their own
+            continue
         shared = start.rows[name]
         ids, former_ids = torch.from_numpy(shared.now), torch.from_numpy(shared.former)
         learned = degrees[former_ids] > 0

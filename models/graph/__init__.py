@@ -1,10 +1,9 @@
 """Graph recommenders: users and items as nodes, what was chosen as edges.
 
 `spec` is what a model is built from. Some are learned step by step: `propagation` sums over neighbours, `model` is what
-these have in common, `losses` what they learn by, and `lightgcn`, `xsimgcl`, `simplex`, `ultragcn`, `sage`, `hetero`
-and `twotower` are the models. Others are solved in seconds: `solved` is their
-role, and `popularity`, `itemknn`, `ease` and `ials` play it. `ranker` and `history_rankers` score with what any of them
-ended with.
+these have in common, `losses` what they learn by, and `lightgcn`, `xsimgcl`, `simplex`, `ultragcn`, `sage`, `hetero`,
+`twotower` and `sasrec` are the models. Others are solved in seconds: `solved` is their role, and `popularity`,
+`itemknn`, `ease` and `ials` play it. `ranker` and `history_rankers` score with what any of them ended with.
 """
 
 from models.graph.model import GraphModel

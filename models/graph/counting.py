@@ -38,6 +38,7 @@ def count_graph_model(spec: GraphSpec, graph: Graph, *, negatives: int = 1) -> M
     layers, scored = model.layer_counts(spec, graph), model.scored_items(negatives)
     row_bytes = spec.embedding_dim * FLOAT_BYTES
     matrices = sum(inputs * spec.embedding_dim for _, inputs in layers.products)
+    matrices += layers.products_of_sample * spec.embedding_dim
     parameters = (layers.embeddings + matrices + layers.biases) * spec.embedding_dim
     vectors = 2 + negatives  # of a sample: user, positive, negatives
     update_bytes = (3 + 2 * ADAM_STATES) * parameters * FLOAT_BYTES
@@ -51,7 +52,10 @@ def count_graph_model(spec: GraphSpec, graph: Graph, *, negatives: int = 1) -> M
     )
     scores = MatmulCount(count=3, m=1, n=scored, k=spec.embedding_dim, batch_axis="m", half=False)
     return ModelCounts(
-        matmul_flops_per_sample=2.0 * 3 * scored * spec.embedding_dim,
+        matmul_flops_per_sample=2.0
+        * 3
+        * (scored + layers.products_of_sample * spec.embedding_dim)
+        * spec.embedding_dim,
         lookups_per_sample=0.0,
         lookup_bytes_per_sample=0.0,
         input_bytes_per_sample=float(vectors * ID_BYTES),
@@ -60,7 +64,7 @@ def count_graph_model(spec: GraphSpec, graph: Graph, *, negatives: int = 1) -> M
         optimizer_bytes=ADAM_STATES * parameters * FLOAT_BYTES,
         tables=0,
         embedding_dim=spec.embedding_dim,
-        matmuls=(scores, *_products(spec, layers)),
+        matmuls=(scores, *_products(spec, layers), *_products_of_sample(spec, layers)),
         fp32=demand,
         bf16=demand,
     )
@@ -112,3 +116,11 @@ def _products(spec: VectorSpec, layers: LayerCounts) -> tuple[MatmulCount, ...]:
         for rows, inputs in layers.products
         for m, n, k in ((rows, width, inputs * width), (rows, inputs * width, width), (inputs * width, width, rows))
     )
+
+
+def _products_of_sample(spec: VectorSpec, layers: LayerCounts) -> tuple[MatmulCount, ...]:
+    """The same of those that grow with the batch."""
+    width, count = spec.embedding_dim, layers.products_of_sample
+    if not count:
+        return ()
+    return (MatmulCount(count=3 * count, m=1, n=width, k=width, batch_axis="m", half=False),)

@@ -25,6 +25,7 @@ class LayerCounts:
         operators: Operators dispatched, those of the backward pass included.
         embeddings: Vectors that are learned for nodes.
         products: Rows, and width of the input in vectors, of each product with a matrix of weights.
+        products_of_sample: Products with square matrices that each sample asks for, beside these.
         biases: Learned vectors beside these matrices.
     """
 
@@ -34,6 +35,7 @@ class LayerCounts:
     embeddings: int
     products: tuple[tuple[int, int], ...] = ()
     biases: int = 0
+    products_of_sample: int = 0
 
 
 class GraphModel(nn.Module, ABC, Generic[Spec]):
@@ -49,16 +51,22 @@ class GraphModel(nn.Module, ABC, Generic[Spec]):
         spec_class: Class of its configuration.
         users: Embeddings of the users themselves, before anything came along an edge, `[users, dim]`.
         items: Embeddings of the items themselves, `[items, dim]`.
+        has_user_embeddings: Whether users have embeddings of their own; else `users` has no row.
+        reads_order: Whether it learns from the order in which each user chose: a batch then holds all that some users
+            chose, instead of any pairs.
     """
 
     spec_class: ClassVar[type[VectorSpec]]
+    has_user_embeddings: ClassVar[bool] = True
+    reads_order: ClassVar[bool] = False
 
     def __init__(
         self, spec: Spec, graph: Graph, *, device: str | torch.device = "cpu", backend: Backend = "auto"
     ) -> None:
         super().__init__()
         self.spec, self.graph = spec, graph
-        self.users = nn.Parameter(INITIAL_DEVIATION * torch.randn(graph.users, spec.embedding_dim))
+        own_users = graph.users if self.has_user_embeddings else 0
+        self.users = nn.Parameter(INITIAL_DEVIATION * torch.randn(own_users, spec.embedding_dim))
         self.items = nn.Parameter(INITIAL_DEVIATION * torch.randn(graph.items, spec.embedding_dim))
 
     @classmethod

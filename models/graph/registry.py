@@ -17,6 +17,7 @@ from models.graph.popularity import Popularity
 from models.graph.propagation import Backend
 from models.graph.ranker import Ranker
 from models.graph.sage import Sage
+from models.graph.sasrec import SasRec
 from models.graph.simplex import Simplex
 from models.graph.solved import SolvedModel
 from models.graph.spec import Graph, GraphSpec, VectorSpec
@@ -34,6 +35,7 @@ MODELS: dict[str, type[GraphModel[Any]]] = {
         Sage,
         Hetero,
         TwoTower,
+        SasRec,
         XSimGcl,
         Simplex,
         UltraGcn,

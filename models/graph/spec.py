@@ -110,6 +110,8 @@ class Graph:
         edge_users: User of each pair, int64 `[edges]`; each pair of user and item is there once.
         edge_items: Item of each pair, int64 `[edges]`.
         attributes: What is known of users and items, for the model that reads it.
+        edge_order: Numbers by which the edges of a user are in the order of their rows in the log, int64 `[edges]`;
+            None where it is not known.
     """
 
     users: int
@@ -117,6 +119,7 @@ class Graph:
     edge_users: np.ndarray
     edge_items: np.ndarray
     attributes: tuple[Attribute, ...] = ()
+    edge_order: np.ndarray | None = None
 
     @property
     def edges(self) -> int:

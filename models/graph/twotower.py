@@ -12,11 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from models.graph.losses import TOGETHER, corrected_softmax
 from models.graph.model import INITIAL_DEVIATION, GraphModel, LayerCounts
 from models.graph.propagation import Backend, NeighbourSum, neighbour_sum
 from models.graph.spec import Attribute, Graph, LayeredSpec, Range, Searched
-
-TOGETHER = 512  # samples whose items are each other's negatives, so that scores stay few in a large batch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,41 +144,7 @@ class TwoTower(GraphModel[TwoTowerSpec]):
         return self.user_tower(self.users), self.item_tower(self.items)
 
     def loss(self, users: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
-        """Cross entropy of each sample's positive among the items of the samples with it, and their negatives.
-
-        What stands there once too often by how it was drawn is set right (equation 3 of Yi et al.): from the score of
-        an item goes the logarithm of how often it is expected among the candidates, as a positive by its share of
-        the edges, and as a negative alike for all.
-        Further copies of a sample's positive stay among them: without them the sum would fall short of it.
-        """
+        """The softmax over the items of a batch and their negatives, each set right by how often it is drawn."""
         user_vectors, item_vectors = self(users, torch.cat([positives, negatives.flatten()]))
-        positive_vectors, negative_vectors = item_vectors.split([len(positives), negatives.numel()])
-        parts = [
-            self._cross_entropy(
-                user_vectors[first : first + TOGETHER],
-                torch.cat([positives[first : first + TOGETHER], negatives[first : first + TOGETHER].flatten()]),
-                torch.cat(
-                    [
-                        positive_vectors[first : first + TOGETHER],
-                        negative_vectors[first * negatives.shape[1] : (first + TOGETHER) * negatives.shape[1]],
-                    ]
-                ),
-            )
-            for first in range(0, len(users), TOGETHER)
-        ]
-        return torch.stack(parts).sum() / len(users)
-
-    def _cross_entropy(self, users: Tensor, candidates: Tensor, vectors: Tensor) -> Tensor:
-        """Its sum over samples.
-
-        Args:
-            users: Their vectors, `[samples, dim]`.
-            candidates: Items, the positive of each sample first, int64 `[candidates]`.
-            vectors: Theirs, `[candidates, dim]`.
-        """
-        count = len(users)
-        uniform = (len(candidates) - count) / (len(self.item_shares) - 1)  # the unknown item is never drawn
-        expected = count * self.item_shares[candidates] + uniform
-        scores = users @ vectors.T / self.spec.temperature - expected.log()
-        target = torch.arange(count, device=scores.device)
-        return nn.functional.cross_entropy(scores, target, reduction="sum")
+        vectors = user_vectors / self.spec.temperature
+        return corrected_softmax(vectors, positives, negatives, item_vectors, self.item_shares)

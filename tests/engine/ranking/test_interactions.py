@@ -1,5 +1,6 @@
 """From the arrays of a click log to a graph, and what is known of its nodes."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.data.dataset import Dataset
-from engine.ranking.interactions import Interactions, read_graph, read_interactions
+from engine.ranking.interactions import Interactions, check_order, read_graph, read_interactions
 from shunter.errors import DataError, RequestError
 from tests.engine.ranking.data import write_clicks
 
@@ -73,3 +74,23 @@ def test_user_and_item_are_kept_with_the_data(tmp_path: Path) -> None:
     write_clicks(tmp_path)
     found = Dataset.load(tmp_path)
     assert (found.user, found.item) == ("user", "item")
+
+
+def test_pairs_keep_the_order_in_which_they_came_first_and_those_of_another_part_come_behind() -> None:
+    first = Interactions.of(np.array([2, 1, 2, 2, 0]), np.array([5, 3, 4, 5, 1]))
+    later = Interactions.of(np.array([2, 1]), np.array([1, 9]))
+
+    def told(found: Interactions) -> list[tuple[int, int]]:
+        return list(zip(*(array.tolist() for array in found.in_order()), strict=True))
+
+    assert told(first) == [(2, 5), (1, 3), (2, 4)]
+    assert told(first.union(later)) == [(2, 5), (1, 3), (2, 4), (2, 1), (1, 9)]
+    assert told(first.without(Interactions.of(np.array([1]), np.array([3])))) == [(2, 5), (2, 4)]
+
+
+def test_a_log_that_is_known_to_be_out_of_order_is_refused_where_the_order_counts(tmp_path: Path) -> None:
+    dataset = write_clicks(tmp_path)
+    for known in (None, True):
+        check_order(replace(dataset, is_in_order_of_time=known))
+    with pytest.raises(RequestError, match="not in the order of their time, by which sasrec ranks"):
+        check_order(replace(dataset, is_in_order_of_time=False))

@@ -15,11 +15,19 @@ from tests.models.graph.graphs import random_graph
 
 
 @settings(max_examples=25, deadline=None)
-@given(edges=st.integers(1, 34), batch_size=st.integers(1, 40), negatives=st.integers(1, 3), epoch=st.integers(0, 3))
-def test_an_epoch_holds_each_edge_once_and_no_negative_that_its_user_chose(edges, batch_size, negatives, epoch) -> None:
+@given(
+    edges=st.integers(1, 34),
+    batch_size=st.integers(1, 40),
+    negatives=st.integers(1, 3),
+    epoch=st.integers(0, 3),
+    by_user=st.booleans(),
+)
+def test_an_epoch_holds_each_edge_once_and_no_negative_that_its_user_chose(
+    edges, batch_size, negatives, epoch, by_user
+) -> None:
     graph = random_graph(edges=edges, seed=edges)
     chosen = set(zip(graph.edge_users.tolist(), graph.edge_items.tolist(), strict=True))
-    batches = TripleBatches(graph, batch_size, negatives=negatives, seed=3)
+    batches = TripleBatches(graph, batch_size, negatives=negatives, seed=3, by_user=by_user)
     seen: Counter[tuple[int, int]] = Counter()
     for index in range(len(batches)):
         one = batches.batch(epoch, index)
@@ -63,3 +71,13 @@ def test_edges_of_a_user_who_chose_everything_are_left_out() -> None:
     whole = Graph(users=2, items=3, edge_users=np.array([1, 1]), edge_items=np.array([1, 2]))
     with pytest.raises(DataError, match="nothing to rank"):
         TripleBatches(whole, 8)
+
+
+def test_edges_of_a_user_lie_together_in_another_order_of_users_each_epoch() -> None:
+    batches = TripleBatches(random_graph(edges=30), 7, seed=1, by_user=True)
+    orders = []
+    for epoch in (0, 1):
+        users = [user for index in range(len(batches)) for user in batches.batch(epoch, index).users.tolist()]
+        orders.append([user for place, user in enumerate(users) if place == 0 or users[place - 1] != user])
+        assert len(orders[-1]) == len(set(users))
+    assert orders[0] != orders[1]

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from engine.ranking.triples import TripleBatches
-from models.graph import Graph, build_graph_model, graph_spec, twotower
+from models.graph import Graph, build_graph_model, graph_spec
+from models.graph import losses as losses_module
 from models.graph.counting import count_graph_model
 from models.graph.twotower import TOGETHER, Tower, TwoTower
 from shunter.errors import RequestError
@@ -40,7 +41,7 @@ def test_a_tower_adds_up_what_is_known_of_a_node_and_no_edge_reaches_it() -> Non
 
 @pytest.mark.parametrize("together", [3, 512])
 def test_the_loss_is_the_corrected_cross_entropy_of_each_sample(together: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(twotower, "TOGETHER", together)
+    monkeypatch.setattr(losses_module, "TOGETHER", together)
     graph = random_graph()
     model = build(graph, temperature=0.5)
     triples = TripleBatches(graph, 7, negatives=2).batch(0, 0)

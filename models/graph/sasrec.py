@@ -1,0 +1,255 @@
+"""SASRec: a transformer over what a user chose, in its order (Kang and McAuley, ICDM 2018).
+
+A user has no vector of their own: it is the state of the transformer behind the last item, so that it ranks what comes
+next. What the order is, the log says by that of its rows.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from models.graph.losses import TOGETHER, corrected_softmax, logistic
+from models.graph.model import GraphModel, LayerCounts
+from models.graph.propagation import Backend
+from models.graph.spec import Graph, LayeredSpec, Range, Searched
+
+USERS_AT_ONCE = 4_096  # whose states lie in memory together
+WIDTHS = (8, 16, 32, 64, 128)  # sequences up to each are laid out together, so that few places are empty
+INITIAL_ITEM_DEVIATION = 0.02
+PRODUCTS = 6  # with square matrices in a layer: query, key, value, what is attended, and two of the feed-forward part
+
+
+@dataclass(frozen=True, kw_only=True)
+class SasRecSpec(LayeredSpec):
+    """A transformer over each user's choices; `layers` are its blocks.
+
+    Attributes:
+        heads: Heads of the attention.
+        length: Most items that are looked at, the latest.
+        dropout: Share of activations dropped while training.
+        softmax: Whether an item is told apart from all of its batch and their negatives by a softmax (as
+            `models.graph.twotower`), or as in the paper by the logistic loss from its own negatives alone.
+    """
+
+    family: ClassVar[str] = "sasrec"
+    searched: ClassVar[Searched] = {
+        **LayeredSpec.searched,
+        "dropout": (0.1, 0.2, 0.3, 0.5),
+        "learning_rate": Range(3e-4, 1e-2),
+        "weight_decay": Range(1e-6, 1e-2),
+        "negatives": (1, 2, 4),
+    }
+    learned_with: ClassVar[Mapping[str, Any]] = {"learning_rate": 0.002, "weight_decay": 1e-5, "negatives": 1}
+
+    heads: int = 1
+    length: int = 50
+    dropout: float = 0.2
+    softmax: bool = True
+
+
+class Block(nn.Module):
+    """`x + D(attention(LN x))`, then `x + D(feed-forward(LN x))` (section III, equations 2 to 5), D the dropout.
+
+    Args:
+        spec: Architecture.
+    """
+
+    def __init__(self, spec: SasRecSpec) -> None:
+        super().__init__()
+        width = spec.embedding_dim
+        self.heads = spec.heads
+        self.before_attention, self.before_forward = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.query, self.key, self.value, self.attended = (nn.Linear(width, width) for _ in range(4))
+        self.first, self.second = nn.Linear(width, width), nn.Linear(width, width)
+        self.dropout = nn.Dropout(spec.dropout)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """`[users, length, dim]` to the same; a place sees itself and those before it."""
+        normal = self.before_attention(states)
+        query, key, value = (self._by_head(of(normal)) for of in (self.query, self.key, self.value))
+        seen = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        states = states + self.dropout(self.attended(seen.transpose(1, 2).flatten(2)))
+        hidden = self.dropout(torch.relu(self.first(self.before_forward(states))))
+        return states + self.dropout(self.second(hidden))
+
+    def _by_head(self, vectors: Tensor) -> Tensor:
+        return vectors.unflatten(2, (self.heads, -1)).transpose(1, 2)
+
+
+@dataclass(frozen=True, eq=False)
+class Sequences:
+    """What each user chose, in its order.
+
+    Attributes:
+        items: All users one after another, int64 `[edges]`.
+        starts: Where each user's begin, `[users]`.
+        lengths: How many they are, `[users]`.
+        keys: `user * items + item` of each edge, ascending, `[edges]`.
+        ranks: Place in its user's sequence of the edge of each key, from 0, `[edges]`.
+    """
+
+    items: Tensor
+    starts: Tensor
+    lengths: Tensor
+    keys: Tensor
+    ranks: Tensor
+
+    @classmethod
+    def of(cls, graph: Graph, device: str | torch.device) -> "Sequences":
+        """Those of a graph, whose edges are in the order of their rows where it knows it, else in that of the items."""
+        order = np.arange(graph.edges) if graph.edge_order is None else graph.edge_order
+        by_user = np.lexsort((order, graph.edge_users))
+        lengths = graph.user_degrees()
+        starts = np.cumsum(lengths) - lengths
+        ranks = np.empty(graph.edges, np.int64)
+        ranks[by_user] = np.arange(graph.edges) - starts[graph.edge_users[by_user]]
+        keys = graph.edge_users * graph.items + graph.edge_items
+        by_key = keys.argsort(kind="stable")
+        arrays = (graph.edge_items[by_user], starts, lengths, keys[by_key], ranks[by_key])
+        return cls(*(torch.from_numpy(array).to(device) for array in arrays))
+
+
+class SasRec(GraphModel[SasRecSpec]):
+    """Ranks what comes next after what a user chose.
+
+    Args:
+        spec: Architecture.
+        graph: Edges, with the order of their rows.
+        device: Device where the model shall lie.
+        backend: Unused: nothing comes along edges.
+    """
+
+    spec_class = SasRecSpec
+    reads_order = True
+    has_user_embeddings = False
+
+    item_shares: Tensor
+
+    def __init__(
+        self, spec: SasRecSpec, graph: Graph, *, device: str | torch.device = "cpu", backend: Backend = "auto"
+    ) -> None:
+        super().__init__(spec, graph, device=device, backend=backend)
+        with torch.no_grad():
+            self.items.normal_(0.0, INITIAL_ITEM_DEVIATION)
+        self.places = nn.Parameter(INITIAL_ITEM_DEVIATION * torch.randn(spec.length, spec.embedding_dim))
+        self.blocks = nn.ModuleList(Block(spec) for _ in range(spec.layers))
+        self.last = nn.LayerNorm(spec.embedding_dim)
+        self.dropout = nn.Dropout(spec.dropout)
+        shares = torch.from_numpy(graph.item_degrees() / graph.edges).float()
+        self.register_buffer("item_shares", shares, persistent=False)
+        self.to(device)
+        self.sequences = Sequences.of(graph, device)
+
+    @classmethod
+    def layer_counts(cls, spec: SasRecSpec, graph: Graph) -> LayerCounts:
+        """A sample is a place of a sequence."""
+        return LayerCounts(
+            summed_rows=0,
+            written_rows=0,
+            operators=60 * spec.layers,
+            embeddings=graph.items + spec.length,
+            biases=(PRODUCTS + 4) * spec.layers + 2,
+            products_of_sample=PRODUCTS * spec.layers,
+        )
+
+    @classmethod
+    def scored_items(cls, negatives: int) -> int:
+        """As two towers by a softmax."""
+        return TOGETHER * (1 + negatives)
+
+    def reseed(self, seed: int) -> None:
+        """Make the dropout of the next step depend on `seed` alone."""
+        torch.manual_seed(seed)
+
+    def own_squares(self, users: Tensor, items: Tensor) -> Tensor:
+        """Of the items alone, for users have no embeddings."""
+        return super().own_squares(users[:0], items)
+
+    def loss(self, users: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
+        """Mean over the samples whose item came after another one of how badly it is told apart.
+
+        Each is scored by the state behind the item before it. The first item of a sequence, and those that lie further
+        back than `length`, teach nothing.
+        """
+        states, rows, is_behind = self._states_before(users, positives)
+        if not bool(is_behind.any()):
+            return self.items.sum() * 0.0
+        states, positives, negatives = states[rows[is_behind]], positives[is_behind], negatives[is_behind]
+        if not self.spec.softmax:
+            return logistic(states, self.items, positives, negatives)
+        of_items = self.items.index_select(0, torch.cat([positives, negatives.flatten()]))
+        return corrected_softmax(states, positives, negatives, of_items, self.item_shares)
+
+    def all_vectors(self) -> tuple[Tensor, Tensor]:
+        """The state behind the last item of each user, zeros for one without any, without dropout; and the items."""
+        lengths = self.sequences.lengths
+        found = self.items.new_zeros(len(lengths), self.spec.embedding_dim)
+        was_training = self.training
+        self.eval()
+        try:
+            for users in lengths.nonzero().flatten().split(USERS_AT_ONCE):
+                shown = lengths[users].clamp(max=self.spec.length)
+                states = self._states(users, lengths[users] - shown, shown)
+                found = found.index_copy(0, users, states[shown.cumsum(0) - 1])
+        finally:
+            self.train(was_training)
+        return found, self.items
+
+    def _states_before(self, users: Tensor, items: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """States behind the items before others.
+
+        Args:
+            users: `[samples]`.
+            items: An item that each chose, `[samples]`.
+
+        Returns:
+            States `[places, dim]`, the row of them that each sample asks for `[samples]`, and which have one.
+        """
+        known = self.sequences
+        ranks = known.ranks[torch.searchsorted(known.keys, users * len(self.items) + items)]
+        distinct, places = torch.unique(users, return_inverse=True)
+        ends = known.lengths[distinct] - 1  # the last item is looked at behind nothing
+        shown = ends.clamp(max=self.spec.length)
+        first = ends - shown
+        before = shown.cumsum(0) - shown
+        place = ranks - 1 - first[places]
+        is_behind = (place >= 0) & (ranks > 0)
+        return self._states(distinct, first, shown), before[places] + place.clamp(min=0), is_behind
+
+    def _states(self, users: Tensor, first: Tensor, shown: Tensor) -> Tensor:
+        """States behind some items of each user, one user after another.
+
+        Args:
+            users: `[users]`.
+            first: Place in its sequence of the first item that is looked at, `[users]`.
+            shown: How many are, at most `length`, `[users]`.
+
+        Returns:
+            `[sum of shown, dim]`.
+        """
+        width = self.spec.embedding_dim
+        found = self.items.new_zeros(int(shown.sum()), width)
+        before = shown.cumsum(0) - shown
+        shortest = 0
+        for longest in (*(width for width in WIDTHS if width < self.spec.length), self.spec.length):
+            chosen = ((shown > shortest) & (shown <= longest)).nonzero().flatten()
+            shortest = longest
+            if not len(chosen):
+                continue
+            counts = shown[chosen]
+            place = torch.arange(int(counts.max()), device=counts.device)
+            is_there = place < counts[:, None]
+            at = (self.sequences.starts[users[chosen]] + first[chosen])[:, None] + place
+            items = self.sequences.items[at.clamp(max=len(self.sequences.items) - 1)]
+            # As in the authors' code places are counted from the newest item, and embeddings are scaled.
+            ages = (counts[:, None] - 1 - place).clamp(min=0)
+            states = self.dropout(self.items[items] * width**0.5 + self.places[ages])
+            for block in self.blocks:
+                states = block(states)
+            rows = (before[chosen][:, None] + place)[is_there]
+            found = found.index_copy(0, rows, self.last(states)[is_there])
+        return found
