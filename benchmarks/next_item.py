@@ -94,11 +94,12 @@ def read_parts(users: int | None = None) -> dict[str, pd.DataFrame]:
     log = log if users is None else log[log.user <= users]
     from_the_end = log.groupby("user").cumcount(ascending=False)
     is_split = log.groupby("user").user.transform("size") >= LEAST_ITEMS
-    return {
-        "train": log[~is_split | (from_the_end >= 2)],
-        "validation": log[is_split & (from_the_end == 1)],
-        "test": log[is_split & (from_the_end == 0)],
+    rows = {
+        "train": ~is_split | (from_the_end >= 2),
+        "validation": is_split & (from_the_end == 1),
+        "test": is_split & (from_the_end == 0),
     }
+    return {part: log.loc[chosen] for part, chosen in rows.items()}
 
 
 def write_files(parts: dict[str, pd.DataFrame], folder: Path) -> dict[str, str]:

@@ -117,7 +117,7 @@ def measure(plan: Plan) -> dict[str, Any]:
         headline |= {f"best_ne_{method}": _rounded(best.mean()), f"best_ne_{method}_sd": _rounded(_sd(best.mean(0)))}
     for data in plan.data:  # which random search tries first, as all methods do
         first = [one["best_ne"][0] for one in found.get((data, "random"), [])]
-        headline |= {f"default_ne_{data}": _rounded(np.mean(first))} if first else {}
+        headline |= {f"default_ne_{data}": _rounded(float(np.mean(first)))} if first else {}
     for data in plan.data:
         _print(data, details[data], plan)
     return {**headline, "details": details, "seeds": list(plan.seeds), "trials": plan.trials, "rows": plan.rows}
