@@ -9,10 +9,10 @@ checkpoints are minutes apart, these wait at the end of each until the writer is
 The time of a step is taken while a slow disk, for which the writer is throttled, keeps the writer at work, in turns
 with steps beside which nothing is written; of each the turn that others disturbed least counts.
 
-    python -m benchmarks.checkpoints [--quick] [--parts zipf criteo times]
+    python -m benchmarks.checkpoints [--quick] [--parts zipf criteo times] [--bits 32 8 4 3 2]
 
-The parts merge with what earlier runs have found of the others. `times` alone, waits and steps, needs the machine for
-itself.
+Parts and widths merge with what earlier runs have found of the others. `times` alone, waits and steps, needs the
+machine for itself.
 """
 
 import argparse
@@ -21,9 +21,12 @@ import json
 import shutil
 import tempfile
 import threading
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -31,7 +34,7 @@ import yaml
 
 from benchmarks.quality.files import LOGS, write_files
 from benchmarks.report import parse_arguments, publish, result_path, table
-from engine.checkpoint.background import WRITER
+from engine.checkpoint.background import WRITER, Throttle
 from engine.checkpoint.keeping import ALLOWED_RESTORES, CheckpointFigures, Keeping, StoredBits
 from engine.config import Execution, Hyperparameters, Schedule
 from engine.data.dataset import Dataset
@@ -52,7 +55,8 @@ RESTORES = {32: 1, **ALLOWED_RESTORES, 8: max(ALLOWED_RESTORES.values()) + 10}
 CHECKPOINTS = 16  # in an epoch
 SLOW_BYTES_PER_SECOND = 2 << 20
 TIMED_BITS: tuple[StoredBits, ...] = (32, 4)  # what tables of this size take by themselves, and what costs most
-PARTS = ("zipf", "criteo", "times")
+LOG_PARTS = ("zipf", "criteo")
+PARTS = (*LOG_PARTS, "times")
 
 
 def zipf_log(folder: Path, samples: int, ids: int) -> Dataset:
@@ -129,15 +133,17 @@ def in_peace(job: ClickJob, keeping: Keeping, every_steps: int, folder: Path) ->
     return train(job, Hooks(on_step=settle), Checkpointing(folder, steps=every_steps, keeping=keeping))
 
 
-def quality(name: str, job: ClickJob, folder: Path, *, with_bytes: bool) -> dict[str, Any]:
+def quality(
+    name: str, job: ClickJob, folder: Path, widths: Sequence[StoredBits], *, with_bytes: bool
+) -> dict[str, Any]:
     """Quality by width beside a training without interruption, and bytes by width beside whole checkpoints."""
     rows = job.dataset.splits["train"].rows
     every_steps = max(rows // job.execution.batch_size // CHECKPOINTS, 1)
     undisturbed = train(job)
     runs: dict[str, TrainResult] = {}
-    if with_bytes:
+    if with_bytes and 32 in widths:
         runs["whole"] = in_peace(job, Keeping(bits=32, policy="full"), every_steps, folder / f"{name}-whole")
-    for bits in BITS:
+    for bits in widths:
         keeping = Keeping(bits=bits)
         runs[str(bits)] = interrupted(job, keeping, RESTORES[bits], every_steps, folder / f"{name}-{bits}")
         # The same without a restore: what is written and kept does not hang on how often it was needed.
@@ -169,7 +175,12 @@ def slowdown(job: ClickJob, folder: Path, turns: int) -> dict[str, list[float]]:
     seconds: dict[str, list[float]] = {name: [] for name in keepings}
     for turn in range(turns):
         for name in list(keepings)[:: 1 if turn % 2 == 0 else -1]:
-            result = train(job, checkpointing=keepings[name])
+            with ExitStack() as steps_are_over:  # then the disk is fast: what is left to be written is in no step
+
+                def end(_: Any, stack: ExitStack = steps_are_over) -> None:
+                    stack.enter_context(patch.object(Throttle, "wrote"))
+
+                result = train(job, Hooks(on_epoch=end), checkpointing=keepings[name])
             seconds[name].append(result.compute_seconds * job.execution.batch_size / result.samples_seen)
             shutil.rmtree(folder / name)
     return seconds
@@ -195,17 +206,17 @@ def main() -> None:
         if {"zipf", "times"} & set(arguments.parts):
             zipf = job_of(zipf_log(folder, SAMPLES // shrink, IDS // shrink), 2_048, epochs=1)
             if "zipf" in arguments.parts:
-                found["zipf"] = quality("zipf", zipf, folder, with_bytes=True)
+                found["zipf"] = quality("zipf", zipf, folder, arguments.bits, with_bytes=True)
             if "times" in arguments.parts:
                 steps = slowdown(zipf, folder, turns=2 if arguments.quick else 3)
                 found["times"] = {"step_seconds": steps, "stall_seconds": stalls(zipf, folder)}
         if "criteo" in arguments.parts:
             criteo = job_of(criteo_log(folder / "criteo"), 256, epochs=2)
-            found["criteo"] = quality("criteo", criteo, folder, with_bytes=False)
-    if set(arguments.parts) < set(PARTS):
-        found = _found_before(quick=arguments.quick) | found
-    show({log: found[log] for log in ("zipf", "criteo") if log in found})
-    if missing := set(PARTS) - found.keys():
+            found["criteo"] = quality("criteo", criteo, folder, arguments.bits, with_bytes=False)
+    if set(arguments.parts) < set(PARTS) or set(arguments.bits) < set(BITS):
+        found = _merged(_found_before(quick=arguments.quick), found)
+    show({log: found[log] for log in LOG_PARTS if log in found})
+    if missing := _missing(found):
         print(f"Still to be measured: {', '.join(sorted(missing))}.")
     publish(
         "checkpoints",
@@ -221,6 +232,24 @@ def main() -> None:
 
 def _add_parts(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="what is measured; the others stay")
+    parser.add_argument("--bits", nargs="+", type=int, choices=BITS, default=BITS, help="widths; the others stay")
+
+
+def _merged(before: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+    """What was found now takes the place of what was found before, width by width."""
+    merged = before | found
+    for log in LOG_PARTS:
+        if log in before and log in found:
+            merged[log] = found[log] | {"runs": before[log]["runs"] | found[log]["runs"]}
+    return merged
+
+
+def _missing(found: dict[str, Any]) -> set[str]:
+    """Parts that nothing was found of yet, or not of each width."""
+    labels = {str(bits) for bits in BITS}
+    return {
+        part for part in PARTS if part not in found or (part in LOG_PARTS and not labels <= found[part]["runs"].keys())
+    }
 
 
 def _found_before(*, quick: bool) -> dict[str, Any]:

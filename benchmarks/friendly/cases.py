@@ -215,6 +215,10 @@ def names() -> Iterator[Case]:
     """Names of models, of what is registered, and of what is chosen among."""
     yield from (
         Case("train --cluster ''", "--cluster is '': give a text of at least 1 character"),
+        Case("train --checkpoint-copy ftp://a:secret@c/d", "give an address without a password"),
+        Case(
+            "train --data synthetic:1000 --checkpoint-copy nowhere://x", "Checkpoints cannot be copied to nowhere://x"
+        ),
         Case("train --search-storage postgresql://a:b@c/d", "set a variable to the address and give its name"),
         Case("train --register-as ''", "--register-as is '': give a text of at least 1 character"),
         Case("train --register-as a/b", "--register-as a/b: give a name without / and :"),
