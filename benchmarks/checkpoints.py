@@ -21,7 +21,7 @@ import json
 import shutil
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -135,8 +135,8 @@ def in_peace(job: ClickJob, keeping: Keeping, every_steps: int, folder: Path) ->
 
 def quality(
     name: str, job: ClickJob, folder: Path, widths: Sequence[StoredBits], *, with_bytes: bool
-) -> dict[str, Any]:
-    """Quality by width beside a training without interruption, and bytes by width beside whole checkpoints."""
+) -> Iterator[dict[str, Any]]:
+    """Quality by width beside a training without interruption, and bytes beside whole checkpoints; after each width."""
     rows = job.dataset.splits["train"].rows
     every_steps = max(rows // job.execution.batch_size // CHECKPOINTS, 1)
     undisturbed = train(job)
@@ -151,13 +151,14 @@ def quality(
             runs[f"{bits} undisturbed"] = in_peace(job, keeping, every_steps, folder / f"{name}-{bits}-0")
         for made in folder.glob(f"{name}-*"):
             shutil.rmtree(made)
-    return {
-        "rows": sum(job.dataset.features.table_rows),
-        "undisturbed_ne": undisturbed.validation.ne,
-        "runs": {
-            label: {"ne": result.validation.ne, "figures": asdict(figures_of(result))} for label, result in runs.items()
-        },
-    }
+        yield {
+            "rows": sum(job.dataset.features.table_rows),
+            "undisturbed_ne": undisturbed.validation.ne,
+            "runs": {
+                label: {"ne": result.validation.ne, "figures": asdict(figures_of(result))}
+                for label, result in runs.items()
+            },
+        }
 
 
 def figures_of(result: TrainResult) -> CheckpointFigures:
@@ -199,35 +200,46 @@ def stalls(job: ClickJob, folder: Path) -> dict[str, float]:
 def main() -> None:
     """Measure, print a table and publish."""
     arguments = parse_arguments(__doc__, _add_parts)
+    is_whole = set(arguments.parts) == set(PARTS) and set(arguments.bits) == set(BITS)
     found: dict[str, Any] = {}
-    shrink = 16 if arguments.quick else 1
-    with tempfile.TemporaryDirectory(prefix="shunter-benchmark-") as name:
-        folder = Path(name)
-        if {"zipf", "times"} & set(arguments.parts):
-            zipf = job_of(zipf_log(folder, SAMPLES // shrink, IDS // shrink), 2_048, epochs=1)
-            if "zipf" in arguments.parts:
-                found["zipf"] = quality("zipf", zipf, folder, arguments.bits, with_bytes=True)
-            if "times" in arguments.parts:
-                steps = slowdown(zipf, folder, turns=2 if arguments.quick else 3)
-                found["times"] = {"step_seconds": steps, "stall_seconds": stalls(zipf, folder)}
-        if "criteo" in arguments.parts:
-            criteo = job_of(criteo_log(folder / "criteo"), 256, epochs=2)
-            found["criteo"] = quality("criteo", criteo, folder, arguments.bits, with_bytes=False)
-    if set(arguments.parts) < set(PARTS) or set(arguments.bits) < set(BITS):
-        found = _merged(_found_before(quick=arguments.quick), found)
+    for found in measured(arguments.parts, arguments.bits, quick=arguments.quick):
+        before = {} if is_whole else _found_before(quick=arguments.quick)
+        found = _merged(before, found)  # noqa: PLW2901 - what was measured goes on in the generator
+        missing = _missing(found)
+        publish(
+            "checkpoints",
+            {} if missing else headline_of(found),
+            {**found, "restores": RESTORES, "slow_bytes_per_second": SLOW_BYTES_PER_SECOND},
+            seeds=[SEED],
+            quick=arguments.quick,
+            partial=bool(missing),
+        )
+        if not missing:
+            result_path("checkpoints", "partial").unlink(missing_ok=True)
     show({log: found[log] for log in LOG_PARTS if log in found})
     if missing := _missing(found):
         print(f"Still to be measured: {', '.join(sorted(missing))}.")
-    publish(
-        "checkpoints",
-        {} if missing else headline_of(found),
-        {**found, "restores": RESTORES, "slow_bytes_per_second": SLOW_BYTES_PER_SECOND},
-        seeds=[SEED],
-        quick=arguments.quick,
-        partial=bool(missing),
-    )
-    if not missing:
-        result_path("checkpoints", "partial").unlink(missing_ok=True)
+
+
+def measured(parts: Sequence[str], widths: Sequence[StoredBits], *, quick: bool) -> Iterator[dict[str, Any]]:
+    """What was found so far, after each piece of work."""
+    found: dict[str, Any] = {}
+    shrink = 16 if quick else 1
+    with tempfile.TemporaryDirectory(prefix="shunter-benchmark-") as name:
+        folder = Path(name)
+        if {"zipf", "times"} & set(parts):
+            zipf = job_of(zipf_log(folder, SAMPLES // shrink, IDS // shrink), 2_048, epochs=1)
+            if "times" in parts:
+                steps = slowdown(zipf, folder, turns=2 if quick else 3)
+                found["times"] = {"step_seconds": steps, "stall_seconds": stalls(zipf, folder)}
+                yield found
+            if "zipf" in parts:
+                for found["zipf"] in quality("zipf", zipf, folder, widths, with_bytes=True):
+                    yield found
+        if "criteo" in parts:
+            criteo = job_of(criteo_log(folder / "criteo"), 256, epochs=2)
+            for found["criteo"] in quality("criteo", criteo, folder, widths, with_bytes=False):
+                yield found
 
 
 def _add_parts(parser: argparse.ArgumentParser) -> None:
