@@ -286,7 +286,8 @@ def headline_of(found: dict[str, Any]) -> dict[str, float]:
         for log, prefix in (("zipf", ""), ("criteo", "criteo_")):
             without, restored = found[log]["undisturbed_ne"], found[log]["runs"][str(bits)]["ne"]
             headline[f"{prefix}ne_gap_{bits}"] = round(restored / without - 1, 6)
-    times = found["times"]
+    if (times := found.get("times")) is None:
+        return headline
     steps, each = times["step_seconds"], max(times["stall_seconds"].values())
     headline["stall_seconds"] = round(each, 4)
     headline["stall_share"] = round(each / (60 * CheckpointRequest().checkpoint_minutes), 6)
