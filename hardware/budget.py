@@ -63,6 +63,12 @@ class Budget:
         self._energy_asked_at = 0.0  # A counter needs a moment before its first difference means something.
         self._energy_answer: str | None = None
 
+    @property
+    def left_joules(self) -> float | None:
+        """Energy that is left of the limit; None where there is none, or nothing counts."""
+        used = self.joules
+        return None if self.max_joules is None or used is None else self.max_joules - used
+
     @classmethod
     def of(cls, limits: Limits, pricing: Pricing, meter: Meter, *, used: EnergyReading | None = None) -> Self:
         """The limits of a request, less what earlier attempts have used of them.

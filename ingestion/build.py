@@ -66,7 +66,7 @@ def build(
         encoder.save(directory / ENCODER_FOLDER)
         write_vectors(source.schema, encoder, directory)
         features = replace(encoder.features, tasks=source.schema.tasks)
-        target = Target(directory, features, spill.is_weighted)
+        target = Target(directory, features, spill.is_weighted, spill.is_timed)
         if crew is None:
             encode_here(histories.attach(spill.read()), encoder, target, partial(watch.encoded, of_rows=good_rows))
         else:

@@ -30,15 +30,19 @@ class Target:
         directory: Folder of the data set, which holds its encoder.
         features: What a row holds.
         is_weighted: Whether rows have weights.
+        is_timed: Whether rows have times.
     """
 
     directory: Path
     features: Features
     is_weighted: bool
+    is_timed: bool = False
 
     def writer(self, places: list[Place] | None = None) -> DatasetWriter:
         """Opens the arrays."""
-        return DatasetWriter(self.directory, self.features, is_weighted=self.is_weighted, places=places)
+        return DatasetWriter(
+            self.directory, self.features, is_weighted=self.is_weighted, is_timed=self.is_timed, places=places
+        )
 
 
 def encode_here(
@@ -99,8 +103,13 @@ def _encode(encoder: Encoder, batch: SpilledBatch) -> list[WrittenRows]:
     """The rows of each split."""
     encoded = encoder.encode_columns(batch.columns)
     chosen: list[NDArray[np.bool_]] = [batch.parts == part for part in range(len(SPLITS))]
-    weights = batch.weights
+    weights, times = batch.weights, batch.times
     return [
-        WrittenRows(batch.labels[rows], encoded.select(rows), None if weights is None else weights[rows])
+        WrittenRows(
+            batch.labels[rows],
+            encoded.select(rows),
+            None if weights is None else weights[rows],
+            None if times is None else times[rows],
+        )
         for rows in chosen
     ]

@@ -24,12 +24,14 @@ class SpilledBatch:
         parts: int8 [rows], the split of each row.
         columns: The features.
         weights: float32 [rows]; None when there are none.
+        times: float64 [rows], as in the batch; None when there are none.
     """
 
     labels: NDArray[np.float32]
     parts: NDArray[np.int8]
     columns: Columns
     weights: NDArray[np.float32] | None = None
+    times: NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True)
@@ -50,24 +52,27 @@ class SpilledRows:
     Attributes:
         path: The file.
         batches: Of each batch: labels, parts, numeric, keys, then keys, offsets and weights of each multi-valued
-            column (no number where its values have none), then weights of the rows.
+            column (no number where its values have none), then weights of the rows, then their times.
         is_weighted: Whether the rows have weights.
+        is_timed: Whether they have times.
     """
 
     path: Path
     batches: list[list[_Block]]
     is_weighted: bool
+    is_timed: bool = False
 
     def read(self) -> Iterator[SpilledBatch]:
         """Read all batches, in the order in which they were written."""
         with self.path.open("rb") as stream:
             for blocks in self.batches:
                 labels, parts, numeric, keys, *bags = (_read(stream, block) for block in blocks)
+                times = bags.pop() if self.is_timed else None
                 weights = bags.pop() if self.is_weighted else None
                 of_bags = zip(bags[::3], bags[1::3], bags[2::3], strict=True)
                 own = [Bag(ids, offsets, given if len(given) else None) for ids, offsets, given in of_bags]
                 columns = Columns(numeric, keys, own)
-                yield SpilledBatch(labels, parts, columns, weights)
+                yield SpilledBatch(labels, parts, columns, weights, times)
 
     def training_keys(self, column: int) -> Iterator[NDArray[np.uint64]]:
         """Read the keys of one categorical column in the training rows of each batch."""
@@ -113,8 +118,8 @@ class SpillWriter:
             for bag in columns.bags
             for array in (bag.keys, bag.offsets, none if bag.weights is None else bag.weights)
         ]
-        arrays += [] if batch.weights is None else [batch.weights]
-        self.rows = replace(self.rows, is_weighted=batch.weights is not None)
+        arrays += [array for array in (batch.weights, batch.times) if array is not None]
+        self.rows = replace(self.rows, is_weighted=batch.weights is not None, is_timed=batch.times is not None)
         self.rows.batches.append([self._write(array) for array in arrays])
 
     def _write(self, array: NDArray[Any]) -> _Block:
@@ -148,6 +153,11 @@ class Spill:
     def is_weighted(self) -> bool:
         """Whether the rows have weights."""
         return any(unit.is_weighted for unit in self.units)
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether the rows have times."""
+        return any(unit.is_timed for unit in self.units)
 
     def read(self) -> Iterator[SpilledBatch]:
         """Read all batches, in their order."""

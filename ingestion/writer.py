@@ -83,11 +83,12 @@ class NpyWriter:
 
 @dataclass(frozen=True)
 class WrittenRows:
-    """Rows of one split: their labels, what a model takes, and their weights, where they have some."""
+    """Rows of one split: their labels, what a model takes, and their weights and times, where they have some."""
 
     labels: NDArray[np.float32]
     rows: EncodedRows
     weights: NDArray[np.float32] | None = None
+    times: NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,7 @@ class SplitWriter:
         split: Name of the split.
         features: What a row holds.
         is_weighted: Whether rows have weights.
+        is_timed: Whether rows have times, which are kept of all splits but the first.
         place: Where writing begins in arrays that are there; None for new ones.
     """
 
@@ -147,6 +149,7 @@ class SplitWriter:
         features: Features,
         *,
         is_weighted: bool = False,
+        is_timed: bool = False,
         place: Place | None = None,
     ) -> None:
         prefix = directory / split
@@ -156,6 +159,8 @@ class SplitWriter:
         row = None if place is None else place.rows
         self._label = NpyWriter(prefix.with_suffix(".label.npy"), np.float32, tasks, row)
         self._weight = NpyWriter(prefix.with_suffix(".weight.npy"), np.float32, (), row) if is_weighted else None
+        has_times = is_timed and split != SPLITS[0]
+        self._time = NpyWriter(prefix.with_suffix(".time.npy"), np.float64, (), row) if has_times else None
         self._dense = _optional(prefix.with_suffix(".dense.npy"), np.float32, len(features.dense), row)
         self._categorical = _optional(prefix.with_suffix(".categorical.npy"), np.int32, single, row)
         self._bag_ends = [0] * len(bags) if place is None else list(place.bag_values)
@@ -173,7 +178,7 @@ class SplitWriter:
 
     def reserve(self, size: Place) -> None:
         """Make room for arrays of a size, which others write."""
-        for file in (self._label, self._weight, self._dense, self._categorical):
+        for file in (self._label, self._weight, self._time, self._dense, self._categorical):
             if file is not None:
                 file.reserve(size.rows)
         for bag, count in zip(self._bags, size.bag_values, strict=True):
@@ -189,6 +194,9 @@ class SplitWriter:
         if self._weight is not None:
             assert written.weights is not None
             self._weight.append(written.weights)
+        if self._time is not None:
+            assert written.times is not None
+            self._time.append(written.times)
         if self._dense is not None:
             self._dense.append(rows.dense)
         if self._categorical is not None:
@@ -204,7 +212,7 @@ class SplitWriter:
     def close(self) -> None:
         """Complete the files."""
         bags = (file for bag in self._bags for file in bag)
-        for file in (self._label, self._weight, self._dense, self._categorical, *bags):
+        for file in (self._label, self._weight, self._time, self._dense, self._categorical, *bags):
             if file is not None:
                 file.close()
 
@@ -213,11 +221,17 @@ class DatasetWriter:
     """The arrays of all splits; a context manager that completes them."""
 
     def __init__(
-        self, directory: Path, features: Features, *, is_weighted: bool = False, places: Sequence[Place] | None = None
+        self,
+        directory: Path,
+        features: Features,
+        *,
+        is_weighted: bool = False,
+        is_timed: bool = False,
+        places: Sequence[Place] | None = None,
     ) -> None:
         """Open the files of every split; see `SplitWriter` for their `places`."""
         self._splits = [
-            SplitWriter(directory, split, features, is_weighted=is_weighted, place=place)
+            SplitWriter(directory, split, features, is_weighted=is_weighted, is_timed=is_timed, place=place)
             for split, place in zip(SPLITS, places or [None] * len(SPLITS), strict=True)
         ]
         self._stack = ExitStack()

@@ -183,7 +183,7 @@ def _search_joules(request: JobRequest) -> float | None:
 
 def members_to_train(request: JobRequest) -> int:
     """Members of the ensemble that no trial is expected to have trained to the end."""
-    if request.ensemble.ensemble_of is EnsembleOf.SNAPSHOTS:
+    if request.ensemble.ensemble_of is not EnsembleOf.MEMBERS:
         return 1
     members, search = request.ensemble.ensemble_size, request.search
     on_cluster = isinstance(request, TrainRequest | SelectRequest) and request.nodes.cluster is not None

@@ -29,7 +29,14 @@ from shunter.errors import RequestError, TrackingError
 from shunter.requests import TrainRequest
 from tasks.baselines import candidates_of, train_baselines, train_rivals
 from tasks.card import describe_version, write_card, write_ranking_card
-from tasks.ensemble import build_ensemble, scoring_placement, train_members
+from tasks.ensemble import (
+    EnsembleLimits,
+    build_ensemble,
+    champions_before,
+    distil,
+    scoring_placement,
+    train_members,
+)
 from tasks.evidence import note_search, note_trainings
 from tasks.fusion import fuse
 from tasks.plan import check_plan
@@ -128,6 +135,8 @@ class EnsembleRecipe(Recipe):
             folder = run.directory / "ensemble"
             select_by = run.request.training.select_by.value
             candidates = candidates_of(members, baselines, run.request)
+            candidates = [*candidates, *champions_before(run, placement)]
+            candidates = [*candidates, *distil(run, tuned, candidates, placement)]
             result = build_ensemble(
                 run.dataset,
                 candidates,
@@ -136,9 +145,7 @@ class EnsembleRecipe(Recipe):
                 parent_run_id=run.run_id,
                 seed=seed,
                 select_by=select_by,
-                most=run.request.ensemble.ensemble_size,
-                max_milliseconds=run.request.ensemble.max_predict_milliseconds,
-                max_bytes=run.request.ensemble.memory_bytes,
+                limits=EnsembleLimits.of(run.request.ensemble),
             )
             run.notes.auc = result.validation.auc
             log_training_curve(run.run_id, {member.name: member.history for member in members}, select_by)

@@ -32,6 +32,7 @@ RunKind = Literal[
     "nightly",
     "rollback",
     "compress",
+    "robustness",
     "fleet",
     "schedule",
     "job",

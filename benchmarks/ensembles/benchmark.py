@@ -1,43 +1,48 @@
-"""Ensembles of one training's snapshots beside single models that cost as much, and how often a promise holds.
+"""Ensembles of one training's snapshots beside single models that cost as much, in one's memory, and under errors.
 
-For each log and seed two runs of `shunter train` on the job file of a family in `recipes/`, each in an empty home:
-`--ensemble-of snapshots --ensemble-size 3`, and `--ensemble-size 2`. The first trains the setting once by its recipe
-and once along three cosines, the second twice by its recipe, so that both cost about two trainings
-(`snapshot_cost_ratio`, by samples, is what the first costs relative to the second). Compared is the NE on the test
-part, which has fitted and chosen nothing: of the ensemble as it is registered, of its last snapshot alone, and of the
-best of the second run's two models, each of these chosen and calibrated by the validation part as the product does with
-one model. A gain is what the ensemble saves of their NE.
+For each log and seed one run of `shunter train --ensemble-of snapshots --ensemble-size 3` on the job file of a family
+in `recipes/`, each in an empty home: it trains the setting once by its recipe and once along three cosines. The rival
+is two trainings by the recipe, that of the seed and that of the next one (after the last the first), so that both cost
+about two trainings (`snapshot_cost_ratio`, by samples). What is made of them is made by the product's step `ensemble`,
+and compared by the NE on the test part, which has fitted and chosen nothing.
 
-`bound_coverage` is simulated, see `benchmarks.ensembles.coverage`.
+`same_memory_ne_gap`: members packed into the bytes of the file of the best single (`--ensemble-memory`), their NE
+relative to its own. `robust_auc_gain_<rate>`: the same chosen for a bit in 10,000 that flips (`--memory-error-rate`),
+with the detector of damaged members, its mean AUC less that of the best single in the same bytes: as it is, or packed
+by itself, with numbers corrected or not, whichever is best at that rate. Errors are simulated. What energy that saves
+at an equal AUC is estimated by `benchmarks.ensembles.energy`. `distilled_ne_gap`: one model that learns what the
+ensemble predicts (`--distill always`), relative to the ensemble. `bound_coverage` is simulated, see
+`benchmarks.ensembles.coverage`.
 
-    python -m benchmarks.ensembles [--data frappe ml1m] [--model dcnv2] [--seeds 0 1 2] [--quick]
+    python -m benchmarks.ensembles [--data frappe ml1m] [--model dcnv2] [--seeds 0 1 2] [--work FOLDER] [--quick]
 
-Each row is written down as soon as it is done, and a run that finds rows done goes on with the others.
+Trainings stay in the folder, and each row is written down as soon as it is done: a run that finds some goes on with the
+others.
 """
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
 from benchmarks import report
-from benchmarks.ensembles.coverage import DRAWS, QUICK_DRAWS, WORLDS, coverage
+from benchmarks.ensembles.coverage import DRAWS, QUICK_DRAWS, WORLDS, World, coverage
+from benchmarks.ensembles.energy import relative_power
+from benchmarks.ensembles.trainings import SUMMARY, WORK, folder_of
 
 NAME = "ensembles"
 DATA, SEEDS = ("frappe", "ml1m"), (0, 1, 2)
+SINGLES = ("single", "packed_single")
+DETECTED = "members"  # what answers errors in an ensemble
 
 
 def main() -> None:
     """Run what is missing, print and publish."""
     given = parse_arguments()
-    rows = [
-        kept(data, given.model, seed, is_quick=given.quick, is_new=given.fresh)
-        for data in given.data
-        for seed in given.seeds
-    ]
-    held = {world.unit: coverage(world, QUICK_DRAWS if given.quick else DRAWS) for world in WORLDS}
+    rows = [kept(given, data, seed) for data in given.data for seed in given.seeds]
+    held = {world.unit: kept_coverage(world, is_quick=given.quick) for world in WORLDS}
     show(rows)
     details = {"rows": rows, "coverage": held, "wanted": {"data": list(DATA), "seeds": list(SEEDS)}}
     report.publish(NAME, {**headline(rows), **bound_figures(held)}, details, seeds=given.seeds, quick=given.quick)
@@ -50,64 +55,112 @@ def parse_arguments() -> argparse.Namespace:
         parser.add_argument("--data", nargs="+", choices=DATA, default=list(DATA))
         parser.add_argument("--model", default="dcnv2", help="family, trained by its recipe for the log")
         parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
-        parser.add_argument("--fresh", action="store_true", help="train again what an earlier run has written down")
+        parser.add_argument("--work", type=Path, default=WORK, help="folder of the trainings")
 
     given = report.parse_arguments(__doc__, add)
     if given.quick:
-        given.data, given.seeds, given.fresh = given.data[:1], given.seeds[:1], True
+        given.data, given.seeds, given.work = given.data[:1], given.seeds[:1], given.work / "quick"
     return given
 
 
-def kept(data: str, model: str, seed: int, *, is_quick: bool, is_new: bool) -> dict[str, Any]:
+def kept(given: argparse.Namespace, data: str, seed: int) -> dict[str, Any]:
     """One row, or what an earlier run wrote of the same one."""
-    path = partial_of(data, model, seed)
-    if path.exists() and not is_new:
+    path = report.RESULTS / f"{NAME}.{data}.{given.model}.{seed}.partial.json"
+    if path.exists() and not given.quick:
         return json.loads(path.read_text())
-    row = report.measure("benchmarks.ensembles.row", data, model, str(seed), *(["--quick"] if is_quick else []))
-    if not is_quick:
+    following = given.seeds[(given.seeds.index(seed) + 1) % len(given.seeds)]
+    own, other = (trained(given, data, one) for one in (seed, following))
+    row = report.measure(
+        "benchmarks.ensembles.row", data, str(seed), str(own), str(other), *(["--quick"] if given.quick else [])
+    )
+    if not given.quick:
         path.write_text(json.dumps(row))
     return row
 
 
-def partial_of(data: str, model: str, seed: int) -> Path:
-    """Where a row is written down."""
-    return report.RESULTS / f"{NAME}.{data}.{model}.{seed}.partial.json"
+def kept_coverage(world: World, *, is_quick: bool) -> dict[str, float]:
+    """How often the bounds of a world hold, or what an earlier run wrote of it."""
+    if is_quick:
+        return coverage(world, QUICK_DRAWS)
+    path = report.RESULTS / f"{NAME}.coverage.{world.unit}.partial.json"
+    if not path.exists():
+        path.write_text(json.dumps(coverage(world, DRAWS)))
+    return json.loads(path.read_text())
 
 
-def gains(row: dict[str, Any]) -> dict[str, float]:
-    """What the ensemble of snapshots saves in one row, as shares of the NE of each rival, and what it costs."""
-    snapshots, members = row["snapshots"], row["members"]
-    ne = snapshots["ensemble"]["ne"]
-    # Where a training is too short for two cycles there are no snapshots, and its last weights are all there is.
-    last = snapshots.get("last_snapshot", snapshots["best_single"])
+def trained(given: argparse.Namespace, data: str, seed: int) -> Path:
+    """Where the trainings of a log and seed lie, after they are done."""
+    folder = folder_of(given.work, data, given.model, seed)
+    if not (folder / SUMMARY).exists():
+        asked = [data, given.model, str(seed), str(folder), *(["--quick"] if given.quick else [])]
+        report.measure("benchmarks.ensembles.trainings", *asked)
+    return folder
+
+
+def figures_of(row: dict[str, Any]) -> dict[str, float]:
+    """What is compared in one row: gains as shares of the NE of each rival."""
+    ne, memory = row["ensemble"]["ne"], row["memory"]
+    packed, single = memory["plain"]["ne"], row["best_single"]["ne"]
     return {
-        "over_best_single": 1 - ne / members["best_single"]["ne"],
-        "over_last": 1 - ne / last["ne"],
-        "over_members": 1 - ne / members["ensemble"]["ne"],
-        "cost_ratio": snapshots["cost"]["samples"] / members["cost"]["samples"],
+        "snapshot_ne_gain": 1 - ne / single,
+        "snapshot_ne_gain_over_last": 1 - ne / row["last_snapshot"]["ne"],
+        "snapshot_ne_gain_over_members": 1 - ne / row["members"]["ne"],
+        "snapshot_cost_ratio": row["cost"]["snapshots"] / row["cost"]["members"],
+        "same_memory_ne_gap": packed / single - 1,
+        "same_memory_members": float(memory["plain"]["members"]),
+        "distilled_ne_gap": row["distilled"]["ne"] / ne - 1,
+        "distilled_ne_gain_over_single": 1 - row["distilled"]["ne"] / single,
+        **robust(memory),
+        **energy(memory),
     }
+
+
+def robust(memory: dict[str, Any]) -> dict[str, float]:
+    """AUC under errors over that of the single models in the same bytes, each with what helps it most."""
+    under, found = memory["under_errors"], {}
+    for rate, ensemble in under["ensemble"]["rates"].items():
+        if float(rate):
+            singles = [one["auc"] for name in SINGLES for one in _answers(under[name]["rates"][rate])]
+            found[f"robust_auc_gain_{float(rate):.0e}"] = ensemble[DETECTED]["auc"] - max(singles)
+            found[f"detector_auc_gain_{float(rate):.0e}"] = ensemble[DETECTED]["auc"] - ensemble["nothing"]["auc"]
+    return found
+
+
+def energy(memory: dict[str, Any]) -> dict[str, float]:
+    """Estimated energy that the ensemble saves beside a single model, both at the highest rate that keeps the AUC."""
+
+    def drawn(name: str) -> float:
+        rate = max(memory["withstood"][name].values())
+        return memory["under_errors"][name]["bytes"] * relative_power(rate)
+
+    ensemble, single, packed = (drawn(name) for name in ("ensemble", *SINGLES))
+    return {
+        "energy_saving_at_equal_auc": 1 - ensemble / single,
+        "energy_saving_at_equal_auc_over_packed": 1 - ensemble / packed,
+    }
+
+
+def _answers(found: dict[str, Any]) -> list[dict[str, float]]:
+    return [one for one in found.values() if isinstance(one, dict)]
+
+
+LARGER_IS_WORSE = ("snapshot_cost_ratio", "same_memory_ne_gap", "distilled_ne_gap")
 
 
 def headline(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """Means over the seeds for each log; the plain keys are those of the log where the ensemble gains least."""
+    """Means over the seeds for each log; the plain keys are those of the log where they are worst."""
+    found = [(row["data"], figures_of(row)) for row in rows]
     figures: dict[str, float] = {}
-    names = {
-        "over_best_single": "snapshot_ne_gain",
-        "over_last": "snapshot_ne_gain_over_last",
-        "over_members": "snapshot_ne_gain_over_members",
-        "cost_ratio": "snapshot_cost_ratio",
-    }
-    worst = {**dict.fromkeys(names, min), "cost_ratio": max}
-    for key, name in names.items():
+    for name in found[0][1]:
         means = {}
-        for data in dict.fromkeys(row["data"] for row in rows):
-            found = [gains(row)[key] for row in rows if row["data"] == data]
-            means[data] = fmean(found)
-            figures[f"{data}_{name}"] = round(means[data], 5)
-            if len(found) > 1:
-                figures[f"{data}_{name}_std"] = round(stdev(found), 5)
-            figures[f"{data}_snapshot_seeds"] = len(found)
-        figures[name] = round(worst[key](means.values()), 5)
+        for data in dict.fromkeys(data for data, _ in found):
+            values = [one[name] for of, one in found if of == data]
+            means[data] = figures[f"{data}_{name}"] = round(fmean(values), 5)
+            if len(values) > 1:
+                figures[f"{data}_{name}_std"] = round(stdev(values), 5)
+            figures[f"{data}_seeds"] = len(values)
+        worst: Callable[..., float] = max if name in LARGER_IS_WORSE else min
+        figures[name] = worst(means.values())
     return figures
 
 
@@ -119,11 +172,27 @@ def bound_figures(held: dict[str, dict[str, float]]) -> dict[str, float]:
 
 def show(rows: Sequence[dict[str, Any]]) -> None:
     """Print a line for each row."""
-    columns = ("log", "seed", "NE, snapshots", "best single", "last snapshot", "two members", "cost")
-    lines = []
-    for row in rows:
-        found = gains(row)
-        ne = row["snapshots"]["ensemble"]["ne"]
-        rivals = [f"{ne / (1 - found[key]):.4f}" for key in ("over_best_single", "over_last", "over_members")]
-        lines.append((row["data"], str(row["seed"]), f"{ne:.4f}", *rivals, f"{found['cost_ratio']:.2f}"))
-    report.table("NE on the test part", columns, lines)
+    ways = ("ensemble", "best_single", "last_snapshot", "members", "distilled")
+    lines = [
+        (
+            row["data"],
+            str(row["seed"]),
+            *(f"{row[way]['ne']:.4f}" for way in ways),
+            f"{row['memory']['plain']['ne']:.4f}",
+        )
+        for row in rows
+    ]
+    report.table("NE on the test part", ("log", "seed", *ways, "packed"), lines)
+    names = (*SINGLES, "ensemble")
+    damaged = [
+        (row["data"], str(row["seed"]), f"{float(rate):g}", *(_cells(row["memory"]["under_errors"], rate, names)))
+        for row in rows
+        for rate in row["memory"]["under_errors"]["single"]["rates"]
+    ]
+    report.table(
+        "AUC under errors (none / numbers corrected / members left out)", ("log", "seed", "rate", *names), damaged
+    )
+
+
+def _cells(under: dict[str, Any], rate: str, names: Sequence[str]) -> list[str]:
+    return [" / ".join(f"{one['auc']:.4f}" for one in _answers(under[name]["rates"][rate])) for name in names]

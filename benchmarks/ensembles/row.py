@@ -1,178 +1,193 @@
-"""One log and seed: what two runs of the product's own flow train, and what each way to use it predicts."""
+"""One log and seed: what each way to use two trainings predicts for the test part, undamaged and under errors."""
 
 import argparse
 import json
-import os
-import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+import math
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
-from unittest.mock import patch
 
 import numpy as np
 
-from benchmarks.quality.files import LOGS, write_files
-from benchmarks.quality.row import recipe
+from benchmarks.ensembles.energy import withstood_rate
+from benchmarks.ensembles.trainings import Trainings, read_trainings
 
 if TYPE_CHECKING:
-    from engine.config import Execution
-    from engine.data.dataset import Dataset
+    from engine.ensemble.result import EnsembleResult
     from engine.trained_model import TrainedModel
-    from flows.train import TrainSummary
 
-WAYS: dict[str, dict[str, Any]] = {
-    "snapshots": {"ensemble_of": "snapshots", "ensemble_size": 3},
-    "members": {"ensemble_of": "members", "ensemble_size": 2},
-}
-CYCLES = "cycles"  # name of the training along cosines
-
-
-@dataclass(frozen=True)
-class Trainings:
-    """What a run has left.
-
-    Attributes:
-        summary: What the flow returns.
-        dataset: What it was trained on.
-        models: All that were trained, their snapshots among them.
-        execution: How they are scored.
-    """
-
-    summary: "TrainSummary"
-    dataset: "Dataset"
-    models: "Sequence[TrainedModel]"
-    execution: "Execution"
-
-    def scored(self, part: str) -> tuple[np.ndarray, np.ndarray]:
-        """Labels `[rows]` and log odds `[models, rows]` of `validation` or `test`."""
-        from engine.checkpoint.storage import load_model
-        from engine.loop.evaluation import evaluate
-
-        found = [evaluate(load_model(one.directory), self.dataset, part, self.execution) for one in self.models]  # pyright: ignore[reportArgumentType]
-        return found[0].labels, np.stack([one.logits for one in found])
-
-    def cost(self) -> dict[str, float]:
-        """Samples and seconds of the trainings; snapshots are parts of theirs."""
-        whole = [one for one in self.models if not one.name.startswith("snapshot-")]
-        return {
-            "samples": float(sum(one.samples_seen for one in whole)),
-            "seconds": sum(one.train_seconds for one in whole),
-        }
+RATES = (1e-6, 1e-5, 1e-4, 1e-3)
+EXPECTED_RATE = 1e-4  # that the packed ensemble is chosen for
+MOST_PACKED = 3
+REPEATS, QUICK_REPEATS = 6, 2
+TOLERATED_AUC_LOSS = 0.005  # of the undamaged single: what counts as an equal AUC under errors
 
 
-def run(data: str, model: str, seed: int, *, is_quick: bool) -> dict[str, Any]:
-    """Train both ways in homes of their own, and give the quality on the test part of each way to use what came of it.
+def measure(trainings: Trainings, other: Trainings, seed: int, work: Path, *, repeats: int) -> dict[str, Any]:
+    """All ways to use the trainings of a seed, and the one by the recipe of the next seed.
 
     Args:
-        data: Name of the log.
-        model: Family, by its recipe.
-        seed: Of the search, the weights and the order.
-        is_quick: Whether on few rows and for few epochs.
+        trainings: Those of the seed.
+        other: Those of the next one.
+        seed: The seed.
+        work: Folder for what is trained and written.
+        repeats: Draws of errors at each rate.
     """
-    from shunter.settings import Settings
+    best = [trainings.single, other.single.model_copy(update={"name": "other"})]
 
-    found: dict[str, Any] = {"data": data, "model": model, "seed": seed}
-    with TemporaryDirectory() as folder, kept_runs():
-        files = write_files(LOGS[data], Path(folder), quick=is_quick)
-        profiles: Path | None = None
-        for way, options in WAYS.items():
-            os.environ["SHUNTER_HOME"] = f"{folder}/{way}"
-            if profiles is not None:  # the machine is the same, and nothing else is to pass on
-                shutil.copytree(profiles, Settings().profile_directory)
-            trained = _train(recipe(data, model), {**files, **options, "seed": seed}, is_quick=is_quick)
-            found[way] = _figures(trained, seed)
-            profiles = Settings().profile_directory
+    def result(name: str, models: "Sequence[TrainedModel]", **limits: Any) -> "EnsembleResult":
+        return combined(trainings, models, seed, work / name, **limits)
+
+    snapshots = result("snapshots", trainings.models, most=3)
+    single, both = result("single", best, most=1), result("members", best, most=2)
+    found = {
+        "ensemble": told(snapshots),
+        "best_single": told(single),
+        "last_snapshot": told(result("last", [trainings.last_snapshot], most=1)),
+        "members": told(both),
+        "cost": {
+            "snapshots": trainings.single.samples_seen + trainings.cycles.samples_seen,
+            "members": sum(one.samples_seen for one in best),
+        },
+        "serving": [one.model_dump() for one in snapshots.serving],
+    }
+    candidates = [*trainings.models, best[1]]
+    found["memory"] = in_one_memory(result, candidates, trainings, work, seed, repeats=repeats)
+    student = distilled(trainings, work / "snapshots", work)
+    found["distilled"] = told(result("distilled", [student], most=1)) | {"samples": student.samples_seen}
     return found
 
 
-@contextmanager
-def kept_runs() -> Iterator[None]:
-    """Leave the folder of a finished run where it is, with the models that the result does not hold."""
-    with patch("tasks.run_state.StateFolder.finish", lambda _: None):
-        yield
+def combined(
+    trainings: Trainings, models: "Sequence[TrainedModel]", seed: int, directory: Path, **limits: Any
+) -> "EnsembleResult":
+    """What the product's step `ensemble` makes of some models, in a folder."""
+    from engine.ensemble.result import read_finished
+    from tasks.ensemble.combine import Combining, EnsembleLimits
+
+    finished = read_finished(directory, trainings.dataset.fingerprint, tuple(one.name for one in models))
+    if finished is not None:
+        return finished
+    directory.mkdir(parents=True, exist_ok=True)
+    print(datetime.now(UTC).isoformat(timespec="seconds"), directory.name, file=sys.stderr, flush=True)
+    combining = Combining(trainings.dataset, models, trainings.placement, seed, "ne", EnsembleLimits(**limits))
+    result = combining.result(directory, "")
+    result.save()
+    return result
 
 
-def _train(job: Path, options: dict[str, Any], *, is_quick: bool) -> Trainings:
-    from engine.data.dataset import Dataset
-    from engine.execution import execution_of
-    from engine.trained_model import TrainedModel
-    from flows.command.environment import prepare_environment
-    from flows.command.start import start
-    from shunter.requests import TrainRequest, read_job
-    from shunter.settings import Settings
-    from tasks.run_state import DATA
-
-    given = {**options, "promote": "always", "baselines": "none", **({"max_epochs": 3} if is_quick else {})}
-    request = read_job(job, TrainRequest, given)
-    prepare_environment(debug=False)
-    summary = start("flows.train:train", request)
-    (state,) = (path for path in Settings().runs_directory.iterdir() if path.is_dir())
-    members = [
-        TrainedModel.model_validate({**json.loads(path.read_text()), "directory": path.parent})
-        for path in sorted(state.glob("members/*/trained.json"))
-    ]
-    return Trainings(
-        summary,
-        Dataset.load(Settings().cache_directory / (state / DATA).read_text()),
-        list(_with_snapshots(members)),
-        execution_of(summary.decision.placement),
-    )
-
-
-def _with_snapshots(members: "Sequence[TrainedModel]") -> "Iterator[TrainedModel]":
-    from engine.ensemble.snapshots import snapshots_of
-
-    for member in members:
-        yield member
-        if member.name == CYCLES:
-            yield from snapshots_of(member)
-
-
-def _figures(trained: Trainings, seed: int) -> dict[str, Any]:
-    from engine.ensemble.result import EnsembleResult
-
-    labels, logits = trained.scored("validation")
-    test_labels, test_logits = trained.scored("test")
-    names = [one.name for one in trained.models]
-    result = trained.summary.result
-    assert isinstance(result, EnsembleResult), "a model of clicks was trained"
-
-    def alone(chosen: Sequence[int]) -> dict[str, float]:
-        """The best of some models as the product would register it alone: calibrated where that pays."""
-        from engine.ensemble.verdict import judge
-        from engine.metrics import compute_metrics
-
-        verdict = judge(labels, logits[list(chosen)], seed, most=1)
-        metrics = compute_metrics(test_labels, verdict.combine(test_logits[list(chosen)]))
-        return {"ne": metrics.ne, "auc": metrics.auc}
-
-    last = max(
-        ((one.best_epoch, place) for place, one in enumerate(trained.models) if "snapshot-" in one.name), default=None
-    )
+def told(result: "EnsembleResult") -> dict[str, Any]:
+    """Its figures on the test part, and what it is made of."""
     return {
-        "ensemble": {"ne": result.test.ne, "auc": result.test.auc, "kept": result.kept, "reason": result.reason},
-        "weights": {one.name: one.weight for one in result.members},
-        "best_single": alone(range(len(names))),
-        **({"last_snapshot": alone([last[1]])} if last else {}),
-        "cost": trained.cost(),
-        "models": {
-            one.name: {"epochs": len(one.history), "samples": one.samples_seen, "validation_ne": one.validation.ne}
-            for one in trained.models
-        },
+        "ne": result.test.ne,
+        "auc": result.test.auc,
+        "weights": {one.name: round(one.weight, 4) for one in result.members if one.is_used},
+        "reason": result.reason,
     }
 
 
+def distilled(trainings: Trainings, teacher: Path, work: Path) -> "TrainedModel":
+    """One model that learns what the ensemble predicts, as `shunter train --distill always` trains it."""
+    from engine.checkpoint.storage import load_model
+    from engine.ensemble.distillation import softened
+    from engine.execution import execution_of
+    from engine.job import TrainingJob
+    from tasks.train import train_to_the_end
+
+    execution, single = execution_of(trainings.placement), trainings.single
+    data = softened(trainings.dataset, teacher, load_model(teacher), execution, work / "softened")
+    job = TrainingJob(data, single.spec, single.hyperparameters, execution, single.schedule)
+    directory = work / "distilled-model"
+    return train_to_the_end(job, trainings.placement, directory, name="distilled", is_shown=False)
+
+
+def in_one_memory(
+    result: Any, candidates: "Sequence[TrainedModel]", trainings: Trainings, work: Path, seed: int, *, repeats: int
+) -> dict[str, Any]:
+    """Several packed models in the bytes of the single one, beside it, undamaged and under errors."""
+    limit = (work / "single" / "model.safetensors").stat().st_size
+    plain = result("packed", candidates, most=MOST_PACKED, memory_bytes=limit)
+    forms = {
+        "packed_single": result(
+            "packed-single", candidates, most=1, memory_bytes=limit, memory_error_rate=EXPECTED_RATE
+        ),
+        "ensemble": result("robust", candidates, most=MOST_PACKED, memory_bytes=limit, memory_error_rate=EXPECTED_RATE),
+    }
+    folders = {"single": "single", "packed_single": "packed-single", "ensemble": "robust"}
+    under = {
+        name: under_errors(work / folder, trainings, repeats=repeats, seed=seed) for name, folder in folders.items()
+    }
+    floor = under["single"]["rates"]["0.0"]["nothing"]["auc"] - TOLERATED_AUC_LOSS
+    return {
+        "limit_bytes": limit,
+        "plain": told(plain) | {"members": len(plain.memory.forms) if plain.memory else 1},
+        **{name: told(one) for name, one in forms.items()},
+        "under_errors": under,
+        "floor_auc": floor,
+        "withstood": {name: withstood(found["rates"], floor) for name, found in under.items()},
+    }
+
+
+ANSWERS = ("nothing", "values", "members")
+
+
+def withstood(rates: dict[str, Any], floor: float) -> dict[str, float]:
+    """The highest rate of errors with which the AUC keeps a floor, by what answers the errors."""
+    return {
+        answer: withstood_rate([(float(rate), one[answer]["auc"]) for rate, one in rates.items()], floor)
+        for answer in ANSWERS
+    }
+
+
+def under_errors(directory: Path, trainings: Trainings, *, repeats: int, seed: int) -> dict[str, Any]:
+    """Mean AUC and NE on rows of the test part at each rate of flipped bits, by what answers them."""
+    from engine.config import Execution
+    from engine.loop.some_rows import SomeRows
+    from engine.robustness.injection import MemoryErrors
+    from engine.robustness.memory import Memory
+    from engine.robustness.trial import CANARY_ROWS, withstand
+
+    kept = directory / f"errors-{repeats}.json"
+    if kept.exists():
+        return json.loads(kept.read_text())
+    execution = Execution(threads=trainings.placement.threads)
+    test = SomeRows(trainings.dataset, execution, "test", most_batches=3)
+    canaries = SomeRows(trainings.dataset, execution, "train", batch_rows=CANARY_ROWS, most_batches=1)
+    memory: Memory = Memory.read(directory)
+    rates: dict[str, Any] = {}
+    for rate in (0.0, *RATES):
+        found = withstand(
+            memory, MemoryErrors(rate=rate), test, canaries, repeats=repeats if rate else 1, seed=1_000 * seed
+        )
+        rates[str(rate)] = {
+            answer: {
+                "auc": found.mean_auc(answer),
+                "auc_std": float(np.std(found.auc[answer])),
+                "ne": found.mean_ne(answer),
+            }
+            for answer in ANSWERS
+        } | {"bits": found.hit, "left": found.left}
+    kept.write_text(json.dumps({"bytes": memory.stored_bytes, "members": memory.members, "rates": rates}))
+    return json.loads(kept.read_text())
+
+
 def main() -> None:
-    """Run one row and print its figures as the last line."""
+    """Measure one row and print its figures as the last line."""
     parser = argparse.ArgumentParser()
-    for name, kind in {"data": str, "model": str, "seed": int}.items():
-        parser.add_argument(name, type=kind)
+    parser.add_argument("data")
+    parser.add_argument("seed", type=int)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("other", type=Path)
     parser.add_argument("--quick", action="store_true")
     given = parser.parse_args()
-    print(json.dumps(run(given.data, given.model, given.seed, is_quick=given.quick)))
+    trainings, other = read_trainings(given.folder), read_trainings(given.other)
+    assert trainings.dataset.features == other.dataset.features, "both seeds train on the same data"
+    repeats = QUICK_REPEATS if given.quick else REPEATS
+    found = measure(trainings, other, given.seed, given.folder / "row", repeats=repeats)
+    assert math.isfinite(found["ensemble"]["ne"]), "the ensemble predicts numbers"
+    print(json.dumps({"data": given.data, "seed": given.seed, **found}))
 
 
 if __name__ == "__main__":

@@ -99,6 +99,10 @@ def options() -> Iterator[Case]:
     yield Case("clean --days inf", "--days is inf: give a number of at most 100000")
     yield Case("rollback --to 0", "--to is '0': give a number of at least 1")
     yield Case("compress --min-auc 2", "--min-auc is 2.0: give a number below 1")
+    yield Case(
+        "robustness --error-rates 1e-4,often", "'often' is no rate of errors: give numbers above 0 and at most 0.5"
+    )
+    yield Case("robustness --error-rates 0", "'0' is no rate of errors")
     yield Case("rollback --to previous", "--to is previous: give a whole number")
     yield Case("plan --devices 0", "--devices is 0: give a number of at least 1")
     yield Case(
@@ -448,6 +452,7 @@ def models() -> Iterator[Case]:
     yield Case("rollback", "There is no champion of a registered model 'shunter': train and register one first")
     yield Case("rollback --model shop --to 3", "There is no registered model 'shop'")
     yield Case("compress --model shop", "There is no registered model 'shop', nor any other: train one")
+    yield Case("robustness --model shop", "There is no registered model 'shop', nor any other: train one")
     yield Case("report", "no run")
     yield Case("report zzz", "no run")
 

@@ -5,6 +5,7 @@ Layout of the folder, for each split in `train`, `validation`, `test`:
     dataset.json                       this module's `Dataset`, written last: without it the folder is not a data set
     {split}.label.npy                  float32 [rows], or [rows, tasks] where there are several labels; NaN is no label
     {split}.weight.npy                 float32 [rows], not negative; absent when all samples count alike
+    {split}.time.npy                   float64 [rows], as the time's column has it; absent for train, and without a time
     {split}.dense.npy                  float32 [rows, dense features]; absent when there are none
     {split}.categorical.npy            int32   [rows, single-valued fields]; absent when there are none
     {split}.bag{i}.values.npy          int32   [ids]      i = index of the multi-valued field in Features.categorical

@@ -4,15 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from engine.checkpoint.packing import Form, pack, unpack
-from engine.config import Execution
-from engine.data.dataset import Dataset
-from engine.data.loader import BatchLoader
 from engine.ensemble.calibration import log_losses
-from engine.loop.step import applied
+from engine.loop.some_rows import SomeRows
 from models.registry import Model
 
 # What is tried of each, the least loss first; fewer bits and units leave room for more rows.
@@ -22,7 +18,6 @@ CHOICES: dict[str, tuple[float, ...]] = {
     "row_bits": (8, 4, 2),
 }
 ALIKE = 1.0002  # a log loss so near to that of the model as it is leaves nothing to look for
-BATCH_ROWS, MOST_BATCHES = 4_096, 6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,34 +41,9 @@ class Packed:
         return f"rows of {self.form.row_bits} bits, layers of {self.form.layer_bits} bits{units}"
 
 
-class SomeRows:
-    """Rows of the validation part, spread evenly over it, that forms are compared on.
-
-    Args:
-        dataset: Data set.
-        execution: Threads of the scoring, which is on the processor.
-
-    Raises:
-        DataError: An array cannot be read.
-    """
-
-    def __init__(self, dataset: Dataset, execution: Execution) -> None:
-        loader = BatchLoader(dataset, "validation", BATCH_ROWS)
-        targets, every = loader.targets(), list(loader.rows_of_batches())
-        chosen = every[:: -(-len(every) // MOST_BATCHES)]
-        rows = np.concatenate([np.arange(loader.rows)[one] for one in chosen])
-        self._batches = [loader.read(one) for one in chosen]
-        self._labels = targets.labels.reshape(loader.rows, -1)[rows, 0]
-        weights = np.ones(loader.rows) if targets.weights is None else targets.weights.reshape(loader.rows, -1)[:, 0]
-        self._weights = weights[rows].astype(np.float64)
-        self._execution = execution
-
-    @torch.no_grad()
-    def loss(self, model: Model) -> float:
-        """Mean log loss of the main label, in nats."""
-        with applied(self._execution):
-            logits = [model(*batch.inputs).float().reshape(len(batch), -1)[:, 0].numpy() for batch in self._batches]
-        return float(np.average(log_losses(self._labels, np.concatenate(logits)), weights=self._weights))
+def log_loss(rows: SomeRows, model: Model) -> float:
+    """Mean log loss of the main label on some rows, in nats."""
+    return float(np.average(log_losses(rows.labels, rows.main_logits(model)), weights=rows.weights))
 
 
 def best_form(model: Model, scratch: Model, uses: Sequence[np.ndarray], limit: int, rows: SomeRows) -> Packed | None:
@@ -99,9 +69,9 @@ def best_form(model: Model, scratch: Model, uses: Sequence[np.ndarray], limit: i
         if tensors is None:
             return None
         scratch.load_state_dict(unpack(model, tensors))
-        return Packed(form=form, tensors=tensors, loss=rows.loss(scratch))
+        return Packed(form=form, tensors=tensors, loss=log_loss(rows, scratch))
 
-    return climbed(tried, enough=rows.loss(model) * ALIKE)
+    return climbed(tried, enough=log_loss(rows, model) * ALIKE)
 
 
 def climbed(tried: Callable[[Form], Packed | None], *, enough: float) -> Packed | None:

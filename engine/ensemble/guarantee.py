@@ -1,7 +1,9 @@
 """A quality that is promised with a confidence: distribution-free bounds on rows that have fitted and chosen nothing.
 
 The bounds come from the bootstrap, which supposes nothing about scores and labels but that units (rows, or all rows of
-one user) are drawn independently. That of the AUC is checked against DeLong's variance (DeLong, DeLong and
+one user, or of one day) are drawn independently. Of few units percentiles are too narrow, so they are taken further out
+as Student's t says (the expanded percentile interval of Hesterberg, "What Teachers Should Know About the Bootstrap",
+The American Statistician 69(4), 2015). That of the AUC is checked against DeLong's variance (DeLong, DeLong and
 Clarke-Pearson, Biometrics 44(3), 1988), with the rows of a unit together as Obuchowski has it (Biometrics 53(2), 1997),
 on the log odds of the AUC; the lower of the two counts.
 """
@@ -70,7 +72,6 @@ def bounds(
         seed: Seed of the resamples.
         resamples: Count of resamples; None is 1,000, or 300 of many rows.
     """
-    from scipy.stats import norm
     from threadpoolctl import threadpool_limits
 
     resamples = resamples or (RESAMPLES if len(labels) <= MANY_ROWS else RESAMPLES_OF_MANY)
@@ -78,15 +79,17 @@ def bounds(
     count, positives = int(units.max(initial=-1)) + 1, int((labels == 1).sum())
     ranked = _Ranked(labels, logits, units)
     auc, ne = (float(one[0]) for one in ranked.figures(np.ones((1, max(count, 1)))))
-    shares, ends, delong = (1 - confidence, confidence), np.full((2, 2), math.nan), np.full(2, math.nan)
+    quantile = _quantile(confidence, count)
+    ends, delong = np.full((2, 2), math.nan), np.full(2, math.nan)
     if count >= LEAST_UNITS and 0 < positives < len(labels) and np.isfinite(logits).all():
         random = np.random.default_rng(seed)
         with threadpool_limits(1):
             drawn = np.concatenate([ranked.figures(counts) for counts in _counts(random, count, resamples)], axis=1)
         defined = drawn[:, np.isfinite(drawn).all(0)]
         if defined.shape[1] >= LEAST_DEFINED * resamples:
-            ends = np.quantile(defined, shares, axis=1)
-        delong = np.array([_moved(auc, ranked.standard_error(auc), float(norm.ppf(share))) for share in shares])
+            ends = np.quantile(defined, _shares(quantile), axis=1)
+        error = ranked.standard_error(auc)
+        delong = np.array([_moved(auc, error, sign * quantile) for sign in (-1, 1)])
     (low, ne_low), (high, ne_high) = ends.tolist()
     return Bounds(
         auc=auc,
@@ -101,6 +104,21 @@ def bounds(
         rows=len(labels),
         units=count,
     )
+
+
+def _quantile(confidence: float, units: int) -> float:
+    """How many standard errors away a bound lies: more than those of the normal distribution, for few units."""
+    from scipy.stats import t
+
+    degrees = max(units - 1, 1)
+    return float(t.ppf(confidence, degrees)) * math.sqrt((degrees + 1) / degrees)
+
+
+def _shares(quantile: float) -> tuple[float, float]:
+    """Shares of the resamples that lie beyond a bound below and below one above."""
+    from scipy.stats import norm
+
+    return float(norm.cdf(-quantile)), float(norm.cdf(quantile))
 
 
 def _counts(random: np.random.Generator, units: int, resamples: int) -> Iterator[np.ndarray]:

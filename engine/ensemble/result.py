@@ -1,17 +1,20 @@
 """What the step hands on, and keeps beside the model."""
 
 import math
+from dataclasses import asdict
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import ConfigDict, Field
 
 from engine.checkpoint.storage import read_json, write_text
+from engine.ensemble.serving_cost import ServingCost
 from engine.metrics import Metrics
 from shunter.frozen import Frozen
 
 FILE = "ensemble.json"
 MIB = 2**20
+RESULT = "result"  # the name of what is kept among those whose predictions are measured
 
 
 class Member(Frozen):
@@ -33,12 +36,39 @@ class Member(Frozen):
         return self.weight > 0 or any(self.other_weights.values())
 
 
+class Serving(Frozen):
+    """What a prediction of one row costs with a candidate."""
+
+    model_config = ConfigDict(ser_json_inf_nan="constants")
+
+    name: str
+    ne: float | None = Field(description="NE on validation by itself; None of the result, which says it elsewhere.")
+    milliseconds: float = Field(description="Measured.")
+    weight_bytes: int = Field(description="Of the weights in memory.")
+    joules: float | None = Field(description="None where nothing can tell.")
+    joules_by: str = Field(description="Whether they are measured or estimated.")
+
+    @classmethod
+    def of(cls, name: str, ne: float | None, cost: ServingCost) -> Self:
+        """Of what was measured."""
+        return cls(name=name, ne=ne, **asdict(cost))
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Figures for the run."""
+        figures = {"milliseconds": self.milliseconds, "weight_bytes": self.weight_bytes, "joules": self.joules}
+        return {f"serving.{figure}.{self.name}": value for figure, value in figures.items() if value is not None}
+
+
 class TriedSize(Frozen):
     """So many members, packed so that all of them have room."""
 
     members: int
     weight_bytes: int = Field(description="Bytes of the weights that are left of them.")
     ne: float = Field(description="NE on the half of validation that fitted no weights.")
+    ne_under_errors: float | None = Field(
+        default=None, description="The same where the memory errs as was expected; None where no errors were."
+    )
 
 
 class MemoryFit(Frozen):
@@ -51,6 +81,7 @@ class MemoryFit(Frozen):
     bytes_after: int = Field(description="Of the file of the weights of the result.")
     ne_before: float = Field(default=math.nan, description="On validation, of what would be the result without it.")
     ne_after: float = Field(default=math.nan, description="The same of the result.")
+    error_rate: float | None = Field(default=None, description="Share of the stored bits that were expected to flip.")
     tried: tuple[TriedSize, ...] = Field(default=(), description="Empty where all had room as they were.")
     forms: dict[str, str] = Field(default={}, description="How each member of the result is packed, in words.")
 
@@ -65,7 +96,17 @@ class MemoryFit(Frozen):
         of = "; ".join(f"{name}: {form}" for name, form in self.forms.items())
         return (
             f"Its weights are stored in {after} instead of {before}, within --ensemble-memory {limit} ({of}): NE "
-            f"{self.ne_after:.4f} instead of {self.ne_before:.4f} on validation."
+            f"{self.ne_after:.4f} instead of {self.ne_before:.4f} on validation.{self._under_errors}"
+        )
+
+    @property
+    def _under_errors(self) -> str:
+        if self.error_rate is None:
+            return ""
+        by_count = ", ".join(f"{one.ne_under_errors:.4f} with {one.members}" for one in self.tried)
+        return (
+            f" Where a bit in {1 / self.error_rate:,.0f} flips and damaged members are left out, NE is (by members) "
+            f"{by_count} on the half of validation that fitted no weights."
         )
 
     @property
@@ -73,7 +114,12 @@ class MemoryFit(Frozen):
         """Figures for the run."""
         names = ("limit_bytes", "bytes_before", "bytes_after", "ne_before", "ne_after")
         tried = {f"ensemble.memory.tried_ne.{one.members}": one.ne for one in self.tried}
-        return {**{f"ensemble.memory.{name}": float(getattr(self, name)) for name in names}, **tried}
+        damaged = {
+            f"ensemble.memory.tried_ne_under_errors.{one.members}": one.ne_under_errors
+            for one in self.tried
+            if one.ne_under_errors is not None
+        }
+        return {**{f"ensemble.memory.{name}": float(getattr(self, name)) for name in names}, **tried, **damaged}
 
 
 class EnsembleResult(Frozen):
@@ -112,6 +158,9 @@ class EnsembleResult(Frozen):
 
     memory: MemoryFit | None = Field(
         default=None, description="What --ensemble-memory has done; None where it was not asked for."
+    )
+    serving: tuple[Serving, ...] = Field(
+        default=(), description="What a prediction costs with each member and with the result, in this order."
     )
 
     def save(self) -> None:

@@ -1,4 +1,4 @@
-"""What a prediction costs: measured milliseconds of one row, and counted bytes of the weights."""
+"""What a prediction costs: measured milliseconds and joules of one row, and counted bytes of the weights."""
 
 import statistics
 import time
@@ -11,6 +11,7 @@ from engine.config import Execution
 from engine.data.dataset import Dataset
 from engine.data.loader import BatchLoader
 from engine.loop.step import applied
+from hardware.meters.meter import measure_energy
 from models.ensemble import Ensemble
 from models.registry import Model
 from shunter.errors import InfeasibleError
@@ -25,10 +26,38 @@ class ServingCost:
     Attributes:
         milliseconds: Median time of a prediction of one row, measured on the device of the scoring.
         weight_bytes: Bytes of its weights.
+        joules: Mean energy of a prediction of one row; None where nothing can tell.
+        joules_by: Whether that is `measured`, `estimated` or `unavailable`.
     """
 
     milliseconds: float
     weight_bytes: int
+    joules: float | None = None
+    joules_by: str = "unavailable"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServingLimits:
+    """What a prediction of one row may cost; None sets no bound.
+
+    Attributes:
+        milliseconds: Time at most.
+        joules: Energy at most.
+    """
+
+    milliseconds: float | None = None
+    joules: float | None = None
+
+    @property
+    def is_set(self) -> bool:
+        """Whether there is one."""
+        return self.milliseconds is not None or self.joules is not None
+
+    def are_kept_by(self, costs: Sequence[ServingCost]) -> bool:
+        """Whether models that predict one after the other keep them together."""
+        is_fast = self.milliseconds is None or sum(one.milliseconds for one in costs) <= self.milliseconds
+        drawn = [one.joules for one in costs]
+        return is_fast and (self.joules is None or (None not in drawn and sum(filter(None, drawn)) <= self.joules))
 
 
 def serving_cost(model: Model | Ensemble, dataset: Dataset, execution: Execution) -> ServingCost:
@@ -46,38 +75,86 @@ def serving_cost(model: Model | Ensemble, dataset: Dataset, execution: Execution
     rows = list(loader.rows_of_batches())[: WARM_UP + REPEATS]
     seconds = []
     with applied(execution) as device, torch.no_grad():
-        for chosen in rows:
-            batch = loader.read(chosen).to(device)
-            began = time.perf_counter()
-            model(*batch.inputs).cpu()  # waits for the device
-            seconds.append(time.perf_counter() - began)
+        batches = [loader.read(chosen).to(device) for chosen in rows]
+        for batch in batches[:WARM_UP]:
+            model(*batch.inputs).cpu()
+        measured = batches[WARM_UP:] or batches
+        with measure_energy(execution.device, cores=execution.threads) as meter:
+            for batch in measured:
+                began = time.perf_counter()
+                model(*batch.inputs).cpu()  # waits for the device
+                seconds.append(time.perf_counter() - began)
+    reading = meter.reading
     weight_bytes = sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
-    return ServingCost(milliseconds=1e3 * statistics.median(seconds[WARM_UP:] or seconds), weight_bytes=weight_bytes)
+    return ServingCost(
+        milliseconds=1e3 * statistics.median(seconds),
+        weight_bytes=weight_bytes,
+        joules=None if reading.joules is None else reading.joules / len(measured),
+        joules_by=reading.method,
+    )
 
 
-def affordable(milliseconds: Sequence[float], most: int | None, limit: float) -> tuple[list[int], int]:
+def within_limits(
+    costs: Sequence[ServingCost], most: int | None, limits: ServingLimits
+) -> tuple[list[int], int | None]:
+    """Which members may be combined, and how many, so that whichever are taken they keep all limits together.
+
+    Args:
+        costs: Of a prediction by each member; those of an ensemble add up.
+        most: Members at most; None sets no bound.
+        limits: What a prediction may cost.
+
+    Returns:
+        The members that keep each limit alone, in their order, and how many of them keep it together; None where
+        nothing bounds it.
+
+    Raises:
+        InfeasibleError: None keeps them.
+    """
+    within = list(range(len(costs)))
+    if limits.milliseconds is not None:
+        taken = [costs[index].milliseconds for index in within]
+        within, most = affordable(taken, most, limits.milliseconds, "--max-predict-milliseconds")
+    if limits.joules is not None:
+        known = [index for index in within if costs[index].joules is not None]
+        if not known:
+            raise InfeasibleError(
+                "Nothing on this machine tells the energy of a prediction, so --max-predict-joules cannot be kept: "
+                "leave it out."
+            )
+        drawn = [costs[index].joules or 0.0 for index in known]
+        chosen, most = affordable(drawn, most, limits.joules, "--max-predict-joules")
+        within = [known[index] for index in chosen]
+    return within, most
+
+
+def affordable(
+    costs: Sequence[float], most: int | None, limit: float, option: str = "--max-predict-milliseconds"
+) -> tuple[list[int], int]:
     """Which members may be combined, and how many, so that whichever are taken they keep the limit together.
 
     Args:
-        milliseconds: Of a prediction by each member; those of an ensemble add up.
+        costs: Of a prediction by each member; those of an ensemble add up.
         most: Members at most; None sets no bound.
-        limit: Milliseconds of a prediction at most.
+        limit: Cost of a prediction at most.
+        option: The option that sets it, with the unit in its name.
 
     Returns:
         The members that keep it alone, in their order, and how many of them keep it together even if they are the
-        slowest.
+        dearest.
 
     Raises:
         InfeasibleError: None keeps it.
     """
-    within = [index for index, one in enumerate(milliseconds) if one <= limit]
+    within = [index for index, one in enumerate(costs) if one <= limit]
     if not within:
+        what = "uses the least" if option.endswith("joules") else "is the fastest"
         raise InfeasibleError(
-            f"No model predicts a row within --max-predict-milliseconds {limit:g}, the fastest takes "
-            f"{min(milliseconds):.3g}: raise the limit or try a smaller model."
+            f"No model predicts a row within {option} {limit:g}: the one that {what} takes {min(costs):.3g}; raise the "
+            "limit or try a smaller model."
         )
-    slowest, total, together = sorted((milliseconds[index] for index in within), reverse=True), 0.0, 0
-    for one in slowest:
+    dearest, total, together = sorted((costs[index] for index in within), reverse=True), 0.0, 0
+    for one in dearest:
         total += one
         if total > limit:
             break

@@ -16,6 +16,7 @@ from flows.command.output_options import with_output_options
 from flows.command.plan_commands import diff
 from flows.command.plan_commands import plan as find_plan
 from flows.command.plan_memory import memory
+from flows.command.robustness import robustness
 from flows.command.run_commands import clean, datasets, deliver, models, report, runs, sync
 from flows.command.service_commands import down, status, ui, up
 from flows.command.serving import serve
@@ -66,6 +67,7 @@ for command in (
     predict,
     export,
     compress,
+    robustness,
     serve,
     models,
     datasets,

@@ -83,6 +83,7 @@ def gather(
         limits=(*limits(data, quality, field), *notes),
         baselines=baselines,
         promise=promise,
+        serving=result.serving,
         passes=tuple(record for member in members for record in member.passes),
     )
 

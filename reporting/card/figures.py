@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from engine.ensemble.result import Serving
 from engine.passes.record import PassRecord
 from reporting.card.architecture import Architecture
 from reporting.card.calibration import ReliabilityBin
@@ -213,6 +214,7 @@ class ModelCard(Frozen):
         limits: Uses it is not for, and points to look out for.
         baselines: Baselines on the same test part.
         promise: What quality is promised, in one sentence; empty where none is.
+        serving: What a prediction costs with each member and with the result.
         passes: Passes that were tried, with what they gained or why they were refused.
     """
 
@@ -230,6 +232,7 @@ class ModelCard(Frozen):
     limits: tuple[str, ...]
     baselines: tuple[BaselineFigures, ...] = ()
     promise: str = ""
+    serving: tuple[Serving, ...] = Field(default=(), exclude_if=lambda value: not value)
     passes: tuple[PassRecord, ...] = Field(default=(), exclude_if=lambda value: not value)
 
     @property

@@ -2,13 +2,15 @@
 
 import math
 from dataclasses import asdict
+from datetime import date
 from typing import Any
 
 import numpy as np
 
 from engine.config import Execution
 from engine.data.dataset import Dataset
-from engine.ensemble.guarantee import Bounds, bounds
+from engine.data.days import days_of
+from engine.ensemble.guarantee import LEAST_UNITS, Bounds, bounds
 from engine.ensemble.result import EnsembleResult
 from engine.ensemble.scored import score_test
 from reporting.card.quality import user_field, user_groups
@@ -16,7 +18,8 @@ from shunter.frozen import Frozen
 from shunter.requests import TrainRequest
 from tracking.promise import PREFIX
 
-ROWS = "rows"
+ROWS, DAYS = "rows", "days"
+DRIFT_ERRORS = 3.0  # standard errors between two base rates beyond which chance is not believed
 
 
 class Promise(Frozen):
@@ -26,8 +29,10 @@ class Promise(Frozen):
         min_auc: Lowest acceptable AUC; None where there is no limit.
         max_ne: Highest acceptable NE; None where there is no limit.
         confidence: Confidence of the bounds.
-        unit: What is taken as independent: `rows`, or the users by the name of their field.
+        unit: What is taken as independent: `rows`, `days`, or the users by the name of their field.
         bounds: Bounds of both figures.
+        drift: How the newest day of the test part differs from validation, in one sentence; empty where no day is
+            known.
     """
 
     min_auc: float | None
@@ -35,6 +40,7 @@ class Promise(Frozen):
     confidence: float
     unit: str
     bounds: Bounds
+    drift: str = ""
 
     @property
     def missed(self) -> str | None:
@@ -50,7 +56,8 @@ class Promise(Frozen):
             parts.append(f"AUC {found.auc:.4f} is at least {found.auc_low:.4f}, {self.min_auc:g} being asked for")
         if self.max_ne is not None:
             parts.append(f"NE {found.ne:.4f} is at most {found.ne_high:.4f}, {self.max_ne:g} being asked for")
-        return f"With confidence {confidence}, by {found.rows:,} rows{self._units}, {'; '.join(parts)}."
+        drift = f" {self.drift}" if self.drift else ""
+        return f"With confidence {confidence}, by {found.rows:,} rows{self._units}, {'; '.join(parts)}.{drift}"
 
     @property
     def tags(self) -> dict[str, str]:
@@ -72,6 +79,8 @@ class Promise(Frozen):
 
     @property
     def _units(self) -> str:
+        if self.unit == DAYS:
+            return f" of {self.bounds.units:,} days"
         return "" if self.unit == ROWS else f" of {self.bounds.units:,} users (field {self.unit})"
 
     def _auc_missed(self) -> str | None:
@@ -118,8 +127,7 @@ def measure_promise(
     if confidence is None:
         return None
     labels, logits, weights = score_test(result.directory, dataset, execution).of_task(0)
-    field = user_field(dataset)
-    groups = None if field is None else user_groups(dataset, field)
+    unit, groups = independent_units(dataset)
     known = np.arange(len(labels)) if weights is None else np.flatnonzero(weights)
     found = bounds(
         labels[known],
@@ -132,6 +140,47 @@ def measure_promise(
         min_auc=request.limits.min_auc,
         max_ne=request.promise.max_ne,
         confidence=confidence,
-        unit=field or ROWS,
+        unit=unit,
         bounds=found,
+        drift=newest_day(dataset, labels, logits, known),
+    )
+
+
+def independent_units(dataset: Dataset) -> tuple[str, np.ndarray | None]:
+    """What rows of the test part may have in common: their user, else their day where there are enough of them.
+
+    Returns:
+        The name of the unit, and the unit of each row; None where each row is its own.
+    """
+    field = user_field(dataset)
+    if field is not None:
+        return field, user_groups(dataset, field)
+    days = days_of(dataset, "test")
+    if days is None or len(np.unique(days)) < LEAST_UNITS:
+        return ROWS, None
+    return DAYS, days
+
+
+def newest_day(dataset: Dataset, labels: np.ndarray, logits: np.ndarray, known: np.ndarray) -> str:
+    """How the newest day of the test part differs from validation and from the days before, in one sentence.
+
+    Args:
+        dataset: Data set.
+        labels: Of the test part, 0 or 1, `[rows]`.
+        logits: Predicted log odds, `[rows]`.
+        known: Rows that have a label.
+    """
+    days = days_of(dataset, "test")
+    if days is None:
+        return ""
+    of_known = days[known]
+    newest = known[of_known == of_known.max()]
+    rate, before = float(labels[newest].mean()), dataset.splits["validation"].base_rate
+    error = math.sqrt(before * (1 - before) * (1 / len(newest) + 1 / dataset.splits["validation"].rows))
+    drifts = "drifts" if abs(rate - before) > DRIFT_ERRORS * error else "does not drift"
+    predicted = float(np.mean(1 / (1 + np.exp(-logits[newest].astype(np.float64)))))
+    day = date.fromordinal(date(1970, 1, 1).toordinal() + int(of_known.max()))
+    return (
+        f"The base rate {drifts} from validation ({before:.4f}) to the newest day, {day} ({rate:.4f} of "
+        f"{len(newest):,} rows, {predicted:.4f} predicted)."
     )

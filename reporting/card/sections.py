@@ -39,6 +39,7 @@ def sections(card: ModelCard) -> list[Section]:
         Section("Architecture", _architecture(card)),
         Section("Demand", [_demand(card)]),
         Section("Training", _training(card)),
+        *([Section("Predictions", _predictions(card))] if card.serving else []),
         *([Section("Passes", [Table(COLUMNS, rows_of(card.passes))])] if card.passes else []),
         Section("Training data", _data(card)),
         Section("Intended use", [Points(card.uses)]),
@@ -90,6 +91,24 @@ def _promise(card: ModelCard) -> list[Part]:
         "DeLong's variance. `shunter nightly` checks it again on each new day."
     )
     return [Paragraph(card.promise), Paragraph(how)]
+
+
+def _predictions(card: ModelCard) -> list[Part]:
+    """What one row costs with each candidate."""
+    by = " and ".join(sorted({one.joules_by for one in card.serving}))
+    rows = [
+        (
+            one.name,
+            _number(one.ne),
+            f"{one.milliseconds:.3f}",
+            "-" if one.joules is None else f"{1e3 * one.joules:.3f}",
+            f"{one.weight_bytes:,}",
+        )
+        for one in card.serving
+    ]
+    how = f"Of one row, the median of some that were measured on the device of the scoring; the energy is {by}."
+    columns = ("model", "NE on validation", "milliseconds", "millijoules", "bytes of weights")
+    return [Paragraph(how), Table(columns, rows)]
 
 
 def _baselines(card: ModelCard) -> list[Part]:

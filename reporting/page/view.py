@@ -252,7 +252,27 @@ def _ensemble(tree: RunTree) -> dict[str, Any] | None:
         "reason": reason,
         "weights": [{"name": name, "percent": 100 * value, "text": f"{value:.3f}"} for name, value in weights],
         "ways": _ways(tree),
+        "serving": _serving(tree),
     }
+
+
+def _serving(tree: RunTree) -> list[dict[str, Any]]:
+    """What a prediction of one row costs with each candidate, the result last."""
+    prefix = "serving.milliseconds."
+    return [
+        {
+            "name": name,
+            "milliseconds": run.metrics[f"{prefix}{name}"],
+            "millijoules": None if joules is None else 1e3 * joules,
+            "mebibytes": run.metrics.get(f"serving.weight_bytes.{name}", 0) / 2**20,
+        }
+        for run in tree.of_kind("ensemble")
+        for name in sorted(
+            (key.removeprefix(prefix) for key in run.metrics if key.startswith(prefix)),
+            key=lambda name: (name == "result", name),
+        )
+        for joules in [run.metrics.get(f"serving.joules.{name}")]
+    ]
 
 
 def _ways(tree: RunTree) -> list[dict[str, Any]]:

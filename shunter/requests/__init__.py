@@ -6,6 +6,7 @@ from shunter.requests.cluster import ClusterRequest
 from shunter.requests.compression import CompressRequest
 from shunter.requests.effort import (
     TREES,
+    Distill,
     Effort,
     EnsembleOf,
     EnsembleRequest,
@@ -27,6 +28,7 @@ from shunter.requests.placement import Explore, PlacementRequest
 from shunter.requests.pricing import Billing, Pricing
 from shunter.requests.profile import ProfileRequest, StallRequest
 from shunter.requests.promise import PromiseRequest
+from shunter.requests.robustness import RobustnessRequest
 from shunter.requests.search import (
     SearchBudget,
     SearchCost,
@@ -54,6 +56,7 @@ __all__ = [
     "CompressRequest",
     "DataFormat",
     "DataRequest",
+    "Distill",
     "DriftLimits",
     "Effort",
     "EnsembleOf",
@@ -75,6 +78,7 @@ __all__ = [
     "PromiseRequest",
     "Promote",
     "Request",
+    "RobustnessRequest",
     "SearchBudget",
     "SearchCost",
     "SearchMethodName",

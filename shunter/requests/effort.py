@@ -133,6 +133,15 @@ class EnsembleOf(StrEnum):
 
     MEMBERS = "members"
     SNAPSHOTS = "snapshots"
+    CHAMPIONS = "champions"
+
+
+class Distill(StrEnum):
+    """When one model learns what an ensemble predicts."""
+
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
 
 
 class EnsembleRequest(Group, frozen=True, title="Ensemble"):
@@ -140,8 +149,9 @@ class EnsembleRequest(Group, frozen=True, title="Ensemble"):
 
     ensemble_of: EnsembleOf = Field(
         default=EnsembleOf.MEMBERS,
-        description="What is combined: members (trainings of the best settings), or snapshots (the weights at the ends "
-        "of the cycles of one training along cosines, for the price of that training).",
+        description="What is combined: members (trainings of the best settings), snapshots (the weights at the ends "
+        "of the cycles of one training along cosines, for the price of that training), or champions (one training, and "
+        "the members of the versions of --register-as that were champions on the same data).",
     )
 
     ensemble_size: int = Field(default=3, ge=1, description="Most models in the ensemble; 1 switches it off.")
@@ -151,11 +161,31 @@ class EnsembleRequest(Group, frozen=True, title="Ensemble"):
         description="Longest prediction of one row by what is registered, in milliseconds as they are measured of each "
         "member: slower ones are left out, and no more are combined than keep it together.",
     )
+    max_predict_joules: float | None = Field(
+        default=None,
+        gt=0,
+        description="Most energy of a prediction of one row by what is registered, in joules, measured or estimated of "
+        "each member as of a training, and kept as --max-predict-milliseconds is.",
+    )
     ensemble_memory: Annotated[str | None, AfterValidator(checked_bytes)] = Field(
         default=None,
         description="Most bytes of the weights that are registered, such as 4MiB: where they take more, each member is "
         "stored in fewer bits, with the rows used most and the strongest hidden units, and as many members are kept as "
         "help within these bytes.",
+    )
+    memory_error_rate: float | None = Field(
+        default=None,
+        gt=0,
+        le=0.1,
+        description="Share of the stored bits that flip where the model will run, such as 1e-4 of undervolted memory: "
+        "with --ensemble-memory as many members are kept as help under such errors, a detector leaving out damaged "
+        "ones.",
+    )
+    distill: Distill = Field(
+        default=Distill.AUTO,
+        description="Whether one more model learns what the ensemble predicts, and competes: auto, where "
+        "--max-predict-milliseconds, --max-predict-joules or --ensemble-memory leave no room for the ensemble; always; "
+        "or never.",
     )
 
     @property

@@ -101,7 +101,10 @@ class SearchRequest(SearchBudget, frozen=True, title="Search"):
         "like data, and transfer learns from all, so that the same command may try other settings the next time.",
     )
     parallel_trials: int = Field(
-        default=1, ge=1, description="Trials at a time: in processes that share the threads, or on nodes of --cluster."
+        default=1,
+        ge=1,
+        description="Trials at a time: in processes that share the threads, or on nodes of --cluster. Members of the "
+        "ensemble are then trained side by side, too, as many of so many as are expected to be best.",
     )
     search_storage: str | None = Field(
         default=None,

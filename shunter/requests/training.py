@@ -13,6 +13,7 @@ from shunter.requests.effort import (
     RANKING_BASELINES,
     RANKING_FIGURES,
     TREES,
+    Distill,
     EnsembleOf,
     SelectBy,
     TrainingEffort,
@@ -123,6 +124,20 @@ class TrainRequest(JobRequest, frozen=True):
             raise ValueError(f"--ensemble-memory does not pack --model {self.model}: leave it out")
         if self.ensemble.ensemble_memory is not None and self.placement.embedding_memory is not None:
             raise ValueError("--ensemble-memory packs tables in memory: leave it out, or --embedding-memory")
+        if self.ensemble.max_predict_joules is not None and self.model in GRAPH_MODELS:
+            raise ValueError(f"--max-predict-joules does not judge --model {self.model}: leave it out")
+        if self.ensemble.memory_error_rate is not None and self.ensemble.ensemble_memory is None:
+            raise ValueError("--memory-error-rate says what --ensemble-memory is chosen for: add that")
+        return self
+
+    @model_validator(mode="after")
+    def _check_distillation(self) -> Self:
+        if self.ensemble.distill is not Distill.ALWAYS:
+            return self
+        if self.model in GRAPH_MODELS:
+            raise ValueError(f"--distill always needs a model of clicks, not --model {self.model}: leave it out")
+        if self.nodes.cluster is not None:
+            raise ValueError("--distill always works on this machine: leave it out, or --cluster")
         return self
 
     @model_validator(mode="after")
@@ -149,6 +164,12 @@ class TrainRequest(JobRequest, frozen=True):
             raise ValueError(f"--plan {plan} divides one model of clicks, not --model {self.model}: name its model")
         if self.nodes.cluster is not None:
             raise ValueError(f"--plan {plan} works on this machine only: leave it out with --cluster")
+        return self
+
+    @model_validator(mode="after")
+    def _check_champions(self) -> Self:
+        if self.ensemble.ensemble_of is EnsembleOf.CHAMPIONS and self.model in GRAPH_MODELS:
+            raise ValueError(f"--ensemble-of champions needs a model of clicks, not --model {self.model}: leave it out")
         return self
 
     @model_validator(mode="after")

@@ -11,10 +11,20 @@ from engine.data.dataset import Dataset
 from engine.ensemble.result import EnsembleResult
 from engine.trained_model import TrainedModel
 from hardware.types import Placement
-from tasks.ensemble.combine import combine_members
+from tasks.ensemble.champions import champions_before
+from tasks.ensemble.combine import NO_LIMITS, EnsembleLimits, combine_members
+from tasks.ensemble.distillation import distil
 from tasks.ensemble.members import scoring_placement, train_members
 
-__all__ = ["build_ensemble", "combine_members", "scoring_placement", "train_members"]
+__all__ = [
+    "EnsembleLimits",
+    "build_ensemble",
+    "champions_before",
+    "combine_members",
+    "distil",
+    "scoring_placement",
+    "train_members",
+]
 
 
 @task(name="ensemble", cache_policy=NO_CACHE)
@@ -27,9 +37,7 @@ def build_ensemble(
     parent_run_id: str,
     seed: int = 0,
     select_by: SelectBy = "ne",
-    most: int | None = None,
-    max_milliseconds: float | None = None,
-    max_bytes: int | None = None,
+    limits: EnsembleLimits = NO_LIMITS,
 ) -> EnsembleResult:
     """Combine the members, keep the ensemble if it beats the best single, and score the result on the test part."""
     return combine_members(
@@ -40,7 +48,5 @@ def build_ensemble(
         parent_run_id=parent_run_id,
         seed=seed,
         select_by=select_by,
-        most=most,
-        max_milliseconds=max_milliseconds,
-        max_bytes=max_bytes,
+        limits=limits,
     )

@@ -1,7 +1,8 @@
 """From trained members to the model that is registered."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -9,11 +10,12 @@ import numpy as np
 from engine.checkpoint.storage import load_model, save_model
 from engine.config import Execution, SelectBy
 from engine.data.dataset import Dataset
+from engine.ensemble.combined import combined_as
 from engine.ensemble.forms import Packed
 from engine.ensemble.race import PRESENT
-from engine.ensemble.result import EnsembleResult, Member, MemoryFit, read_finished
+from engine.ensemble.result import RESULT, EnsembleResult, Member, MemoryFit, Serving, read_finished
 from engine.ensemble.scored import score_test
-from engine.ensemble.serving_cost import affordable, serving_cost
+from engine.ensemble.serving_cost import ServingCost, ServingLimits, serving_cost, within_limits
 from engine.ensemble.verdict import Verdict, judge
 from engine.ensemble.words import words_of
 from engine.execution import execution_of
@@ -22,12 +24,43 @@ from engine.metrics import FIGURES, compute_task_metrics
 from engine.results import Evaluation
 from engine.trained_model import TrainedModel
 from hardware.types import Placement
-from models.combination import Combination
 from models.ensemble import Ensemble
 from models.registry import Model
+from shunter.requests import EnsembleRequest
 from tasks.ensemble.memory import WEIGHTS, Shrinker, Shrunk
 from tracking.convention import model_params, placement_params, quality_metrics
 from tracking.runs import Run, child_run, open_run
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnsembleLimits:
+    """What the result may hold and cost; None sets no bound.
+
+    Attributes:
+        most: Models in it at most.
+        serving: What a prediction may cost.
+        memory_bytes: Bytes of all weights, for which members are packed where they need more.
+        memory_error_rate: Share of the stored bits that flip where the result will run; with `memory_bytes` it is
+            chosen for that.
+    """
+
+    most: int | None = None
+    serving: ServingLimits = field(default_factory=ServingLimits)
+    memory_bytes: int | None = None
+    memory_error_rate: float | None = None
+
+    @classmethod
+    def of(cls, request: EnsembleRequest) -> "EnsembleLimits":
+        """What a request asks for."""
+        return cls(
+            most=request.ensemble_size,
+            serving=ServingLimits(milliseconds=request.max_predict_milliseconds, joules=request.max_predict_joules),
+            memory_bytes=request.memory_bytes,
+            memory_error_rate=request.memory_error_rate,
+        )
+
+
+NO_LIMITS = EnsembleLimits()
 
 
 def combine_members(
@@ -39,9 +72,7 @@ def combine_members(
     parent_run_id: str,
     seed: int = 0,
     select_by: SelectBy = "ne",
-    most: int | None = None,
-    max_milliseconds: float | None = None,
-    max_bytes: int | None = None,
+    limits: EnsembleLimits = NO_LIMITS,
 ) -> EnsembleResult:
     """Combine members into an ensemble, keep it if it beats the best single, and score the result on the test part.
 
@@ -56,9 +87,7 @@ def combine_members(
         parent_run_id: MLflow run below which this is logged, and which gets the final figures.
         seed: Seed of the halves.
         select_by: Figure that decides between ensemble and single.
-        most: Models in the ensemble at most; None sets no bound.
-        max_milliseconds: Milliseconds of a prediction of one row at most; None measures none.
-        max_bytes: Bytes of all weights at most, for which members are packed where they need more; None sets no bound.
+        limits: What the result may hold and cost.
 
     Raises:
         InfeasibleError: No member predicts so fast, or has room in so few bytes.
@@ -72,21 +101,8 @@ def combine_members(
     result = read_finished(directory, dataset.fingerprint, names)
     if result is None:
         with child_run(parent_run_id, "ensemble", "ensemble") as run:
-            allowed: Sequence[int] = range(len(members))
-            if max_milliseconds is not None:
-                allowed, most = _within(run, dataset, members, execution_of(placement), most, max_milliseconds)
-            result = _combine(
-                dataset,
-                members,
-                placement,
-                directory,
-                seed=seed,
-                run_id=run.run_id,
-                select_by=select_by,
-                most=most,
-                allowed=allowed,
-                max_bytes=max_bytes,
-            )
+            combining = Combining(dataset, members, placement, seed, select_by, limits)
+            result = combining.result(directory, run.run_id)
             result.save()
             _log_details(run, result, placement, members)
             _log_quality(run, result)
@@ -94,89 +110,139 @@ def combine_members(
     return result
 
 
-def _within(  # noqa: PLR0917
-    run: Run,
-    dataset: Dataset,
-    members: Sequence[TrainedModel],
-    execution: Execution,
-    most: int | None,
-    limit: float,
-) -> tuple[list[int], int]:
-    """Numbers of the members that predict fast enough, and how many of them do together; what each costs is logged."""
-    is_mapped = execution.maps_tables
-    models = (load_model(one.directory, execution.device, is_mapped=is_mapped) for one in members)
-    costs = [serving_cost(model, dataset, execution) for model in models]
-    run.log_metrics(
-        {
-            f"serving.{figure}.{member.name}": getattr(cost, figure)
-            for member, cost in zip(members, costs, strict=True)
-            for figure in ("milliseconds", "weight_bytes")
-        }
-    )
-    return affordable([cost.milliseconds for cost in costs], most, limit)
+@dataclass(frozen=True)
+class Combining:
+    """Members on their way to a result.
 
+    Attributes:
+        dataset: The data that they were trained on.
+        members: At least one.
+        placement: Placement of the scoring.
+        seed: Seed of the halves.
+        select_by: Figure that decides between ensemble and single.
+        limits: What the result may hold and cost.
+    """
 
-def _combine(
-    dataset: Dataset,
-    members: Sequence[TrainedModel],
-    placement: Placement,
-    directory: Path,
-    *,
-    seed: int,
-    run_id: str,
-    select_by: SelectBy,
-    most: int | None,
-    allowed: Sequence[int],
-    max_bytes: int | None,
-) -> EnsembleResult:
-    execution = execution_of(placement)
-    tasks = dataset.features.tasks
-    evaluations = _score_validation(dataset, members, execution)
-    labels, row_weights = evaluations[0].labels, evaluations[0].weights
-    logits = np.stack([evaluation.logits for evaluation in evaluations])
-    own = logits[list(allowed)]
-    verdict = judge(labels, own, seed, row_weights=row_weights, tasks=tasks, select_by=select_by, most=most)
-    verdict = verdict.among(allowed, len(members))
-    shrunk: Shrunk | None = None
-    if max_bytes is not None:
-        asked = Shrinker(
-            dataset=dataset,
-            members=members,
-            evaluations=evaluations,
-            allowed=allowed,
-            limit=max_bytes,
+    dataset: Dataset
+    members: Sequence[TrainedModel]
+    placement: Placement
+    seed: int = 0
+    select_by: SelectBy = "ne"
+    limits: EnsembleLimits = NO_LIMITS
+
+    @cached_property
+    def execution(self) -> Execution:
+        """How they are scored."""
+        return execution_of(self.placement)
+
+    @cached_property
+    def scored(self) -> list[tuple[Evaluation, ServingCost]]:
+        """What each member predicts for validation, and what a prediction costs, with one in memory at a time."""
+        return [self._scored(member) for member in self.members]
+
+    @property
+    def evaluations(self) -> list[Evaluation]:
+        """What each member predicts for validation."""
+        return [evaluation for evaluation, _ in self.scored]
+
+    @cached_property
+    def allowed(self) -> tuple[Sequence[int], int | None]:
+        """Numbers of the members that predict cheaply enough, and how many of them do together.
+
+        Raises:
+            InfeasibleError: None does.
+        """
+        return within_limits([cost for _, cost in self.scored], self.limits.most, self.limits.serving)
+
+    def verdict(self, allowed: Sequence[int], most: int | None) -> Verdict:
+        """What is best among some members, with so many in it at most."""
+        evaluations = self.evaluations
+        verdict = judge(
+            evaluations[0].labels,
+            np.stack([evaluations[index].logits for index in allowed]),
+            self.seed,
+            row_weights=evaluations[0].weights,
+            tasks=self.dataset.features.tasks,
+            select_by=self.select_by,
             most=most,
-            seed=seed,
-            select_by=select_by,
-            threads=execution.threads,
         )
-        shrunk = asked.shrink(verdict)
-        verdict, logits = shrunk.verdict, shrunk.logits
-    _save_result(members, verdict, directory, shrunk.packed if shrunk else {}, is_mapped=execution.maps_tables)
-    memory = None if shrunk is None else _stored(shrunk, directory)
-    names = [member.name for member in members]
-    return EnsembleResult(
-        directory=directory,
-        data_fingerprint=dataset.fingerprint,
-        kept="ensemble" if verdict.is_ensemble else "single",
-        members=tuple(
-            _member(member, weights, tasks) for member, weights in zip(members, verdict.weights, strict=True)
-        ),
-        best_single=names[verdict.best_single],
-        judged_ensemble=verdict.ensemble,
-        judged_single=verdict.single,
-        validation=compute_task_metrics(tasks, labels, verdict.combine(logits), row_weights),
-        # The files themselves are scored, so that the figure is that of what will be registered.
-        test=score_test(directory, dataset, execution).metrics,
-        reason=_reason(verdict, names, select_by) + (f" {memory.words}" if memory else ""),
-        run_id=run_id,
-        tasks=tasks,
-        scale=float(verdict.scale.flat[0]),
-        other_scales=dict(zip(tasks[1:], verdict.scale.flat[1:].tolist(), strict=True)),
-        combined_by=verdict.combination.label if verdict.combination else "",
-        tried_ne=verdict.ne,
-        memory=memory,
-    )
+        return verdict.among(allowed, len(self.members))
+
+    def save(self, verdict: Verdict, directory: Path, packed: Mapping[int, Packed] | None = None) -> None:
+        """Write what a verdict keeps into a folder."""
+        is_mapped = self.execution.maps_tables
+        models = [_single(self.members[index].directory, is_mapped=is_mapped) for index in verdict.chosen]
+        tensors = [packed[index].tensors for index in verdict.chosen] if packed else None
+        save_model(combined_as(verdict, models), directory, tensors)
+
+    def result(self, directory: Path, run_id: str) -> EnsembleResult:
+        """Choose, write and score what is kept."""
+        tasks, evaluations = self.dataset.features.tasks, self.evaluations
+        labels, row_weights = evaluations[0].labels, evaluations[0].weights
+        logits = np.stack([evaluation.logits for evaluation in evaluations])
+        verdict = self.verdict(*self.allowed)
+        shrunk = self._shrunk(verdict)
+        if shrunk is not None:
+            verdict, logits = shrunk.verdict, shrunk.logits
+        self.save(verdict, directory, shrunk.packed if shrunk else None)
+        memory = None if shrunk is None else _stored(shrunk, directory)
+        names = [member.name for member in self.members]
+        return EnsembleResult(
+            directory=directory,
+            data_fingerprint=self.dataset.fingerprint,
+            kept="ensemble" if verdict.is_ensemble else "single",
+            members=tuple(
+                _member(member, weights, tasks) for member, weights in zip(self.members, verdict.weights, strict=True)
+            ),
+            best_single=names[verdict.best_single],
+            judged_ensemble=verdict.ensemble,
+            judged_single=verdict.single,
+            validation=compute_task_metrics(tasks, labels, verdict.combine(logits), row_weights),
+            # The files themselves are scored, so that the figure is that of what will be registered.
+            test=score_test(directory, self.dataset, self.execution).metrics,
+            reason=_reason(verdict, names, self.select_by) + (f" {memory.words}" if memory else ""),
+            run_id=run_id,
+            tasks=tasks,
+            scale=float(verdict.scale.flat[0]),
+            other_scales=dict(zip(tasks[1:], verdict.scale.flat[1:].tolist(), strict=True)),
+            combined_by=verdict.combination.label if verdict.combination else "",
+            tried_ne=verdict.ne,
+            memory=memory,
+            serving=(*self._serving(), self._of_result(directory)),
+        )
+
+    def _scored(self, member: TrainedModel) -> tuple[Evaluation, ServingCost]:
+        execution = self.execution
+        model = load_model(member.directory, execution.device, is_mapped=execution.maps_tables)
+        evaluation = evaluate(model, self.dataset, "validation", execution)
+        return evaluation, serving_cost(model, self.dataset, execution)
+
+    def _shrunk(self, verdict: Verdict) -> Shrunk | None:
+        limits, (allowed, most) = self.limits, self.allowed
+        if limits.memory_bytes is None:
+            return None
+        shrinker = Shrinker(
+            dataset=self.dataset,
+            members=self.members,
+            evaluations=self.evaluations,
+            allowed=allowed,
+            limit=limits.memory_bytes,
+            most=most,
+            seed=self.seed,
+            select_by=self.select_by,
+            threads=self.execution.threads,
+            error_rate=limits.memory_error_rate,
+        )
+        return shrinker.shrink(verdict)
+
+    def _serving(self) -> Iterator[Serving]:
+        for member, (evaluation, cost) in zip(self.members, self.scored, strict=True):
+            yield Serving.of(member.name, evaluation.metrics.ne, cost)
+
+    def _of_result(self, directory: Path) -> Serving:
+        execution = self.execution
+        model = load_model(directory, execution.device, is_mapped=execution.maps_tables)
+        return Serving.of(RESULT, None, serving_cost(model, self.dataset, execution))
 
 
 def _member(member: TrainedModel, weights: np.ndarray, tasks: Sequence[str]) -> Member:
@@ -185,57 +251,11 @@ def _member(member: TrainedModel, weights: np.ndarray, tasks: Sequence[str]) -> 
     return Member(name=member.name, weight=main, other_weights=of_others, trial=member.trial)
 
 
-def _score_validation(dataset: Dataset, members: Sequence[TrainedModel], execution: Execution) -> list[Evaluation]:
-    """What each member predicts, with one in memory at a time."""
-    return [
-        evaluate(
-            load_model(member.directory, execution.device, is_mapped=execution.maps_tables),
-            dataset,
-            "validation",
-            execution,
-        )
-        for member in members
-    ]
-
-
 def _stored(shrunk: Shrunk, directory: Path) -> MemoryFit:
     """What is told of the memory, with the bytes of the file that was written."""
     after = (directory / WEIGHTS).stat().st_size
     assert after <= shrunk.fit.limit_bytes, f"{after:,} bytes were stored, more than {shrunk.fit.limit_bytes:,}"
     return shrunk.fit.model_copy(update={"bytes_after": after})
-
-
-def _save_result(
-    members: Sequence[TrainedModel],
-    verdict: Verdict,
-    directory: Path,
-    packed: Mapping[int, Packed],
-    *,
-    is_mapped: bool,
-) -> None:
-    chosen = verdict.chosen if verdict.is_ensemble else [verdict.best_single]
-    tensors = [packed[index].tensors for index in chosen] if packed else None
-    if verdict.is_ensemble:
-        models = [_single(members[index].directory, is_mapped=is_mapped) for index in chosen]
-        save_model(
-            Ensemble(models, verdict.weights[chosen].tolist(), verdict.scale.tolist(), _combination(verdict)),
-            directory,
-            tensors,
-        )
-        return
-    single = _single(members[verdict.best_single].directory, is_mapped=is_mapped)
-    shares, combination = verdict.weights[[verdict.best_single]], _combination(verdict)
-    is_changed = (verdict.scale != 1).any() or combination is not None
-    ensemble = Ensemble([single], shares.tolist(), verdict.scale.tolist(), combination) if is_changed else single
-    save_model(ensemble, directory, tensors)
-
-
-def _combination(verdict: Verdict) -> Combination | None:
-    """The combination of those members that are left: ranks and votes have figures of each."""
-    found = verdict.combination
-    if found is None or not found.references:
-        return found
-    return replace(found, references=tuple(found.references[index] for index in verdict.chosen))
 
 
 def _single(directory: Path, *, is_mapped: bool) -> Model:
@@ -288,6 +308,7 @@ def _log_details(run: Run, result: EnsembleResult, placement: Placement, members
     if result.judged_ensemble and result.judged_single:
         judged = {"ensemble_ne": result.judged_ensemble.ne, "single_ne": result.judged_single.ne}
         run.log_metrics({f"quality.judged.{name}": value for name, value in judged.items()})
+    run.log_metrics({name: value for one in result.serving for name, value in one.metrics.items()})
     run.log_metrics({f"ensemble.tried_ne.{label}": ne for label, ne in result.tried_ne.items()})
     run.log_metrics(result.memory.metrics if result.memory else {})
 

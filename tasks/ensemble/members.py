@@ -1,6 +1,7 @@
 """The members of the ensemble: the best settings, trained to the end."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -9,6 +10,7 @@ from engine.config import Schedule
 from engine.ensemble.snapshots import snapshots_of
 from engine.execution import execution_of
 from engine.executors.adaptation import Adaptation
+from engine.executors.role import Place
 from engine.fixed import read_fixed
 from engine.job import ClickJob, TrainingJob
 from engine.trained_model import TrainedModel, read_finished
@@ -19,12 +21,16 @@ from planner.decide import Decision
 from planner.describe import members_to_train
 from planner.predict.observe import Expectation, expect
 from planner.redecide import alternatives, redecide
+from planner.together import trainings_at_a_time
 from search.result import Setting, TuneResult
 from search.study.kept import kept_model
 from shunter.requests import EnsembleOf
+from tasks.accelerators import tell
+from tasks.ensemble.side_by_side import Training, side_by_side
 from tasks.plan import place_of_plan
 from tasks.run_context import RunContext
-from tasks.train import adopt_trial, train_member
+from tasks.train import adopt_trial, train_member, train_to_the_end
+from tracking.runs import open_run
 
 PATIENCE = 2  # epochs without a better validation NE
 
@@ -34,26 +40,49 @@ def train_members(run: RunContext, tuned: TuneResult) -> list[TrainedModel]:
 
     In the first turn the seed is the search's, so that a trial which came to its end is a member as it is. The
     trainings that such trials spare, of those that the job was planned with, go to further seeds of the best setting:
-    of all these the ensemble takes what is best together.
+    of all these the ensemble takes what is best together. With `--parallel-trials` so many run side by side at most,
+    and the selector says how many are best.
     """
     if run.request.ensemble.ensemble_of is EnsembleOf.SNAPSHOTS:
         return _train_snapshots(run, tuned)
     size, settings = run.request.ensemble.ensemble_size, tuned.winners
-    members: list[TrainedModel] = []
-    for position in range(size):
-        if members and run.should_stop():
-            break  # the first member is trained whatever is left: without it there is no model
-        turn, place = divmod(position, len(settings))
-        members.append(_member(run, settings[place], turn, str(position), f"member-{position}"))
-    if size == 1:
+    if run.request.ensemble.ensemble_of is EnsembleOf.CHAMPIONS:
+        return [_member(run, settings[0], 0, "0", "member-0")]
+
+    def of_position(position: int) -> Training[TrainedModel]:
+        turn, number = divmod(position, len(settings))
+        return partial(_member, run, settings[number], turn, str(position), f"member-{position}")
+
+    def of_seed(turn: int) -> Training[TrainedModel]:
+        return partial(_member, run, settings[0], turn, f"seed-{turn}", f"seed-{turn}")
+
+    # The first member is trained whatever is left: without it there is no model.
+    members = _all_of(run, [of_position(position) for position in range(size)])
+    if size == 1 or run.should_stop():
         return members
     trained = sum(member.trial is None for member in members)
     seeds_taken = math.ceil(size / len(settings))
-    for turn in range(seeds_taken, seeds_taken + max(0, members_to_train(run.request) - trained)):
-        if run.should_stop():
-            break
-        members.append(_member(run, settings[0], turn, f"seed-{turn}", f"seed-{turn}"))
-    return members
+    more = range(seeds_taken, seeds_taken + max(0, members_to_train(run.request) - trained))
+    return [*members, *(_all_of(run, [of_seed(turn) for turn in more]) if more else [])]
+
+
+def _all_of(run: RunContext, trainings: Sequence[Training[TrainedModel]]) -> list[TrainedModel]:
+    """Trainings one after the other, or as many at a time as the selector finds best of those that may be."""
+    most = run.request.search.parallel_trials
+    if most == 1 or len(trainings) == 1 or run.processes > 1:
+        return side_by_side(trainings, None, 1, None, run.should_stop)
+    placement = run.decision.placement
+    advice = trainings_at_a_time(
+        run.decision,
+        placement,
+        len(trainings),
+        epochs=run.request.longest_epochs,
+        most=most,
+        left_joules=run.budget.left_joules,
+    )
+    tell(advice.words)
+    open_run(run.run_id).set_tags({"ensemble.trainings_at_a_time": advice.words})
+    return side_by_side(trainings, placement, advice.chosen.count, run.cluster, run.should_stop)
 
 
 def _train_snapshots(run: RunContext, tuned: TuneResult) -> list[TrainedModel]:
@@ -62,31 +91,45 @@ def _train_snapshots(run: RunContext, tuned: TuneResult) -> list[TrainedModel]:
     The training is as long as that of its trial, so that all of them cost what one member does.
     """
     setting, size = tuned.winners[0], run.request.ensemble.ensemble_size
-    job, placement, expected = _planned(run, setting, 0)
+    job, placement, expected = planned(run, setting, 0)
     found = _adopted(run, setting, job, run.directory / "members" / "0", "member-0")
     epochs = len(found.history) if found else run.request.longest_epochs
     cycles = min(size, epochs)
     if cycles < 2:
-        return [found or _trained(run, job, placement, expected, run.directory / "members" / "0", name="member-0")]
+        return [found or train_one(run, job, placement, expected, run.directory / "members" / "0", name="member-0")]
     length = epochs // cycles * cycles
     along = replace(
         job,
         hyperparameters=replace(job.hyperparameters, learning_rate_schedule="cosine", cycles=cycles),
         schedule=replace(job.schedule, max_epochs=length, patience=length),
     )
-    once = _trained(run, along, placement, expected, run.directory / "members" / "cycles", name="cycles")
+    once = train_one(run, along, placement, expected, run.directory / "members" / "cycles", name="cycles")
     return [*([found] if found else []), once, *snapshots_of(once)]
 
 
-def _member(run: RunContext, setting: Setting, turn: int, folder: str, name: str) -> TrainedModel:
+def _member(  # noqa: PLR0917
+    run: RunContext, setting: Setting, turn: int, folder: str, name: str, place: Place | None = None
+) -> TrainedModel:
     """A setting trained from the seed of a turn, or the trial that has done so already."""
-    job, placement, expected = _planned(run, setting, turn)
+    job, placement, expected = planned(run, setting, turn)
     directory = run.directory / "members" / folder
     adopted = _adopted(run, setting, job, directory, name) if turn == 0 else read_finished(TrainedModel, directory, job)
-    return adopted or _trained(run, job, placement, expected, directory, name=name)
+    if adopted or place is None:
+        return adopted or train_one(run, job, placement, expected, directory, name=name)
+    return train_to_the_end(
+        job,
+        placement,
+        directory,
+        name=name,
+        parent_run_id=run.run_id,
+        should_stop=run.should_stop,
+        place=place,
+        checkpoints=run.request.checkpoints,
+        is_shown=False,
+    )
 
 
-def _planned(run: RunContext, setting: Setting, turn: int) -> tuple[ClickJob, Placement, Expectation]:
+def planned(run: RunContext, setting: Setting, turn: int) -> tuple[ClickJob, Placement, Expectation]:
     """The training of a setting from the seed of a turn, where it runs, and what it is expected to take."""
     request, dataset = run.request, run.dataset
     placement = run.decision.placement.model_copy(update={"processes": run.processes})
@@ -107,9 +150,10 @@ def _adopted(run: RunContext, setting: Setting, job: ClickJob, directory: Path, 
     return adopt_trial(kept, job, directory, name=name, parent_run_id=run.run_id)
 
 
-def _trained(
+def train_one(
     run: RunContext, job: ClickJob, placement: Placement, expected: Expectation, directory: Path, *, name: str
 ) -> TrainedModel:
+    """A training as planned, to its end; a finished one is returned at once."""
     fixed_threads = run.request.training.fixed_threads or run.cluster is not None
     return train_member(
         job,

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -10,13 +11,18 @@ from engine.checkpoint.storage import load_model
 from engine.config import Execution, SelectBy
 from engine.data.dataset import Dataset
 from engine.data.uses import row_uses
-from engine.ensemble.forms import Packed, SomeRows, best_form
+from engine.ensemble.combined import combined_as
+from engine.ensemble.forms import Packed, best_form
 from engine.ensemble.result import MemoryFit, TriedSize
 from engine.ensemble.verdict import Verdict, judge
 from engine.ensemble.weights import halves
 from engine.loop.evaluation import evaluate
+from engine.loop.some_rows import SomeRows
 from engine.metrics import Metrics, compute_task_metrics
 from engine.results import Evaluation
+from engine.robustness.injection import MemoryErrors
+from engine.robustness.memory import Memory
+from engine.robustness.trial import ANSWERS, CANARY_ROWS, Withstood, withstand
 from engine.trained_model import TrainedModel
 from models.ensemble import Ensemble
 from models.registry import Model
@@ -24,6 +30,7 @@ from shunter.errors import InfeasibleError
 
 OVERHEAD = 1_024  # bytes of the weights of an ensemble and of what a file says of itself
 WEIGHTS = "model.safetensors"
+JUDGED_BATCHES = 3  # of 4,096 rows, that a model is judged on under errors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +64,7 @@ class Shrinker:
         seed: Seed of the halves.
         select_by: Figure that decides.
         threads: Threads of the scoring, which is on the processor.
+        error_rate: Share of the stored bits that flip where the result will run; None expects no errors.
     """
 
     dataset: Dataset
@@ -68,11 +76,13 @@ class Shrinker:
     seed: int
     select_by: SelectBy
     threads: int
+    error_rate: float | None = None
 
     def shrink(self, verdict: Verdict) -> Shrunk:
         """Fit the best members into the bytes: one, then two with half of the bytes each, as long as that helps.
 
-        Each count is judged on the half of validation that fits no weights, the same for all.
+        Each count is judged on the half of validation that fits no weights, the same for all; where the memory errs,
+        under such errors and with the detector of `engine.robustness` (E2CNN chooses the count for an expected rate).
 
         Args:
             verdict: What would be kept without a limit.
@@ -85,7 +95,7 @@ class Shrinker:
         logits = np.stack([one.logits for one in self.evaluations])
         ne_before = self._quality(verdict.combine(logits), slice(None)).ne
         before = sum((self.members[index].directory / WEIGHTS).stat().st_size for index in verdict.chosen)
-        if before + OVERHEAD <= self.limit:
+        if before + OVERHEAD <= self.limit and self.error_rate is None:
             fit = MemoryFit(
                 limit_bytes=self.limit,
                 bytes_before=before,
@@ -101,10 +111,11 @@ class Shrinker:
             found = self._packed(order[:count], verdict)
             if found is None:
                 break
-            held_out = self._held_out(found)
-            loss = held_out.loss_by(self.select_by)
+            held_out, damaged = self._held_out(found), self._under_errors(found)
+            loss = held_out.loss_by(self.select_by) if damaged is None else self._loss_of(damaged)
             size = sum(sum(one.nbytes for one in packed.tensors.values()) for packed in found.packed.values())
-            tried.append(TriedSize(members=count, weight_bytes=size, ne=held_out.ne))
+            ne_under_errors = None if damaged is None else damaged.mean_ne(ANSWERS[-1])
+            tried.append(TriedSize(members=count, weight_bytes=size, ne=held_out.ne, ne_under_errors=ne_under_errors))
             if best is not None and not (found.verdict.is_ensemble and loss < best_loss):
                 break
             best, best_loss = found, loss
@@ -119,6 +130,7 @@ class Shrinker:
             bytes_after=0,  # known when it is stored
             ne_before=ne_before,
             ne_after=self._quality(best.verdict.combine(best.logits), slice(None)).ne,
+            error_rate=self.error_rate,
             tried=tuple(tried),
             forms={self.members[index].name: packed.words for index, packed in best.packed.items()},
         )
@@ -165,9 +177,35 @@ class Shrinker:
         return Shrunk(verdict=whole, logits=logits, packed={index: packed[index] for index in whole.chosen}, fit=fit)
 
     def _held_out(self, found: Shrunk) -> Metrics:
+        return self._quality(found.verdict.combine(found.logits), self._second)
+
+    @cached_property
+    def _second(self) -> np.ndarray:
+        """Rows of validation that fitted no weights."""
         main = self.evaluations[0].labels.reshape(len(self.evaluations[0].labels), -1)[:, 0]
         second = halves(main, self.seed)[1]
-        return self._quality(found.verdict.combine(found.logits), second if len(second) else slice(None))
+        return second if len(second) else np.arange(len(main))
+
+    def _under_errors(self, found: Shrunk) -> Withstood | None:
+        """What is left of the quality on these rows where the memory errs; None where it does not."""
+        if self.error_rate is None:
+            return None
+        execution, chosen = Execution(threads=self.threads), found.verdict.chosen
+        tensors = [found.packed[index].tensors for index in chosen]
+        models = [_single(self.members[index]) for index in chosen]
+        memory = Memory(combined_as(found.verdict, models), tensors)
+        return withstand(
+            memory,
+            MemoryErrors(rate=self.error_rate),
+            SomeRows(self.dataset, execution, most_batches=JUDGED_BATCHES, among=self._second),
+            SomeRows(self.dataset, execution, "train", batch_rows=CANARY_ROWS, most_batches=1),
+            seed=self.seed,
+            answers=ANSWERS[-1:],
+        )
+
+    def _loss_of(self, damaged: Withstood) -> float:
+        answer = ANSWERS[-1]
+        return -damaged.mean_auc(answer) if self.select_by == "auc" else damaged.mean_ne(answer)
 
     def _quality(self, combined: np.ndarray, rows: np.ndarray | slice) -> Metrics:
         labels, weights = self.evaluations[0].labels, self.evaluations[0].weights

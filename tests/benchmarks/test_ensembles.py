@@ -5,44 +5,70 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.ensembles.benchmark import bound_figures, gains, headline
+from benchmarks.ensembles.benchmark import bound_figures, figures_of, headline
 from benchmarks.ensembles.coverage import WORLDS, World, coverage
-from benchmarks.ensembles.row import WAYS
+from benchmarks.ensembles.energy import LAST_RATE, LAST_SAVING, relative_power, withstood_rate
+from benchmarks.ensembles.row import ANSWERS
 from benchmarks.page import read_descriptions
-from benchmarks.quality.row import recipe
-from shunter.requests import EnsembleOf, TrainRequest, read_job
 
 
-def row(data: str, seed: int, ne: float) -> dict[str, Any]:
+def under(size: int, aucs: dict[str, float]) -> dict[str, Any]:
     return {
-        "data": data,
-        "seed": seed,
-        "snapshots": {
-            "ensemble": {"ne": ne},
-            "best_single": {"ne": 0.5},
-            "last_snapshot": {"ne": 0.45},
-            "cost": {"samples": 11.0},
-        },
-        "members": {"ensemble": {"ne": 0.36}, "best_single": {"ne": 0.4}, "cost": {"samples": 10.0}},
+        "bytes": size,
+        "rates": {rate: {**{answer: {"auc": auc} for answer in ANSWERS}, "bits": 3.0} for rate, auc in aucs.items()},
     }
 
 
-def test_a_gain_is_what_is_saved_of_the_rivals_entropy() -> None:
-    found = gains(row("frappe", 0, 0.36))
-    assert found == pytest.approx({"over_best_single": 0.1, "over_last": 0.2, "over_members": 0, "cost_ratio": 1.1})
+def row(data: str, seed: int, ne: float) -> dict[str, Any]:
+    aucs = {"0.0": 0.9, "1e-06": 0.9, "1e-05": 0.89, "0.0001": 0.8, "0.001": 0.5}
+    return {
+        "data": data,
+        "seed": seed,
+        "ensemble": {"ne": ne},
+        "best_single": {"ne": 0.4},
+        "last_snapshot": {"ne": 0.45},
+        "members": {"ne": 0.36},
+        "distilled": {"ne": 0.378},
+        "cost": {"snapshots": 11.0, "members": 10.0},
+        "memory": {
+            "plain": {"ne": 0.38, "members": 3},
+            "under_errors": {
+                "single": under(100, aucs),
+                "packed_single": under(40, {**aucs, "0.0001": 0.82}),
+                "ensemble": under(100, {**aucs, "0.0001": 0.88}),
+            },
+            "withstood": {
+                "single": dict.fromkeys(ANSWERS, 0.0),
+                "packed_single": dict.fromkeys(ANSWERS, 0.0),
+                "ensemble": dict.fromkeys(ANSWERS, LAST_RATE),
+            },
+        },
+    }
 
 
-def test_without_snapshots_the_best_single_stands_for_the_last() -> None:
-    short = row("frappe", 0, 0.4)
-    del short["snapshots"]["last_snapshot"]
-    assert gains(short)["over_last"] == pytest.approx(0.2)
+def test_gains_are_shares_of_the_rivals_and_the_best_single_counts_at_each_rate() -> None:
+    found = figures_of(row("frappe", 0, 0.36))
+    expected = {
+        "snapshot_ne_gain": 0.1,
+        "snapshot_ne_gain_over_last": 0.2,
+        "snapshot_ne_gain_over_members": 0,
+        "snapshot_cost_ratio": 1.1,
+        "same_memory_ne_gap": -0.05,
+        "distilled_ne_gap": 0.05,
+        "robust_auc_gain_1e-04": 0.06,
+        "robust_auc_gain_1e-03": 0,
+        "energy_saving_at_equal_auc": LAST_SAVING,
+        "energy_saving_at_equal_auc_over_packed": 1 - 100 * (1 - LAST_SAVING) / 40,
+    }
+    assert {name: found[name] for name in expected} == pytest.approx(expected)
 
 
-def test_the_plain_figures_are_those_of_the_log_with_the_least_gain_and_all_are_described() -> None:
+def test_the_plain_figures_are_those_of_the_worst_log_and_all_are_described() -> None:
     figures = headline([row("frappe", 0, 0.36), row("frappe", 1, 0.32), row("ml1m", 0, 0.38)])
     assert figures["frappe_snapshot_ne_gain"] == pytest.approx(0.15)
     assert figures["snapshot_ne_gain"] == figures["ml1m_snapshot_ne_gain"] == pytest.approx(0.05)
-    assert (figures["frappe_snapshot_seeds"], figures["ml1m_snapshot_seeds"]) == (2, 1)
+    assert figures["distilled_ne_gap"] == figures["frappe_distilled_ne_gap"]
+    assert (figures["frappe_seeds"], figures["ml1m_seeds"]) == (2, 1)
     assert "ml1m_snapshot_ne_gain_std" not in figures
     held = {world.unit: {"auc": 0.96, "ne": 0.95, "delong": 0.97} for world in WORLDS}
     bounds = bound_figures(held)
@@ -65,10 +91,18 @@ def test_rows_of_a_unit_agree_more_than_chance() -> None:
     assert shares.std() > 3 * np.sqrt(0.25 / 400)
 
 
-def test_each_way_is_a_request_of_the_product() -> None:
-    files = {"data": "train.parquet"}
-    snapshots, members = (
-        read_job(recipe("frappe", "dcnv2"), TrainRequest, {**files, **options}) for options in WAYS.values()
-    )
-    assert (snapshots.ensemble.ensemble_of, snapshots.ensemble.ensemble_size) == (EnsembleOf.SNAPSHOTS, 3)
-    assert (members.ensemble.ensemble_of, members.ensemble.ensemble_size) == (EnsembleOf.MEMBERS, 2)
+def test_the_rate_that_is_withstood_lies_where_the_auc_meets_the_floor() -> None:
+    aucs = [(0.0, 0.9), (1e-6, 0.9), (1e-5, 0.88), (1e-4, 0.5)]
+    assert withstood_rate(aucs, 0.88) == pytest.approx(1e-5)
+    assert withstood_rate(aucs, 0.69) == pytest.approx(10**-4.5)
+    assert withstood_rate(aucs, 0.4) == 1e-4
+    assert withstood_rate(aucs, 0.95) == 0
+    assert withstood_rate([(0.0, 0.9), (1e-6, 0.5)], 0.8) == 0
+
+
+def test_power_falls_with_the_rate_as_far_as_was_measured() -> None:
+    rates = [0.0, 1e-9, 1e-6, 1e-5, 1e-4, LAST_RATE, 1e-2]
+    powers = [relative_power(rate) for rate in rates]
+    assert powers == sorted(powers, reverse=True)
+    assert powers[0] == powers[1] == 1
+    assert powers[-1] == powers[-2] == pytest.approx(1 - LAST_SAVING)

@@ -54,6 +54,11 @@ class NamedModel:
     title: str
     folder: Path
 
+    @property
+    def weights(self) -> Path:
+        """Folder for `engine.checkpoint.storage.load_model`."""
+        return self.folder / DATA / "model"
+
     def scorer(self, memory_bytes: int | None = None) -> "Scorer | RankingScorer":
         """What scores raw rows; takes and raises what `tracking.registry.serving.load_scorer` does."""
         from tracking.registry.serving import load_scorer

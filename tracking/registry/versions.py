@@ -72,6 +72,33 @@ def champion_of(name: str) -> Version | None:
     return _by_alias(open_store().mlflow, name, CHAMPION) if has_store() else None
 
 
+def champions_of(name: str, most: int) -> list[Version]:
+    """The version in use and those that it and its forerunners replaced, the newest first, so many at most.
+
+    Raises:
+        TrackingError: the store cannot be read.
+    """
+    found: list[Version] = []
+    version = champion_of(name)
+    while version is not None and len(found) < most:
+        found.append(version)
+        with tracking_errors():
+            version = _former(open_store().mlflow, version)
+    return found
+
+
+def fingerprint_of(version: Version) -> str | None:
+    """Fingerprint of the data that a version was trained on; None where its run does not say.
+
+    Raises:
+        TrackingError: the store cannot be read.
+    """
+    if not version.run_id:
+        return None
+    with tracking_errors():
+        return open_store().mlflow.get_run(version.run_id).data.params.get("data.fingerprint")
+
+
 def version_by_alias(name: str, alias: str) -> Version:
     """The version that an alias is on.
 

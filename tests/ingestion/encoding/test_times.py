@@ -147,3 +147,8 @@ def test_a_log_whose_order_of_day_and_month_only_its_last_row_tells(
     assert report.quarantined_rows == 0
     assert train.max() < test.min()
     assert dataset.time_range == (1_772_359_200e6, 1_774_692_000e6)
+    times = np.load(dataset.directory / "test.time.npy")  # beside each row, for bounds by day
+    assert len(times) == dataset.splits["test"].rows
+    assert not (dataset.directory / "train.time.npy").exists()
+    order = np.argsort(times, kind="stable")
+    assert (np.diff(test[order]) >= 0).all()

@@ -2,16 +2,20 @@
 
 import json
 import math
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from engine.data.dataset import Dataset
 from engine.ensemble.guarantee import bounds
 from engine.metrics import compute_metrics
-from reporting.card.promise import Promise
+from reporting.card.promise import Promise, independent_units, newest_day
 from shunter.errors import QualityMissedError
 from shunter.requests import TrainRequest
 from tasks.register.quality import check_entropy, check_promise
+from tests.engine.synthetic import write_dataset
 from tracking.promise import promised
 
 RANDOM = np.random.default_rng(0)
@@ -72,3 +76,27 @@ def test_a_confidence_needs_a_limit() -> None:
     with pytest.raises(ValueError, match="gives no probability"):
         TrainRequest(model="lightgcn", max_ne=0.9)
     assert TrainRequest(limits={"min_auc": 0.8}, min_auc_confidence=0.95).promise.min_auc_confidence == 0.95
+
+
+@pytest.mark.parametrize(("days", "unit"), [(30, "days"), (10, "rows")])
+def test_rows_of_a_day_are_drawn_together_where_there_are_enough_days(tmp_path: Path, days: int, unit: str) -> None:
+    dataset = write_dataset(tmp_path, rows=2_000)
+    rows = dataset.splits["test"].rows
+    of_rows = np.arange(rows) * days // rows
+    np.save(tmp_path / "test.time.npy", 1.7e9 + 86_400.0 * of_rows)
+    timed = replace(dataset, time_range=(1.6e9, 1.7e9 + 86_400.0 * days))
+    found, groups = independent_units(timed)
+    assert found == unit
+    assert groups is None or len(np.unique(groups)) == days
+    labels = np.load(tmp_path / "test.label.npy")
+    told = newest_day(timed, labels, np.zeros(rows), np.arange(rows))
+    assert f"of {int((of_rows == days - 1).sum())} rows, 0.5000 predicted" in told
+    assert "does not drift" in newest_day(timed, _at_base_rate(dataset, rows), np.zeros(rows), np.arange(rows))
+    assert "The base rate drifts" in newest_day(timed, np.ones(rows), np.zeros(rows), np.arange(rows))
+    assert newest_day(dataset, labels, np.zeros(rows), np.arange(rows)) == ""
+
+
+def _at_base_rate(dataset: Dataset, rows: int) -> np.ndarray:
+    """Labels that are positive as often in any part of them as those of validation."""
+    rate = dataset.splits["validation"].base_rate
+    return np.diff(np.floor(rate * np.arange(rows + 1)))

@@ -12,7 +12,7 @@ from engine.checkpoint.storage import load_model, save_model
 from engine.config import Hyperparameters, Schedule
 from engine.data.dataset import Dataset
 from engine.ensemble.result import EnsembleResult
-from engine.ensemble.serving_cost import ServingCost
+from engine.ensemble.serving_cost import ServingCost, ServingLimits
 from engine.execution import execution_of
 from engine.job import TrainingJob
 from engine.loop.evaluation import evaluate
@@ -22,7 +22,7 @@ from hardware.types import Placement
 from models.ensemble import Ensemble
 from models.registry import model_spec
 from shunter.requests import TrainRequest
-from tasks.ensemble import combine_members
+from tasks.ensemble import EnsembleLimits, combine_members
 from tasks.train import train_to_the_end
 from tests.engine.synthetic import write_dataset
 from tracking.runs import start_run_tree
@@ -157,15 +157,17 @@ def test_a_limit_of_a_prediction_leaves_no_more_than_keep_it(
     dataset: Dataset, members: list[TrainedModel], parent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The times are given here, for what a machine takes is not for a test: two of three keep the limit together."""
-    given = iter([9.0, 1.0, 1.1])
+    given = iter([9.0, 1.0, 1.1, 2.1])  # the last is that of the result
     monkeypatch.setattr(
-        "tasks.ensemble.combine.serving_cost", lambda *_: ServingCost(milliseconds=next(given), weight_bytes=100)
+        "tasks.ensemble.combine.serving_cost",
+        lambda *_: ServingCost(milliseconds=next(given), weight_bytes=100, joules=1e-4, joules_by="estimated"),
     )
-    result = combine_members(
-        dataset, members, PLACEMENT, tmp_path / "final", parent_run_id=parent, max_milliseconds=2.5
-    )
+    limits = EnsembleLimits(serving=ServingLimits(milliseconds=2.5))
+    result = combine_members(dataset, members, PLACEMENT, tmp_path / "final", parent_run_id=parent, limits=limits)
     assert not result.members[0].is_used
     assert len(result.members) == 3
     assert result.test == evaluate(load_model(tmp_path / "final"), dataset, "test", execution_of(PLACEMENT)).metrics
     logged = MlflowClient(tracking_uri()).get_run(result.run_id).data.metrics
     assert logged["serving.milliseconds.member-0"] == 9.0
+    assert logged["serving.milliseconds.result"] == 2.1
+    assert logged["serving.joules.member-1"] == 1e-4

@@ -16,7 +16,7 @@ from hardware.types import Placement
 from models.registry import model_spec
 from shunter.errors import InfeasibleError
 from shunter.requests import TrainRequest
-from tasks.ensemble import combine_members
+from tasks.ensemble import EnsembleLimits, combine_members
 from tasks.train import train_to_the_end
 from tests.engine.synthetic import write_dataset
 from tracking.history import read_children
@@ -50,6 +50,10 @@ def members(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> list[
     ]
 
 
+def within(memory_bytes: int, error_rate: float | None = None) -> EnsembleLimits:
+    return EnsembleLimits(memory_bytes=memory_bytes, memory_error_rate=error_rate)
+
+
 @pytest.fixture
 def parent(tracking_root: Path, dataset: Dataset) -> str:
     return start_run_tree(TrainRequest(), dataset)
@@ -59,7 +63,9 @@ def test_members_are_packed_into_the_bytes_of_one(
     dataset: Dataset, members: list[TrainedModel], parent: str, tmp_path: Path
 ) -> None:
     one = (members[0].directory / WEIGHTS).stat().st_size
-    result = combine_members(dataset, members, PLACEMENT, tmp_path, parent_run_id=parent, max_bytes=one)
+    result = combine_members(
+        dataset, members, PLACEMENT, tmp_path, parent_run_id=parent, limits=EnsembleLimits(memory_bytes=one)
+    )
     memory = result.memory
     assert memory is not None
     assert result.kept == "ensemble"
@@ -80,22 +86,44 @@ def test_members_are_packed_into_the_bytes_of_one(
 def test_what_has_room_as_it_is_stays_as_it_is(
     dataset: Dataset, members: list[TrainedModel], parent: str, tmp_path: Path
 ) -> None:
-    result = combine_members(dataset, members[:1], PLACEMENT, tmp_path, parent_run_id=parent, max_bytes=1 << 20)
+    result = combine_members(
+        dataset, members[:1], PLACEMENT, tmp_path, parent_run_id=parent, limits=EnsembleLimits(memory_bytes=1 << 20)
+    )
     assert result.memory is not None
     assert not result.memory.forms
     assert "as they are" in result.reason
     assert result.memory.ne_after == pytest.approx(result.validation.ne)
 
 
+def test_where_the_memory_errs_as_many_are_kept_as_help_under_its_errors(
+    dataset: Dataset, members: list[TrainedModel], parent: str, tmp_path: Path
+) -> None:
+    one = (members[0].directory / WEIGHTS).stat().st_size
+    result = combine_members(dataset, members, PLACEMENT, tmp_path, parent_run_id=parent, limits=within(one, 1e-3))
+    memory = result.memory
+    assert memory is not None
+    assert memory.error_rate == 1e-3
+    under_errors = [size.ne_under_errors for size in memory.tried]
+    assert all((size.ne_under_errors or 0) > size.ne for size in memory.tried)
+    assert under_errors[len(memory.forms) - 1] == min(filter(None, under_errors))
+    assert "a bit in 1,000 flips" in result.reason
+    (run,) = read_children(parent, "ensemble")
+    assert run.metrics["ensemble.memory.tried_ne_under_errors.1"] == under_errors[0]
+
+
 def test_fewer_bytes_than_any_form_takes_are_refused(
     dataset: Dataset, members: list[TrainedModel], parent: str, tmp_path: Path
 ) -> None:
     with pytest.raises(InfeasibleError, match="--ensemble-memory"):
-        combine_members(dataset, members[:1], PLACEMENT, tmp_path, parent_run_id=parent, max_bytes=3_000)
+        combine_members(
+            dataset, members[:1], PLACEMENT, tmp_path, parent_run_id=parent, limits=EnsembleLimits(memory_bytes=3_000)
+        )
 
 
 def test_requests_that_cannot_be_packed_are_refused() -> None:
     assert TrainRequest(ensemble_memory="2MiB").ensemble.memory_bytes == 2 << 20
+    with pytest.raises(ValueError, match="add that"):
+        TrainRequest(memory_error_rate=1e-4)
     with pytest.raises(ValueError, match="is no size"):
         TrainRequest(ensemble_memory="much")
     with pytest.raises(ValueError, match="--model lightgcn"):

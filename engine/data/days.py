@@ -1,0 +1,28 @@
+"""The day of each row, where the log names a time that says when it was."""
+
+import numpy as np
+
+from engine.data.dataset import Dataset, SplitName
+
+SECONDS_OF_DAY = 86_400
+PER_SECOND = (1, 1e3, 1e6, 1e9)  # units in which a time since 1970 is given
+EARLIEST, LATEST = 1e8, 1e10  # seconds since 1970 that are believed
+
+
+def days_of(dataset: Dataset, split: SplitName) -> np.ndarray | None:
+    """Days since 1970 in UTC, int64 `[rows]`; None where rows have no time, or one of another kind.
+
+    Args:
+        dataset: Data set.
+        split: `validation` or `test`; of the training part no times are kept.
+    """
+    if dataset.time_range is None:
+        return None
+    first, last = dataset.time_range
+    unit = next((unit for unit in PER_SECOND if EARLIEST <= first / unit <= last / unit < LATEST), None)
+    path = dataset.directory / f"{split}.time.npy"
+    if unit is None or not path.exists():  # ingested before times were kept
+        return None
+    times = np.load(path, mmap_mode="r")
+    assert len(times) == dataset.splits[split].rows, f"{path} holds a time for each row"
+    return np.floor(times / unit / SECONDS_OF_DAY).astype(np.int64)

@@ -1,0 +1,32 @@
+"""The model that a verdict speaks of."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from engine.ensemble.verdict import Verdict
+from models.combination import Combination
+from models.ensemble import Ensemble
+from models.registry import Model
+
+
+def combined_as(verdict: Verdict, models: Sequence[Model]) -> Model | Ensemble:
+    """Combine models as a verdict has it; one that is left as it is stays a model of its own.
+
+    Args:
+        verdict: What was found best.
+        models: Those that it chooses, in their order.
+    """
+    chosen, combination = verdict.chosen, _combination(verdict)
+    assert len(models) == len(chosen), f"{len(models)} models were given for {len(chosen)} that are chosen"
+    is_changed = (verdict.scale != 1).any() or combination is not None
+    if len(models) == 1 and not is_changed:
+        return models[0]
+    return Ensemble(models, verdict.weights[chosen].tolist(), verdict.scale.tolist(), combination)
+
+
+def _combination(verdict: Verdict) -> Combination | None:
+    """The combination of those members that are left: ranks and votes have figures of each."""
+    found = verdict.combination
+    if found is None or not found.references:
+        return found
+    return replace(found, references=tuple(found.references[index] for index in verdict.chosen))

@@ -1,0 +1,68 @@
+"""One model that learns what an ensemble predicts: labels of the training part mixed with its probabilities.
+
+Hinton, Vinyals and Dean, "Distilling the Knowledge in a Neural Network", 2015. The log loss is linear in the label, so
+the mean of the two losses, to the label and to the teacher's probability, is the loss to the mean of both: the trainer
+needs to know nothing of it. Validation and test parts keep their labels.
+"""
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from engine.checkpoint.storage import read_json
+from engine.config import Execution
+from engine.data.dataset import Dataset
+from engine.loop.evaluation import evaluate
+from models.ensemble import Ensemble
+from models.registry import Model
+from shunter.errors import DataError
+
+TEACHER_SHARE = 0.5  # of the teacher's probability in what is learned
+LABELS = "train.label.npy"
+
+
+def softened(
+    dataset: Dataset, teacher: Path, model: Model | Ensemble, execution: Execution, directory: Path
+) -> Dataset:
+    """The same data with labels of the training part that a teacher has had a say in; made once.
+
+    Args:
+        dataset: Data set; its arrays are linked, but for those labels.
+        teacher: Folder of the teacher, whose checksum names what comes of it.
+        model: The teacher, on the device of the scoring.
+        execution: How it scores.
+        directory: Folder of the new data set.
+
+    Raises:
+        DataError: An array cannot be read, or there is no room for the labels.
+        CheckpointError: The teacher's description is damaged.
+    """
+    named = f"{dataset.fingerprint} {read_json(teacher / 'model.json').get('sha256')} {TEACHER_SHARE}"
+    made = replace(dataset, directory=directory, fingerprint=hashlib.sha256(f"softened {named}".encode()).hexdigest())
+    if _is_there(made):
+        return made
+    found = evaluate(model, dataset, "train", execution)
+    shares = 1 / (1 + np.exp(-found.logits.astype(np.float64)))
+    labels = (TEACHER_SHARE * shares + (1 - TEACHER_SHARE) * found.labels).astype(np.float32)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for path in dataset.directory.iterdir():
+            if path.name in (LABELS, "dataset.json"):
+                continue
+            link = directory / path.name
+            link.unlink(missing_ok=True)
+            link.symlink_to(path.resolve())
+        np.save(directory / LABELS, labels)
+        made.save()
+    except OSError as error:
+        raise DataError(f"What an ensemble predicts cannot be written to {directory} ({error.strerror}).") from error
+    return made
+
+
+def _is_there(made: Dataset) -> bool:
+    try:
+        return Dataset.load(made.directory).fingerprint == made.fingerprint
+    except (OSError, ValueError, KeyError, TypeError):
+        return False

@@ -1,0 +1,64 @@
+"""Some rows of a part of the data, read once, that many models are compared on."""
+
+import numpy as np
+import torch
+from torch import nn
+
+from engine.config import Execution
+from engine.data.dataset import Dataset, SplitName
+from engine.data.loader import BatchLoader
+from engine.loop.step import applied
+
+BATCH_ROWS, MOST_BATCHES = 4_096, 6
+
+
+class SomeRows:
+    """Rows that are spread evenly over a part of the data.
+
+    Args:
+        dataset: Data set.
+        execution: Threads of the scoring, which is on the processor.
+        split: Which part.
+        batch_rows: Rows that are scored together.
+        most_batches: Batches at most; None takes all rows.
+        among: Numbers of the rows that may be taken; None is all of the part.
+
+    Attributes:
+        labels: Of the main label, 0 or 1, `[rows]`.
+        weights: Weight of each row, float64 `[rows]`.
+
+    Raises:
+        DataError: An array cannot be read.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        execution: Execution,
+        split: SplitName = "validation",
+        *,
+        batch_rows: int = BATCH_ROWS,
+        most_batches: int | None = MOST_BATCHES,
+        among: np.ndarray | None = None,
+    ) -> None:
+        loader = BatchLoader(dataset, split, batch_rows)
+        numbers = np.arange(loader.rows) if among is None else np.sort(among)
+        every = [numbers[start : start + batch_rows] for start in range(0, len(numbers), batch_rows)]
+        targets, chosen = loader.targets(), every if most_batches is None else every[:: -(-len(every) // most_batches)]
+        rows = np.concatenate(chosen)
+        self._batches = [loader.read(one) for one in chosen]
+        self._execution = execution
+        self.labels = targets.labels.reshape(loader.rows, -1)[rows, 0]
+        weights = np.ones(loader.rows) if targets.weights is None else targets.weights.reshape(loader.rows, -1)[:, 0]
+        self.weights = weights[rows].astype(np.float64)
+
+    @torch.no_grad()
+    def logits(self, model: nn.Module) -> np.ndarray:
+        """Log odds that a model gives, float32 `[rows]`, or `[rows, tasks]`."""
+        with applied(self._execution):
+            return np.concatenate([model(*batch.inputs).float().numpy() for batch in self._batches])
+
+    def main_logits(self, model: nn.Module) -> np.ndarray:
+        """The same of the main label alone, `[rows]`."""
+        found = self.logits(model)
+        return found.reshape(len(found), -1)[:, 0]

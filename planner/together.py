@@ -1,0 +1,127 @@
+"""How many trainings of one job are best at a time: by what each is expected to take with its part of the machine."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hardware.types import Placement
+from planner.assessment import Candidate
+from planner.decide import Decision
+from shunter.requests.objective import Weights
+
+START_SECONDS = 8.0  # that a process of its own takes before it trains
+LEAST_GAIN = 0.1  # of the score: for less, trainings are not put side by side
+
+
+@dataclass(frozen=True)
+class Together:
+    """So many trainings at a time.
+
+    Attributes:
+        count: How many.
+        seconds: What all of them are expected to take.
+        joules: The same of energy; None where nobody can say.
+        fits: Whether all have room in the memory.
+    """
+
+    count: int
+    seconds: float
+    joules: float | None
+    fits: bool = True
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What was chosen of them.
+
+    Attributes:
+        chosen: So many at a time.
+        tried: All that were compared, the fewest first; empty where nothing was to choose.
+        words: Why, in one sentence.
+    """
+
+    chosen: Together
+    tried: tuple[Together, ...]
+    words: str
+
+
+def trainings_at_a_time(
+    decision: Decision,
+    placement: Placement,
+    trainings: int,
+    *,
+    epochs: int,
+    most: int,
+    left_joules: float | None = None,
+) -> Advice:
+    """Choose how many trainings run side by side: the best score of the objective among those that fit.
+
+    On a processor they share the threads of the placement, and its memory; else each has an accelerator of its own.
+
+    Args:
+        decision: The choice of the placement, with its table.
+        placement: Where one training runs.
+        trainings: How many there are.
+        epochs: Longest training, in passes.
+        most: Most at a time.
+        left_joules: Energy that is left of a limit; None where there is none.
+    """
+    tried = tuple(_tried(decision, placement, trainings, epochs, most))
+    alone = tried[0] if tried else Together(1, math.nan, None)
+    if len(tried) < 2:
+        return Advice(alone, (), "One training at a time: there is no more room, or nothing to compare with.")
+    weights = Weights.parse(decision.objective)
+    kept = [one for one in tried if one.fits and _keeps(one, left_joules)] or [alone]
+    best = min(kept, key=lambda one: _score(one, weights))
+    if best.count > 1 and _score(best, weights) > (1 - LEAST_GAIN) * _score(alone, weights):
+        best = alone
+    among = ", ".join(f"{one.count}: {_words(one)}" for one in tried)
+    return Advice(best, tried, f"{best.count} of {trainings} trainings at a time, as is expected of them ({among}).")
+
+
+def _tried(decision: Decision, placement: Placement, trainings: int, epochs: int, most: int) -> Iterator[Together]:
+    for count in range(1, min(trainings, most) + 1):
+        is_shared = placement.device == "cpu"
+        threads = max(1, placement.threads // count) if is_shared else placement.threads
+        candidate = _candidate(decision, placement, threads)
+        if candidate is None:
+            continue
+        prediction, rounds = candidate.prediction, math.ceil(trainings / count)
+        joules = None if prediction.epoch_joules is None else trainings * epochs * prediction.epoch_joules
+        memory = prediction.memory_bytes * (count if is_shared else 1)
+        yield Together(
+            count=count,
+            seconds=rounds * epochs * prediction.epoch_seconds + (START_SECONDS if count > 1 else 0.0),
+            joules=joules,
+            fits=memory <= candidate.accelerator_memory_bytes,
+        )
+
+
+def _candidate(decision: Decision, placement: Placement, threads: int) -> Candidate | None:
+    wanted = placement.model_copy(update={"threads": threads, "processes": 1})
+    return next(
+        (
+            row.candidate
+            for row in decision.table
+            if row.candidate.is_here and row.candidate.placement.model_copy(update={"processes": 1}) == wanted
+        ),
+        None,
+    )
+
+
+def _keeps(one: Together, left_joules: float | None) -> bool:
+    return left_joules is None or one.joules is None or one.joules <= left_joules
+
+
+def _score(one: Together, weights: Weights) -> float:
+    """Time and energy by their weights; cost and carbon go with the time."""
+    time = weights.time + weights.cost + weights.carbon
+    if one.joules is None or not weights.energy:
+        return one.seconds ** (time or 1.0)
+    return one.seconds**time * one.joules**weights.energy
+
+
+def _words(one: Together) -> str:
+    energy = "" if one.joules is None else f" and {one.joules / 3.6e6:.3g} kWh"
+    room = "" if one.fits else ", no room"
+    return f"{one.seconds / 60:.3g} min{energy}{room}"

@@ -1,0 +1,83 @@
+"""What a user asks of `shunter robustness`: one model for the command line and Python."""
+
+import math
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import AfterValidator, Field
+
+from shunter.requests.groups import Request
+
+MOST_RATES, HIGHEST_RATE = 12, 0.5
+
+
+class ErrorKind(StrEnum):
+    """What happens to a stored bit, or to a row of a table."""
+
+    FLIP = "flip"
+    STUCK0 = "stuck0"
+    STUCK1 = "stuck1"
+    ROWS = "rows"
+
+
+def parse_rates(text: str) -> tuple[float, ...]:
+    """From `1e-6,1e-4`, in ascending order.
+
+    Raises:
+        ValueError: A part is no rate, or there are too many.
+    """
+    rates: set[float] = set()
+    for part in text.split(","):
+        try:
+            rate = float(part)
+        except ValueError:
+            rate = math.nan
+        if not 0 < rate <= HIGHEST_RATE:
+            raise ValueError(
+                f"{part.strip()!r} is no rate of errors: give numbers above 0 and at most {HIGHEST_RATE:g}, such as "
+                "1e-6,1e-4"
+            )
+        rates.add(rate)
+    if len(rates) > MOST_RATES:
+        raise ValueError(f"there are {len(rates)} rates: give at most {MOST_RATES}")
+    return tuple(sorted(rates))
+
+
+def _checked_rates(text: str) -> str:
+    parse_rates(text)
+    return text
+
+
+class RobustnessRequest(Request, frozen=True):
+    """What errors of the memory do to a registered model."""
+
+    model: str = Field(
+        default="shunter", description="Registered model: its name for the champion, NAME@ALIAS or NAME/VERSION."
+    )
+    error_kind: ErrorKind = Field(
+        default=ErrorKind.FLIP,
+        description="What errs: flip (stored bits flip), stuck0 or stuck1 (they are stuck at 0 or 1), or rows (rows of "
+        "embedding tables are lost).",
+    )
+    error_rates: Annotated[str, AfterValidator(_checked_rates)] = Field(
+        default="1e-6,1e-5,1e-4,1e-3",
+        description="Shares of the bits, or rows, that err, with commas between them; each by itself.",
+    )
+    repeats: int = Field(default=5, ge=1, le=1_000, description="How often errors are drawn at each rate.")
+    min_auc: float | None = Field(
+        default=None,
+        ge=0.5,
+        lt=1,
+        description="Lowest acceptable AUC: the highest rate that keeps it is named; if omitted, that of the undamaged "
+        "model less 0.005.",
+    )
+    seed: int = Field(default=0, ge=0, lt=2**32, description="Seed of the errors: the same are drawn again.")
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """The rates in ascending order."""
+        return parse_rates(self.error_rates)
+
+    if TYPE_CHECKING:
+
+        def __init__(self, **options: Any) -> None: ...

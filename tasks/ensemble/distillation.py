@@ -1,0 +1,61 @@
+"""One model that learns what the ensemble of all members predicts: a candidate beside them."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from engine.checkpoint.storage import load_model
+from engine.ensemble.distillation import softened
+from engine.ensemble.verdict import Verdict
+from engine.trained_model import TrainedModel
+from hardware.types import Placement
+from search.result import TuneResult
+from shunter.requests import Distill
+from tasks.ensemble.combine import Combining, EnsembleLimits
+from tasks.ensemble.members import planned, train_one
+from tasks.ensemble.memory import OVERHEAD, WEIGHTS
+from tasks.run_context import RunContext
+
+NAME = "distilled"
+
+
+def distil(
+    run: RunContext, tuned: TuneResult, members: Sequence[TrainedModel], placement: Placement
+) -> list[TrainedModel]:
+    """Train the best setting on what the ensemble of all members predicts, where that is asked for or may pay.
+
+    The teacher is what would be kept without limits of a prediction and of the memory.
+
+    Args:
+        run: The training.
+        tuned: The settings.
+        members: What may be combined.
+        placement: Placement of the scoring.
+
+    Returns:
+        The model; empty where none is wanted, the best is no ensemble, or a limit of the whole is reached.
+    """
+    wanted, limits = run.request.ensemble.distill, EnsembleLimits.of(run.request.ensemble)
+    is_limited = limits.memory_bytes is not None or limits.serving.is_set
+    if wanted is Distill.NEVER or (wanted is Distill.AUTO and not is_limited) or run.cluster or run.should_stop():
+        return []
+    combining = Combining(
+        run.dataset, members, placement, run.request.seed, run.request.training.select_by.value, limits
+    )
+    verdict = combining.verdict(range(len(members)), limits.most)
+    if not verdict.is_ensemble or (wanted is Distill.AUTO and _has_room(combining, verdict)):
+        return []
+    teacher = run.directory / "teacher"
+    combining.save(verdict, teacher)
+    model = load_model(teacher, combining.execution.device, is_mapped=combining.execution.maps_tables)
+    data = softened(run.dataset, teacher, model, combining.execution, run.directory / "softened")
+    job, where, expected = planned(run, tuned.winners[0], 0)
+    job = replace(job, dataset=data)
+    return [train_one(run, job, where, expected, run.directory / "members" / NAME, name=NAME)]
+
+
+def _has_room(combining: Combining, verdict: Verdict) -> bool:
+    """Whether the ensemble as it is keeps the limits of a prediction and of the memory."""
+    limits, costs = combining.limits, [combining.scored[index][1] for index in verdict.chosen]
+    stored = sum((combining.members[index].directory / WEIGHTS).stat().st_size for index in verdict.chosen)
+    is_small = limits.memory_bytes is None or stored + OVERHEAD <= limits.memory_bytes
+    return is_small and limits.serving.are_kept_by(costs)
