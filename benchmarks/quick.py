@@ -31,6 +31,7 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "ingest": (),
     "train_step": (),
     "lookahead": (),
+    "tiers": (),
     "optimizers": (),
     "meters": (),
     "predict": (),

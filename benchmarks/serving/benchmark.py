@@ -2,7 +2,11 @@
 
 A DLRM of Criteo's shape, exported once. Clients in a closed loop send requests of 1, 10 and 100 rows in MLflow's
 protocol from a process of their own. MLflow gets each number of workers from one to all cores, and its best counts.
-Both servers give the same scores, bit by bit, which is checked before.
+Both servers give the same scores, bit by bit, which is checked before. Shunter serves once more with memory for a tenth
+of the tables, the rest of which it reads from the file of the weights.
+
+Joules are those of the product's own estimate: processor time of the server and its processes by the catalogue's watts,
+with the power at rest of all cores for the time of the load.
 """
 
 import contextlib
@@ -22,20 +26,25 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import psutil
 
 from benchmarks.report import measure, parse_arguments, publish, table
 from engine.checkpoint.storage import save_model
+from hardware.devices.discovery import cpu_identity
+from hardware.meters.cpu import CpuPowerModel
 from ingestion.request import ingest_request
 from models.registry import build_model, model_spec
 from shunter.requests import TrainRequest
 from shunter.settings import PROJECT_ROOT
+from tracking.registry.trusted import DATA, WEIGHTS
 
 SEED = 0
 NUMERIC = tuple(f"I{place}" for place in range(1, 14))
 CATEGORICAL = tuple(f"C{place}" for place in range(1, 27))
 SPEC = model_spec(embedding_dim=16, bottom_widths=(512, 256, 64), top_widths=(512, 256))
 REQUEST_ROWS = (1, 10, 100)
-BODIES = 64  # different requests, which the clients go through
+BODIES = {1: 4_096, 10: 1_024, 100: 256}  # different requests by their rows, which the clients go through
+MEMORY = "shunter, a tenth of the tables in memory"
 PATIENCE_SECONDS = 180
 
 
@@ -58,8 +67,10 @@ def contestants() -> tuple[Contestant, ...]:
     """Shunter, and MLflow with each number of workers, its threads spinning as by default or not."""
     mlflow = (sys.executable, "-m", "mlflow", "models", "serve", "-m", "{model}", "-p", "{port}", "-h", "127.0.0.1")
     cores = len(os.sched_getaffinity(0))
+    shunter = (sys.executable, "-m", "flows.cli", "serve", "--model", "{model}", "--port", "{port}")
     return (
-        Contestant("shunter", (sys.executable, "-m", "flows.cli", "serve", "--model", "{model}", "--port", "{port}")),
+        Contestant("shunter", shunter),
+        Contestant(MEMORY, (*shunter, "--memory", "{memory}")),
         *(
             Contestant(
                 f"mlflow, {workers} workers{', passive threads' if is_passive else ''}",
@@ -102,18 +113,19 @@ def write_bodies(folder: Path, log: pd.DataFrame, rows: int) -> Path:
     random = np.random.default_rng(SEED)
     path = folder / f"bodies-{rows}.json"
     features = log.drop(columns="click")
-    drawn = [features.iloc[random.integers(0, len(log), rows)] for _ in range(BODIES)]
+    drawn = [features.iloc[random.integers(0, len(log), rows)] for _ in range(BODIES[rows])]
     path.write_text(json.dumps([json.dumps({"dataframe_split": one.to_dict("split")}) for one in drawn]))
     return path
 
 
 @contextlib.contextmanager
-def running(contestant: Contestant, model: Path) -> Iterator[str]:
-    """Start a server; its address for the length of the block."""
+def running(contestant: Contestant, model: Path) -> Iterator[tuple[str, psutil.Process]]:
+    """Start a server; its address and its process for the length of the block."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [part.format(model=model, port=port) for part in contestant.command]
+    weights = (model / DATA / WEIGHTS).stat().st_size
+    command = [part.format(model=model, port=port, memory=f"{weights // 10}B") for part in contestant.command]
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])  # MLflow starts uvicorn by its name
     environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT), "PATH": path}
     if contestant.is_passive:
@@ -124,7 +136,7 @@ def running(contestant: Contestant, model: Path) -> Iterator[str]:
     try:
         url = f"http://127.0.0.1:{port}"
         wait_until_ready(process, f"{url}/ping", log)
-        yield f"{url}/invocations"
+        yield f"{url}/invocations", psutil.Process(process.pid)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
@@ -170,6 +182,7 @@ def main() -> None:
     quick = parse_arguments(__doc__).quick
     seconds, clients = (1.5, (8,)) if quick else (3.0, (1, 4, 8, 32))
     runs: list[dict[str, Any]] = []
+    power = CpuPowerModel(cpu_identity(), len(os.sched_getaffinity(0)))
     with tempfile.TemporaryDirectory(prefix="shunter-serving-") as temporary:
         folder = Path(temporary)
         os.environ["SHUNTER_HOME"] = str(folder / "home")
@@ -179,12 +192,18 @@ def main() -> None:
         bodies = {rows: write_bodies(folder, log, rows) for rows in REQUEST_ROWS}
         given: list[Any] = []
         for contestant in contestants():
-            with running(contestant, model) as url:
+            with running(contestant, model) as (url, server):
                 given.append({rows: scores(url, path) for rows, path in bodies.items()})
                 assert given[-1] == given[0], f"the scores of {contestant.name} differ"
                 for rows, path in bodies.items():
                     for count in clients:
+                        used, begin = core_seconds(server), time.monotonic()
                         found = measure("benchmarks.serving.load", url, str(path), str(count), str(seconds))
+                        # All requests of the load, its warm-up included; while it starts and ends nothing is asked.
+                        busy = core_seconds(server) - used
+                        joules = power.idle_watts * seconds + power.busy_watts_per_core * busy
+                        found |= {"server_core_seconds": busy, "wall_seconds": time.monotonic() - begin}
+                        found["joules_per_1000"] = 1e3 * joules / (rows * found["asked"])
                         runs.append({"server": contestant.name, "rows": rows, "clients": count, **found})
     table(
         "requests in a closed loop, times in ms",
@@ -199,11 +218,19 @@ def headline(runs: Sequence[dict[str, Any]]) -> dict[str, float | None]:
     figures: dict[str, float | None] = {}
     for rows in REQUEST_ROWS:
         mine = [one for one in runs if one["rows"] == rows and one["server"] == "shunter"]
-        theirs = best([one for one in runs if one["rows"] == rows and one["server"] != "shunter"])
+        theirs = best([one for one in runs if one["rows"] == rows and one["server"].startswith("mlflow")])
+        small = best([one for one in runs if one["rows"] == rows and one["server"] == MEMORY])
         assert theirs is not None
+        assert small is not None
         equal = best(mine, theirs["p99_milliseconds"])
         ratio = equal["requests_per_second"] / theirs["requests_per_second"] if equal else None
         figures[f"ratio_to_mlflow_{rows}"] = ratio
+        if equal is not None:
+            beside = _like([one for one in runs if one["server"] == MEMORY], equal)
+            figures[f"requests_at_memory_10_ratio_{rows}"] = small["requests_per_second"] / equal["requests_per_second"]
+            if rows == 1:
+                figures |= {"p99_at_memory_10": beside["p99_milliseconds"], "joules_per_1000": equal["joules_per_1000"]}
+                figures["mlflow_joules_per_1000"] = theirs["joules_per_1000"]
         if equal is not None and rows == 1:
             figures |= {name: equal[name] for name in ("requests_per_second", "p99_milliseconds")}
             figures["mlflow_requests_per_second"] = theirs["requests_per_second"]
@@ -214,6 +241,21 @@ def headline(runs: Sequence[dict[str, Any]]) -> dict[str, float | None]:
     found = [figures[f"ratio_to_mlflow_{rows}"] for rows in REQUEST_ROWS]
     figures["ratio_to_mlflow"] = min((one for one in found if one is not None), default=None)
     return figures
+
+
+def _like(runs: Sequence[dict[str, Any]], other: dict[str, Any]) -> dict[str, Any]:
+    """The run under the same load as another one."""
+    return next(one for one in runs if all(one[name] == other[name] for name in ("rows", "clients")))
+
+
+def core_seconds(server: psutil.Process) -> float:
+    """Processor time of a server and of the processes that it started."""
+    found = 0.0
+    for process in (server, *server.children(recursive=True)):
+        with contextlib.suppress(psutil.Error):
+            times = process.cpu_times()
+            found += times.user + times.system
+    return found
 
 
 def _row(one: dict[str, Any]) -> list[str]:

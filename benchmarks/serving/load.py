@@ -48,12 +48,14 @@ async def load(url: SplitResult, bodies: list[str], clients: int, seconds: float
     starts = [place * max(len(requests) // clients, 1) % len(requests) for place in range(clients)]
     asking = [client(url, cycle(requests[start:] + requests[:start]), begin + seconds) for start in starts]
     warm = begin + WARMUP_SHARE * seconds
-    found = sorted(latency for taken in await asyncio.gather(*asking) for when, latency in taken if when >= warm)
+    every = await asyncio.gather(*asking)
+    found = sorted(latency for taken in every for when, latency in taken if when >= warm)
     return {
         "requests_per_second": len(found) / ((1 - WARMUP_SHARE) * seconds),
         "p50_milliseconds": 1e3 * found[len(found) // 2],
         "p99_milliseconds": 1e3 * found[int(0.99 * len(found))],
         "requests": len(found),
+        "asked": sum(map(len, every)),
     }
 
 

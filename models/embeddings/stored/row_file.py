@@ -96,8 +96,7 @@ class RowFile:
                 "model again."
             )
         pieces = self._pieces(rows)
-        tasks: list[Future[None]] = [self._readers.submit(self._fill, pieces, part, rows, out) for part in pieces.parts]
-        error = next((found for task in tasks if (found := task.exception()) is not None), None)
+        error = self._fill_all(pieces, rows, out)
         self.counts.rows += len(rows)
         self.counts.reads += len(pieces.begin)
         self.counts.read_bytes += int(pieces.length.sum())
@@ -131,6 +130,18 @@ class RowFile:
         cuts = np.flatnonzero(np.diff(reader)) + 1
         parts = list(zip([0, *cuts.tolist()], [*cuts.tolist(), len(begins)], strict=True))
         return _Pieces(begins, length, row_at, row_end, parts)
+
+    def _fill_all(self, pieces: "_Pieces", rows: np.ndarray, out: np.ndarray) -> BaseException | None:
+        """Read all pieces; what failed."""
+        if len(pieces.parts) == 1 or not self.is_direct:  # out of memory a reader of its own comes later than the row
+            try:
+                for part in pieces.parts:
+                    self._fill(pieces, part, rows, out)
+            except (OSError, CheckpointError) as error:
+                return error
+            return None
+        tasks: list[Future[None]] = [self._readers.submit(self._fill, pieces, part, rows, out) for part in pieces.parts]
+        return next((found for task in tasks if (found := task.exception()) is not None), None)
 
     def _fill(self, pieces: "_Pieces", part: tuple[int, int], rows: np.ndarray, out: np.ndarray) -> None:
         """Read some pieces one behind the other into a buffer, and take their rows out of it, buffer by buffer."""

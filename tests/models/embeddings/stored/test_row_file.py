@@ -44,6 +44,18 @@ def test_rows_are_those_that_were_written(
     file.close()
 
 
+def test_without_direct_reads_rows_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = written(tmp_path / "rows", 4, 3_000, 16)
+    monkeypatch.setattr("models.embeddings.stored.row_file._reopened", lambda one: (os.dup(one), False))
+    file = opened(tmp_path / "rows", 4, 3_000, 16)
+    for which in (np.arange(3_000), np.arange(0, 3_000, 117), np.array([2_999])):
+        assert np.array_equal(file.read(which), numbers[which])
+    os.truncate(tmp_path / "rows", 9_000)
+    file._made = (9_000, (tmp_path / "rows").stat().st_mtime_ns)  # as if it had been noticed too late
+    with pytest.raises(CheckpointError, match="is cut off"):
+        file.read(np.array([0, 2_999]))
+
+
 def test_rows_of_neighbouring_blocks_are_one_read(tmp_path: Path) -> None:
     numbers = written(tmp_path / "rows", 0, 4_096, 16)  # 64 rows to a block
     file = opened(tmp_path / "rows", 0, 4_096, 16, readers=1)

@@ -1,0 +1,281 @@
+"""Embedding tables on tiers: training beside memory, misses beside their prediction, policies, a rival, and nodes.
+
+Training: the steps of a Criteo-shaped DLRM in turn with all tables in memory and with a cache of 5 and 20 % of the rows
+in front of a file, ids by Zipf's law with the exponent 1.05; all end with the same bits, which is checked. The file's
+pages are in this machine's memory, so a fetch costs book-keeping and a copy, not a disk.
+
+Misses: what `shunter plan memory` predicts from the statistics of ml-100k, beside the cache of a training that goes
+through its samples in random order. Policies: what `shunter serve --memory` finds without the file, with a tenth of the
+tables in memory. Rival: 26 rows out of a file by the reader of served tables, past the page cache and through it, and
+out of SQLite, the key-value store of the standard library. Nodes: simulated.
+"""
+
+import argparse
+import os
+import sqlite3
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.lookahead import RATES, SAMPLES, SPEC, TABLES, Variant, compare
+from benchmarks.report import parse_arguments, publish, table
+from engine.data.batch import Batch, make_batch
+from engine.data.dataset import Dataset
+from ingestion.request import ingest_request
+from models.embeddings.slots import SlotMap
+from models.embeddings.stored import row_file
+from models.embeddings.stored.room import divide
+from models.embeddings.stored.row_file import RowFile
+from models.embeddings.stored.tables import StoredEmbeddings
+from models.registry import model_spec
+from models.spec import CategoricalFeature, Features
+from planner.memory.compare import compare_servers, ids_per_sample
+from planner.memory.demand import TableDemand, demands, segments_of
+from planner.memory.hits import predict_hits
+from planner.memory.nodes import Ask
+from planner.memory.servers import BASE, read_servers
+from shunter.requests import TrainRequest
+
+SEED = 0
+EXPONENT = 1.05
+SHARES = (0.05, 0.2)
+POLICIES: dict[str, dict[str, Any]] = {
+    "lru": {"pinned_share": 0.0, "policy": "lru"},
+    "lfu": {"pinned_share": 0.0, "policy": "lfu"},
+    "pinned": {"pinned_share": 1.0},
+    "pinned and lru": {},
+}
+MODEL_BYTES = 11e12
+
+
+def zipf_ids(random: np.random.Generator, rows: int, count: int) -> np.ndarray:
+    """Ids that are ranks by Zipf's law, from 0."""
+    total = np.cumsum(np.arange(1, rows + 1, dtype=np.float64) ** -EXPONENT)
+    return np.searchsorted(total, random.random(count) * total[-1]).astype(np.int32)
+
+
+def draw(features: Features, count: int) -> list[Batch]:
+    """Batches of a training."""
+    random = np.random.default_rng(SEED)
+    batches: list[Batch] = []
+    for _ in range(count):
+        ids = np.stack([zipf_ids(random, field.rows, SAMPLES) for field in features.categorical], axis=1)
+        dense = random.random((SAMPLES, len(features.dense)), dtype=np.float32)
+        labels = (random.random(SAMPLES) < 0.25).astype(np.float32)
+        batches.append(make_batch(features, dense=dense, categorical=ids, labels=labels))
+    return batches
+
+
+def train_beside_memory(rows: int, steps: int, rounds: int) -> dict[str, Any]:
+    """Steps with all tables in memory and in a file."""
+    categorical = tuple(CategoricalFeature(name=f"field{i}", rows=rows) for i in range(TABLES))
+    features = Features(dense=tuple(f"dense{i}" for i in range(13)), categorical=categorical)
+    variants = {"in memory": Variant()}
+    variants |= {f"cache {share:.0%}": Variant(cache_rows=int(share * TABLES * rows), ahead=True) for share in SHARES}
+    return compare(features, draw(features, steps), variants, rounds)
+
+
+def miss_rates(dataset: Dataset, batch: int, shares: tuple[float, ...]) -> list[dict[str, float]]:
+    """Predicted and measured misses of a cache of several sizes, in a second pass over the samples."""
+    spec = model_spec(embedding_dim=16)
+    tables = demands(dataset, spec, ids_per_sample(dataset))
+    ids = np.load(dataset.directory / "train.categorical.npy")
+    single = [place for place, field in enumerate(dataset.features.categorical) if not field.multi_valued]
+    kept = [dataset.features.table_of[place] for place in single]
+    tables = [tables[table] for table in kept]
+    starts = np.cumsum([0, *(int(one.rows) for one in tables)])
+    found: list[dict[str, float]] = []
+    for share in shares:
+        slots, random = int(share * starts[-1]), np.random.default_rng(SEED)
+        cache = SlotMap(int(starts[-1]), slots, 1)
+        asked = missed = 0
+        for epoch in range(2):
+            order = random.permutation(len(ids))
+            for begin in range(0, len(order) - batch + 1, batch):
+                rows = np.unique(ids[order[begin : begin + batch]] + starts[:-1])
+                arriving = len(cache.admit(rows).arriving)
+                if epoch:
+                    asked, missed = asked + len(rows), missed + arriving
+        predicted = predict_hits(tables, batch, slots * tables[0].row_bytes).miss_rate
+        found.append({"cache_share": share, "predicted": predicted, "measured": missed / asked})
+    return found
+
+
+def policies(folder: Path, rows: int, requests: int) -> dict[str, dict[str, float]]:
+    """Rows that need not be read, by policy, on ids as training knew them and on ids that have moved."""
+    dim, sizes = 16, [rows] * TABLES
+    path = folder / "tables"
+    path.write_bytes(np.zeros((rows * TABLES, dim), np.float32).tobytes())
+    found: dict[str, dict[str, float]] = {}
+    for name, options in POLICIES.items():
+        found[name] = {}
+        for trace, moved in (("as trained", 0), ("moved", rows // 2)):
+            random = np.random.default_rng(SEED)
+            room = divide(rows * TABLES * dim * 4 // 10, sizes, dim, TABLES, **options)
+            with path.open("rb") as file:
+                stored = RowFile(file.fileno(), 0, rows * TABLES, dim, room.buffer_bytes)
+            tables = StoredEmbeddings(sizes, dim, range(TABLES), stored, room).eval()
+            offsets = torch.arange(20 * TABLES + 1, dtype=torch.int32)
+            for place in range(requests):
+                if place == requests // 2:
+                    before = tables.counts
+                ids = (zipf_ids(random, rows, 20 * TABLES) + moved) % rows
+                tables(torch.from_numpy(ids.astype(np.int32)), offsets)
+            now = tables.counts
+            read, all_rows = (
+                now.read - before.read,
+                sum(getattr(now, part) - getattr(before, part) for part in ("pinned", "cached", "read")),
+            )
+            found[name][trace] = 1 - read / all_rows
+            tables.close()
+    return found
+
+
+def readers(folder: Path, rows: int, times: int) -> dict[str, float]:
+    """Median microseconds to fetch 26 rows of 16 numbers, drawn evenly."""
+    dim = 16
+    numbers = np.random.default_rng(SEED).random((rows, dim), np.float32)
+    path = folder / "rows"
+    path.write_bytes(numbers.tobytes())
+    base = sqlite3.connect(folder / "rows.db")
+    base.execute("create table rows (id integer primary key, value blob)")
+    base.executemany("insert into rows values (?, ?)", ((place, one.tobytes()) for place, one in enumerate(numbers)))
+    base.commit()
+
+    def from_sqlite(asked: np.ndarray) -> np.ndarray:
+        marks = ",".join("?" * len(asked))
+        found = base.execute(f"select value from rows where id in ({marks}) order by id", asked.tolist())
+        return np.stack([np.frombuffer(value, np.float32) for (value,) in found])
+
+    def opened() -> RowFile:
+        with path.open("rb") as file:
+            return RowFile(file.fileno(), 0, rows, dim, 8 * 3 * 4096)
+
+    direct = opened()
+    kept, row_file._reopened = row_file._reopened, lambda descriptor: (os.dup(descriptor), False)
+    try:
+        buffered = opened()
+    finally:
+        row_file._reopened = kept
+    contestants: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+        f"row file, {'past the page cache' if direct.is_direct else 'direct reads not possible'}": direct.read,
+        "row file, through the page cache": buffered.read,
+        "SQLite, through the page cache": from_sqlite,
+    }
+    taken: dict[str, list[float]] = {name: [] for name in contestants}
+    random = np.random.default_rng(SEED)
+    for _ in range(times):
+        asked = np.sort(random.choice(rows, TABLES, replace=False))
+        for name, read in contestants.items():
+            begin = time.perf_counter()
+            found = read(asked)
+            taken[name].append(time.perf_counter() - begin)
+            assert np.array_equal(found, numbers[asked])
+    base.close()
+    return {name: 1e6 * statistics.median(seconds) for name, seconds in taken.items()}
+
+
+def simulated_nodes() -> list[dict[str, Any]]:
+    """Nodes of each server for a model of 11 TB, by the rate that is asked for."""
+    ranks = np.unique(np.geomspace(1, 10**6, 64).astype(int))
+    total = np.cumsum(np.arange(1, 10**6 + 1, dtype=np.float64) ** -EXPONENT)
+    curve = [(rank / 10**6, float(total[rank - 1] / total[-1])) for rank in ranks]
+    random = np.random.default_rng(SEED)
+    sizes = random.lognormal(0, 1.5, 100)
+    rows = sizes / sizes.sum() * MODEL_BYTES / (129 * 4)
+    tables = tuple(
+        TableDemand(f"t{place}", one, 128, float(random.integers(1, 20)), segments_of(curve, one))
+        for place, one in enumerate(rows.tolist())
+    )
+    found: list[dict[str, Any]] = []
+    for rate in (10_000.0, 100_000.0, 1_000_000.0):
+        compared = compare_servers(read_servers(), Ask(tables, 1e8, 65_536, rate))
+        found.append({"samples_per_second": rate, **compared.to_dict()["servers"], "by_misses": compared.around})
+        for plan in (one for one in found[-1].values() if isinstance(one, dict)):
+            plan.pop("places", None)
+    return found
+
+
+def main() -> None:
+    """Measure and publish."""
+    asked = parse_arguments(__doc__, _options)
+    quick = asked.quick
+    trained = {} if asked.untimed else train_beside_memory(*((50_000, 30, 1) if quick else (200_000, 40, 3)))
+    dataset, _ = ingest_request(TrainRequest(data="ml-100k"))
+    misses = miss_rates(dataset, 256, (0.3, 0.5, 0.7))
+    with tempfile.TemporaryDirectory(prefix="shunter-tiers-", dir=Path.cwd() / "test-output") as temporary:
+        found = policies(Path(temporary), 10_000, 100 if quick else 300)
+        microseconds = {} if asked.untimed else readers(Path(temporary), 100_000, 50 if quick else 400)
+    nodes = simulated_nodes()
+    _print(trained, misses, found, microseconds)
+    best = {one["samples_per_second"]: _fewest(one) for one in nodes}
+    headline: dict[str, float | bool] = {
+        **(_timed(trained, microseconds) if trained else {}),
+        "hit_rate_error": max(abs(one["predicted"] - one["measured"]) for one in misses),
+        "nodes_ratio_simulated": best[10_000.0],
+        "nodes_ratio_simulated_1e5": best[100_000.0],
+        "nodes_ratio_simulated_1e6": best[1_000_000.0],
+        **{f"served_{name.replace(' ', '_')}": one["as trained"] for name, one in found.items()},
+        **{f"served_{name.replace(' ', '_')}_moved": one["moved"] for name, one in found.items()},
+    }
+    details = {"training": trained, "misses": misses, "policies": found, "readers": microseconds, "nodes": nodes}
+    details |= {"rates": vars(RATES), "embedding_dim": SPEC.embedding_dim, "samples": SAMPLES}
+    publish("tiers", headline, details, seeds=[SEED], quick=quick)
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--untimed", action="store_true", help="only what other work on the machine does not change")
+
+
+def _timed(trained: dict[str, Any], microseconds: dict[str, float]) -> dict[str, float | bool]:
+    cached = trained[f"cache {SHARES[-1]:.0%}"]
+    steps = {share: trained[f"cache {share:.0%}"]["step_seconds"] for share in SHARES}
+    return {
+        "bitwise_equal": True,  # asserted in `compare`, of each run
+        **{
+            f"slowdown_cache_{100 * share:.0f}": one / trained["in memory"]["step_seconds"]
+            for share, one in steps.items()
+        },
+        "bytes_per_step_ratio": (cached["misses"] + cached["written_back"]) / cached["lookups"],
+        "row_file_microseconds": microseconds["row file, through the page cache"],
+        "sqlite_microseconds": microseconds["SQLite, through the page cache"],
+    }
+
+
+def _fewest(one: dict[str, Any]) -> float:
+    """Nodes of the base over those of the server that needs fewest."""
+    nodes = [plan["nodes"] for name, plan in one.items() if isinstance(plan, dict) and "nodes" in plan]
+    return one[BASE]["nodes"] / min(nodes)
+
+
+def _print(
+    trained: dict[str, Any],
+    misses: list[dict[str, float]],
+    found: dict[str, dict[str, float]],
+    microseconds: dict[str, float],
+) -> None:
+    if trained:
+        times = {name: (one["step_seconds"], one.get("hit_rate", 1)) for name, one in trained.items()}
+        rows = [[name, f"{1e3 * seconds:.1f}", f"{hits:.1%}"] for name, (seconds, hits) in times.items()]
+        table("training, times in ms", ("tables", "step", "hits"), rows)
+        table("26 rows", ("from", "microseconds"), [[name, f"{one:.0f}"] for name, one in microseconds.items()])
+    table(
+        "misses of the cache of a training on ml-100k",
+        ("share of rows", "predicted", "measured"),
+        [[f"{one[name]:.1%}" for name in ("cache_share", "predicted", "measured")] for one in misses],
+    )
+    table(
+        "served rows that are in memory, a tenth of the tables",
+        ("policy", "as trained", "moved"),
+        [[name, *(f"{share:.1%}" for share in one.values())] for name, one in found.items()],
+    )
+
+
+if __name__ == "__main__":
+    main()
