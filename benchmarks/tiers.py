@@ -122,6 +122,7 @@ def policies(folder: Path, rows: int, requests: int) -> dict[str, dict[str, floa
                 stored = RowFile(file.fileno(), 0, rows * TABLES, dim, room.buffer_bytes)
             tables = StoredEmbeddings(sizes, dim, range(TABLES), stored, room).eval()
             offsets = torch.arange(20 * TABLES + 1, dtype=torch.int32)
+            before = tables.counts
             for place in range(requests):
                 if place == requests // 2:
                     before = tables.counts
