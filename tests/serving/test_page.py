@@ -32,7 +32,7 @@ def test_its_options_exist() -> None:
     for name, line in re.findall(r"^shunter ([a-z]+)(.*)$", PAGE, re.MULTILINE):
         assert set(OPTION.findall(line)) <= options[name], name
     named = set(OPTION.findall(PAGE))
-    assert named <= set().union(*(options[name] for name in ("serve", "predict", "export", "compress")))
+    assert named <= set().union(*options.values())
     limits = {
         name for name in options["serve"] if name.startswith(("--max", "--batch", "--request", "--follow", "--memory"))
     }
