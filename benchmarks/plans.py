@@ -10,7 +10,9 @@ Three parts, of which each says what it is:
 - counted: a search's single changes against all plans on tiny models, and simulations a second of processor time.
 """
 
+import argparse
 import itertools
+import json
 import logging
 import random
 import time
@@ -44,6 +46,7 @@ from planner.parallel.step import SimulatedPlan, StepModel, step_of
 from planner.parallel.torchrec_plan import torchrec_choices
 from shunter.requests.plan import DevicesRequest
 
+PARTS = ("simulated", "executed")
 ACCELERATOR = "NVIDIA A100 SXM4 40GB"
 KAGGLE = (
     *(1460, 583, 10131227, 2202608, 305, 24, 12517, 633, 3, 93145, 5683, 8351593, 3194, 27, 14992, 5461306, 10, 5652),
@@ -77,13 +80,50 @@ LAYERS = Workload(  # those of MLPerf's DLRM, roughly: 2.4 million weights
 
 
 def main() -> None:
-    """Simulate, search, train and publish."""
-    quick = report.parse_arguments(__doc__).quick
+    """Simulate, search, train and publish; a part that is run alone takes its place among the published figures."""
+    arguments = report.parse_arguments(__doc__, _add_parts)
     logging.disable(logging.WARNING)
-    measured = executed(quick=quick)
-    sets = against_torchrec(quick=quick)
-    tiny = against_all_plans(TINY // 4 if quick else TINY)
-    speed = simulator_speed()
+    headline, details = _published(arguments.parts, quick=arguments.quick)
+    if "executed" in arguments.parts:
+        measured = executed(quick=arguments.quick)
+        headline |= _executed_figures(measured)
+        details["executed"] = measured
+    if "simulated" in arguments.parts:
+        sets = against_torchrec(quick=arguments.quick)
+        tiny = against_all_plans(TINY // 4 if arguments.quick else TINY)
+        headline |= _simulated_figures(sets, tiny) | simulator_speed()
+        details |= {"sets": sets, "tiny": tiny}
+    report.publish("plans", headline, details, seeds=[0], quick=arguments.quick)
+
+
+def _add_parts(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="what is run; the rest stays")
+
+
+def _published(parts: Sequence[str], *, quick: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Figures of the parts that are not run, as they are published."""
+    path = report.result_path("plans", "quick" if quick else "")
+    if set(parts) == set(PARTS) or not path.exists():
+        return {}, {}
+    result = json.loads(path.read_text())
+    return result["headline"], result["details"]
+
+
+def _executed_figures(measured: Sequence[dict[str, Any]]) -> dict[str, float]:
+    report.table(
+        "executed by two processes, milliseconds",
+        ("plan", "predicted", "measured"),
+        [(one["name"], f"{1e3 * one['predicted']:.2f}", f"{1e3 * one['measured']:.2f}") for one in measured],
+    )
+    predicted, taken = ([one[key] for one in measured] for key in ("predicted", "measured"))
+    return {
+        "executed_plans": len(measured),
+        "rank_correlation": float(Series(predicted).corr(Series(taken), method="spearman")),
+        "prediction_error": fmean(abs(one / other - 1) for one, other in zip(predicted, taken, strict=True)),
+    }
+
+
+def _simulated_figures(sets: Sequence[dict[str, Any]], tiny: Sequence[float]) -> dict[str, float]:
     report.table(
         "simulated steps, milliseconds",
         ("tables", "devices", "found", "TorchRec", "ratio"),
@@ -98,21 +138,12 @@ def main() -> None:
             for one in sets
         ],
     )
-    report.table(
-        "executed by two processes, milliseconds",
-        ("plan", "predicted", "measured"),
-        [(one["name"], f"{1e3 * one['predicted']:.2f}", f"{1e3 * one['measured']:.2f}") for one in measured],
-    )
-    predicted, taken = ([one[key] for one in measured] for key in ("predicted", "measured"))
-    headline = {
+    return {
+        "table_sets": len(sets),
         "ratio_to_torchrec_planner": geometric_mean(one["ratio"] for one in sets),
         "worst_ratio_to_torchrec_planner": max(one["ratio"] for one in sets),
         "ratio_to_exhaustive": max(tiny),
-        "rank_correlation": float(Series(predicted).corr(Series(taken), method="spearman")),
-        "prediction_error": fmean(abs(one / other - 1) for one, other in zip(predicted, taken, strict=True)),
-        **speed,
     }
-    report.publish("plans", headline, {"sets": sets, "executed": measured, "tiny": tiny}, seeds=[0], quick=quick)
 
 
 def against_torchrec(*, quick: bool) -> list[dict[str, Any]]:

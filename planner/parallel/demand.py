@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import Self
 
 import numpy as np
@@ -88,20 +87,6 @@ class TableDemand:
         """Share of the lookups that go to the first rows of the table."""
         x, y = self._order
         return float(np.interp(rows, x, y))
-
-    def unique_rows(self, lookups: float) -> float:
-        """Rows that so many lookups are expected to touch."""
-        return self.unique_rows_from(0.0, lookups)
-
-    def unique_rows_from(self, first: float, lookups: float) -> float:
-        """Those of them behind the first most frequent rows."""
-        touched = 0.0
-        for (before, share_before), (rows, share) in pairwise(((0.0, 0.0), *self.by_frequency)):
-            size = rows - max(before, first)
-            if size > 0 and share > share_before:
-                chance = (share - share_before) / (rows - before)
-                touched += size * -math.expm1(lookups * math.log1p(-min(chance, 1 - 1e-12)))
-        return touched
 
     @cached_property
     def _order(self) -> tuple[list[float], list[float]]:

@@ -6,12 +6,12 @@ from engine.data.dataset import Dataset
 from hardware.types import HardwareProfile
 from models.spec import ModelSpec
 from planner.parallel.costs import Choice, TableCosts
-from planner.parallel.demand import ModelDemand, demand_of
+from planner.parallel.demand import LayerDemand, ModelDemand, demand_of
 from planner.parallel.machine import Machine, machine_of
 from planner.parallel.options import Space
 from planner.parallel.plan import Plan, TablePlacement
-from planner.parallel.search import Found, Search
-from planner.parallel.simulate import critical_path
+from planner.parallel.search import Found, Search, split_layers
+from planner.parallel.simulate import critical_path, simulate
 from planner.parallel.step import SimulatedPlan, StepModel
 from planner.parallel.torchrec_plan import torchrec_choices
 from shunter.frozen import Frozen
@@ -110,11 +110,12 @@ def search_plan(demand: ModelDemand, machine: Machine, request: PlanRequest) -> 
     """Find a plan for a model on a machine; see `find_plan`."""
     check_devices(demand, machine)
     costs = TableCosts(machine, demand, request.batch_size, request.communication)
-    model = StepModel(costs)
+    model = StepModel(costs, overlap=request.overlap)
     space: Space = request.space
     rival = torchrec_choices(costs, space)
     found = Search(model, space, request.seed).run(request.search_seconds, {} if rival is None else {TORCHREC: rival})
-    plan = plan_of(demand, machine, found.choices, request)
+    layers = split_layers(model, found.choices) if space == "all" else ()
+    plan = plan_of(demand, machine, found.choices, request, layers)
     return _report(model, found, plan, space, has_rival=rival is not None)
 
 
@@ -133,7 +134,13 @@ def check_devices(demand: ModelDemand, machine: Machine) -> None:
         )
 
 
-def plan_of(demand: ModelDemand, machine: Machine, choices: Sequence[Choice], request: PlanRequest) -> Plan:
+def plan_of(
+    demand: ModelDemand,
+    machine: Machine,
+    choices: Sequence[Choice],
+    request: PlanRequest,
+    layers: Sequence[LayerDemand] = (),
+) -> Plan:
     """Choices as a plan that is written."""
     return Plan(
         model=demand.family,
@@ -153,12 +160,15 @@ def plan_of(demand: ModelDemand, machine: Machine, choices: Sequence[Choice], re
             )
             for table, choice in zip(demand.tables, choices, strict=True)
         },
+        layers={layer.name: "output_split" for layer in layers},
     )
 
 
 def _report(model: StepModel, found: Found, plan: Plan, space: Space, *, has_rival: bool) -> PlanReport:
     simulated = SimulatedPlan(model, found.choices)
-    graph, seconds, schedule = model.graph, list(simulated.task_seconds), simulated.schedule
+    layers = [layer for layer in model.costs.demand.layers if layer.name in plan.layers]
+    graph, seconds = model.graph, model.seconds(simulated.sums, layers)
+    schedule = simulate(graph, seconds)
     path = critical_path(graph, seconds, schedule)
     critical = set(path)
     events = tuple(
@@ -177,10 +187,10 @@ def _report(model: StepModel, found: Found, plan: Plan, space: Space, *, has_riv
     for event in events:
         busy[event.resource] = busy.get(event.resource, 0.0) + event.seconds
     lacking = ["data parallel", "by hand", "whole tables, balanced", "all by row", *([TORCHREC] if has_rival else [])]
-    memory = simulated.memory_bytes()
+    memory = model.memory_bytes(simulated.sums, layers)
     return PlanReport(
         plan=plan,
-        step_seconds=simulated.step_seconds,
+        step_seconds=schedule.seconds,
         bound_seconds=found.bound_seconds,
         rivals=found.beginnings,
         not_fitting=tuple(name for name in lacking if name not in found.beginnings),

@@ -12,11 +12,13 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from planner.parallel.costs import Choice
+from planner.parallel.demand import LayerDemand
 from planner.parallel.options import Space, by_hand, data_parallel, options_of, rows_everywhere
 from planner.parallel.partition import whole_tables
-from planner.parallel.step import SimulatedPlan, StepModel
+from planner.parallel.step import SimulatedPlan, StepModel, step_of
 from shunter.errors import InfeasibleError
 
 BETA = (10.0, 100.0)
@@ -124,7 +126,7 @@ class Search:
                 sum(amount for place, amount in costs.contribution(table, one).amounts if place < in_seconds)
                 for one in options
             )
-        return max(self.model.dense) + self.model.corrections.compute * least / layout.count
+        return max(self.model.dense) + least / layout.count
 
     def _beginnings(self, more: Mapping[str, Sequence[Choice]]) -> dict[str, tuple[float, list[Choice], int]]:
         demand, machine = self.model.costs.demand, self.model.machine
@@ -181,11 +183,9 @@ class Search:
                 current, idle = best, 0
         self._go_to(plan, best_choices)
 
-    @property
+    @cached_property
     def _bound(self) -> float:
-        if not hasattr(self, "_kept_bound"):
-            self._kept_bound = self.bound_seconds()
-        return self._kept_bound
+        return self.bound_seconds()
 
     def _change(self, plan: SimulatedPlan) -> tuple[int, Choice]:
         draw = self._chance.random()
@@ -296,3 +296,14 @@ class Search:
             f"{least / 2**30:.3g} GiB on each are needed, evenly divided (the largest table is {largest.name!r} with "
             f"{largest.rows:,} rows of {largest.width} numbers): use more memory or more devices."
         )
+
+
+def split_layers(model: StepModel, choices: Sequence[Choice]) -> tuple[LayerDemand, ...]:
+    """The layers whose outputs are better divided over the devices, the largest tried first."""
+    split: tuple[LayerDemand, ...] = ()
+    seconds = step_of(model, choices)[0]
+    for layer in sorted(model.costs.demand.layers, key=lambda one: -one.parameter_bytes):
+        tried = step_of(model, choices, (*split, layer))[0]
+        if layer.outputs % model.layout.count == 0 and tried < seconds:
+            split, seconds = (*split, layer), tried
+    return split

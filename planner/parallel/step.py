@@ -15,7 +15,6 @@ as the engine does, or beside them where `overlap` says so, as torch's DDP would
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from hardware.cost.step_model import message_share
 from hardware.types import Collective
@@ -29,47 +28,18 @@ UPDATE_SHARE = 0.1  # of the layers' seconds that their optimiser takes; the res
 ID_ROUNDS = 3  # exchanges of ids: how many, lengths, ids
 
 
-@dataclass(frozen=True)
-class Corrections:
-    """What measured steps of executed plans teach: factors on what the simulator takes each kind of work to cost.
-
-    Attributes:
-        compute: Of looking up and updating rows.
-        messages: Of collectives.
-        group: Of what dispatching a group costs.
-        dense: Of the layers.
-        source: How many measured plans it was learned from, in words.
-    """
-
-    compute: float = 1.0
-    messages: float = 1.0
-    group: float = 1.0
-    dense: float = 1.0
-    source: str = ""
-
-
-UNCORRECTED = Corrections()
-
-
 class StepModel:
     """Simulates plans of one model on one machine; graph and costs are made once.
 
     Args:
         costs: Contributions of the tables.
         overlap: Whether the layers' gradients are exchanged beside the tables' backward pass.
-        corrections: What measured steps teach.
     """
 
-    def __init__(
-        self,
-        costs: TableCosts,
-        *,
-        overlap: bool = False,
-        corrections: Corrections = UNCORRECTED,
-    ) -> None:
-        self.costs, self.layout, self.corrections = costs, costs.layout, corrections
+    def __init__(self, costs: TableCosts, *, overlap: bool = False) -> None:
+        self.costs, self.layout = costs, costs.layout
         self.machine, demand = costs.machine, costs.demand
-        self.dense = [corrections.dense * one for one in dense_seconds(self.machine, demand, costs.batch_size)]
+        self.dense = dense_seconds(self.machine, demand, costs.batch_size)
         self.dense_bytes = demand.workload.dense_parameter_bytes
         # What the layers hold in each device: weights, gradients and two floats of Adam.
         self.dense_memory = 4 * self.dense_bytes
@@ -185,7 +155,7 @@ class StepModel:
         if phase in ("lookup", "update"):
             operators = GROUP_OPERATORS[phase == "update"] * self._overhead(place)
             own = sums[self.layout.of_device(phase, group, place)]
-            return self.corrections.compute * own + self.corrections.group * operators
+            return own + operators
         return self._exchange_seconds(phase, group, place, sums)
 
     def _overhead(self, place: int) -> float:
@@ -206,7 +176,7 @@ class StepModel:
             assert channel is not None, "there are several hosts"
         else:
             channel = self.machine.within[_operation(phase, layout.groups[group])]
-        return self.corrections.messages * (rounds * channel.latency_seconds + sent / channel.bytes_per_second)
+        return rounds * channel.latency_seconds + sent / channel.bytes_per_second
 
     def _reduce_seconds(self, phase: str, message: float) -> float:
         """A ring within each host; across hosts a ring of the hosts, each with the sum of its devices."""
@@ -218,7 +188,7 @@ class StepModel:
         else:
             channel, members = self.machine.within["all_reduce"], self.layout.per_host
         sent = message_share("all_reduce", members) * message
-        return self.corrections.messages * channel.seconds(sent) if members > 1 else 0.0
+        return channel.seconds(sent) if members > 1 else 0.0
 
     def _split_seconds(self, phase: str, layers: Sequence[LayerDemand]) -> float:
         """Inputs of all samples come to every device, and outputs go back, forward and backward."""
@@ -233,7 +203,7 @@ class StepModel:
         members = layout.per_host if across else 1  # of a host, whose traffic shares the network
         floats = sum(2 * layer.inputs + 2 * layer.outputs / layout.count for layer in layers)
         sent = samples * floats * FLOAT_BYTES * others * members
-        return self.corrections.messages * (4 * len(layers) * channel.latency_seconds + sent / channel.bytes_per_second)
+        return 4 * len(layers) * channel.latency_seconds + sent / channel.bytes_per_second
 
     # Memory
 

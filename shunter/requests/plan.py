@@ -70,7 +70,12 @@ class PlanRequest(Request, frozen=True, title="Plan"):
         default="exact",
         description="Plans that are searched: exact, those under which the model learns as in one process; executable, "
         "all that shunter train --plan runs, with divided columns; or all, with copies of frequent rows on every "
-        "device, which are only simulated.",
+        "device and divided layers, which are only simulated.",
+    )
+    overlap: bool = Field(
+        default=False,
+        description="Simulate an exchange of the layers' gradients beside the tables' backward pass, as torch's DDP "
+        "has it; shunter train exchanges them after it.",
     )
     seed: int = Field(default=0, ge=0, le=2**32 - 1, description="Seed of the search.")
 

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from hardware.types import Workload
 from planner.parallel.costs import Choice, TableCosts
-from planner.parallel.demand import ModelDemand, TableDemand
+from planner.parallel.demand import LayerDemand, ModelDemand, TableDemand
 from planner.parallel.machine import Machine, machine_of, read_machine
 from planner.parallel.options import options_of
 from planner.parallel.partition import best_of_both, differencing, greedy
 from planner.parallel.plan import Plan, plan_text
 from planner.parallel.report import check_devices, search_plan
-from planner.parallel.search import Search
+from planner.parallel.search import Search, split_layers
 from planner.parallel.step import SimulatedPlan, StepModel, step_of
 from shunter.errors import InfeasibleError, RequestError
 from shunter.requests.plan import DevicesRequest, PlanRequest
@@ -134,11 +134,17 @@ def test_partitions_are_within_graham_s_bound_of_the_best(loads: list[float], de
     assert worst(both) <= (4 / 3) * best * (1 + 1e-9)
 
 
-def test_unique_rows_of_many_lookups_are_those_drawn() -> None:
-    table, chance = TableDemand.zipf("t", 1000, 8, skew=1.05), random.Random(0)
-    weights = [rank**-1.05 for rank in range(1, 1001)]
-    drawn = len(set(chance.choices(range(1000), weights, k=2000)))
-    assert table.unique_rows(2000) == pytest.approx(drawn, rel=0.05)
+def test_a_layer_is_divided_where_its_gradient_is_larger_than_what_its_samples_send() -> None:
+    layers = (LayerDemand("wide", 4096, 8192), LayerDemand("narrow", 16, 64))
+    large = WORKLOAD.model_copy(update={"dense_parameter_bytes": sum(one.parameter_bytes for one in layers)})
+    demand = ModelDemand("dlrm", "made", demand_of(0, 3).tables, large, layers)
+    model = StepModel(TableCosts(machine(4, 4), demand, 64))
+    choices = [Choice("table_wise", (0,))] * 3
+    split = split_layers(model, choices)
+    assert [layer.name for layer in split] == ["wide"]
+    assert step_of(model, choices, split)[0] < step_of(model, choices)[0]
+    several = StepModel(TableCosts(machine(4, 4), demand, 2**20))
+    assert split_layers(several, choices) == ()
 
 
 LINKED = """\
