@@ -46,6 +46,7 @@ from planner.parallel.step import SimulatedPlan, StepModel, step_of
 from planner.parallel.torchrec_plan import torchrec_choices
 from shunter.requests.plan import DevicesRequest
 
+TORCHREC = "TorchRec's"
 PARTS = ("simulated", "executed")
 ACCELERATOR = "NVIDIA A100 SXM4 40GB"
 KAGGLE = (
@@ -83,40 +84,43 @@ def main() -> None:
     """Simulate, search, train and publish; a part that is run alone takes its place among the published figures."""
     arguments = report.parse_arguments(__doc__, _add_parts)
     logging.disable(logging.WARNING)
-    headline, details = _published(arguments.parts, quick=arguments.quick)
+    details = _published(arguments.parts, quick=arguments.quick)
     if "executed" in arguments.parts:
-        measured = executed(quick=arguments.quick)
-        headline |= _executed_figures(measured)
-        details["executed"] = measured
+        details["executed"] = executed(quick=arguments.quick)
     if "simulated" in arguments.parts:
-        sets = against_torchrec(quick=arguments.quick)
-        tiny = against_all_plans(TINY // 4 if arguments.quick else TINY)
-        headline |= _simulated_figures(sets, tiny) | simulator_speed()
-        details |= {"sets": sets, "tiny": tiny}
+        details["sets"] = against_torchrec(quick=arguments.quick)
+        details["tiny"] = against_all_plans(TINY // 4 if arguments.quick else TINY)
+        details["speed"] = simulator_speed()
+    headline = _executed_figures(details.get("executed", ()))
+    headline |= _simulated_figures(details.get("sets", ()), details.get("tiny", ())) | details.get("speed", {})
     report.publish("plans", headline, details, seeds=[0], quick=arguments.quick)
 
 
 def _add_parts(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="what is run; the rest stays")
+    parser.add_argument("--parts", nargs="*", choices=PARTS, default=PARTS, help="what is run; the rest stays")
 
 
-def _published(parts: Sequence[str], *, quick: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Figures of the parts that are not run, as they are published."""
+def _published(parts: Sequence[str], *, quick: bool) -> dict[str, Any]:
+    """What is published of the parts that are not run."""
     path = report.result_path("plans", "quick" if quick else "")
     if set(parts) == set(PARTS) or not path.exists():
-        return {}, {}
-    result = json.loads(path.read_text())
-    return result["headline"], result["details"]
+        return {}
+    return json.loads(path.read_text())["details"]
 
 
 def _executed_figures(measured: Sequence[dict[str, Any]]) -> dict[str, float]:
+    if not measured:
+        return {}
     report.table(
         "executed by two processes, milliseconds",
         ("plan", "predicted", "measured"),
         [(one["name"], f"{1e3 * one['predicted']:.2f}", f"{1e3 * one['measured']:.2f}") for one in measured],
     )
     predicted, taken = ([one[key] for one in measured] for key in ("predicted", "measured"))
+    by_name = {one["name"]: one["measured"] for one in measured}
+    rival = {"measured_ratio_to_torchrec_planner": by_name["found"] / by_name[TORCHREC]} if TORCHREC in by_name else {}
     return {
+        **rival,
         "executed_plans": len(measured),
         "rank_correlation": float(Series(predicted).corr(Series(taken), method="spearman")),
         "prediction_error": fmean(abs(one / other - 1) for one, other in zip(predicted, taken, strict=True)),
@@ -124,6 +128,8 @@ def _executed_figures(measured: Sequence[dict[str, Any]]) -> dict[str, float]:
 
 
 def _simulated_figures(sets: Sequence[dict[str, Any]], tiny: Sequence[float]) -> dict[str, float]:
+    if not sets:
+        return {}
     report.table(
         "simulated steps, milliseconds",
         ("tables", "devices", "found", "TorchRec", "ratio"),
@@ -240,7 +246,7 @@ def executed(*, quick: bool) -> list[dict[str, Any]]:
         machine = machine_of(DevicesRequest(devices=2), profiles)
         model = StepModel(TableCosts(machine, demand, STEPS_BATCH))
         plans = plans_to_execute(model, demand, machine)
-        wanted = dict(list(plans.items())[:2]) if quick else plans
+        wanted = dict(list(plans.items())[2:5]) if quick else plans
         return [
             {
                 "name": title,
@@ -262,7 +268,7 @@ def plans_to_execute(model: StepModel, demand: ModelDemand, machine: Machine) ->
         "all by row": rows_everywhere(demand, machine),
         "by hand": by_hand(demand, machine),
         "found": Search(model).run(SEARCH_SECONDS).choices,
-        **({} if rival is None else {"TorchRec's": rival}),
+        **({} if rival is None else {TORCHREC: rival}),
     }
     for number in range(DRAWN_PLANS):
         plans[f"drawn {number}"] = [chance.choice(one) for one in options]

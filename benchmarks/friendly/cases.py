@@ -115,6 +115,7 @@ def options() -> Iterator[Case]:
     yield Case("plan --model auto", "a plan divides one model of clicks, not --model auto")
     yield Case("plan diff absent.yaml log.csv", "The plan absent.yaml cannot be read")
     yield Case("plan dif a b", "There is no command dif: did you mean diff")
+    yield Case("train --plan absent.yaml", "The plan absent.yaml cannot be read")
     yield Case("train --plan plan.yaml --processes 2", "says itself how many processes train: leave out --processes 2")
     for port in ("0", "65536", "http"):
         yield Case(f"up --prefect-port {port}", rf"--prefect-port is '?{port}'?: give a ")

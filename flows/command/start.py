@@ -18,7 +18,7 @@ from flows.command.temporary_server import server_starting
 from flows.command.terminal import AGAIN, INTERRUPTED
 from shunter.errors import ShunterError, first_line
 from shunter.process_age import process_of_one_run
-from shunter.requests import JobRequest, NightlyRequest, ProfileRequest, Request
+from shunter.requests import JobRequest, NightlyRequest, ProfileRequest, Request, TrainRequest
 from shunter.settings import Settings
 
 
@@ -107,6 +107,10 @@ def _check(request: Request) -> None:
         from models.names import check_model
 
         check_model(request.model)
+        if isinstance(request, TrainRequest) and request.training.plan is not None:
+            from planner.parallel.plan import read_plan
+
+            read_plan(Path(request.training.plan))
         _check_files(request)
     elif isinstance(request, ProfileRequest):
         from engine.stalls.search import check_request
