@@ -67,7 +67,7 @@ class CheckpointRequest(Group, frozen=True, title="Advanced: checkpoints"):
     def _holds_no_password(cls, address: str | None) -> str | None:
         if address is not None and has_password(address):
             raise ValueError(
-                "an address without a password, which would be kept with the request: put it into fsspec's "
+                "give an address without a password, which would be kept with the request, and put that into fsspec's "
                 "configuration (~/.config/fsspec) or its library's variables"
             )
         return address
