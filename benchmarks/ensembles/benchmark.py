@@ -98,21 +98,24 @@ def trained(given: argparse.Namespace, data: str, seed: int) -> Path:
 
 
 def figures_of(row: dict[str, Any]) -> dict[str, float]:
-    """What is compared in one row: gains as shares of the NE of each rival."""
-    ne, memory = row["ensemble"]["ne"], row["memory"]
-    packed, single = memory["plain"]["ne"], row["best_single"]["ne"]
-    return {
+    """What is compared in one row, as far as it was measured: gains as shares of the NE of each rival."""
+    ne, single, memory = row["ensemble"]["ne"], row["best_single"]["ne"], row["memory"]
+    found = {
         "snapshot_ne_gain": 1 - ne / single,
         "snapshot_ne_gain_over_last": 1 - ne / row["last_snapshot"]["ne"],
         "snapshot_ne_gain_over_members": 1 - ne / row["members"]["ne"],
         "snapshot_cost_ratio": row["cost"]["snapshots"] / row["cost"]["members"],
-        "same_memory_ne_gap": packed / single - 1,
+        "same_memory_ne_gap": memory["plain"]["ne"] / single - 1,
         "same_memory_members": float(memory["plain"]["members"]),
-        "distilled_ne_gap": row["distilled"]["ne"] / ne - 1,
-        "distilled_ne_gain_over_single": 1 - row["distilled"]["ne"] / single,
-        **robust(memory),
-        **energy(memory),
     }
+    if "under_errors" in memory:
+        found |= {**robust(memory), **energy(memory)}
+    if "distilled" in row:
+        found |= {
+            "distilled_ne_gap": row["distilled"]["ne"] / ne - 1,
+            "distilled_ne_gain_over_single": 1 - row["distilled"]["ne"] / single,
+        }
+    return found
 
 
 def robust(memory: dict[str, Any]) -> dict[str, float]:
@@ -150,15 +153,14 @@ LARGER_IS_WORSE = ("snapshot_cost_ratio", "same_memory_ne_gap", "distilled_ne_ga
 def headline(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
     """Means over the seeds for each log; the plain keys are those of the log where they are worst."""
     found = [(row["data"], figures_of(row)) for row in rows]
-    figures: dict[str, float] = {}
-    for name in found[0][1]:
+    figures: dict[str, float] = {f"{data}_seeds": sum(of == data for of, _ in found) for data, _ in found}
+    for name in dict.fromkeys(name for _, one in found for name in one):
         means = {}
-        for data in dict.fromkeys(data for data, _ in found):
-            values = [one[name] for of, one in found if of == data]
+        for data in dict.fromkeys(data for data, one in found if name in one):
+            values = [one[name] for of, one in found if of == data and name in one]
             means[data] = figures[f"{data}_{name}"] = round(fmean(values), 5)
             if len(values) > 1:
                 figures[f"{data}_{name}_std"] = round(stdev(values), 5)
-            figures[f"{data}_seeds"] = len(values)
         worst: Callable[..., float] = max if name in LARGER_IS_WORSE else min
         figures[name] = worst(means.values())
     return figures
@@ -172,7 +174,7 @@ def bound_figures(held: dict[str, dict[str, float]]) -> dict[str, float]:
 
 def show(rows: Sequence[dict[str, Any]]) -> None:
     """Print a line for each row."""
-    ways = ("ensemble", "best_single", "last_snapshot", "members", "distilled")
+    ways = ("ensemble", "best_single", "last_snapshot", "members")
     lines = [
         (
             row["data"],
@@ -187,6 +189,7 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
     damaged = [
         (row["data"], str(row["seed"]), f"{float(rate):g}", *(_cells(row["memory"]["under_errors"], rate, names)))
         for row in rows
+        if "under_errors" in row["memory"]
         for rate in row["memory"]["under_errors"]["single"]["rates"]
     ]
     report.table(

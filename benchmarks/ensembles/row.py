@@ -25,7 +25,12 @@ REPEATS, QUICK_REPEATS = 6, 2
 TOLERATED_AUC_LOSS = 0.005  # of the undamaged single: what counts as an equal AUC under errors
 
 
-def measure(trainings: Trainings, other: Trainings, seed: int, work: Path, *, repeats: int) -> dict[str, Any]:
+PARTS = ("errors", "distilled")
+
+
+def measure(
+    trainings: Trainings, other: Trainings, seed: int, work: Path, *, repeats: int, parts: Sequence[str] = PARTS
+) -> dict[str, Any]:
     """All ways to use the trainings of a seed, and the one by the recipe of the next seed.
 
     Args:
@@ -34,6 +39,7 @@ def measure(trainings: Trainings, other: Trainings, seed: int, work: Path, *, re
         seed: The seed.
         work: Folder for what is trained and written.
         repeats: Draws of errors at each rate.
+        parts: What is measured beside the snapshots and the packed members.
     """
     best = [trainings.single, other.single.model_copy(update={"name": "other"})]
 
@@ -54,9 +60,15 @@ def measure(trainings: Trainings, other: Trainings, seed: int, work: Path, *, re
         "serving": [one.model_dump() for one in snapshots.serving],
     }
     candidates = [*trainings.models, best[1]]
-    found["memory"] = in_one_memory(result, candidates, trainings, work, seed, repeats=repeats)
-    student = distilled(trainings, work / "snapshots", work)
-    found["distilled"] = told(result("distilled", [student], most=1)) | {"samples": student.samples_seen}
+    limit = (work / "single" / "model.safetensors").stat().st_size
+    plain = result("packed", candidates, most=MOST_PACKED, memory_bytes=limit)
+    members = len(plain.memory.forms) if plain.memory else 1
+    found["memory"] = {"limit_bytes": limit, "plain": told(plain) | {"members": members}}
+    if "errors" in parts:
+        found["memory"] |= in_one_memory(result, candidates, trainings, work, seed, repeats=repeats)
+    if "distilled" in parts:
+        student = distilled(trainings, work / "snapshots", work)
+        found["distilled"] = told(result("distilled", [student], most=1)) | {"samples": student.samples_seen}
     return found
 
 
@@ -106,9 +118,8 @@ def distilled(trainings: Trainings, teacher: Path, work: Path) -> "TrainedModel"
 def in_one_memory(
     result: Any, candidates: "Sequence[TrainedModel]", trainings: Trainings, work: Path, seed: int, *, repeats: int
 ) -> dict[str, Any]:
-    """Several packed models in the bytes of the single one, beside it, undamaged and under errors."""
+    """Packed models chosen for a memory that errs, in the bytes of the single one and beside it, under errors."""
     limit = (work / "single" / "model.safetensors").stat().st_size
-    plain = result("packed", candidates, most=MOST_PACKED, memory_bytes=limit)
     forms = {
         "packed_single": result(
             "packed-single", candidates, most=1, memory_bytes=limit, memory_error_rate=EXPECTED_RATE
@@ -121,8 +132,6 @@ def in_one_memory(
     }
     floor = under["single"]["rates"]["0.0"]["nothing"]["auc"] - TOLERATED_AUC_LOSS
     return {
-        "limit_bytes": limit,
-        "plain": told(plain) | {"members": len(plain.memory.forms) if plain.memory else 1},
         **{name: told(one) for name, one in forms.items()},
         "under_errors": under,
         "floor_auc": floor,
@@ -180,12 +189,13 @@ def main() -> None:
     parser.add_argument("seed", type=int)
     parser.add_argument("folder", type=Path)
     parser.add_argument("other", type=Path)
+    parser.add_argument("--parts", nargs="*", choices=PARTS, default=PARTS)
     parser.add_argument("--quick", action="store_true")
     given = parser.parse_args()
     trainings, other = read_trainings(given.folder), read_trainings(given.other)
     assert trainings.dataset.features == other.dataset.features, "both seeds train on the same data"
     repeats = QUICK_REPEATS if given.quick else REPEATS
-    found = measure(trainings, other, given.seed, given.folder / "row", repeats=repeats)
+    found = measure(trainings, other, given.seed, given.folder / "row", repeats=repeats, parts=given.parts)
     assert math.isfinite(found["ensemble"]["ne"]), "the ensemble predicts numbers"
     print(json.dumps({"data": given.data, "seed": given.seed, **found}))
 

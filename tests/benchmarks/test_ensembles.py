@@ -63,6 +63,17 @@ def test_gains_are_shares_of_the_rivals_and_the_best_single_counts_at_each_rate(
     assert {name: found[name] for name in expected} == pytest.approx(expected)
 
 
+def test_what_was_not_measured_is_no_figure_and_does_not_count_as_a_seed_of_it() -> None:
+    less = row("frappe", 1, 0.32)
+    del less["distilled"], less["memory"]["under_errors"], less["memory"]["withstood"]
+    figures = headline([row("frappe", 0, 0.36), less])
+    assert figures["frappe_seeds"] == 2
+    assert "frappe_snapshot_ne_gain_std" in figures
+    assert "frappe_distilled_ne_gap_std" not in figures
+    assert figures["frappe_distilled_ne_gap"] == pytest.approx(0.05)
+    assert "robust_auc_gain_1e-04" not in headline([less])
+
+
 def test_the_plain_figures_are_those_of_the_worst_log_and_all_are_described() -> None:
     figures = headline([row("frappe", 0, 0.36), row("frappe", 1, 0.32), row("ml1m", 0, 0.38)])
     assert figures["frappe_snapshot_ne_gain"] == pytest.approx(0.15)
