@@ -9,6 +9,7 @@ al., arXiv 2109.07710; `hardware.cost.sparse_accelerator` says what an accelerat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -118,7 +119,7 @@ def watched(layers: nn.Module) -> Iterator[dict[str, _Seen]]:
         if isinstance(module, nn.Linear):
             seen[path] = _Seen()
             handles.append(module.register_forward_pre_hook(_before(seen[path])))
-            handles.append(module.register_full_backward_hook(_after(seen[path], behind_relu=path in behind_relu)))
+            handles.append(module.register_forward_hook(_after(seen[path], behind_relu=path in behind_relu)))
     try:
         yield seen
     finally:
@@ -137,11 +138,10 @@ def _before(seen: _Seen) -> Callable[..., None]:
 
 
 def _after(seen: _Seen, *, behind_relu: bool) -> Callable[..., None]:
-    def note(module: nn.Module, _: Any, gradients: tuple[Tensor | None, ...]) -> None:
-        if gradients[0] is None or seen.input is None:
+    def count(module: nn.Linear, gradient: Tensor) -> None:
+        if seen.input is None:
             return
-        assert isinstance(module, nn.Linear)
-        rows = _rows(module, gradients[0])
+        rows = _rows(module, gradient)
         active, is_needed, dead = seen.input
         needed = active if behind_relu else np.full(len(active), module.in_features)
         seen.zeros.append(
@@ -154,6 +154,11 @@ def _after(seen: _Seen, *, behind_relu: bool) -> Callable[..., None]:
             )
         )
         seen.dead.append(dead)
+
+    def note(module: nn.Module, _: tuple[Tensor, ...], output: Tensor) -> None:
+        assert isinstance(module, nn.Linear)
+        if output.requires_grad:
+            output.register_hook(partial(count, module))
 
     return note
 
