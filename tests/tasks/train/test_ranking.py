@@ -172,7 +172,9 @@ def test_the_selector_is_told_what_a_step_asks_for(family: str, dataset: Dataset
     passes_messages = family != "ultragcn"
     assert (workload.dense["fp32"].traffic_bytes_per_step > 2 * 2 * edges * 64 * 4) == passes_messages
     whole = [one for one in workload.matmuls if one.batch_axis == "none"]
-    assert bool(whole) == (family not in ("lightgcn", "xsimgcl", "ultragcn"))
+    assert bool(whole) == (family not in ("lightgcn", "xsimgcl", "ultragcn", "sasrec"))
+    of_samples = [one for one in workload.matmuls if one.batch_axis == "m"]
+    assert len(of_samples) == (2 if family == "sasrec" else 1)  # the scores, and what each place of a sequence takes
     assert all(one.sizes(64) == one.sizes(512) for one in whole)
 
 
