@@ -63,7 +63,9 @@ class SearchJob:
     @property
     def schedule(self) -> Schedule:
         """The longest training of a trial."""
-        by_size = checks_for(self.dataset.splits["train"].rows)
+        # One setting alone is compared with nothing, so nothing is to be known of it within an epoch.
+        is_compared = self.request.search.most_trials != 1
+        by_size = checks_for(self.dataset.splits["train"].rows) if is_compared else ()
         fixed = read_fixed(self.request.model, self.request.architecture.set)
         return Schedule(
             max_epochs=self.request.longest_epochs,

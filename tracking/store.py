@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from shunter.collection import loading
 from shunter.errors import TrackingError, first_line
 from shunter.files import begin_private, make_private
 from shunter.secrets import without_secrets
@@ -42,7 +43,7 @@ def open_store() -> TrackingClient:
     Raises:
         TrackingError: The store cannot be reached or created.
     """
-    with tracking_errors():
+    with loading("mlflow"), tracking_errors():
         if is_file_store():
             make_private(Settings().home)
             begin_private(Settings().tracking_root / "mlflow.db")

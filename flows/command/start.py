@@ -5,7 +5,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
@@ -16,6 +16,7 @@ from flows.command.passwords import protect_temporary_server
 from flows.command.server_watch import ServerWatch
 from flows.command.temporary_server import server_starting
 from flows.command.terminal import AGAIN, INTERRUPTED
+from shunter.collection import loading
 from shunter.errors import ShunterError, first_line
 from shunter.process_age import process_of_one_run
 from shunter.requests import JobRequest, NightlyRequest, ProfileRequest, Request, TrainRequest
@@ -39,7 +40,8 @@ def start(flow: str, request: Request, **parameters: Any) -> Any:
         ShunterError: The model or a file is unknown, the home cannot be written, the packages are not those of this
             project, or Prefect's server went away and did not come back while the flow needed it.
     """
-    with _ended_at_once() as before_the_end:
+    module, _, name = flow.partition(":")
+    with _ended_at_once() as before_the_end, loading(module):
         check_packages()
         ensure_home()
         protect_temporary_server()
@@ -47,13 +49,12 @@ def start(flow: str, request: Request, **parameters: Any) -> Any:
             if server is not None:
                 before_the_end.append(server.stop)
             _check(request)
-            module, _, name = flow.partition(":")
             function = getattr(import_module(module), name)
 
     from httpx import TransportError
     from prefect.exceptions import TerminationSignal
 
-    with process_of_one_run(), ServerWatch(server) as watch:
+    with process_of_one_run(), ServerWatch(server) as watch, nullcontext() if server is None else _without_heartbeats():
         while True:
             try:
                 return function(request, **parameters)
@@ -67,6 +68,15 @@ def start(flow: str, request: Request, **parameters: Any) -> Any:
                     f"Prefect's server went away in the middle ({first_line(error)}): give the same command again, it "
                     "goes on."
                 ) from error
+
+
+@contextmanager
+def _without_heartbeats() -> Iterator[None]:
+    """Send no signs of life to a server that lives no longer than the run: a run waits up to a second for the last."""
+    from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
+
+    with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
+        yield
 
 
 @contextmanager

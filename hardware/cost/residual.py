@@ -8,31 +8,30 @@ to the width of its errors there.
 """
 
 import math
-import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pydantic import Field
 
 from hardware.cost.cost_model import COLD_LOG_DEVIATION, QUANTILE_95, interval, log_deviation
+from hardware.cost.error_process import ErrorProcess, Scales
 from hardware.types import Placement, Prediction, Workload
 from shunter.frozen import Frozen
-
-if TYPE_CHECKING:
-    from sklearn.gaussian_process import GaussianProcessRegressor
 
 # Step times of one configuration differ by as much from run to run on a quiet machine.
 SMALLEST_LOG_NOISE = 0.02
 LOG_NOISE = 0.1  # of short probes, until there are enough to tell
-JITTER = 1e-10  # scikit-learn's own, which keeps the matrix regular
 SMALLEST_LOG_SIZE = 0.07  # of the errors that can be learned
 PART_NAMES = ("dense", "embedding", "communication", "input", "overhead")
 FEWEST_FOR_SCALES = (
     12  # Below, size and scale of the errors stay what they are by default: so few points would be overfitted.
 )
-
-
+# One length scale serves all inputs: with one for each, a few hundred runs of a few models are overfitted, and models
+# that were never run are predicted worse than without any correction. Before anything is learned, half of the cost
+# model's variance is common to all steps, half is each one's own.
+PRIOR_SCALES = Scales(common=COLD_LOG_DEVIATION**2 / 2, own=COLD_LOG_DEVIATION**2 / 2, length=1.5, noise=LOG_NOISE**2)
+LEAST_SCALES = Scales(common=1e-3, own=SMALLEST_LOG_SIZE**2, length=0.5, noise=SMALLEST_LOG_NOISE**2)
+LARGEST_SCALES = Scales(common=0.5, own=1.0, length=10.0, noise=0.3**2)
 FEWEST_MODELS = 3  # of which leaving one out tells how far the next one may be off
 
 
@@ -71,7 +70,7 @@ class Residual:
 
     def __init__(
         self,
-        process: "GaussianProcessRegressor | None",
+        process: ErrorProcess | None,
         accelerators: Sequence[str],
         observations: int,
         workloads: Sequence[Workload] = (),
@@ -109,15 +108,11 @@ class Residual:
             ]
         )
         targets = np.log([observation.measured_seconds / observation.predicted_seconds for observation in observations])
-        process = _new_process(
-            [observation.log_deviation for observation in observations],
-            learn_scales=len(observations) >= FEWEST_FOR_SCALES,
-        )
+        deviations = np.array([observation.log_deviation for observation in observations])
+        bounds = (LEAST_SCALES, LARGEST_SCALES) if len(observations) >= FEWEST_FOR_SCALES else None
         # Matrices of a few hundred rows gain nothing from threads, and lose much where others use the cores.
-        with threadpool_limits(1), warnings.catch_warnings():
-            # A scale that ends at its bound is what the bounds are for: that input hardly matters.
-            warnings.filterwarnings("ignore", message="The optimal value found", category=UserWarning)
-            process.fit(inputs, targets)
+        with threadpool_limits(1):
+            process = ErrorProcess.fit(inputs, targets, deviations, PRIOR_SCALES, bounds)
         return cls(process, accelerators, len(observations), [observation.workload for observation in observations])
 
     def correct(
@@ -161,8 +156,7 @@ class Residual:
                 for placement, prediction, model in predictions
             ]
         )
-        answer: Any = self._process.predict(inputs, return_std=True)
-        means, deviations = answer
+        means, deviations = self._process.predict(inputs)
         # What others teach about an accelerator that was never observed cannot make its own figures any surer.
         unknown = np.array([model not in self._accelerators for _, _, model in predictions])
         deviations = np.where(unknown, np.maximum(deviations, own), deviations)
@@ -179,7 +173,7 @@ def _model_of(workload: Workload) -> tuple[float, ...]:
     )
 
 
-def _left_out_scale(process: "GaussianProcessRegressor", models: Sequence[tuple[float, ...]]) -> float:
+def _left_out_scale(process: ErrorProcess, models: Sequence[tuple[float, ...]]) -> float:
     """By how much the errors of a model are wider than expected when nothing of it was observed; at least 1.
 
     Each model is left out in turn, in closed form (Rasmussen and Williams, section 5.4.2, by blocks instead of single
@@ -190,12 +184,11 @@ def _left_out_scale(process: "GaussianProcessRegressor", models: Sequence[tuple[
     groups = [np.flatnonzero([one == model for one in models]) for model in dict.fromkeys(models)]
     if len(groups) < FEWEST_MODELS:
         return 1.0
-    fitted: Any = process
-    inverse = cho_solve((fitted.L_, True), np.eye(len(models)))
+    inverse = cho_solve((process.factor, True), np.eye(len(models)))
     ratios = []
     for group in groups:
         covariance = np.linalg.inv(inverse[np.ix_(group, group)])
-        ratios += list(np.abs(covariance @ fitted.alpha_[group]) / np.sqrt(np.diag(covariance)))
+        ratios += list(np.abs(covariance @ process.alpha[group]) / np.sqrt(np.diag(covariance)))
     return max(1.0, float(np.quantile(ratios, 0.9)) / QUANTILE_95)
 
 
@@ -221,26 +214,6 @@ def _features(
 def _one_hot(accelerator: str, accelerators: Sequence[str]) -> list[float]:
     """One coordinate for each known accelerator: an unknown one is as far from each as they are from one another."""
     return [float(accelerator == known) for known in accelerators]
-
-
-def _new_process(log_deviations: Sequence[float], *, learn_scales: bool) -> "GaussianProcessRegressor":
-    """An untrained process whose prior is the cost model's own uncertainty.
-
-    Each observation has its own noise (`log_deviations`) besides the noise that all share and that is learned.
-    One length scale serves all inputs: with one for each, a few hundred runs of a few models are overfitted, and models
-    that were never run are predicted worse than without any correction.
-    """
-    from sklearn.gaussian_process import GaussianProcessRegressor
-    from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
-
-    optimizer: Any = "fmin_l_bfgs_b" if learn_scales else None
-    # Before anything is learned, half of the cost model's variance is common to all steps, half is each one's own.
-    half = COLD_LOG_DEVIATION**2 / 2
-    common = ConstantKernel(half, (1e-3, 0.5))
-    own = ConstantKernel(half, (SMALLEST_LOG_SIZE**2, 1.0)) * Matern(1.5, (0.5, 10.0), nu=2.5)
-    noise = WhiteKernel(LOG_NOISE**2, (SMALLEST_LOG_NOISE**2, 0.3**2))
-    alpha: Any = JITTER + np.square(log_deviations)
-    return GaussianProcessRegressor(common + own + noise, alpha=alpha, optimizer=optimizer)
 
 
 def scaled(prediction: Prediction, log_ratio: float, deviation: float) -> Prediction:

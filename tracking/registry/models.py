@@ -167,18 +167,19 @@ def _written(
         shutil.copytree(model_directory, data / "model", ignore=_all_but("model.json", "model.safetensors"))
         shutil.copytree(dataset.directory / "encoder", data / "encoder")
         sign_folder(data)
-        mlflow.pyfunc.save_model(
-            model,
-            loader_module=LOADER_MODULE,
-            data_path=str(data),
-            pip_requirements=_requirements(),
-            signature=raw_signature(dataset, "score" if is_ranker(model_directory) else "probability"),
-            input_example=example,  # pyright: ignore[reportArgumentType] - None is MLflow's own default
-            metadata={"shunter_version": version("shunter")},
-            mlflow_model=Model(
-                run_id=run_id, model_id=logged.model_id, artifact_path=logged.artifact_location, name="model"
-            ),
-        )
+        with _requirements_met():
+            mlflow.pyfunc.save_model(
+                model,
+                loader_module=LOADER_MODULE,
+                data_path=str(data),
+                pip_requirements=_requirements(),
+                signature=raw_signature(dataset, "score" if is_ranker(model_directory) else "probability"),
+                input_example=example,  # pyright: ignore[reportArgumentType] - None is MLflow's own default
+                metadata={"shunter_version": version("shunter")},
+                mlflow_model=Model(
+                    run_id=run_id, model_id=logged.model_id, artifact_path=logged.artifact_location, name="model"
+                ),
+            )
         yield model
 
 
@@ -209,6 +210,23 @@ def _requirements() -> list[str]:
     """What Shunter needs, at the versions installed here: the model is loaded by Shunter's own code."""
     names = [line for line in requires("shunter") or [] if "extra ==" not in line]
     return [f"{name}=={version(name).partition('+')[0]}" for name in names]
+
+
+@contextmanager
+def _requirements_met() -> Iterator[None]:
+    """Take the requirements as met, for they are written down from what is installed.
+
+    To warn of others, MLflow reads the list of files of every installed package (3.17), for half a second.
+    """
+    from mlflow.utils import environment
+
+    module: Any = environment
+    warn = module.warn_dependency_requirement_mismatches
+    module.warn_dependency_requirement_mismatches = lambda model_requirements: None
+    try:
+        yield
+    finally:
+        module.warn_dependency_requirement_mismatches = warn
 
 
 def _all_but(*kept: str) -> Any:
