@@ -12,7 +12,7 @@ from torch import Tensor
 from engine.checkpoint.warm_start import SharedRows
 from engine.data.dataset import Dataset
 from engine.ranking.evaluation import evaluate_users
-from engine.ranking.interactions import Interactions, read_interactions
+from engine.ranking.interactions import Interactions, read_before_test, read_interactions
 from engine.ranking.storage import load_ranker
 from ingestion.encoding.encoder import Encoder
 from ingestion.encoding.shared_rows import shared_rows
@@ -102,7 +102,7 @@ def compare_rankers(
     shared = shared_rows(Encoder.load(dataset.directory / "encoder"), Encoder.load(champion.encoder))
     counts = len(now.ranker.user_degrees), len(now.ranker.item_degrees)
     translated = _Translated(before.ranker, shared[now.user], shared[now.item], *counts)
-    seen = read_interactions(dataset, "train").union(read_interactions(dataset, "validation"))
+    seen = read_before_test(dataset)
     chosen = _of_users(read_interactions(dataset, "test"), translated.known & (now.ranker.user_degrees > 0).numpy())
     if not len(chosen.without(seen)):
         raise DataError(

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.ranking.evaluation import CUTOFF, USERS_AT_ONCE, UserFigures, first_items, judge
+from engine.ranking.evaluation import CUTOFF, USERS_AT_ONCE, UserFigures, first_items, hits_of, judge_hits
 from engine.ranking.interactions import UNKNOWN, Interactions
 from models.graph.ranker import Ranker
 from shunter.errors import DataError
@@ -148,9 +148,10 @@ def _parts(
         part = slice(start, start + USERS_AT_ONCE)
         items = [chosen.items[first:last] for first, last in zip(starts[part], ends[part], strict=True)]
         top = first_items(ranker, users[part], seen, CUTOFFS[-1])
-        judged = [judge(top[:, :cutoff], items) for cutoff in CUTOFFS]
+        is_hit, counts = hits_of(top, items), np.array([len(one) for one in items])
+        judged = [judge_hits(is_hit[:, :cutoff], counts) for cutoff in CUTOFFS]
         recall, ndcg = (np.stack(figures, axis=1) for figures in zip(*judged, strict=True))
-        found = recall * np.array([[len(one)] for one in items])
+        found = recall * counts[:, None]
         first = top[:, :CUTOFF]
         shown = first != UNKNOWN
         lengths = shown.sum(1)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from engine.config import SelectBy
 from engine.data.dataset import Dataset
-from engine.ranking.interactions import UNKNOWN, Interactions, read_interactions
+from engine.ranking.interactions import UNKNOWN, Interactions, is_among, read_before_test, read_interactions
 from models.graph.ranker import Ranker
 from shunter.errors import DataError
 
@@ -128,7 +128,7 @@ def evaluate_users(ranker: ScoresItems, chosen: Interactions, seen: Interactions
 
 def ranked_on_test(dataset: Dataset, ranker: Ranker, *, seed: int) -> dict[str, Any]:
     """What a `TrainedRanker` says of the test part: its quality there, popularity's, and the gain over that."""
-    seen = read_interactions(dataset, "train").union(read_interactions(dataset, "validation"))
+    seen = read_before_test(dataset)
     test = read_interactions(dataset, "test")
     figures = evaluate_users(ranker, test, seen, name="test")
     popularity = evaluate_users(ranker.by_popularity(), test, seen, name="test")
@@ -183,11 +183,27 @@ def judge(top: np.ndarray, chosen: list[np.ndarray]) -> tuple[np.ndarray, np.nda
         top: `[users, cutoff]` items, the best first.
         chosen: for each user the items to find, at least one.
     """
-    discounts = 1 / np.log2(np.arange(2, top.shape[1] + 2))
+    return judge_hits(hits_of(top, chosen), np.array([len(items) for items in chosen]))
+
+
+def hits_of(top: np.ndarray, chosen: list[np.ndarray]) -> np.ndarray:
+    """Which items of each row of `top` are among those that the user chose, bool `[users, cutoff]`."""
+    assert len(top) == len(chosen), f"{len(top)} rows and {len(chosen)} users"
+    base = 1 + max(int(top.max()), *(int(items.max()) for items in chosen))
+    users = np.repeat(np.arange(len(chosen)), [len(items) for items in chosen])
+    return is_among(np.arange(len(top))[:, None] * base + top, np.sort(users * base + np.concatenate(chosen)))
+
+
+def judge_hits(hits: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Recall and normalised discounted cumulative gain of each row.
+
+    Args:
+        hits: `[users, cutoff]`, the best first.
+        counts: Items to find for each user.
+    """
+    discounts = 1 / np.log2(np.arange(2, hits.shape[1] + 2))
     best_gain = discounts.cumsum()
-    hits = np.stack([np.isin(row, items) for row, items in zip(top, chosen, strict=True)])
-    counts = np.array([len(items) for items in chosen])
-    return hits.sum(1) / counts, hits @ discounts / best_gain[np.minimum(counts, top.shape[1]) - 1]
+    return hits.sum(1) / counts, hits @ discounts / best_gain[np.minimum(counts, hits.shape[1]) - 1]
 
 
 def _best(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -45,7 +46,7 @@ class Interactions:
     def without(self, other: "Interactions") -> "Interactions":
         """Those pairs that are not in `other`."""
         base = 1 + max((int(side.items.max()) for side in (self, other) if len(side)), default=0)
-        new = ~np.isin(self.users * base + self.items, other.users * base + other.items)
+        new = ~is_among(self.users * base + self.items, other.users * base + other.items)
         order = None if self.order is None else self.order[new]
         return Interactions(users=self.users[new], items=self.items[new], order=order, left_out=self.left_out)
 
@@ -63,24 +64,66 @@ class Interactions:
 
 
 def read_interactions(dataset: Dataset, split: SplitName) -> Interactions:
-    """The positives of one part.
+    """The positives of one part, which steps of one run share: nobody may change the arrays.
 
     Raises:
         RequestError: the schema does not say which columns are user and item.
     """
+    return _interactions(_Stored(dataset), split)
+
+
+def read_before_test(dataset: Dataset) -> Interactions:
+    """The positives of training and validation together, shared likewise.
+
+    Raises:
+        RequestError: the schema does not say which columns are user and item.
+    """
+    return _before_test(_Stored(dataset))
+
+
+class _Stored:
+    """A data set as its files are: equal to another whose arrays are the same."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self.dataset = dataset
+        labels = dataset.directory / "train.label.npy"
+        written = labels.stat().st_mtime_ns if labels.exists() else 0
+        self._key = (dataset.directory, dataset.fingerprint, *sides(dataset), written)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Stored) and other._key == self._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+
+@lru_cache(maxsize=3)
+def _interactions(stored: _Stored, split: SplitName) -> Interactions:
+    dataset = stored.dataset
     users, items = (_single(dataset, split, name) for name in sides(dataset))
     labels = np.load(dataset.directory / f"{split}.label.npy", mmap_mode="r")
     positive = (labels if labels.ndim == 1 else labels[:, 0]) > 0.5  # of several labels the main one
     return Interactions.of(users[positive], items[positive])
 
 
+@lru_cache(maxsize=1)
+def _before_test(stored: _Stored) -> Interactions:
+    return _interactions(stored, "train").union(_interactions(stored, "validation"))
+
+
 def read_graph(dataset: Dataset) -> Graph:
-    """The graph of the training part, with what its other fields say of users and items.
+    """The graph of the training part, with what its other fields say of users and items; shared likewise.
 
     Raises:
         RequestError: the schema does not say which columns are user and item.
         DataError: there is no edge.
     """
+    return _graph(_Stored(dataset))
+
+
+@lru_cache(maxsize=1)
+def _graph(stored: _Stored) -> Graph:
+    dataset = stored.dataset
     user, item = sides(dataset)
     counts = {field.name: field.rows for field in dataset.features.categorical}
     chosen = read_interactions(dataset, "train")
@@ -127,8 +170,18 @@ def sides(dataset: Dataset) -> tuple[str, str]:
 def distinct_pairs(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Each pair once, by the first and then the second."""
     base = int(second.max()) + 1 if len(second) else 1
-    keys = np.unique(first * base + second)
+    keys = np.sort(first * base + second)
+    if len(keys):
+        keys = keys[np.append(True, keys[1:] != keys[:-1])]
     return keys // base, keys % base
+
+
+def is_among(keys: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Whether each key, of any shape, is among those that are sorted, `[others]`."""
+    if not len(others):
+        return np.zeros(keys.shape, bool)
+    places = np.searchsorted(others, keys)
+    return others[np.minimum(places, len(others) - 1)] == keys
 
 
 def _attributes(dataset: Dataset, user: str, item: str) -> Iterator[Attribute]:

@@ -7,7 +7,7 @@ from pydantic import Field
 from engine.data.dataset import Dataset
 from engine.ranking.breakdown import Breakdown, break_down
 from engine.ranking.evaluation import UserFigures, mean_interval
-from engine.ranking.interactions import read_interactions
+from engine.ranking.interactions import read_before_test, read_interactions
 from engine.ranking.result import TrainedRanker
 from engine.ranking.storage import load_ranker
 from shunter.frozen import Frozen
@@ -60,7 +60,7 @@ def breakdown_on_test(dataset: Dataset, trained: TrainedRanker) -> Breakdown:
     Raises:
         CheckpointError: A file of the model is damaged.
     """
-    seen = read_interactions(dataset, "train").union(read_interactions(dataset, "validation"))
+    seen = read_before_test(dataset)
     ranker = load_ranker(trained.directory).ranker
     return break_down(ranker, read_interactions(dataset, "test"), seen, name="test")
 
