@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.data.dataset import Dataset
-from engine.ranking.interactions import Interactions, check_order, read_graph, read_interactions
+from engine.ranking.interactions import Interactions, check_order, read_before_test, read_graph, read_interactions
 from shunter.errors import DataError, RequestError
 from tests.engine.ranking.data import write_clicks
 
@@ -46,6 +46,17 @@ def test_edges_are_the_positives_of_the_training_part(tmp_path: Path) -> None:
     assert (graph.users, graph.items) == (31, 25)
     assert graph.user_degrees()[:2].tolist() == [0, 0]
     assert as_set(read_interactions(dataset, "train")) == expected
+
+
+def test_steps_share_what_was_read_until_the_data_are_others(tmp_path: Path) -> None:
+    dataset = write_clicks(tmp_path)
+    found, graph, before = read_interactions(dataset, "train"), read_graph(dataset), read_before_test(dataset)
+    assert read_interactions(dataset, "train") is found
+    assert read_graph(dataset) is graph
+    assert as_set(before) == as_set(found) | as_set(read_interactions(dataset, "validation"))
+    other = write_clicks(tmp_path, seed=1)
+    assert as_set(read_interactions(other, "train")) != as_set(found)
+    assert as_set(read_before_test(other)) != as_set(before)
 
 
 def test_other_fields_belong_to_the_side_whose_rows_agree_on_them(tmp_path: Path) -> None:
