@@ -86,7 +86,9 @@ def _option(name: str, description: str | None, value: Any, indent: str = "") ->
 
 
 def _comment(text: str | None, indent: str = "") -> list[str]:
-    return textwrap.wrap(text or "", _WIDTH, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ")
+    begin = f"{indent}# "
+    # An option's name is not divided at its hyphens.
+    return textwrap.wrap(text or "", _WIDTH, initial_indent=begin, subsequent_indent=begin, break_on_hyphens=False)
 
 
 def _unknown_keys(values: Mapping[str, Any], kind: type[Request], others: tuple[type[Request], ...]) -> Iterator[str]:

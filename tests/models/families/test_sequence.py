@@ -52,7 +52,8 @@ def samples(draw: st.DrawFn) -> list[list[list[int]]]:
 @given(bags=samples())
 def test_each_id_of_a_history_has_a_bag_of_its_own(bags: list[list[list[int]]]) -> None:
     positions = Positions(FEATURES)
-    values, offsets, lengths = positions(*jagged(bags))
+    values, offsets, lengths, weights = positions(*jagged(bags))
+    assert weights is None
     assert positions.table_of == (0, 0, 0, 0, 1, 2, 2, 2, 2)
     expected: list[list[list[int]]] = []
     for field, column in zip(FEATURES.categorical, bags, strict=True):

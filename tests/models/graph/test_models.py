@@ -132,7 +132,7 @@ def test_weights_follow_from_the_seed_alone(family: str) -> None:
         return list(model.parameters())
 
     assert all(map(torch.equal, weights(1), weights(1)))
-    assert not torch.equal(weights(1)[0], weights(2)[0])
+    assert not all(map(torch.equal, weights(1), weights(2)))
 
 
 def test_a_node_without_an_edge_keeps_its_own_embedding() -> None:
@@ -146,7 +146,9 @@ def test_a_node_without_an_edge_keeps_its_own_embedding() -> None:
 def test_own_squares_count_an_embedding_as_often_as_it_is_named(family: str) -> None:
     model = build_graph_model(graph_spec(family=family), random_graph())
     users, items = torch.tensor([3, 3, 4]), torch.tensor([2])
-    expected = model.users[users].square().sum() + model.items[items].square().sum()
+    expected = model.items[items].square().sum()
+    if len(model.users):  # a model that knows users by what they chose has no embeddings of them
+        expected = expected + model.users[users].square().sum()
     torch.testing.assert_close(model.own_squares(users, items), expected)
 
 
