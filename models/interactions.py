@@ -12,7 +12,8 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor, nn
 
-from models.layers import DotInteraction, full_precision
+from models.layers import DotInteraction
+from models.output_layer import full_precision
 from models.spec import nearest
 from shunter.errors import RequestError
 

@@ -8,19 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from models.spec import Features, ModelSpec
+from models.output_layer import OutputLayer, full_precision
+from models.spec import DropoutKind, Features, ModelSpec
+from models.structured_dropout import StructuredDropout, StructuredMlp
 
 ALIGNMENT = 8  # float32 numbers of an AVX register
 LEAST_ALIGNED_WIDTH, LEAST_ALIGNED_BATCH = 64, 2048  # smaller ones gain nothing, or too little to tell
-
-
-class OutputLayer(nn.Linear):
-    """The last layer, in float32 under autocast too: bf16 keeps three digits of a logit, for one small product."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        """`[batch, inputs]` to `[batch, outputs]`."""
-        with full_precision(input):
-            return super().forward(input.float())
 
 
 class AlignedLinear(nn.Linear):
@@ -179,13 +172,19 @@ class FieldVectors(nn.Module):
 
 
 def mlp(
-    widths: Sequence[int], *, dropout: float = 0.0, batch_norm: bool = False, last_relu: bool = False
+    widths: Sequence[int],
+    *,
+    dropout: float = 0.0,
+    dropout_kind: DropoutKind = "random",
+    batch_norm: bool = False,
+    last_relu: bool = False,
 ) -> nn.Sequential:
     """Linear layers with ReLU between them, and what regularises.
 
     Args:
         widths: Widths of the input, the hidden layers and the output.
         dropout: Share of the hidden activations dropped while training.
+        dropout_kind: Whether each sample drops its own, or all of a batch the same (`models.structured_dropout`).
         batch_norm: Normalises the hidden layers before their ReLU.
         last_relu: The output is a hidden layer of something larger; otherwise it is the score, in float32.
     """
@@ -199,19 +198,24 @@ def mlp(
             layers.append(BatchNorm(outputs))
         layers.append(nn.ReLU())
         if dropout:
-            layers.append(nn.Dropout(dropout))
-    return nn.Sequential(*layers)
+            layers.append(nn.Dropout(dropout) if dropout_kind == "random" else StructuredDropout(dropout))
+    return nn.Sequential(*layers) if dropout_kind == "random" else StructuredMlp(*layers)
+
+
+def regularisation(spec: ModelSpec) -> dict[str, Any]:
+    """What regularises the main MLPs, as `mlp` takes it."""
+    return {"dropout": spec.dropout, "dropout_kind": spec.dropout_kind, "batch_norm": spec.batch_norm}
 
 
 def hidden_layers(spec: ModelSpec, inputs: int, widths: Sequence[int]) -> nn.Sequential:
     """The hidden layers of one of the main MLPs, regularised as the spec says; nothing at all where there are none."""
-    return mlp((inputs, *widths), dropout=spec.dropout, batch_norm=spec.batch_norm, last_relu=True)
+    return mlp((inputs, *widths), **regularisation(spec), last_relu=True)
 
 
 def scoring_mlp(spec: ModelSpec, inputs: int, tasks: int = 1) -> nn.Sequential:
     """The main MLP with its last layer, of one logit for each task; with several tasks see `task_heads`."""
     if spec.task_tower_width is None:
-        return mlp((inputs, *spec.top_widths, tasks), dropout=spec.dropout, batch_norm=spec.batch_norm)
+        return mlp((inputs, *spec.top_widths, tasks), **regularisation(spec))
     hidden = hidden_layers(spec, inputs, spec.top_widths)
     return hidden.append(task_heads(spec, spec.top_widths[-1] if spec.top_widths else inputs, tasks))
 
@@ -238,16 +242,11 @@ class TaskTowers(nn.Module):
         super().__init__()
         assert spec.task_tower_width is not None, "without a width there are no towers"
         widths = (inputs, spec.task_tower_width, 1)
-        self.towers = nn.ModuleList(mlp(widths, dropout=spec.dropout, batch_norm=spec.batch_norm) for _ in range(tasks))
+        self.towers = nn.ModuleList(mlp(widths, **regularisation(spec)) for _ in range(tasks))
 
     def forward(self, shared: Tensor) -> Tensor:
         """`[batch, inputs]` to `[batch, tasks]` logits in float32."""
         return torch.cat([tower(shared) for tower in self.towers], dim=1)
-
-
-def full_precision(like: Tensor) -> torch.autocast:
-    """Switches autocast off, on the device of a tensor."""
-    return torch.autocast("cuda" if like.is_cuda else "cpu", enabled=False)
 
 
 @torch.no_grad()

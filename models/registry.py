@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import lru_cache
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
@@ -36,7 +36,7 @@ from models.graph.registry import GRAPH_FAMILIES
 from models.layers import initialise_linear
 from models.positions import Positions
 from models.recommender import Recommender
-from models.spec import Features, ModelSpec, nearest
+from models.spec import DropoutKind, Features, ModelSpec, nearest
 from shunter.errors import RequestError
 
 Model = Recommender
@@ -237,6 +237,8 @@ def check_spec(spec: ModelSpec, features: Features) -> None:
         )
     if spec.numeric_embedding not in ("mlp", "vector"):
         raise RequestError(f"The numeric_embedding {spec.numeric_embedding!r} is not known: use mlp or vector.")
+    if spec.dropout_kind not in get_args(DropoutKind):
+        raise RequestError(f"The dropout_kind {spec.dropout_kind!r} is not known: use random or structured.")
     if spec.numeric_embedding != "mlp" and not family.multiplies_numbers:
         readers = [other.name for other in FAMILIES.values() if other.multiplies_numbers]
         raise _does_nothing("numeric_embedding", spec.family, readers)

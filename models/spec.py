@@ -109,6 +109,7 @@ class Features:
 
 
 ROUNDING = 1e-9  # what a share such as 0.1 may be off as a binary number
+DropoutKind = Literal["random", "structured"]
 OPTIONAL = {"is_optional": True}  # metadata of a field that is written to files only where it is not at its default
 
 
@@ -144,6 +145,8 @@ class ModelSpec:
         bottom_widths: Hidden widths of the MLP over the dense features, without the last layer of `embedding_dim`.
         top_widths: Hidden widths of the main MLP, without the last layer of one logit.
         dropout: Share of activations dropped in the main MLPs while training.
+        dropout_kind: Whether each sample drops its own activations, or all samples of a batch the same, which need not
+            be computed then (`models.structured_dropout`).
         batch_norm: Whether the activations of the main MLPs are normalised over the batch, before each ReLU.
         task_tower_width: Hidden width of the MLP that each of several tasks has for itself above the body they share;
             None leaves each a linear layer.
@@ -162,6 +165,7 @@ class ModelSpec:
     top_widths: tuple[int, ...] = (128, 64)
     dropout: float = 0.0
     batch_norm: bool = False
+    dropout_kind: DropoutKind = field(default="random", metadata=OPTIONAL)
     task_tower_width: int | None = field(default=None, metadata=OPTIONAL)
     table_dims: tuple[int, ...] = field(default=(), metadata=OPTIONAL)
     table_shares: tuple[float, ...] = field(default=(), metadata=OPTIONAL)

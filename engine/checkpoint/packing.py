@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from engine.checkpoint.quantise import QuantisedRows, bytes_of_row, quantise_rows, restore_rows
 from models.registry import Model
+from models.structured_dropout import StructuredDropout
 from shunter.errors import CheckpointError
 
 TABLES, MARK = "embeddings.weight", ":"
@@ -120,7 +121,7 @@ def stored_bytes(tensors: Mapping[str, Tensor]) -> int:
 
 def hidden_units(layers: nn.Module) -> Iterator[tuple[str, str]]:
     """Paths of each two linear layers of which the second alone reads what the first gives."""
-    between = (nn.ReLU, nn.BatchNorm1d, nn.Dropout, nn.Identity)
+    between = (nn.ReLU, nn.BatchNorm1d, nn.Dropout, StructuredDropout, nn.Identity)
     for path, module in layers.named_modules():
         if not isinstance(module, nn.Sequential):
             continue

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from models.compression.role import CompressedLinear
-from models.layers import full_precision
+from models.output_layer import full_precision
 
 WEIGHT_LEVELS, INPUT_LEVELS, ZERO = 127, 127, 64
 SMALLEST = 1e-30  # a row of zeros is divided by it

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from models.families.family import Family
-from models.layers import FieldVectors, full_precision, scoring_mlp
+from models.layers import FieldVectors, scoring_mlp
+from models.output_layer import full_precision
 from models.spec import Features, ModelSpec
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from models.layers import mlp
+from models.layers import mlp, regularisation
 from models.spec import ModelSpec
 
 
@@ -40,7 +40,7 @@ class LabelHeads(nn.Module):
         super().__init__()
         tower = () if spec.task_tower_width is None else (spec.task_tower_width,)
         widths = (inputs, *tower, 1)
-        self.heads = nn.ModuleList(mlp(widths, dropout=spec.dropout, batch_norm=spec.batch_norm) for _ in range(labels))
+        self.heads = nn.ModuleList(mlp(widths, **regularisation(spec)) for _ in range(labels))
 
     def forward(self, inputs: Sequence[Tensor]) -> Tensor:
         """Of each label `[batch, inputs]` to logits as `models.families.family.Family` says."""

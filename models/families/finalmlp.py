@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from models.families.family import Family
-from models.layers import FieldVectors, OutputLayer, hidden_layers, mlp
+from models.layers import FieldVectors, hidden_layers, mlp
+from models.output_layer import OutputLayer
 from models.spec import Features, ModelSpec, nearest
 from shunter.errors import RequestError
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from models.families.family import Family
 from models.families.linear import LinearTerm, check_no_hidden_layers
-from models.layers import full_precision
+from models.output_layer import full_precision
 from models.spec import Features, ModelSpec
 from shunter.errors import RequestError
 

@@ -5,7 +5,7 @@ from dataclasses import fields
 import torch
 from torch import Tensor, nn
 
-from models.layers import full_precision
+from models.output_layer import full_precision
 from models.spec import Features, ModelSpec
 from shunter.errors import RequestError
 

@@ -5,7 +5,8 @@ Schmidhuber, 1997), whose state joins the vectors of the other fields under an M
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import ClassVar, Literal
 
@@ -14,7 +15,8 @@ from torch import Tensor, nn
 
 from models.families.family import Family
 from models.families.histories import HistoryLayers, check_histories
-from models.spec import Features, ModelSpec
+from models.spec import OPTIONAL, DropoutKind, Features, ModelSpec
+from models.structured_dropout import draw_kept, is_compact, masked, units_kept
 from shunter.errors import RequestError
 
 
@@ -26,6 +28,8 @@ class SequenceSpec(ModelSpec):
         encoder: Kind of the layers that read the histories, position by position.
         encoder_widths: Hidden width of each of the encoder's layers.
         encoder_output: What of the last layer goes on: its state after the newest position, or the mean of its states.
+        encoder_dropout: Share of the units of each encoder layer's inputs and states that is dropped while training,
+            drawn anew at each position; `dropout_kind` says whether each sample drops its own.
     """
 
     family: ClassVar[str] = "sequence"
@@ -33,6 +37,7 @@ class SequenceSpec(ModelSpec):
     encoder: Literal["gru", "lstm"] = "gru"
     encoder_widths: tuple[int, ...] = (32,)
     encoder_output: Literal["last", "mean"] = "last"
+    encoder_dropout: float = field(default=0.0, metadata=OPTIONAL)
 
 
 class RecurrentLayer(nn.Module, ABC):
@@ -44,6 +49,8 @@ class RecurrentLayer(nn.Module, ABC):
     Args:
         inputs: Width of a position.
         hidden: Width of the state.
+        dropout: Share of the units of inputs and states that is dropped while training, anew at each position.
+        dropout_kind: Whether each sample drops its own, or all of a batch the same.
 
     Attributes:
         gates: Blocks of `hidden` rows in the weights of `input_gates` and `state_gates`.
@@ -51,22 +58,39 @@ class RecurrentLayer(nn.Module, ABC):
 
     gates: int
 
-    def __init__(self, inputs: int, hidden: int) -> None:
+    def __init__(self, inputs: int, hidden: int, dropout: float = 0.0, dropout_kind: DropoutKind = "random") -> None:
         super().__init__()
         self.inputs = inputs
         self.hidden = hidden
+        self.dropout = dropout
+        self.dropout_kind = dropout_kind
         self.input_gates = nn.Linear(inputs, self.gates * hidden)
         self.state_gates = nn.Linear(hidden, self.gates * hidden)
 
     def forward(self, positions: Tensor) -> Tensor:
         """`[batch, length, inputs]` to the state after each position, `[batch, length, hidden]` in float32."""
-        from_inputs = self.input_gates(positions).float().unbind(1)
+        drops = self.training and self.dropout > 0
+        from_inputs = self._from_inputs(positions) if drops else self.input_gates(positions).float().unbind(1)
+        from_state = self._from_state() if drops else self.state_gates
         states = (from_inputs[0].new_zeros(len(positions), self.hidden),) * self.state_vectors
         outputs = []
         for from_input in from_inputs:
-            states = self.step(from_input, self.state_gates(states[0]).float(), states)
+            states = self.step(from_input, from_state(states[0]).float(), states)
             outputs.append(states[0])
         return torch.stack(outputs, dim=1)
+
+    def _from_inputs(self, positions: Tensor) -> Sequence[Tensor]:
+        """What the gates take from the inputs that are kept, of each position `[batch, gates * hidden]`."""
+        if self.dropout_kind == "random":
+            return self.input_gates(nn.functional.dropout(positions, self.dropout)).float().unbind(1)
+        dropped = _DroppedProduct(self.input_gates, self.dropout)
+        return [dropped(position).float() for position in positions.unbind(1)]
+
+    def _from_state(self) -> Callable[[Tensor], Tensor]:
+        """What the gates take from the units of a state that are kept, drawn anew at each call."""
+        if self.dropout_kind == "random":
+            return lambda state: self.state_gates(nn.functional.dropout(state, self.dropout))
+        return _DroppedProduct(self.state_gates, self.dropout)
 
     state_vectors: int
 
@@ -76,6 +100,31 @@ class RecurrentLayer(nn.Module, ABC):
     @abstractmethod
     def step(self, from_input: Tensor, from_state: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """One position: both parts of the gates, `[batch, gates * hidden]`, and the states, `[batch, hidden]` each."""
+
+
+class _DroppedProduct:
+    """A linear layer over inputs of which all samples drop the same units, other ones at each call.
+
+    The weights are turned once, so that those of the units that are kept lie one behind the other.
+
+    Args:
+        layer: The layer.
+        share: Share of the units that is dropped.
+    """
+
+    def __init__(self, layer: nn.Linear, share: float) -> None:
+        self.layer, self.share = layer, share
+        self.factor = layer.in_features / units_kept(layer.in_features, share)
+        is_worth = is_compact(layer.in_features, layer.out_features)
+        self.turned = layer.weight.t().contiguous() if is_worth else None
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        """`[batch, inputs]` to `[batch, outputs]`."""
+        kept = draw_kept(self.layer.in_features, self.share, inputs.device)
+        if self.turned is None:
+            return self.layer(masked(inputs, kept) * self.factor)
+        chosen = inputs.index_select(1, kept) * self.factor
+        return nn.functional.linear(chosen, self.turned.index_select(0, kept).t(), self.layer.bias)
 
 
 class GruLayer(RecurrentLayer):
@@ -136,7 +185,8 @@ class HistoryEncoder(nn.Module):
     def __init__(self, spec: SequenceSpec) -> None:
         super().__init__()
         widths = (spec.embedding_dim, *spec.encoder_widths)
-        self.layers = nn.Sequential(*(LAYERS[spec.encoder](*sizes) for sizes in pairwise(widths)))
+        dropped = (spec.encoder_dropout, spec.dropout_kind)
+        self.layers = nn.Sequential(*(LAYERS[spec.encoder](*sizes, *dropped) for sizes in pairwise(widths)))
         self.takes_mean = spec.encoder_output == "mean"
         self.width = widths[-1]
 
@@ -175,6 +225,8 @@ def check_encoder(spec: SequenceSpec, features: Features) -> None:
         raise RequestError(f"The encoder_output {spec.encoder_output!r} is not known: use last or mean.")
     if not spec.encoder_widths or min(spec.encoder_widths) < 1:
         raise RequestError(f"The encoder_widths {list(spec.encoder_widths)} are no layers: give a width for each.")
+    if not 0 <= spec.encoder_dropout < 1:
+        raise RequestError(f"The encoder_dropout {spec.encoder_dropout:g} is no share: give at least 0 and below 1.")
 
 
 SEQUENCE = Family(
@@ -184,6 +236,8 @@ SEQUENCE = Family(
         "encoder": ("gru", "lstm"),
         "encoder_widths": ((16,), (32,), (64,), (32, 32)),
         "encoder_output": ("last", "mean"),
+        "encoder_dropout": (0.0, 0.25, 0.5),
+        "dropout_kind": ("random", "structured"),
     },
     reads_positions=True,
     compiles_slowly=True,

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from models.layers import OutputLayer, initialise_linear
+from models.layers import initialise_linear
+from models.output_layer import OutputLayer
 from models.supernet.masks import Masks
 from models.supernet.paths import INPUT, SKIP, MlpPaths
 

@@ -30,7 +30,8 @@ from models.interactions import (
     PairNumbers,
     dlrm_interaction,
 )
-from models.layers import BatchNorm, CrossNetwork, OutputLayer
+from models.layers import BatchNorm, CrossNetwork
+from models.output_layer import OutputLayer
 from models.registry import FAMILIES, build_model, layer_inputs, model_spec, reads_positions
 from models.spec import CategoricalFeature, Features, ModelSpec
 from search.space.settings import SearchSpace, family_options
@@ -42,6 +43,9 @@ ALL_INTERACTIONS = tuple(INTERACTIONS)
 SPECS = {
     **{family: model_spec(family=family, embedding_dim=8) for family in FAMILIES},
     "dnn normalised": model_spec(family="dnn", batch_norm=True, dropout=0.2),
+    "dnn of structured dropout": model_spec(
+        family="dnn", top_widths=(128, 96), batch_norm=True, dropout=0.5, dropout_kind="structured"
+    ),
     "dlrm normalised": model_spec(family="dlrm", batch_norm=True),
     # Four vectors have six pairs, more numbers than one vector of four holds and less than one of eight.
     **{f"dlrm of {name}": model_spec(interaction=name, embedding_dim=4) for name in ("fm", "cross", "attention")},
@@ -62,6 +66,9 @@ SPECS = {
     "dhen concat": model_spec(family="dhen", interactions=ALL_INTERACTIONS, interaction_vectors=3, embedding_dim=8),
     "sequence of two layers": model_spec(
         family="sequence", encoder="lstm", encoder_widths=(8, 4), encoder_output="mean", batch_norm=True
+    ),
+    "sequence of structured dropout": model_spec(
+        family="sequence", encoder="lstm", encoder_widths=(128,), encoder_dropout=0.5, dropout_kind="structured"
     ),
     "din of softmax": model_spec(family="din", activation_widths=(), activation_softmax=True),
     "bst causal": model_spec(family="bst", transformer_layers=2, transformer_causal=True, dropout=0.1),
