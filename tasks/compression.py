@@ -9,6 +9,7 @@ import torch
 
 from engine.checkpoint.storage import save_model
 from engine.compression.bench import Bench
+from engine.compression.fine_tune import FineTuning
 from engine.compression.subject import CompressionLimits, CompressionSubject, members_of
 from engine.config import Execution
 from engine.data.dataset import Dataset, SplitName
@@ -23,6 +24,7 @@ from models.registry import Model
 from models.rewriting.scheme import is_rewritten
 from reporting.card.document import to_html, to_markdown
 from reporting.compression import CompressionCard, card_of
+from search.few_choices import search_choices
 from shunter.errors import DataError, RequestError
 from shunter.requests.compression import TOLERATED_AUC_LOSS, CompressRequest
 from tasks.events import announce
@@ -100,6 +102,8 @@ def try_compressions(opened: Opened, request: CompressRequest) -> "Compressed":
         bench=bench,
         calibration=next(iter(shuffled.batches())),
         limits=CompressionLimits(min_auc=floor, max_bytes=request.max_bytes),
+        fine_tuning=FineTuning(rows=request.fine_tune_rows),
+        search=search_choices,
     )
     rivals = try_rivals(subject, opened.title)
     model = rivals.subject.model

@@ -2,17 +2,21 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 
 from engine.compression.bench import Bench
+from engine.compression.fine_tune import FineTuning
+from engine.compression.points import FormSearch, every_point
 from engine.data.batch import Batch
 from models.compression.role import CompressedLinear
 from models.compression.scheme import linears_of, replaced
 from models.ensemble import Ensemble
-from models.layers import OutputLayer
+from models.output_layer import OutputLayer
 from models.registry import Model
+from models.structured_dropout import StructuredDropout
 
 LEAST_WIDTH = 32  # of both sides of a layer that is worth another form
 
@@ -41,12 +45,18 @@ class CompressionSubject:
         bench: Compares models.
         calibration: Rows of the training part, with labels.
         limits: What a smaller model must keep.
+        fine_tuning: How long a smaller model may learn from the model as it is.
+        search: Looks for the forms of the layers.
+        form_name: What a smaller model is, where there are several of its kind.
     """
 
     model: Model | Ensemble
     bench: Bench
     calibration: Batch
     limits: CompressionLimits
+    fine_tuning: FineTuning = FineTuning()  # noqa: RUF009 - frozen
+    search: FormSearch = every_point
+    form_name: str = ""
 
     def with_model(self, model: Model | Ensemble) -> "CompressionSubject":
         """The same with another model."""
@@ -120,5 +130,20 @@ def after_relu(layers: nn.Module) -> Iterator[str]:
                 is_positive = False
             elif isinstance(child, nn.ReLU):
                 is_positive = True
-            elif not isinstance(child, nn.Dropout):
+            elif not isinstance(child, nn.Dropout | StructuredDropout):
                 is_positive = False
+
+
+def prunable_pairs(layers: nn.Module) -> list[tuple[str, str]]:
+    """Paths of each two linear layers with nothing but ReLU and dropout between them, so that units can be left out."""
+    found: list[tuple[str, str]] = []
+    between = (nn.ReLU, nn.Dropout, StructuredDropout)
+    for path, module in layers.named_modules():
+        if not isinstance(module, nn.Sequential):
+            continue
+        chain = [(name, child) for name, child in module.named_children() if not isinstance(child, between)]
+        for (first, one), (second, other) in pairwise(chain):
+            if isinstance(one, nn.Linear) and isinstance(other, nn.Linear):
+                start = f"{path}." if path else ""
+                found.append((f"{start}{first}", f"{start}{second}"))
+    return found

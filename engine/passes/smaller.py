@@ -34,10 +34,14 @@ class SmallerModel:
         )
         ratio, misses = times[1] / times[0], limits.max_bytes is not None and sizes[1] > limits.max_bytes
         reason = f"{times[0] / times[1]:.2f} times as fast at an AUC of {new.auc:.4f} ({new.auc - old.auc:+.4f})"
+        made_as = f" ({after.form_name})" if after.form_name else ""
+        reason += made_as
         if not new.auc >= limits.min_auc:
-            return Gain(figures, f"AUC {new.auc:.4f} is below the floor of {limits.min_auc:.4f}", is_worth=False)
+            because = f"AUC {new.auc:.4f} is below the floor of {limits.min_auc:.4f}{made_as}"
+            return Gain(figures, because, is_worth=False)
         if misses:
-            return Gain(figures, f"{sizes[1]:,} bytes are more than the {limits.max_bytes:,} allowed", is_worth=False)
+            because = f"{sizes[1]:,} bytes are more than the {limits.max_bytes:,} allowed{made_as}"
+            return Gain(figures, because, is_worth=False)
         is_needed = limits.max_bytes is not None and sizes[0] > limits.max_bytes
         if ratio > FASTER and not is_needed:
             return Gain(figures, f"not faster: {reason}", is_worth=False)

@@ -31,6 +31,12 @@ class CompressRequest(Request, frozen=True):
     calibration_rows: int = Field(
         default=8_192, ge=1, description="Rows of the training part that a smaller model is fitted to."
     )
+    fine_tune_rows: int = Field(
+        default=65_536,
+        ge=1,
+        description="Rows of the training part that a smaller model learns from the model as it is, each time one is "
+        "tried.",
+    )
     promote: bool = Field(
         default=False, description="Make the new version the champion; otherwise it gets the alias challenger."
     )

@@ -74,7 +74,7 @@ def least_bytes() -> int:
 
 
 def test_the_new_version_scores_raw_rows_wherever_a_model_does(home: Path, log: pd.DataFrame, tmp_path: Path) -> None:
-    found, made = compress_flow.fn(CompressRequest(model="shop", max_bytes=least_bytes()))
+    found, made = compress_flow.fn(CompressRequest(model="shop", max_bytes=least_bytes(), fine_tune_rows=500))
     assert made is not None
     assert version_by_alias("shop", "challenger").version == made.version
     assert version_by_alias("shop", "champion").version == 1
@@ -97,7 +97,8 @@ def test_the_new_version_scores_raw_rows_wherever_a_model_does(home: Path, log: 
 
 
 def test_the_table_is_printed_and_in_mlflow(home: Path) -> None:
-    given = ["compress", "--model", "shop/1", "--max-bytes", str(least_bytes()), "--promote"]
+    small = ["--max-bytes", str(least_bytes()), "--fine-tune-rows", "500"]
+    given = ["compress", "--model", "shop/1", *small, "--promote"]
     told = CliRunner().invoke(app, given).output
     assert "the model as it is" in " ".join(told.split())
     assert "the champion" in told

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from engine.compression.bench import Bench
+from engine.compression.fine_tune import FineTuning
 from engine.compression.subject import CompressionLimits, CompressionSubject
 from engine.config import Execution
 from engine.data.dataset import Dataset
@@ -40,6 +41,7 @@ def subject_of(dataset: Dataset, seconds: tuple[float, float], **limits: float) 
         model=build_model(SPEC, dataset.features).eval(),
         bench=Bench(dataset, Execution(), lambda model, given: model(*given.inputs), rows, stopwatch, batch_rows=64),
         calibration=rows,
+        fine_tuning=FineTuning(rows=600, batch_rows=100),
         limits=CompressionLimits(**{"min_auc": 0.0, **limits}),  # pyright: ignore[reportArgumentType]
     )
 
