@@ -59,5 +59,6 @@ def plan_figure(report: PlanReport) -> "Figure":
         f"{report.plan.model} on {report.plan.data}: one step of {report.plan.batch_size:,} samples, "
         f"{1e3 * report.step_seconds:.3g} ms; dark edges: the critical path"
     )
-    axes.legend(handles=[Patch(color=COLOURS.get(one, "#999999"), label=one) for one in shown], ncols=5, fontsize=8)
+    entries = [Patch(color=COLOURS.get(one, "#999999"), label=one) for one in shown]
+    figure.legend(handles=entries, loc="outside right upper", frameon=False, fontsize=8)
     return figure
