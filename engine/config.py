@@ -91,6 +91,8 @@ class Execution:
             equal within rounding, not bit by bit. Whatever comes of the training has its layers as they are.
         packs_activations: keeps what autograd needs of a ReLU without its zeros (`engine.loop.packed_activations`); the
             result is bitwise the same.
+        compacts_dead_units: leaves units that are zero for a whole batch out of the products behind them
+            (`engine.loop.compaction`); equal within rounding, not bit by bit.
     """
 
     device: str = "cpu"
@@ -103,6 +105,7 @@ class Execution:
     embedding_memory_bytes: int | None = None
     rewriting: tuple[str, ...] = ()
     packs_activations: bool = False
+    compacts_dead_units: bool = False
 
     @property
     def maps_tables(self) -> bool:

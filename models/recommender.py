@@ -25,9 +25,11 @@ class Recommender(nn.Module):
         compiled_step: Trains on full batches where it is set (`engine.loop.compiled_step`); it updates the same
         weights.
         packs_activations: Whether a step keeps activations without their zeros (`engine.loop.packed_activations`).
+        compacts_dead_units: Whether a step leaves out units that are zero for its batch (`engine.loop.compaction`).
     """
 
     packs_activations: bool = False
+    compacts_dead_units: bool = False
     compiled_layers: Callable[..., Tensor] | None = None
     compiled_step: Any = None
 

@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
 from engine.checkpoint.storage import read_json, write_text
+from engine.config import Execution
 from engine.executors.compilation import Compilation
 from engine.job import ClickJob
 from engine.passes.record import PassRecord
@@ -30,11 +32,13 @@ class TriedPasses(Frozen):
     Attributes:
         rewriting: Steps of rewriting.
         packs_activations: Whether activations are kept without their zeros.
+        compacts_dead_units: Whether units that are zero for a whole batch are left out of products.
         records: What was tried; empty where the training is too short to try anything.
     """
 
     rewriting: tuple[str, ...] = ()
     packs_activations: bool = False
+    compacts_dead_units: bool = False
     records: tuple[PassRecord, ...] = ()
 
 
@@ -61,16 +65,19 @@ def try_training_passes(job: ClickJob, compilation: Compilation, directory: Path
     if not _may_pay(compilation):
         return TriedPasses()
     made, records = try_in_turn(passes_of("training"), Tried(TrainingSubject(job, _timing), title))
-    execution = made.job.execution
-    found = TriedPasses(rewriting=execution.rewriting, packs_activations=execution.packs_activations, records=records)
+    found = TriedPasses(**_settings(made.job.execution), records=records)
     write_text(path, found.model_dump_json(indent=1))
     return found
 
 
 def with_passes(job: ClickJob, found: TriedPasses) -> ClickJob:
     """The job as the passes leave it."""
-    execution = replace(job.execution, rewriting=found.rewriting, packs_activations=found.packs_activations)
-    return replace(job, execution=execution)
+    return replace(job, execution=replace(job.execution, **_settings(found)))
+
+
+def _settings(one: Execution | TriedPasses) -> dict[str, Any]:
+    """What passes change of a training."""
+    return {name: getattr(one, name) for name in ("rewriting", "packs_activations", "compacts_dead_units")}
 
 
 def _timing(job: ClickJob) -> StepTiming:

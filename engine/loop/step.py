@@ -13,6 +13,7 @@ from engine.config import Execution, Hyperparameters
 from engine.data.batch import Batch
 from engine.data.pipeline import DeviceCopy
 from engine.data.prefetch import Prefetcher
+from engine.loop.compaction import Compaction
 from engine.loop.fused_adam import FusedAdam
 from engine.loop.loss import mean_losses, weighted_sum
 from engine.loop.packed_activations import PackedActivations
@@ -67,7 +68,8 @@ def train_step(
         return model.compiled_step(batch, weights)
     optimizer.zero_grad(set_to_none=True)
     with PackedActivations(model.layers) if model.packs_activations else nullcontext():
-        with autocast(batch.labels.device, precision):
+        compaction = Compaction() if model.compacts_dead_units else nullcontext()
+        with autocast(batch.labels.device, precision), compaction:
             logits = model(*batch.inputs)
         losses = mean_losses(logits, batch.labels, batch.shares)
         weighted_sum(losses, weights).backward()
@@ -89,6 +91,7 @@ def prepare_layers(model: Model, execution: Execution) -> None:
             f"The training's steps of rewriting are of another version ({error}): start anew."
         ) from error
     model.packs_activations = execution.packs_activations
+    model.compacts_dead_units = execution.compacts_dead_units
 
 
 def autocast(device: torch.device, precision: str) -> torch.autocast:

@@ -250,7 +250,7 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
         """Summarise; the model is in evaluation mode."""
         state = self.state
         self.model.compiled_step = None  # it holds the optimiser's memory
-        self.model.packs_activations = False
+        self.model.packs_activations = self.model.compacts_dead_units = False
         original_again(self.model)
         return TrainResult(
             model=self.model.eval(),

@@ -4,7 +4,7 @@ A DLRM of Criteo's shape (layers 512-256-64 and 512-256) learns a planted log fo
 defaults; its last steps are counted by `engine.profiling.useful_share`, as `shunter profile --data` does. Shares are
 measured; the speed-up is simulated by `hardware.cost.sparse_accelerator`, of the backward pass of the linear layers on
 16 lanes. Bytes are counted of all that autograd keeps of a step of 2,048 samples, weights left out, as it is and
-packed; the time of both steps, processor time on one thread, stands beside.
+packed; the time of both steps, and of one without dead units, processor time on one thread, stands beside.
 """
 
 import tempfile
@@ -48,6 +48,7 @@ def measure(*, quick: bool) -> Part:
         "simulated_backward_speedup": useful.speedup("both"),
         "mask_memory_ratio": packing["whole_bytes"] / packing["kept_bytes"],
         "mask_step_time_ratio": packing["packed_seconds"] / packing["seconds"],
+        "compaction_step_time_ratio": packing["compacted_seconds"] / packing["seconds"],
     }
     report.table(
         "Multiplications that count", ("layer", "forward", "backward", "dead"), [row[:4] for row in useful.rows()]
@@ -56,7 +57,7 @@ def measure(*, quick: bool) -> Part:
 
 
 def packed(dataset: Dataset, batch_size: int, steps: int) -> dict[str, Any]:
-    """Bytes and processor time of steps with activations as they are and packed, after some training."""
+    """Bytes and processor time of steps as they are, packed, and without dead units, after some training."""
     model = build_model(SPEC, dataset.features, seed=0).train()
     optimizer = build_dense_optimizer(model, Hyperparameters())
     loader = BatchLoader(dataset, "train", batch_size, shuffle=True)
@@ -66,19 +67,20 @@ def packed(dataset: Dataset, batch_size: int, steps: int) -> dict[str, Any]:
     batch = batches[0]
     kept = {is_counting: _kept_bytes(model, batch, is_counting=is_counting) for is_counting in (True, False)}
 
-    def step(*, packs: bool) -> Callable[[], object]:
+    def step(*, packs: bool = False, compacts: bool = False) -> Callable[[], object]:
         def work() -> None:
-            model.packs_activations = packs
+            model.packs_activations, model.compacts_dead_units = packs, compacts
             train_step(model, optimizer, batch, "fp32")
 
         return work
 
-    seconds = alternating([step(packs=packs) for packs in (False, True)])
+    seconds = alternating([step(), step(packs=True), step(compacts=True)])
     return {
         "whole_bytes": kept[True],
         "kept_bytes": kept[False],
         "seconds": seconds[0],
         "packed_seconds": seconds[1],
+        "compacted_seconds": seconds[2],
     }
 
 

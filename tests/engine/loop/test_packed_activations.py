@@ -43,7 +43,7 @@ def test_gradients_are_the_same_and_bytes_fewer() -> None:
     assert kept[False] < 0.65 * kept[True]
 
 
-@pytest.mark.parametrize("how", ["packed", "rewritten"])
+@pytest.mark.parametrize("how", ["packed", "compacted", "rewritten"])
 def test_a_training_ends_with_the_layers_that_it_would(tmp_path: Path, how: str) -> None:
     dataset = write_dataset(tmp_path, rows=600)
     spec = model_spec(family="dcnv2", embedding_dim=4, bottom_widths=(8,), top_widths=(300,))
@@ -51,7 +51,11 @@ def test_a_training_ends_with_the_layers_that_it_would(tmp_path: Path, how: str)
     rule = known_rules()["merge_linears"]
     steps = (step_text(rule.name, next(sites(program, rule))),)
     assert applied(program, rule, next(sites(program, rule))).digest() != program.digest()
-    options = {"packs_activations": True} if how == "packed" else {"rewriting": steps}
+    options = {
+        "packed": {"packs_activations": True},
+        "compacted": {"compacts_dead_units": True},
+        "rewritten": {"rewriting": steps},
+    }[how]
     found = []
     for execution in (Execution(batch_size=100), Execution(batch_size=100, **options)):  # pyright: ignore[reportArgumentType]
         job = TrainingJob(dataset, spec, Hyperparameters(), execution, Schedule(max_epochs=2))
