@@ -54,6 +54,7 @@ LATER: dict[str, Any] = {
     "min_auc_confidence": None,
     "max_ne": None,
     "embedding_memory": None,
+    "plan": None,
 }
 
 

@@ -401,6 +401,7 @@ def _identity(job: ClickJob) -> dict[str, Any]:
         "compiled": job.execution.compiled,
         "seed": job.schedule.seed,
         "rewriting": list(job.execution.rewriting) or None,
+        "compacts dead units": job.execution.compacts_dead_units or None,
         "selected by": job.schedule.select_by if job.schedule.select_by != "ne" else None,
         # Along a cosine the length says how fast the rates fall; of all others it says only when to stop.
         "max epochs": job.schedule.max_epochs if job.hyperparameters.learning_rate_schedule == "cosine" else None,

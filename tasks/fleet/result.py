@@ -5,7 +5,7 @@ from pathlib import Path
 from engine.execution import execution_of
 from engine.trained_model import TrainedModel
 from reporting.card.quality import quality_of_files
-from tasks.ensemble import combine_members, scoring_placement
+from tasks.ensemble import EnsembleLimits, combine_members, scoring_placement
 from tasks.fleet.jobs import FleetJob
 from tasks.register import why_not_promoted
 from tracking.convention import quality_metrics
@@ -37,7 +37,7 @@ def judge_and_register(job: FleetJob, trained: TrainedModel, directory: Path) ->
         parent_run_id=trained.run_id,
         seed=seed,
         select_by=select_by,
-        most=1,
+        limits=EnsembleLimits(most=1),
     )
     quality = quality_of_files(result.directory, job.dataset, execution_of(placement), seed=seed)
     values = {**quality_metrics(result.validation), **quality_metrics(result.test, "test")}

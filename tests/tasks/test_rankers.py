@@ -17,7 +17,7 @@ from engine.ranking.storage import load_ranker
 from hardware.types import Placement
 from models.graph.fusion import FusedRanker
 from reporting.card.ranking_baselines import breakdown_on_test, compare_rankings, ranking_baseline_metrics
-from shunter.requests import TrainRequest
+from shunter.requests import CheckpointRequest, TrainRequest
 from tasks import fusion, rankers
 from tasks.fusion import fuse
 from tasks.rankers import Purpose, best_again, best_of, learn_again, train_rankers, try_settings
@@ -59,6 +59,7 @@ def run_of(
         run_id=None,
         budget=SimpleNamespace(exhausted=lambda: exhausted),
         should_stop=lambda: exhausted or explored,
+        checkpoints=CheckpointRequest(),
     )
 
 

@@ -21,7 +21,7 @@ from models.registry import FAMILIES, build_layers
 from models.spec import Features
 from reporting.card.baselines import baseline_metrics, compare_baselines, relative_saving
 from reporting.card.figures import BaselineFigures
-from shunter.requests import TrainRequest, parse_baselines
+from shunter.requests import CheckpointRequest, TrainRequest, parse_baselines
 from shunter.requests.effort import CLICK_BASELINES, RANKING_BASELINES
 from tasks.baselines import baseline_checks, baseline_epochs, baseline_spec, candidates_of, train_baselines
 from tasks.ensemble import combine_members
@@ -63,6 +63,7 @@ def context_of(dataset: Dataset, folder: Path, *, answers: Sequence[str | None] 
         run_id=None,
         budget=SimpleNamespace(exhausted=lambda: left.pop(0) if left else None),
         cluster=None,
+        checkpoints=CheckpointRequest(),
     )
 
 
