@@ -51,7 +51,13 @@ def rows() -> pd.DataFrame:
 
 @pytest.fixture(scope="session")
 def kept_home(rows: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Path:
-    folder = tmp_path_factory.mktemp("served")
+    return home_of_two_versions(tmp_path_factory.mktemp("served"), rows, empty_database, "shop", embedding_dim=4)
+
+
+def home_of_two_versions(
+    folder: Path, rows: pd.DataFrame, empty_database: Path, name: str, *, embedding_dim: int
+) -> Path:
+    """A home in whose registry two versions of a model lie, the second the champion."""
     rows.to_parquet(folder / "log.parquet")
     (folder / "schema.json").write_text(json.dumps(SCHEMA))
     with pytest.MonkeyPatch.context() as patch:
@@ -63,9 +69,9 @@ def kept_home(rows: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory, empt
         request = TrainRequest(data=str(folder / "log.parquet"), schema_file=str(folder / "schema.json"))
         dataset, _ = ingest_request(request)
         for seed in (1, 2):
-            spec = model_spec(embedding_dim=4, bottom_widths=(8,), top_widths=(16, 8))
+            spec = model_spec(embedding_dim=embedding_dim, bottom_widths=(8,), top_widths=(16, 8))
             save_model(build_model(spec, dataset.features, seed=seed).eval(), folder / f"model-{seed}")
-            register_model(start_run_tree(request, dataset), dataset, folder / f"model-{seed}", "shop", metrics={})
+            register_model(start_run_tree(request, dataset), dataset, folder / f"model-{seed}", name, metrics={})
     return folder / "home"
 
 

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,18 +11,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from engine.checkpoint.storage import save_model
-from ingestion.request import ingest_request
-from models.registry import build_model, model_spec
 from serving.keeper import Keeper
 from serving.metrics import Metrics
 from shunter.errors import RequestError
-from shunter.requests import TrainRequest
-from tests.serving.conftest import SCHEMA, running
-from tracking.registry.models import load_champion, register_model
+from tests.serving.conftest import home_of_two_versions, running
+from tracking.registry.models import load_champion
 from tracking.registry.named import export_increment, export_model
 from tracking.registry.versions import champion_of, roll_back
-from tracking.runs import start_run_tree
 
 MEMORY = "128KiB"
 
@@ -34,21 +28,7 @@ def large_home(rows: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory, emp
     folder = tmp_path_factory.mktemp("large")
     many = pd.concat([rows] * 20, ignore_index=True)
     many["user"] = [f"u{place % 3_000}" for place in range(len(many))]
-    many.to_parquet(folder / "log.parquet")
-    (folder / "schema.json").write_text(json.dumps(SCHEMA))
-    with pytest.MonkeyPatch.context() as patch:
-        (folder / "home" / "mlflow").mkdir(parents=True)
-        shutil.copy(empty_database, folder / "home" / "mlflow" / "mlflow.db")
-        patch.setenv("SHUNTER_HOME", str(folder / "home"))
-        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
-        patch.delenv("SHUNTER_TRACKING_DIRECTORY", raising=False)
-        request = TrainRequest(data=str(folder / "log.parquet"), schema_file=str(folder / "schema.json"))
-        dataset, _ = ingest_request(request)
-        for seed in (1, 2):
-            spec = model_spec(embedding_dim=16, bottom_widths=(8,), top_widths=(16, 8))
-            save_model(build_model(spec, dataset.features, seed=seed).eval(), folder / f"model-{seed}")
-            register_model(start_run_tree(request, dataset), dataset, folder / f"model-{seed}", "large", metrics={})
-    return folder / "home"
+    return home_of_two_versions(folder, many, empty_database, "large", embedding_dim=16)
 
 
 @pytest.fixture
