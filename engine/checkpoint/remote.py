@@ -13,7 +13,8 @@ import logging
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
 from engine.checkpoint.background import BackgroundWriter, Throttle
@@ -70,6 +71,9 @@ class RemoteCopy:
         self._writer = BackgroundWriter()
         self._in_work: frozenset[str] = frozenset()
         self._copied = ""  # the list of the newest state that lies there
+        # Files there that are whole, with their sha256: others of the same names may be of an earlier attempt, or half
+        # written when it was killed.
+        self._known: dict[str, str | None] = {}
         self._has_warned = self._is_over = False
 
     @property
@@ -125,11 +129,12 @@ class RemoteCopy:
 
         def job() -> None:
             try:
-                self._copy(directory, name, wanted)
+                is_there = self._copy(directory, name, wanted)
             except Exception as error:
                 figures.copies_failed += 1
                 self._warn(error)
-            else:
+                return
+            if is_there:
                 self._copied, self._has_warned = name, False
                 figures.copied += 1
 
@@ -149,19 +154,25 @@ class RemoteCopy:
         self._is_over = True
         self._writer.wait_at_most(LONGEST_WAIT_SECONDS)
 
-    def _copy(self, directory: Path, name: str, wanted: Mapping[str, str | None]) -> None:
+    def _copy(self, directory: Path, name: str, wanted: Mapping[str, str | None]) -> bool:
+        """Copy what is new of a state, and remove what no kept state needs; returns whether it was not broken off."""
         there = self._names()
         for one in (*wanted, name):
             if self._is_over:
-                return
-            if one not in there or one == name or wanted.get(one) is None:
+                return False
+            checksum = wanted.get(one)
+            if one not in there or checksum is None or self._known.get(one) != checksum:
                 self._put(directory / one, one)
-        lists = self._layout.lists({*there, name})[: self._generations]
-        kept = {*lists}
-        for one in lists:
-            kept |= self._layout.files(one, self._read).keys()
+                self._known[one] = checksum
+        lists = self._layout.lists({*there, name})
+        kept: set[str] = set()
+        for one in lists[lists.index(name) :][: self._generations]:  # newer ones are of an attempt that was given up
+            with suppress(CheckpointError, FileNotFoundError):  # a state that nobody could go back to
+                kept |= {one, *self._layout.files(one, self._read)}
         for gone in there - kept:
             self._files.rm_file(f"{self._root}/{gone}")
+        self._known = {one: checksum for one, checksum in self._known.items() if one in kept}
+        return True
 
     def _put(self, path: Path, name: str) -> None:
         remote = f"{self._root}/{name}"
@@ -171,6 +182,8 @@ class RemoteCopy:
 
     def _fetch_state(self, directory: Path, name: str) -> None:
         wanted = self._layout.files(name, self._read)
+        for one in wanted:
+            _check_inside(one)
         with tempfile.TemporaryDirectory(prefix="fetched-", dir=directory.parent) as folder:
             for one, checksum in (*wanted.items(), (name, None)):
                 path = Path(folder) / one
@@ -183,6 +196,7 @@ class RemoteCopy:
             for path in sorted(Path(folder).iterdir(), key=lambda path: path.name == its_own):
                 _move(path, directory / path.name)
         self._layout.fetched(directory, name)
+        self._known |= wanted
 
     def _names(self) -> set[str]:
         if not self._files.exists(self._root):
@@ -254,6 +268,13 @@ def remove_copies(address: str) -> None:
 
 def _names_in(directory: Path) -> list[str]:
     return [path.relative_to(directory).as_posix() for path in directory.rglob("*.json")]
+
+
+def _check_inside(name: str) -> None:
+    """Refuse a file that would not come to lie in the folder: whoever can write to the address wrote its name."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or not path.parts:
+        raise CheckpointError(f"its list names {name!r}, which lies in another folder")
 
 
 def _move(path: Path, target: Path) -> None:

@@ -1,5 +1,7 @@
 """Copies of checkpoints elsewhere: what is fetched is what was copied, whatever is slow, fails or is damaged there."""
 
+import hashlib
+import json
 import logging
 import threading
 from collections.abc import Iterator
@@ -104,6 +106,57 @@ def test_a_damaged_copy_is_passed_over_for_the_one_before(
     assert "is not whole" in caplog.text
     assert reading.read(again, its_optimizer)["step"] == 1
     assert all(map(torch.equal, tables_of(again), tables[1]))
+
+
+def test_what_was_half_copied_when_it_was_killed_is_copied_again(elsewhere: type[Elsewhere], tmp_path: Path) -> None:
+    model, optimizer, kept = begun(tmp_path / "here")
+    steps(model, optimizer, kept, range(3))
+    kept.finish()
+    base = next(name for name in Elsewhere.store if "rows-000001" in name)
+    elsewhere().pipe_file(base, b"half")  # a rows file that all later states are laid upon
+    again, its_optimizer, resumed = begun(tmp_path / "here", 1)
+    resumed.read(again, its_optimizer)
+    tables = steps(again, its_optimizer, resumed, range(3, 5))
+    resumed.finish()
+    other, other_optimizer, reading = begun(tmp_path / "there", 2)
+    assert reading.read(other, other_optimizer)["step"] == 4
+    assert all(map(torch.equal, tables_of(other), tables[-1]))
+
+
+def test_newer_states_of_an_attempt_that_was_given_up_make_room(elsewhere: type[Elsewhere], tmp_path: Path) -> None:
+    model, optimizer, kept = begun(tmp_path / "here")
+    steps(model, optimizer, kept, range(5))
+    kept.finish()
+    for name in [name for name in Elsewhere.store if "generation-" in name]:
+        elsewhere().pipe_file(name, b"damaged")
+    anew, its_optimizer, beginning = begun(tmp_path / "anew", 1)
+    assert not beginning.exists()
+    tables = steps(anew, its_optimizer, beginning, range(2))
+    beginning.finish()
+    assert beginning.figures.copies_failed == 0
+    other, other_optimizer, reading = begun(tmp_path / "there", 2)
+    assert reading.read(other, other_optimizer)["step"] == 1
+    assert all(map(torch.equal, tables_of(other), tables[-1]))
+
+
+@pytest.mark.parametrize("name", ["../written", "/tmp/written-by-a-copy", "a/../../written"])
+def test_a_list_that_names_files_elsewhere_is_not_fetched(
+    name: str, elsewhere: type[Elsewhere], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model, optimizer, kept = begun(tmp_path / "a" / "here")
+    steps(model, optimizer, kept, range(1))
+    kept.finish()
+    (listed,) = (one for one in Elsewhere.store if "generation-" in one)
+    values = json.loads(elsewhere().cat_file(listed))
+    values["best"] = {"name": name, "sha256": hashlib.sha256(b"hostile").hexdigest()}
+    elsewhere().pipe_file(listed, json.dumps(values).encode())
+    for target in {f"{listed.rpartition('/')[0]}/{name}", f"{listed.rpartition('/')[0]}/{name.rpartition('/')[2]}"}:
+        elsewhere().pipe_file(target, b"hostile")
+    before = {path for path in tmp_path.rglob("*") if path.is_file()}
+    _, _, reading = begun(tmp_path / "b" / "there", 1)
+    assert not reading.exists()
+    assert "lies in another folder" in caplog.text
+    assert {path for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
 def test_a_slow_address_holds_nothing_up_and_keeps_what_it_copies(elsewhere: type[Elsewhere], tmp_path: Path) -> None:
