@@ -4,18 +4,19 @@ A champion of other data may have learned rows that are the test part here; no f
 rows that nothing has seen. So only those count whose data have the same fingerprint, rows, schema and split alike.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.checkpoint.storage import load_model, save_model
+from engine.checkpoint.storage import load_model, read_json, save_model
 from engine.config import Execution, Hyperparameters, Schedule
 from engine.data.dataset import Dataset
 from engine.loop.evaluation import evaluate
+from engine.metrics import Metrics
 from engine.trained_model import TrainedModel
 from hardware.types import EnergyReading, Placement
 from models.compression.scheme import is_compressed
 from models.ensemble import Ensemble
+from models.registry import Model
 from shunter.errors import CheckpointError, TrackingError
 from tracking.registry.versions import Version, champions_of, download, fingerprint_of
 
@@ -27,7 +28,7 @@ class PastChampions:
     """What was found.
 
     Attributes:
-        members: Their members, each in a folder of its own.
+        members: Their members, each in a folder of its own; one that several champions had is taken of the newest.
         left_out: Versions that learned other data, or whose files are not to be had.
     """
 
@@ -64,49 +65,61 @@ def past_champions(
     """
     members: list[TrainedModel] = []
     left_out: list[int] = []
+    known: set[str] = set()
     for version in champions_of(name, MOST_VERSIONS):
-        found = []
-        if fingerprint_of(version) == dataset.fingerprint:
-            found = list(_members(version, dataset, placement, execution, folder))
-        members += found
-        if not found:
+        models = _models_of(version, dataset, folder)
+        if not models:
             left_out.append(version.version)
+        for number, model in enumerate(models):
+            directory = folder / f"{version.version}-{number}"
+            save_model(model, directory)
+            checksum = read_json(directory / "model.json")["sha256"]
+            if checksum not in known:
+                known.add(checksum)
+                validation = evaluate(model.to(execution.device), dataset, "validation", execution).metrics
+                members.append(
+                    _trained(directory, f"{version.version}-{number}", model, dataset, placement, validation)
+                )
     return PastChampions(members, left_out)
 
 
-def _members(
-    version: Version, dataset: Dataset, placement: Placement, execution: Execution, folder: Path
-) -> Iterator[TrainedModel]:
+def _models_of(version: Version, dataset: Dataset, folder: Path) -> tuple[Model, ...]:
+    """The members of a version as it was registered; none where it learned other data, or is not to be had."""
+    if fingerprint_of(version) != dataset.fingerprint:
+        return ()
     try:
         model = load_model(download(version, folder / f"fetched-{version.version}").model)
     except (CheckpointError, TrackingError):
-        return
+        return ()
     if is_compressed(model) or model.features != dataset.features:
-        return
-    for number, member in enumerate(model.models if isinstance(model, Ensemble) else (model,)):
-        directory = folder / f"{version.version}-{number}"
-        save_model(member, directory)
-        validation = evaluate(member.to(execution.device), dataset, "validation", execution).metrics
-        yield TrainedModel(
-            directory=directory,
-            name=f"champion-{version.version}-{number}",
-            data_fingerprint=dataset.fingerprint,
-            spec=member.spec,
-            hyperparameters=Hyperparameters(),  # it is not trained again
-            placement=placement,
-            schedule=Schedule(max_epochs=1),
-            validation=validation,
-            history=(),
-            best_epoch=0,
-            samples_seen=0,
-            train_seconds=0.0,
-            wait_seconds=0.0,
-            compute_seconds=0.0,
-            samples_per_second=0.0,
-            peak_memory_bytes=0,
-            energy=EnergyReading(
-                joules=0.0, seconds=0.0, mean_watts=None, method="estimated", source="it was trained before"
-            ),
-            stopped_because=f"trained before, as version {version.version}",
-            run_id=None,
-        )
+        return ()
+    return model.models if isinstance(model, Ensemble) else (model,)
+
+
+def _trained(  # noqa: PLR0917
+    directory: Path, number: str, model: Model, dataset: Dataset, placement: Placement, validation: Metrics
+) -> TrainedModel:
+    """A model of the past as if it had just been trained, for nothing."""
+    return TrainedModel(
+        directory=directory,
+        name=f"champion-{number}",
+        data_fingerprint=dataset.fingerprint,
+        spec=model.spec,
+        hyperparameters=Hyperparameters(),  # it is not trained again
+        placement=placement,
+        schedule=Schedule(max_epochs=1),
+        validation=validation,
+        history=(),
+        best_epoch=0,
+        samples_seen=0,
+        train_seconds=0.0,
+        wait_seconds=0.0,
+        compute_seconds=0.0,
+        samples_per_second=0.0,
+        peak_memory_bytes=0,
+        energy=EnergyReading(
+            joules=0.0, seconds=0.0, mean_watts=None, method="estimated", source="it was trained before"
+        ),
+        stopped_because=f"trained before, as version {number.partition('-')[0]}",
+        run_id=None,
+    )

@@ -45,7 +45,8 @@ def softened(
         return made
     found = evaluate(model, dataset, "train", execution)
     shares = 1 / (1 + np.exp(-found.logits.astype(np.float64)))
-    labels = (TEACHER_SHARE * shares + (1 - TEACHER_SHARE) * found.labels).astype(np.float32)
+    hard = np.load(dataset.directory / LABELS)  # NaN where there is none, which stays so
+    labels = (TEACHER_SHARE * shares + (1 - TEACHER_SHARE) * hard).astype(np.float32)
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for path in dataset.directory.iterdir():

@@ -124,7 +124,7 @@ def _member(  # noqa: PLR0917
         parent_run_id=run.run_id,
         should_stop=run.should_stop,
         place=place,
-        checkpoints=run.request.checkpoints,
+        checkpoints=run.checkpoints,
         is_shown=False,
     )
 

@@ -34,3 +34,15 @@ def test_labels_are_half_the_teachers_and_everything_else_is_as_it_was(tmp_path:
     again = (made.directory / LABELS).stat().st_mtime_ns
     assert softened(dataset, tmp_path / "teacher", teacher, EXECUTION, tmp_path / "soft") == made
     assert (made.directory / LABELS).stat().st_mtime_ns == again
+
+
+def test_a_label_that_is_missing_stays_so(tmp_path: Path) -> None:
+    """What the teacher says of it is no label: 0 in its place would be learned as half of one."""
+    dataset = write_dataset(tmp_path / "data", rows=300)
+    hard = np.load(dataset.directory / LABELS)
+    hard[::3] = np.nan
+    np.save(dataset.directory / LABELS, hard)
+    teacher = build_model(model_spec(top_widths=(8,)), dataset.features).eval()
+    save_model(teacher, tmp_path / "teacher")
+    made = softened(dataset, tmp_path / "teacher", teacher, EXECUTION, tmp_path / "soft")
+    assert (np.isnan(np.load(made.directory / LABELS)) == np.isnan(hard)).all()

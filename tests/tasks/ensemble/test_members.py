@@ -1,5 +1,6 @@
 """Which trainings make the members: trials taken over, and seeds in the time that these spare."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -46,3 +47,20 @@ def test_what_the_job_was_not_planned_with_is_not_trained(monkeypatch: pytest.Mo
     assert len(asked(monkeypatch, TrainRequest(trials=9, max_epochs=1, ensemble_size=3), [7, 4, 1])) == 3
     assert len(asked(monkeypatch, TrainRequest(search_minutes=5, ensemble_size=1), [7])) == 1
     assert len(asked(monkeypatch, TrainRequest(search_minutes=5, ensemble_size=3), [7, 4, 1], stop_after=4)) == 4
+
+
+def test_members_side_by_side_keep_their_copies_with_those_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else nobody removes them when the run has ended, and the next run would go on from them."""
+    kept: list[Any] = []
+    monkeypatch.setattr(members, "planned", lambda *_: ("job", "placement", "expected"))
+    monkeypatch.setattr(members, "_adopted", lambda *_: None)
+    monkeypatch.setattr(members, "train_to_the_end", lambda *_, checkpoints, **__: kept.append(checkpoints))
+    run = SimpleNamespace(
+        request=TrainRequest(checkpoint_copy="/mnt/shared"),
+        checkpoints="those of the run",
+        directory=Path("run"),
+        run_id="1",
+        should_stop=None,
+    )
+    members._member(cast("Any", run), cast("Any", "best"), 0, "0", "member-0", place=cast("Any", "place"))
+    assert kept == ["those of the run"]
