@@ -7,10 +7,9 @@ import numpy as np
 from engine.config import Execution
 from engine.data.dataset import Dataset
 from engine.loop.some_rows import SomeRows
-from engine.metrics import Metrics, compute_metrics
 from engine.robustness.injection import MemoryErrors
 from engine.robustness.memory import Memory
-from engine.robustness.trial import CANARY_ROWS, Withstood, members_logits, withstand
+from engine.robustness.trial import CANARY_ROWS, Withstood, members_logits, quality_on, withstand
 from hardware.devices.discovery import usable_cores
 from reporting.card.document import to_html, to_markdown
 from reporting.robustness import TITLE, RobustnessCard, sections_of
@@ -44,7 +43,8 @@ def measure_robustness(title: str, memory: Memory, dataset: Dataset, request: Ro
     execution = Execution(threads=usable_cores())
     test = SomeRows(dataset, execution, "test")
     canaries = SomeRows(dataset, execution, "train", batch_rows=CANARY_ROWS, most_batches=1)
-    undamaged = _undamaged(memory, test)
+    memory.load(is_guarded=False)
+    undamaged = quality_on(test, memory.combine(members_logits(memory, test)))
     floor = undamaged.auc - TOLERATED_AUC_LOSS if request.min_auc is None else request.min_auc
     if not undamaged.auc >= floor:
         raise RequestError(f"{title} itself has an AUC of {undamaged.auc:.4f}: lower --min-auc {floor:g}.")
@@ -84,14 +84,7 @@ def log_robustness(run_id: str, version: Version, dataset: Dataset, card: Robust
     add_to_description(version, TITLE, f"{card.sentence} [The table]({artifact_link(run_id, CARD_PAGE)})")
 
 
-def _undamaged(memory: Memory, test: SomeRows) -> Metrics:
-    memory.load(is_guarded=False)
-    combined = memory.combine(members_logits(memory, test))
-    return compute_metrics(test.labels, combined.reshape(len(combined), -1)[:, 0])
-
-
 def _best_alone(memory: Memory, test: SomeRows) -> Memory:
     """The member with the highest AUC, by itself in the memory: what looks at these rows favours the single model."""
-    logits = members_logits(memory, test)
-    scores = [compute_metrics(test.labels, one.reshape(len(one), -1)[:, 0]).auc for one in logits]
+    scores = [quality_on(test, one).auc for one in members_logits(memory, test)]
     return memory.member(int(np.argmax(scores)))

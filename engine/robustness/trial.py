@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.loop.some_rows import SomeRows
-from engine.metrics import compute_metrics
+from engine.metrics import Metrics, compute_metrics
 from engine.robustness.injection import WORDS, MemoryErrors
 from engine.robustness.memory import Detector, Memory
 
@@ -101,7 +101,17 @@ def members_logits(memory: Memory, rows: SomeRows) -> np.ndarray:
     return np.stack([rows.logits(member) for member in memory.models])
 
 
+def quality_on(rows: SomeRows, logits: np.ndarray) -> Metrics:
+    """Quality of the main label on some rows, each with its weight; those without a label have none.
+
+    Args:
+        rows: The rows.
+        logits: Log odds, `[rows]` or `[rows, tasks]`.
+    """
+    main = logits.reshape(len(logits), -1)[:, 0]
+    return compute_metrics(rows.labels, main, None if (rows.weights == 1).all() else rows.weights)
+
+
 def _quality(rows: SomeRows, combined: np.ndarray) -> tuple[float, float]:
-    main = combined.reshape(len(combined), -1)[:, 0]
-    found = compute_metrics(rows.labels, main, None if (rows.weights == 1).all() else rows.weights)
+    found = quality_on(rows, combined)
     return found.auc, found.ne

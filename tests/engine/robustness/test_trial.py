@@ -15,9 +15,10 @@ from engine.data.dataset import Dataset
 from engine.data.uses import row_uses
 from engine.loop.evaluation import evaluate
 from engine.loop.some_rows import SomeRows
+from engine.metrics import compute_metrics
 from engine.robustness.injection import MemoryErrors
 from engine.robustness.memory import Detector, Memory
-from engine.robustness.trial import ANSWERS, members_logits, withstand
+from engine.robustness.trial import ANSWERS, members_logits, quality_on, withstand
 from models.combination import Combination
 from models.ensemble import Ensemble
 from models.registry import Model, build_model, model_spec
@@ -102,3 +103,10 @@ def test_what_a_tensor_never_held_is_taken_as_near_to_zero_as_it_was(models: lis
     assert float(next(t for n, t in now.items() if n.endswith("running_var"))[0]) == low
     table.copy_(before)
     models[0].load_state_dict(state)
+
+
+def test_rows_count_by_their_weights_and_those_without_a_label_not_at_all(dataset: Dataset) -> None:
+    rows = SomeRows(dataset, EXECUTION, "test", most_batches=None)
+    logits = np.random.default_rng(0).normal(size=len(rows.labels))
+    rows.weights[::2] = 0
+    assert quality_on(rows, logits).auc == compute_metrics(rows.labels[1::2], logits[1::2]).auc
