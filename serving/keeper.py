@@ -91,7 +91,7 @@ class Keeper:
             title = f"{version.name}/{version.version}"
             if title in (self._current.title, self._refused):
                 return False
-            found = self._load(title)
+            found = self._next(title)
         except Exception as error:
             self._tell(title, error)
             return False
@@ -110,7 +110,7 @@ class Keeper:
             self._tell_once(str(folder), error)
         for length in range(len(chain), len(self._laid), -1):
             try:
-                found = self._load(self._named, chain[:length])
+                found = self._next(self._named, chain[:length])
             except Exception as error:
                 self._tell_once(str(chain[length - 1]), error)
                 continue
@@ -131,8 +131,13 @@ class Keeper:
     def _load(self, named: str, increments: Sequence[Path] = ()) -> ServedModel:
         return load(named, self._items, increments, self._memory_bytes)
 
+    def _next(self, named: str, increments: Sequence[Path] = ()) -> ServedModel:
+        """One that may take over, with the rows in its caches that were asked for most."""
+        found = self._load(named, increments)
+        found.warm_from(self._current)
+        return found
+
     def _take_over(self, model: ServedModel) -> None:
-        model.warm_from(self._current)
         self._take(model)
         self._refused = None
         self._metrics.takeovers.labels("done").inc()

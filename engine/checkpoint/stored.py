@@ -28,7 +28,7 @@ from engine.checkpoint.storage import (
 )
 from models.embeddings.role import EmbeddingTables
 from models.embeddings.stored.room import Room, divide
-from models.embeddings.stored.row_file import RowFile
+from models.embeddings.stored.row_file import FLOAT_BYTES, RowFile
 from models.embeddings.stored.tables import StoredEmbeddings
 from models.ensemble import Ensemble
 from models.registry import Model, bag_tables, build_scoring_model, model_spec
@@ -134,6 +134,8 @@ def _place(head: Mapping[str, Any], name: str, spec: ModelSpec, features: Featur
     tensor, rows = head.get(name, {}), sum(shape.rows for shape in spec.tables(features))
     if tensor.get("dtype") != "F32" or tensor.get("shape") != [rows, spec.embedding_dim]:
         raise CheckpointError(f"The weights in {path} are those of another model (its tables are not {name}).")
+    if tensor["start"] % FLOAT_BYTES:
+        raise CheckpointError(f"The numbers in {path} lie at no multiple of their size: save the model again.")
     return tensor["start"]
 
 

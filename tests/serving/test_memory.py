@@ -11,9 +11,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from models.embeddings.stored.tables import StoredEmbeddings
 from serving.keeper import Keeper
 from serving.metrics import Metrics
-from shunter.errors import RequestError
+from shunter.errors import HardwareError, RequestError
 from tests.serving.conftest import home_of_two_versions, running
 from tracking.registry.models import load_champion
 from tracking.registry.named import export_increment, export_model
@@ -103,3 +104,18 @@ def test_weights_that_change_under_a_server_are_told_and_it_goes_on(
 def test_a_memory_too_small_is_told_before_anything_is_served(large: Path) -> None:
     with pytest.raises(RequestError, match="--memory leaves embedding tables 1,024 bytes"):
         Keeper("large", Metrics(), memory_bytes=1_024)
+
+
+def test_one_whose_rows_cannot_be_read_does_not_take_over_and_is_told(
+    large: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(self: StoredEmbeddings, rows: np.ndarray) -> None:
+        raise HardwareError("The file of the embedding tables cannot be read.")
+
+    keeper = Keeper("large", Metrics(), memory_bytes=128 << 10)
+    title = keeper.current().title
+    monkeypatch.setattr(StoredEmbeddings, "warm", fails)
+    roll_back("large", 1)
+    assert not keeper.look(), "what follows the registry goes on"
+    assert keeper.current().title == title
+    assert "cannot be read" in caplog.text
