@@ -206,8 +206,8 @@ def useful_share(
     hyperparameters: Hyperparameters = Hyperparameters(),  # noqa: B008 - frozen
     *,
     steps: int = STEPS,
-) -> UsefulShare:
-    """Train a fresh model for some steps, count the last of them, and forget it.
+) -> UsefulShare | None:
+    """Train a fresh model for some steps, count the last of them, and forget it; None where it has no linear layer.
 
     Args:
         dataset: The data.
@@ -231,6 +231,8 @@ def useful_share(
         with watched(model.layers) as seen:
             for _ in range(MEASURED):
                 train_step(model, optimizer, next(batches).to(device), execution.precision)
+    if not seen:
+        return None
     layers = tuple(layer_share(name, one, MEASURED * batch_size) for name, one in seen.items() if one.zeros)
     return UsefulShare(model=spec.family, batch_size=batch_size, steps=steps, layers=layers)
 

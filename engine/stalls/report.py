@@ -45,7 +45,7 @@ class StallReport(Frozen):
         communication: fitted to measured architectures; None when it was refused.
         communication_note: Its quality, or why it was refused.
         cache_what_if: share of the data in memory and estimated seconds a step; empty where disk or reader are unknown.
-        useful: Which multiplications of a step count; None in reports from before that was measured.
+        useful: Which multiplications of a step count; None where it has no linear layer, and in reports from before.
     """
 
     data_name: str

@@ -41,6 +41,7 @@ def measure(*, quick: bool) -> Part:
     with tempfile.TemporaryDirectory() as folder:
         dataset = ingest_planted(rows, Path(folder))
         useful = useful_share(dataset, SPEC, Execution(batch_size=batch), steps=steps)
+        assert useful is not None, "it has linear layers"
         packing = packed(dataset, batch, steps)
     headline = {
         "useful_backward_share": useful.backward,

@@ -68,3 +68,8 @@ def test_a_model_on_its_data(tmp_path: Path, family: str) -> None:
     assert found.speedup("both") >= max(found.speedup("inputs"), found.speedup("outputs")) >= 1
     assert found.metrics["sparsity.useful_backward_share"] == found.backward
     assert len(found.rows()) == len(found.layers) + 1
+
+
+def test_of_a_model_without_linear_layers_nothing_is_told(tmp_path: Path) -> None:
+    dataset = write_dataset(tmp_path, rows=300)
+    assert useful_share(dataset, model_spec("lr"), Execution(batch_size=32), steps=6) is None

@@ -13,6 +13,7 @@ from engine.ranking.trainer import batches_for, build_optimizer, ranking_step
 from models.graph import Graph, VectorRanker, build_graph_model, graph_spec
 from models.graph import losses as losses_module
 from models.graph.sasrec import Block, SasRec
+from shunter.errors import RequestError
 from tests.models.graph.graphs import random_graph
 
 
@@ -136,3 +137,8 @@ def test_it_learns_what_follows_from_the_order_alone() -> None:
     scores = VectorRanker.of(model).all_scores(torch.arange(1, users + 1)).numpy()
     expected = (starts + shown) % items + 1
     assert (scores[:, 1:].argmax(1) + 1 == expected).mean() > 0.95
+
+
+def test_heads_that_do_not_divide_the_width_are_refused() -> None:
+    with pytest.raises(RequestError, match="width 8 has no 3 heads"):
+        build(in_order(random_graph()), heads=3)
