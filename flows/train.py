@@ -24,6 +24,7 @@ from ingestion.findings import findings_of_dataset
 from models.names import FAMILIES, check_model
 from planner.decide import Decision
 from planner.explore import gone_back
+from planner.parallel.plan import processes_of
 from reporting.card.figures import BaselineFigures
 from reporting.card.promise import Promise
 from reporting.card.ranking_baselines import RankingBaseline
@@ -174,7 +175,8 @@ class _Job:
 def _train_held(job: _Job) -> TrainSummary:
     """One training, with the accelerators that it may use kept from others."""
     here = [] if job.cluster else job.profiles  # Ray keeps trainings off each other's nodes
-    together, chosen = trainings_together(job.request, job.profiles), job.state.recall("decision", Decision)
+    together = trainings_together(job.request, job.profiles, processes_of(job.request))
+    chosen = job.state.recall("decision", Decision)
     foreseen = None if job.cluster else partial(estimate, job.dataset, job.request, job.profiles)
     with hold(
         here, together=together, decision=chosen, estimate=foreseen, priority=job.request.training.priority

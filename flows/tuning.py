@@ -52,7 +52,8 @@ def tune_only(request: Annotated[TrainRequest, shown(TrainRequest())] = TrainReq
     recipe_of(request.model).check(request, dataset)
     profiles = profile_hardware()
     with RunState(request, dataset, profiles[0].host, purpose="tune") as state:
-        together, chosen = trainings_together(request, profiles), state.recall("decision", Decision)
+        together = trainings_together(request, profiles, request.training.processes)
+        chosen = state.recall("decision", Decision)
         foreseen = partial(estimate, dataset, request, profiles)
         with hold(
             profiles, together=together, decision=chosen, estimate=foreseen, priority=request.training.priority

@@ -328,15 +328,16 @@ def wanted(
     return [[name] for name in dict.fromkeys(name for names in models.values() for name in names)]
 
 
-def trainings_together(request: TrainRequest, profiles: Sequence[HardwareProfile]) -> int:
+def trainings_together(request: TrainRequest, profiles: Sequence[HardwareProfile], processes: int) -> int:
     """How many GPUs a run takes at a time where it takes any: for processes that share a training, or for trials.
 
     Args:
-        request: Number of both.
+        request: Number of trials.
         profiles: Accelerators of this machine.
+        processes: Those of a training.
     """
     gpus = sum(profile.accelerator.kind == "cuda" for profile in profiles)
-    return max(request.training.processes, min(request.search.parallel_trials, gpus))
+    return max(processes, min(request.search.parallel_trials, gpus))
 
 
 def _used_by(accelerator: str, processes: int) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from hardware.budget import Budget
 from hardware.types import HardwareProfile
 from planner.decide import Decision, Exploration
 from planner.history.record import FlowNotes
-from planner.parallel.plan import read_plan
+from planner.parallel.plan import processes_of
 from shunter.errors import ExplorationEndedError
 from shunter.requests import CheckpointRequest, TrainRequest
 from tasks.run_state import copies_address
@@ -91,13 +91,12 @@ class RunContext:
 
     @property
     def processes(self) -> int:
-        """Processes that train each member together: those of the plan, or as many as were asked for.
+        """Processes that train each member together (`planner.parallel.plan.processes_of`).
 
         Raises:
             RequestError: The plan cannot be read.
         """
-        plan = self.request.training.plan
-        return self.request.training.processes if plan is None else len(read_plan(Path(plan)).devices)
+        return processes_of(self.request)
 
     @property
     def search_directory(self) -> Path:

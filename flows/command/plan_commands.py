@@ -31,6 +31,7 @@ def plan(**options: Any) -> None:
     with one_sentence_errors(as_json=as_json):
         request = requested(PlanRequest, options)
         _check(request)
+        _check_out(out)
         report = start("flows.planning:plan", request, out=out)
         if as_json:
             print_json(report.model_dump(mode="json"))
@@ -59,6 +60,14 @@ def _check(request: PlanRequest) -> None:
         load_catalogue().find_accelerator(request.place.accelerator)
     if request.max_device_gib is not None and request.max_device_gib * 2**30 < 1:
         raise RequestError(f"--max-device-gib {request.max_device_gib:g} is less than a byte: raise it.")
+
+
+def _check_out(out: Path) -> None:
+    """Refuse a file that the plan cannot be written to, or that its own picture would replace."""
+    if out.is_dir():
+        raise RequestError(f"--out {out} is a folder: name a file in it, such as {out / 'plan.yaml'}.")
+    if out.suffix == ".png":
+        raise RequestError(f"--out {out} is where the plan's picture goes: name the plan {out.with_suffix('.yaml')}.")
 
 
 def diff(

@@ -174,13 +174,13 @@ class _Host(Frozen):
     name: str = Field(min_length=1)
     accelerator: str = Field(min_length=1)
     count: int = Field(default=1, ge=1, le=MOST_DEVICES)
-    memory_gib: Annotated[float, Field(gt=0)] | None = None
+    memory_gib: Annotated[float, Field(gt=0, le=2**20)] | None = None
 
 
 class _Link(Frozen):
     between: tuple[str, str] = Field(description="Two hosts, or one host twice for its devices among themselves.")
-    bytes_per_second: float = Field(gt=0)
-    latency_seconds: float = Field(default=NETWORK_LATENCY_SECONDS, ge=0)
+    bytes_per_second: float = Field(gt=0, allow_inf_nan=False)
+    latency_seconds: float = Field(default=NETWORK_LATENCY_SECONDS, ge=0, allow_inf_nan=False)
 
 
 class _MachineFile(Frozen):

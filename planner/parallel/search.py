@@ -72,7 +72,7 @@ class Search:
         self.model, self.space = model, space
         self.options = [options_of(table, model.machine, space) for table in model.costs.demand.tables]
         self._chance = random.Random(seed)
-        self._single_option = [place for place, options in enumerate(self.options) if len(options) > 1]
+        self._several_options = [place for place, options in enumerate(self.options) if len(options) > 1]
         self.simulations = 0
 
     def run(
@@ -154,7 +154,7 @@ class Search:
         return plan.step_seconds * (2.0 + MISSING_PENALTY * missing / max(room, 1))
 
     def _chain(self, plan: SimulatedPlan, clock: Callable[[], float], until: float) -> None:
-        if not self._single_option:
+        if not self._several_options:
             return
         begun, first = clock(), self._cost(plan)
         current, best, best_choices = first, first, list(plan.choices)
@@ -178,7 +178,7 @@ class Search:
                 best, best_choices, idle = current, list(plan.choices), 0
             else:
                 idle += 1
-            if idle > max(FIRST_STEPS, PATIENCE * len(self._single_option)):
+            if idle > max(FIRST_STEPS, PATIENCE * len(self._several_options)):
                 self._go_to(plan, best_choices)
                 current, idle = best, 0
         self._go_to(plan, best_choices)
@@ -189,12 +189,12 @@ class Search:
 
     def _change(self, plan: SimulatedPlan) -> tuple[int, Choice]:
         draw = self._chance.random()
-        table = self._chance.choice(self._single_option)
+        table = self._chance.choice(self._several_options)
         options = self.options[table]
         if draw < PROPAGATE:
             sizes = self.model.costs.demand.tables
             near = min(
-                self._chance.sample(self._single_option, min(4, len(self._single_option))),
+                self._chance.sample(self._several_options, min(4, len(self._several_options))),
                 key=lambda one: abs(math.log(sizes[one].rows / sizes[table].rows)),
             )
             choice = plan.choices[near]
@@ -212,8 +212,8 @@ class Search:
             for one in range(layout.count)
         ]
         device = max(range(layout.count), key=busy.__getitem__)
-        there = [one for one in self._single_option if plan.choices[one].devices == (device,)]
-        table = self._chance.choice(there or self._single_option)
+        there = [one for one in self._several_options if plan.choices[one].devices == (device,)]
+        table = self._chance.choice(there or self._several_options)
         host = device // layout.per_host
         near = [
             one
@@ -224,7 +224,7 @@ class Search:
 
     def _descend(self, plan: SimulatedPlan, clock: Callable[[], float], until: float) -> None:
         """Single changes, the best for each table in turn, until none is better."""
-        costs, tables = self.model.costs, list(self._single_option)
+        costs, tables = self.model.costs, list(self._several_options)
         current = self._cost(plan)
         tables.sort(key=lambda one: -costs.demand.tables[one].rows * costs.demand.tables[one].width)
         improved = True
@@ -252,17 +252,18 @@ class Search:
         """Simulate every plan, each by one change of the plan before it."""
         best, best_choices = self._cost(plan), list(plan.choices)
 
-        def go(table: int) -> None:
+        def go(place: int) -> None:
             nonlocal best, best_choices
-            if table == len(self.options):
+            if place == len(self._several_options):
                 self.simulations += 1
                 if (cost := self._cost(plan)) < best:
                     best, best_choices = cost, list(plan.choices)
                 return
+            table = self._several_options[place]
             for choice in self.options[table]:
                 if plan.choices[table] != choice:
                     plan.place({table: choice})
-                go(table + 1)
+                go(place + 1)
 
         go(0)
         self._go_to(plan, best_choices)

@@ -29,7 +29,10 @@ class DevicesRequest(Group, frozen=True, title="Devices"):
         default=None, ge=1, description="Devices of each host; if omitted, all of them, or 8 of --accelerator."
     )
     network_gbit: float = Field(
-        default=100.0, gt=0, description="Network between hosts, in Gbit/s of each host; it is taken as said."
+        default=100.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="Network between hosts, in Gbit/s of each host; it is taken as said.",
     )
     machine: str | None = Field(
         default=None,
@@ -63,7 +66,7 @@ class PlanRequest(Request, frozen=True, title="Plan"):
         default="fp32", description="Precision in which pooled rows and their gradients travel: fp32, fp16 or bf16."
     )
     max_device_gib: float | None = Field(
-        default=None, gt=0, description="Most memory of each device in GiB; if omitted, what it has."
+        default=None, gt=0, le=2**20, description="Most memory of each device in GiB; if omitted, what it has."
     )
     search_seconds: float = Field(default=5.0, ge=0, le=3600, description="Longest search, in seconds.")
     space: Literal["exact", "executable", "all"] = Field(

@@ -177,9 +177,9 @@ def test_who_is_told_of_the_wait_can_be_chosen(capfd: pytest.CaptureFixture[str]
 
 
 def test_trials_at_a_time_take_as_many_gpus_as_there_are() -> None:
-    assert trainings_together(TrainRequest(parallel_trials=4), gpu_profiles("H", "H")) == 2
-    assert trainings_together(TrainRequest(parallel_trials=4), []) == 1
-    assert trainings_together(TrainRequest(processes=2), []) == 2
+    assert trainings_together(TrainRequest(parallel_trials=4), gpu_profiles("H", "H"), 1) == 2
+    assert trainings_together(TrainRequest(parallel_trials=4), [], 1) == 1
+    assert trainings_together(TrainRequest(), [], 2) == 2
 
 
 class TestWatching:

@@ -9,8 +9,19 @@ from typer.testing import CliRunner
 
 from flows.command import cli
 from flows.command.cli import app
-from planner.parallel.plan import KINDS, Kind, Plan, TablePlacement, check_fits, differences, plan_text, read_plan
+from planner.parallel.plan import (
+    KINDS,
+    Kind,
+    Plan,
+    TablePlacement,
+    check_fits,
+    differences,
+    plan_text,
+    processes_of,
+    read_plan,
+)
 from shunter.errors import RequestError
+from shunter.requests import TrainRequest
 
 PER_HOST = 2
 
@@ -97,3 +108,29 @@ def test_the_command_shows_what_differs(tmp_path: Path, monkeypatch: pytest.Monk
     assert result.exit_code == 0
     assert "table-wise on 3" in result.output
     assert "equal" in CliRunner().invoke(app, ["plan", "diff", str(paths[0]), str(paths[0])]).output
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--out", "plan.png"], "where the plan's picture goes"),
+        (["--out", "."], "is a folder: name a file in it"),
+        (["--max-device-gib", "inf"], "--max-device-gib"),
+        (["--max-device-gib", "1e300"], "--max-device-gib"),
+        (["--network-gbit", "inf"], "--network-gbit"),
+    ],
+)
+def test_what_cannot_be_written_or_counted_is_refused_before_anything_is_searched(
+    options: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = CliRunner().invoke(app, ["plan", *options])
+    assert found.exit_code != 0
+    assert told in " ".join(found.output.split())
+    assert isinstance(found.exception, SystemExit)
+
+
+def test_processes_are_those_of_the_plan(tmp_path: Path) -> None:
+    (tmp_path / "plan.yaml").write_text(plan_text(plan_of({"t": TablePlacement(rows=9, width=16, kind="row_wise")})))
+    assert processes_of(TrainRequest(plan=str(tmp_path / "plan.yaml"))) == 4
+    assert processes_of(TrainRequest(processes=3)) == 3

@@ -181,3 +181,11 @@ def test_a_report_explains_a_plan_that_is_at_least_as_fast_as_torchrec_s() -> No
     assert sum(seconds for _, seconds in report.critical_path) == pytest.approx(report.step_seconds)
     assert isinstance(report.plan, Plan)
     assert "tables:" in plan_text(report.plan)
+
+
+def test_tables_with_one_option_each_are_no_depth() -> None:
+    tables = tuple(TableDemand.zipf(f"t{place}", 10, 4) for place in range(1_200))
+    demand = ModelDemand("dlrm", "made", tables, WORKLOAD)
+    found = Search(StepModel(TableCosts(machine(1, 1), demand, 64))).run(0.1)
+    assert found.is_optimal
+    assert len(found.choices) == 1_200
