@@ -48,7 +48,8 @@ def test_members_of_champions_of_the_same_data_are_found_and_no_others(tmp_path:
     assert [one.version for one in champions_of("shop", 5)] == [2, 1]
     assert past_champions("nothing", dataset, PLACEMENT, Execution(), tmp_path / "none").members == []
     request = TrainRequest(data="synthetic:600")  # one that keeps members of the first and the third
-    kept = Ensemble([load_model(one.directory).eval() for one in found.members[:2]], [1.0, 1.0]).eval()
+    models = [load_model(one.directory) for one in found.members[:2]]
+    kept = Ensemble([one for one in models if not isinstance(one, Ensemble)], [1.0, 1.0]).eval()
     save_model(kept, tmp_path / "made-30")
     register_model(start_run_tree(request, dataset), dataset, tmp_path / "made-30", "shop", metrics={})
     again = past_champions("shop", dataset, PLACEMENT, Execution(), tmp_path / "again")

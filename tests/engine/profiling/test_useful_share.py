@@ -64,6 +64,7 @@ def test_a_model_on_its_data(tmp_path: Path, family: str) -> None:
     dataset = write_dataset(tmp_path, rows=400)
     spec = model_spec(family=family, embedding_dim=4, bottom_widths=(8,), top_widths=(12,))
     found = useful_share(dataset, spec, Execution(batch_size=32), steps=6)
+    assert found is not None, "it has linear layers"
     assert 0.2 < found.backward < 1
     assert found.speedup("both") >= max(found.speedup("inputs"), found.speedup("outputs")) >= 1
     assert found.metrics["sparsity.useful_backward_share"] == found.backward
