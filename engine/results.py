@@ -99,9 +99,12 @@ class TrainResult(TrainingFigures[Quality, Report], Generic[Trained, Quality, Re
 
     Attributes:
         model: with the weights of the best epoch.
+        validation_logits: what these weights predict for the validation part, float32 as in `Evaluation`; None where
+            that is not at hand, for instance after an interruption.
     """
 
     model: Trained
+    validation_logits: np.ndarray | None = None
 
     @property
     def figures(self) -> TrainingFigures[Quality, Report]:

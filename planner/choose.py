@@ -44,6 +44,7 @@ from tracking.convention import data_params
 PROBE_SECONDS = 15.0
 MeasureTraining = Callable[[Dataset, ModelSpec | GraphSpec, Placement, int], Measurement | None]
 FURTHER_SIZES = 2  # measured in each run of a job that recurs
+FURTHER_SHARE = 0.05  # of the time that the job is expected to take, which that may take at most
 MOST_OBSERVATIONS = 200  # the newest; the correction learned from them takes their number cubed
 
 
@@ -101,7 +102,7 @@ def choose(
     )
     probes.measure_leaders()
     if job.past.runs():
-        probes.measure_further(FURTHER_SIZES)
+        probes.measure_further(FURTHER_SIZES, FURTHER_SHARE)
     probes.measure_power_limits(power_limits)
     elsewhere, mentioned = _elsewhere(job, offered, probes)
     was_asked = request.placement.embedding_memory is not None

@@ -1,14 +1,15 @@
-"""What a finished model predicts for the test part, kept beside it: several steps ask for it, and it is scored once."""
+"""What a finished model predicts for a part of the data, kept beside it: several steps ask, and it is scored once."""
 
 import contextlib
 import hashlib
+import shutil
 from pathlib import Path
 
 import numpy as np
 
 from engine.checkpoint.storage import load_model
 from engine.config import Execution
-from engine.data.dataset import Dataset
+from engine.data.dataset import Dataset, SplitName
 from engine.data.loader import BatchLoader
 from engine.loop.evaluation import evaluate, scored_as
 from engine.results import Evaluation
@@ -26,19 +27,50 @@ def score_test(directory: Path, dataset: Dataset, execution: Execution) -> Evalu
         CheckpointError: A file of the model is damaged.
         DataError: An array cannot be read.
     """
-    kept = directory / f"test-{_key(directory, dataset, execution)}.npy"
-    with contextlib.suppress(OSError, ValueError):  # not there, or cut short
-        logits = np.load(kept)
-        return scored_as(dataset, BatchLoader(dataset, "test", execution.batch_size).targets(), logits)
+    kept = kept_scores(directory, dataset, "test", execution)
+    if kept is not None:
+        return kept
     evaluation = evaluate(
         load_model(directory, execution.device, is_mapped=execution.maps_tables), dataset, "test", execution
     )
-    with contextlib.suppress(OSError):  # without room on the disk it is scored again
+    keep_scores(directory, dataset, "test", execution, evaluation.logits)
+    return evaluation
+
+
+def kept_scores(directory: Path, dataset: Dataset, split: SplitName, execution: Execution) -> Evaluation | None:
+    """What was kept of the scores of the model in a folder; None where nothing was, or of other weights."""
+    with contextlib.suppress(OSError, ValueError):  # not there, or cut short
+        logits = np.load(_path(directory, dataset, split, execution))
+        return scored_as(dataset, BatchLoader(dataset, split, execution.batch_size).targets(), logits)
+    return None
+
+
+def keep_scores(directory: Path, dataset: Dataset, split: SplitName, execution: Execution, logits: np.ndarray) -> None:
+    """Keep what the model in a folder predicts for a split; without room on the disk it is scored again.
+
+    Args:
+        directory: Folder of the model.
+        dataset: Data set.
+        split: Part of it that was scored.
+        execution: Device and precision of the scoring.
+        logits: float32, as of `Evaluation`.
+    """
+    kept = _path(directory, dataset, split, execution)
+    with contextlib.suppress(OSError):
         part = kept.with_suffix(".part")
         with part.open("wb") as file:
-            np.save(file, evaluation.logits)
+            np.save(file, logits)
         part.replace(kept)
-    return evaluation
+
+
+def take_scores(source: Path, target: Path, dataset: Dataset, split: SplitName, execution: Execution) -> None:
+    """Keep the scores of a model beside a copy of it, where there are some."""
+    with contextlib.suppress(OSError):
+        shutil.copyfile(_path(source, dataset, split, execution), _path(target, dataset, split, execution))
+
+
+def _path(directory: Path, dataset: Dataset, split: SplitName, execution: Execution) -> Path:
+    return directory / f"{split}-{_key(directory, dataset, execution)}.npy"
 
 
 def _key(directory: Path, dataset: Dataset, execution: Execution) -> str:

@@ -230,6 +230,13 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
         self.check_steps = {round(passes * len(self.loader)) for passes in schedule.checks}
         self.state.compile_seconds = (self._compile() or 0.0) if execution.compiled else 0.0
         self.counted_until = time.perf_counter() - self.state.compile_seconds
+        self.logits = self.best_logits = None  # predicted for validation, last and by the best weights
+
+    @property
+    def _scores_as_loaded(self) -> bool:
+        """Whether the best weights predicted as they will when they are loaded: from the same layers, unrounded."""
+        asked, is_in_memory = self.execution, self.checkpoint is None or self.state.best_step == self.state.step
+        return is_in_memory and not (asked.compiled or asked.rewriting or asked.compacts_dead_units)
 
     def _compile(self) -> float | None:
         """Compile the step; returns the seconds taken, None where nothing compiles."""
@@ -264,6 +271,7 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
             compile_seconds=state.compile_seconds,
             stopped_because=stopped_because,
             peak_memory_bytes=memory_bytes,
+            validation_logits=self.best_logits if self._scores_as_loaded else None,
             checkpoints=self.checkpoint.figures if self.checkpoint is not None else None,
         )
 
@@ -337,7 +345,8 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
 
     def _validate(self) -> Metrics:
         self.losses.check(self.state.step)
-        metrics = self.processes.evaluate(self.model, self.dataset, "validation", self.execution).metrics
+        evaluation = self.processes.evaluate(self.model, self.dataset, "validation", self.execution)
+        self.logits, metrics = evaluation.logits, evaluation.metrics
         if not math.isfinite(metrics.ne):
             raise TrainingError(
                 f"The validation loss after step {self.state.step} is {metrics.logloss}: lower the learning rates; "
@@ -374,6 +383,7 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
         is_best = loss < state.best_loss
         if is_best:
             state.best_loss, state.best_epoch, state.best_step = loss, report.epoch, report.step
+            self.best_logits = self.logits
         else:
             state.plateaus += 1
         return is_best

@@ -14,13 +14,16 @@ from typing import Any
 from flows.command.environment import check_packages, ensure_home
 from flows.command.passwords import protect_temporary_server
 from flows.command.server_watch import ServerWatch
-from flows.command.temporary_server import server_starting
+from flows.command.temporary_server import TemporaryServer, server_starting
 from flows.command.terminal import AGAIN, INTERRUPTED
 from shunter.collection import loading
 from shunter.errors import ShunterError, first_line
 from shunter.process_age import process_of_one_run
 from shunter.requests import JobRequest, NightlyRequest, ProfileRequest, Request, TrainRequest
 from shunter.settings import Settings
+
+# Flows that come to need all that `tasks.libraries` loads.
+TRAIN = ("flows.train:train", "flows.tuning:tune", "flows.nightly:nightly")
 
 
 def start(flow: str, request: Request, **parameters: Any) -> Any:
@@ -50,6 +53,8 @@ def start(flow: str, request: Request, **parameters: Any) -> Any:
                 before_the_end.append(server.stop)
             _check(request)
             function = getattr(import_module(module), name)
+            if server is not None and flow in TRAIN:
+                _load_until_it_answers(server)
 
     from httpx import TransportError
     from prefect.exceptions import TerminationSignal
@@ -68,6 +73,15 @@ def start(flow: str, request: Request, **parameters: Any) -> Any:
                     f"Prefect's server went away in the middle ({first_line(error)}): give the same command again, it "
                     "goes on."
                 ) from error
+
+
+def _load_until_it_answers(server: TemporaryServer) -> None:
+    """Load what the flow needs later while its server is not ready yet."""
+    from tasks.libraries import load_one_by_one
+
+    loaded = load_one_by_one()
+    while not server.has_answered and next(loaded, None):
+        pass
 
 
 @contextmanager

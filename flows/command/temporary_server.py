@@ -71,12 +71,14 @@ class TemporaryServer:
     Attributes:
         service: What is started.
         process: What runs, or has run last.
+        has_answered: Whether it is known to be ready; without `warm_up` that is not known.
     """
 
     process: "subprocess.Popen[bytes]"
 
     def __init__(self, service: Service) -> None:
         self.service = service
+        self.has_answered = False
 
     @property
     def api_url(self) -> str:
@@ -107,8 +109,10 @@ class TemporaryServer:
         while self.is_running:
             try:
                 urllib.request.urlopen(request, timeout=ANSWER_SECONDS).close()
+                self.has_answered = True
                 return
             except urllib.error.HTTPError:  # it answers, if not to us
+                self.has_answered = True
                 return
             except OSError:
                 time.sleep(ASK_SECONDS)

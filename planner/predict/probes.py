@@ -1,6 +1,7 @@
 """What is measured of the candidates on this machine: before by past runs, and now in a few steps each."""
 
 import logging
+import math
 import time
 from collections.abc import Mapping, Sequence
 
@@ -95,16 +96,17 @@ class Probes:
             if wants_power_limits(leader, self._terms):
                 self._measure_power_limits(leader, limits(leader.placement.accelerator))
 
-    def measure_further(self, most: int) -> None:
+    def measure_further(self, most: int, share: float = math.inf) -> None:
         """Measure a few more batch sizes of the leader's kind, the most promising first.
 
         For a training that recurs: what a run measures, the following ones know.
 
         Args:
             most: Most candidates to measure.
+            share: Of the time that the whole job is expected to take at the leader, what measuring may take at most.
         """
         table = rank(self.candidates(), self._terms).table
-        leader = table[0].candidate
+        leader, left_seconds = table[0].candidate, share * 3600 * table[0].hours
         alike = [
             row.candidate
             for row in table
@@ -114,6 +116,9 @@ class Probes:
             and kind(row.candidate.placement) == kind(leader.placement)
         ]
         for candidate in alike[:most]:
+            left_seconds -= probe_steps(candidate, self.found) * candidate.prediction.step_seconds
+            if left_seconds < 0:
+                return
             self.measure_candidate(candidate)
 
     def measure_candidate(self, candidate: Candidate) -> bool:

@@ -1,7 +1,7 @@
 """What stands in a card, and in which order."""
 
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from engine.passes.record import COLUMNS, rows_of
@@ -277,9 +277,9 @@ def _tables(card: ModelCard) -> list[Part]:
     return [Table(("table", "vocabulary", "rows", "bytes of the map", bytes_of), rows)] if rows else []
 
 
-def pictures(card: ModelCard) -> Mapping[str, str]:
-    """The drawings of a card, by the name of their file."""
-    return {part.file: part.svg for section in sections(card) for part in section.parts if isinstance(part, Picture)}
+def pictures(drawn: Sequence[Section]) -> Mapping[str, str]:
+    """The drawings in the sections of a card, by the name of their file."""
+    return {part.file: part.svg for section in drawn for part in section.parts if isinstance(part, Picture)}
 
 
 def calibration_file(quality: TaskQuality) -> str:

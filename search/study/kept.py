@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from engine.checkpoint.storage import save_model
+from engine.ensemble.scored import keep_scores
 from engine.job import ClickJob
 from engine.results import TrainResult
 from engine.trained_model import FILE, TrainedModel
@@ -61,6 +62,8 @@ class KeptModels:
             if number in best:
                 folder = self._directory / str(number)
                 save_model(result.model, folder)
+                if result.validation_logits is not None:
+                    keep_scores(folder, job.dataset, "validation", job.execution, result.validation_logits)
                 TrainedModel.of(
                     result,
                     job,

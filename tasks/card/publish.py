@@ -26,7 +26,7 @@ def publish_card(card: ModelCard) -> None:
     files = {
         CARD_PAGE: to_html(title, parts),
         CARD_MARKDOWN: markdown,
-        **{f"{FOLDER}/{name}": svg for name, svg in pictures(card).items()},
+        **{f"{FOLDER}/{name}": svg for name, svg in pictures(parts).items()},
     }
     log_texts(card.run_id, files)
     log_config(card.run_id, "model_card", card)

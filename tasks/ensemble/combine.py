@@ -14,7 +14,7 @@ from engine.ensemble.combined import combined_as
 from engine.ensemble.forms import Packed
 from engine.ensemble.race import PRESENT
 from engine.ensemble.result import RESULT, EnsembleResult, Member, MemoryFit, Serving, read_finished
-from engine.ensemble.scored import score_test
+from engine.ensemble.scored import kept_scores, score_test
 from engine.ensemble.serving_cost import ServingCost, ServingLimits, serving_cost, within_limits
 from engine.ensemble.verdict import Verdict, judge
 from engine.ensemble.words import words_of
@@ -208,14 +208,17 @@ class Combining:
             combined_by=verdict.combination.label if verdict.combination else "",
             tried_ne=verdict.ne,
             memory=memory,
-            serving=(*self._serving(), self._of_result(directory)),
+            serving=(*self._serving(), self._of_result(directory, verdict)),
         )
 
     def _scored(self, member: TrainedModel) -> tuple[Evaluation, ServingCost]:
         execution = self.execution
         model = load_model(member.directory, execution.device, is_mapped=execution.maps_tables)
-        evaluation = evaluate(model, self.dataset, "validation", execution)
-        return evaluation, serving_cost(model, self.dataset, execution)
+        evaluation = kept_scores(member.directory, self.dataset, "validation", execution)  # of its training
+        return (
+            evaluation or evaluate(model, self.dataset, "validation", execution),
+            serving_cost(model, self.dataset, execution),
+        )
 
     def _shrunk(self, verdict: Verdict) -> Shrunk | None:
         limits, (allowed, most) = self.limits, self.allowed
@@ -239,9 +242,11 @@ class Combining:
         for member, (evaluation, cost) in zip(self.members, self.scored, strict=True):
             yield Serving.of(member.name, evaluation.metrics.ne, cost)
 
-    def _of_result(self, directory: Path) -> Serving:
+    def _of_result(self, directory: Path, verdict: Verdict) -> Serving:
         execution = self.execution
         model = load_model(directory, execution.device, is_mapped=execution.maps_tables)
+        if not isinstance(model, Ensemble) and self.limits.memory_bytes is None:  # a member, as it was measured
+            return Serving.of(RESULT, None, self.scored[verdict.chosen[0]][1])
         return Serving.of(RESULT, None, serving_cost(model, self.dataset, execution))
 
 

@@ -5,6 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from engine.checkpoint.storage import MODEL_FILES
+from engine.ensemble.scored import take_scores
 from engine.job import ClickJob
 from engine.trained_model import TrainedModel, read_finished
 from shunter.errors import CheckpointError
@@ -48,6 +49,7 @@ def _taken_over(
     directory.mkdir(parents=True, exist_ok=True)
     for file in MODEL_FILES:
         shutil.copyfile(trained.directory / file, directory / file)
+    take_scores(trained.directory, directory, job.dataset, "validation", job.execution)
     member = trained.model_copy(update={"directory": directory, "name": name, "run_id": None})
     if parent_run_id is not None:
         with child_run(parent_run_id, name, "member") as run:

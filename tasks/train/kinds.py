@@ -8,6 +8,7 @@ from typing import Any
 
 from engine.checkpoint.storage import save_model
 from engine.data.dataset import Dataset
+from engine.ensemble.scored import keep_scores
 from engine.executors.compilation import choose_compilation
 from engine.executors.role import Executor
 from engine.executors.training_passes import try_training_passes, with_passes
@@ -116,6 +117,8 @@ class ClickKind(Kind):
     def save(self, result: TrainResult, directory: Path) -> dict[str, Any]:
         """Write the weights."""
         save_model(result.model, directory)
+        if result.validation_logits is not None:
+            keep_scores(directory, self.job.dataset, "validation", self.job.execution, result.validation_logits)
         take_snapshots(directory / CHECKPOINT, directory)
         return {"passes": self.passes}
 

@@ -1,5 +1,7 @@
 """The test part is scored once for all who ask, and again for other weights or data."""
 
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -7,14 +9,17 @@ import pytest
 import torch
 
 from engine.checkpoint.storage import load_model, save_model
-from engine.config import Execution
+from engine.config import Execution, Hyperparameters, Schedule
 from engine.data.dataset import Dataset
-from engine.ensemble.scored import score_test
+from engine.ensemble.scored import keep_scores, kept_scores, score_test, take_scores
+from engine.job import TrainingJob
 from engine.loop.evaluation import evaluate
+from engine.loop.trainer import train
 from models.registry import build_model, model_spec
 from tests.engine.synthetic import write_dataset
 
 EXECUTION = Execution(batch_size=64)
+SPEC = model_spec(embedding_dim=4, top_widths=(4,), bottom_widths=())
 
 
 @pytest.fixture
@@ -23,7 +28,7 @@ def dataset(tmp_path: Path) -> Dataset:
 
 
 def save(dataset: Dataset, directory: Path, bias: float) -> None:
-    model = build_model(model_spec(embedding_dim=4, top_widths=(4,), bottom_widths=()), dataset.features)
+    model = build_model(SPEC, dataset.features)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(bias)
@@ -50,3 +55,26 @@ def test_a_file_cut_short_and_other_weights_are_scored_anew(dataset: Dataset, tm
     assert np.array_equal(score_test(tmp_path / "model", dataset, EXECUTION).logits, first.logits)
     save(dataset, tmp_path / "model", bias=0.5)
     assert not np.array_equal(score_test(tmp_path / "model", dataset, EXECUTION).logits, first.logits)
+
+
+def test_scores_of_a_training_are_those_of_its_model_and_go_with_a_copy(dataset: Dataset, tmp_path: Path) -> None:
+    result = train(TrainingJob(dataset, SPEC, Hyperparameters(), EXECUTION, Schedule(max_epochs=3, patience=1)))
+    save_model(result.model, tmp_path / "model")
+    assert kept_scores(tmp_path / "model", dataset, "validation", EXECUTION) is None
+    assert result.validation_logits is not None
+    keep_scores(tmp_path / "model", dataset, "validation", EXECUTION, result.validation_logits)
+    shutil.copytree(tmp_path / "model", tmp_path / "copy", ignore=shutil.ignore_patterns("*.npy"))
+    take_scores(tmp_path / "model", tmp_path / "copy", dataset, "validation", EXECUTION)
+    kept = kept_scores(tmp_path / "copy", dataset, "validation", EXECUTION)
+    expected = evaluate(load_model(tmp_path / "copy"), dataset, "validation", EXECUTION)
+    assert kept is not None
+    assert np.array_equal(kept.logits, expected.logits)
+    assert kept.metrics == expected.metrics == result.validation
+    save(dataset, tmp_path / "copy", bias=0.5)
+    assert kept_scores(tmp_path / "copy", dataset, "validation", EXECUTION) is None, "they are of other weights"
+
+
+def test_scores_of_layers_that_were_computed_otherwise_are_not_handed_on(dataset: Dataset) -> None:
+    other = replace(EXECUTION, compacts_dead_units=True)
+    result = train(TrainingJob(dataset, SPEC, Hyperparameters(), other, Schedule(max_epochs=1)))
+    assert result.validation_logits is None

@@ -8,6 +8,7 @@ from planner.candidates.offers import local_offers
 from planner.predict.observe import LONGEST_KNOWN, measured_before, probe_observations
 from planner.predict.predicted import predicted_candidates
 from planner.predict.probes import Probes
+from planner.rank.ranking import rank
 from planner.rank.totals import Terms
 from shunter.requests import Limits, Weights
 from tests.hardware.profiles import make_profile, make_workload
@@ -82,6 +83,18 @@ def test_a_job_that_recurs_measures_a_few_more_batch_sizes_each_time() -> None:
     assert len(fresh) == 2
     assert not set(fresh) & set(machine.asked[:before])
     assert len({(placement.accelerator, placement.threads, placement.precision) for placement in fresh}) == 1
+
+
+def test_what_further_batch_sizes_take_is_a_share_of_the_job() -> None:
+    machine = Machine()
+    found = probes(machine)
+    found.measure_leaders()
+    before = len(machine.asked)
+    leader = rank(found.candidates(), TERMS).table[0]
+    found.measure_further(2, share=0.5 * step_seconds(leader.candidate.placement) / (3600 * leader.hours))
+    assert len(machine.asked) == before, "half a step is not enough for any"
+    found.measure_further(2, share=1e9)
+    assert len(machine.asked) == before + 2
 
 
 def test_between_two_probes_a_step_lies_on_the_line() -> None:
