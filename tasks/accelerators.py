@@ -14,6 +14,7 @@ from hardware.reservation import Accept, Reservation, reserve, say, trainings_to
 from hardware.types import HardwareProfile, Placement
 from models.graph.registry import GRAPH_FAMILIES
 from planner.decide import Decision
+from planner.parallel.plan import processes_of
 from planner.waiting import is_better_now
 from shunter.errors import ShunterError
 from shunter.requests import TrainRequest
@@ -99,7 +100,7 @@ def keep_chosen(
         request: What was asked for.
         profiles: Accelerators of this machine.
     """
-    together = trainings_together(request, profiles)
+    together = trainings_together(request, profiles, processes_of(request))
     shares = together == 1 and request.search.parallel_trials == 1 and request.model not in GRAPH_FAMILIES
     held.keep(
         decision.placement,
