@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.data.dataset import FieldStatistics
-from ingestion.encoding.behaviour import MOST_ROWS, Occurrences, joined, learn, points_of
+from ingestion.encoding.behaviour import MOST_ROWS, Occurrences, behaviour_of, joined, learn
 from ingestion.encoding.encoder import CategoricalField
 from ingestion.encoding.learned import LearnedIds, group
 from ingestion.encoding.vocabulary import IdMap, VocabularyIds, access_curve
@@ -83,8 +83,9 @@ def _learn(spill: Spill, own: Columns, to_learn: Mapping[int, int]) -> dict[int,
         ids = own[place]
         assert isinstance(ids, VocabularyIds), "its values have ids by their frequency"
         counts = _lookups(spill, place, ids)[1:]
-        points = points_of(machine, rows, firsts[place] + 1, counts)
-        found[place] = LearnedIds.of(ids.keys, group(counts, points, table_rows))
+        behaviour = behaviour_of(machine, rows, firsts[place] + 1, counts)
+        grouping = group(counts, behaviour.points, table_rows, behaviour.doubt)
+        found[place] = LearnedIds.of(ids.keys, grouping)
     return found
 
 

@@ -17,7 +17,6 @@ _ROWS_AT_ONCE = 512
 _RATE = 0.1
 _FIRST_SQUARES = 1.0  # what Adagrad begins with, so that a value seen once moves little
 _FIRST_DEVIATION = 0.05
-_DOUBT = 10.0  # times a value has to be seen until half of what was learned of it is believed
 
 Floats = NDArray[np.float32]
 
@@ -73,17 +72,32 @@ def learn(rows: Occurrences, ids: int) -> Machine:
     return Machine(learned[:, WIDTH], learned[:, :WIDTH])
 
 
-def points_of(machine: Machine, rows: Occurrences, first: int, counts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Where the values of one column lie, so that the squares of distances are what swapping two changes in the logit.
+@dataclass(frozen=True)
+class Behaviour:
+    """How the values of a column behave.
+
+    Attributes:
+        points: float64 `[values, numbers]`; squares of distances are what swapping two changes in the logit.
+        doubt: How often a value has to be seen until half of what was learned of it is believed; infinite where the
+            values differ by no more than chance makes them.
+    """
+
+    points: NDArray[np.float64]
+    doubt: float
+
+
+def behaviour_of(machine: Machine, rows: Occurrences, first: int, counts: NDArray[np.int64]) -> Behaviour:
+    """How the values of one column behave, as far as that can be told from chance.
+
+    What is learned of a value that was seen n times is off by a variance of about 1 / (n p (1 - p)) in the logit, with
+    p the share of clicks. The variance that is left between the values, weighted by n, is real, and of what was learned
+    of each value the share of the real variance in its whole is believed (Efron and Morris, JASA 1973).
 
     Args:
         machine: What was learned.
         rows: The rows it was learned from.
         first: Id of the column's first value.
-        counts: How often each value of the column was seen; of those seen seldom little is believed.
-
-    Returns:
-        float64 [values, numbers].
+        counts: How often each value of the column was seen, in these rows and all others.
     """
     moments = np.zeros((WIDTH + 1, WIDTH + 1))
     for batch in _batches(rows):
@@ -95,9 +109,15 @@ def points_of(machine: Machine, rows: Occurrences, first: int, counts: NDArray[n
     values, directions = np.linalg.eigh(moments / len(rows.labels))
     column = slice(first, first + len(counts))
     learned = np.concatenate([machine.vectors[column], machine.weights[column, None]], axis=1, dtype=np.float64)
-    middle = counts @ learned / max(1, counts.sum())
-    believed = (counts / (counts + _DOUBT))[:, None]
-    return (learned - middle) * believed @ (directions * np.sqrt(np.maximum(values, 0)))
+    inside = (rows.ids >= first) & (rows.ids < first + len(counts))
+    seen = np.bincount(rows.ids[inside] - first, minlength=len(counts))
+    total = max(1, int(seen.sum()))
+    points = (learned - seen @ learned / total) @ (directions * np.sqrt(np.maximum(values, 0)))
+    rate = float(rows.labels.mean())
+    once = 1 / (rate * (1 - rate))  # variance of what one sight of a value tells
+    real = (seen @ (points**2).sum(1) - once * np.count_nonzero(seen)) / total
+    doubt = once / real if real > 0 else np.inf
+    return Behaviour(points * (seen / (seen + doubt))[:, None], float(doubt * counts.sum() / total))
 
 
 def joined(parts: Sequence[Occurrences]) -> Occurrences:

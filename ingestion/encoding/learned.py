@@ -29,7 +29,7 @@ class Grouping:
     """Which row each value of a table has, from 0 on.
 
     Attributes:
-        rows: int64 [values], the most frequent value first.
+        rows: int64 [values that have one], the most frequent value first; those behind them are hashed.
         own: Rows of one value each, the first of all.
         shared: Rows of values that behave alike, which follow.
         hashed: Rows of values that are not among these, the last of all.
@@ -57,8 +57,9 @@ class LearnedIds:
 
     @classmethod
     def of(cls, keys: Keys, grouping: Grouping) -> "LearnedIds":
-        """Ids of distinct keys, which `grouping` gives rows."""
-        return cls(grouping.own, grouping.shared, grouping.hashed, StaticMap.build(keys, grouping.rows))
+        """Ids of distinct keys, the most frequent first, of which `grouping` gives rows to the first ones."""
+        known = keys[: len(grouping.rows)]
+        return cls(grouping.own, grouping.shared, grouping.hashed, StaticMap.build(known, grouping.rows))
 
     @property
     def arrays(self) -> Arrays:
@@ -101,21 +102,27 @@ class LearnedIds:
         return np.where(keys == MISSING_KEY, np.int32(0), ids)
 
 
-def group(counts: NDArray[np.int64], points: NDArray[np.float64], rows: int) -> Grouping:
+def group(counts: NDArray[np.int64], points: NDArray[np.float64], rows: int, least: float = 0.0) -> Grouping:
     """Give rows to values: the most frequent one each, and those that behave alike one together.
+
+    Values that were seen too seldom to know how they behave are hashed like unseen ones, unless there is a row for
+    each: grouped by what chance did to them, they would teach the model the labels of its training rows.
 
     Args:
         counts: How often each value was seen, in descending order.
         points: How each behaves, `[values, numbers]`: the further apart two are, the more they lose by sharing a row.
         rows: Rows of the table at most, 2 or more, without that of the missing value; fewer come out where every value
             has one of its own.
+        least: How often a value was seen at least whose behaviour is known.
     """
     hashed = max(1, round(rows * HASHED_SHARE))
     known = rows - hashed
-    if len(counts) <= known:
-        return Grouping(np.arange(len(counts)), len(counts), 0, hashed)
+    told = int(np.count_nonzero(counts >= least))  # the first ones
+    if len(counts) <= known or told <= known:
+        own = min(len(counts), known)
+        return Grouping(np.arange(own), own, 0, hashed)
     own = int(known * OWN_SHARE)
-    groups = split_points(points[own:], counts[own:] + 0.5, known - own)
+    groups = split_points(points[own:told], counts[own:told] + 0.5, known - own)
     return Grouping(np.concatenate([np.arange(own), own + groups]), own, known - own, hashed)
 
 

@@ -44,6 +44,18 @@ def test_unseen_values_mostly_have_rows_that_no_known_value_has() -> None:
     assert len(np.unique(unseen[unseen > ids.own + ids.shared])) == ids.hashed
 
 
+def test_values_seen_too_seldom_to_know_them_are_hashed_like_new_ones() -> None:
+    counts, points = np.arange(400, 0, -1), np.arange(400.0)[:, None]
+    keys = mix(np.arange(1, 401, dtype=np.uint64))
+    ids = LearnedIds.of(keys, group(counts, points, 80, least=301))  # 100 values
+    assert (ids.own, ids.shared, ids.hashed) == (35, 35, 10)
+    found = ids.ids(keys)
+    assert (found[:100] <= 70).all()
+    assert (found[100:] > 70).mean() > 0.9
+    for least, own in ((361, 70), (np.inf, 70)):  # too few to be grouped: the rows go to the most frequent
+        assert group(counts, points, 80, least).own == own
+
+
 @given(st.lists(st.tuples(st.integers(-20, 20), st.integers(1, 5)), min_size=2, max_size=6))
 def test_the_first_cut_of_numbers_is_the_best_of_all(points: list[tuple[int, int]]) -> None:
     values, weights = (np.array(column, float) for column in zip(*points, strict=True))
