@@ -8,6 +8,7 @@ from typing_extensions import TypeVar
 
 from engine.checkpoint.keeping import CheckpointFigures
 from engine.metrics import Metrics
+from models.embeddings.cache_counts import CacheCounts
 from models.registry import Model
 
 
@@ -73,6 +74,8 @@ class TrainingFigures(Generic[Quality, Report]):
         stopped_because: `max_epochs`, `patience` or `budget: ...`.
         peak_memory_bytes: most memory used: of the device for a GPU, of the process for a CPU.
         checkpoints: What its checkpoints came to; None where it kept none.
+        tiers: What its last attempt moved between memory and the file of its embedding tables; None where these lay in
+            memory.
     """
 
     history: tuple[Report, ...]
@@ -86,6 +89,7 @@ class TrainingFigures(Generic[Quality, Report]):
     stopped_because: str
     peak_memory_bytes: int
     checkpoints: CheckpointFigures | None = None
+    tiers: CacheCounts | None = None
 
     @property
     def samples_per_second(self) -> float:

@@ -15,6 +15,7 @@ from engine.passes.record import PassRecord
 from engine.results import EpochReport, TrainingFigures, TrainResult
 from engine.specs import AnyModelSpec
 from hardware.types import EnergyReading, Placement
+from models.embeddings.cache_counts import CacheCounts
 from shunter.errors import CheckpointError
 from shunter.frozen import Frozen
 
@@ -64,6 +65,7 @@ class Trained(Frozen, Generic[Spec, Rates, Quality, Report]):
     peak_memory_bytes: int
     energy: EnergyReading
     checkpoints: CheckpointFigures | None = None
+    tiers: CacheCounts | None = Field(default=None, exclude_if=lambda value: value is None)
     stopped_because: str
     run_id: str | None
     passes: tuple[PassRecord, ...] = Field(default=(), exclude_if=lambda value: not value)

@@ -25,6 +25,7 @@ from planner.candidates.offers import Offer, catalogue_offers, check_limits, loc
 from planner.candidates.placements import Sizes, everywhere, sizes_of_kinds
 from planner.decide import Decision, NoFeasiblePlacementError, decide
 from planner.describe import describe, job_size, spec_of
+from planner.expected_misses import with_expected_misses
 from planner.explain.elsewhere import better_elsewhere
 from planner.explore import PastJob, explored
 from planner.history import History, data_key
@@ -130,7 +131,7 @@ def choose(
         if offered.is_local:
             decision = explored(decision, job.past, request.placement.explore)
         if not (decision.chosen.candidate.is_here and probes.measure_candidate(decision.chosen.candidate)):
-            return decision
+            return with_expected_misses(decision, dataset, job.spec)
 
 
 @dataclass(frozen=True)

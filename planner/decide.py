@@ -63,6 +63,12 @@ class Decision(Frozen):
     notes: tuple[str, ...] = Field(default=(), description="What else whoever decides should know, a sentence each.")
     observations: tuple[StepObservation, ...] = Field(default=(), description="What was measured for it.")
     too_large: tuple[Placement, ...] = Field(default=(), description="Where a probe for it ran out of memory.")
+    tier_miss_rate: float | None = Field(
+        default=None,
+        description="Share of the different rows of a batch that a file of the embedding tables is expected to be read "
+        "for, estimated; None where they lie in memory.",
+        exclude_if=lambda value: value is None,
+    )
     exploration: Exploration | None = Field(
         default=None, description="Why it is tried though another is the best known, if so."
     )

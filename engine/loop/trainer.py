@@ -273,6 +273,7 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
             peak_memory_bytes=memory_bytes,
             validation_logits=self.best_logits if self._scores_as_loaded else None,
             checkpoints=self.checkpoint.figures if self.checkpoint is not None else None,
+            tiers=self.model.embeddings.cache_counts,
         )
 
     def _read_state(self, values: dict[str, Any]) -> _State:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from models.constant import Constant
+from models.embeddings.cache_counts import CacheCounts
 from models.embeddings.initial_weights import draw_tables
 from models.embeddings.shards import Shard
 from models.spec import TableShape
@@ -152,6 +153,11 @@ class EmbeddingTables(nn.Module, ABC):
         starts = self._first_row_of_bag.on(values.device)
         ids_of_bag = offsets[:: (len(offsets) - 1) // len(self.table_of)].diff()
         return values.long() + starts.repeat_interleave(ids_of_bag, output_size=len(values))
+
+    @property
+    def cache_counts(self) -> CacheCounts | None:
+        """What a cache in front of a file did so far; None where all rows lie in memory."""
+        return None
 
     def begin(self) -> None:
         """Start a pass over training batches: those admitted and not trained are dropped. Most kinds need nothing."""

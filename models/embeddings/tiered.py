@@ -26,7 +26,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -34,6 +33,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from models.embeddings.cache_counts import CacheCounts
 from models.embeddings.mapped import sum_of_rows
 from models.embeddings.pooled import build_embeddings
 from models.embeddings.request import EmbeddingCache, Kernel, TableRequest
@@ -45,25 +45,8 @@ from shunter.errors import HardwareError, RequestError, TooLargeError
 # Rows after which the pages of the files are given back: 64 MiB at most, for Linux maps 64 KiB around what is read, of
 # the weights and of the sums.
 MOST_TOUCHED_ROWS = 512
-
-
-@dataclass(kw_only=True)
-class CacheCounts:
-    """What a cache did since it was built.
-
-    Attributes:
-        lookups: Ids of all admitted batches.
-        hits: Distinct rows of a batch that were there already, summed over the batches.
-        misses: Distinct rows of a batch that had to be fetched.
-        written_back: Rows that made room for others, each trained since it was fetched.
-        transfer_seconds: Time spent on moving rows; it delays training only where training waits for a batch.
-    """
-
-    lookups: int = 0
-    hits: int = 0
-    misses: int = 0
-    written_back: int = 0
-    transfer_seconds: float = 0.0
+BROKEN = "Rows cannot be moved to and from the file of the embedding tables"
+REMEDY = "make room on its disk or see to it, and train again, which goes on from the last checkpoint."
 
 
 class _Admitted(NamedTuple):
@@ -139,8 +122,8 @@ class TieredEmbeddings(EmbeddingTables):
         self._slots = SlotMap(total, slots, cache.window_batches)
         self._lock = threading.Lock()
         self._admitted: deque[_Admitted] = deque()
-        self._file_is_current = True
-        self.counts = CacheCounts()
+        self._file_is_current = self._is_whole = True
+        self.counts = CacheCounts(rows=slots, row_bytes=4 * (dim + 1))
         self.register_state_dict_pre_hook(_flush_first)
         self.register_load_state_dict_post_hook(_forget_rows)
 
@@ -171,6 +154,11 @@ class TieredEmbeddings(EmbeddingTables):
             table_of=wanted.table_of,
             cache=wanted.cache,
         )
+
+    @property
+    def cache_counts(self) -> CacheCounts:
+        """What the cache did so far."""
+        return self.counts
 
     def begin(self) -> None:
         """Start a sequence of batches: those admitted and not trained are dropped, and no earlier one is in work."""
@@ -269,6 +257,7 @@ class TieredEmbeddings(EmbeddingTables):
         if self._file_is_current:
             return
         with self._lock:
+            self._check_whole()
             rows, slots = (torch.from_numpy(part.astype(np.int64)) for part in self._slots.residents())
             self._write_back(rows, slots)
             self._file_is_current = True
@@ -300,7 +289,7 @@ class TieredEmbeddings(EmbeddingTables):
         with self._lock:
             self._slots.clear()
             self._admitted.clear()
-            self._file_is_current = True
+            self._file_is_current = self._is_whole = True
 
     def _rows_of(self, values: Tensor, offsets: Tensor) -> np.ndarray:
         """Row in `weight` of each id."""
@@ -309,12 +298,28 @@ class TieredEmbeddings(EmbeddingTables):
         return values.numpy() + np.repeat(self._bag_starts, ids_of_bag)
 
     def _move(self, admission: Admission) -> None:
+        """Write leaving rows back and fetch arriving ones.
+
+        Raises:
+            HardwareError: The file cannot be read or written; then what is in memory is no state to save any more, for
+                a slot may hold a row other than that of the book.
+        """
+        self._check_whole()
+        self._is_whole = False
         as_index = {name: torch.from_numpy(part.astype(np.int64)) for name, part in vars(admission).items()}
-        self._write_back(as_index["leaving"], as_index["leaving_slots"])
-        rows, slots = as_index["arriving"], as_index["arriving_slots"]
-        self._fast_weight.index_copy_(0, slots, self.weight.index_select(0, rows))
-        self._fast_sum.index_copy_(0, slots, self.adagrad_sum.index_select(0, rows))
+        try:
+            self._write_back(as_index["leaving"], as_index["leaving_slots"])
+            rows, slots = as_index["arriving"], as_index["arriving_slots"]
+            self._fast_weight.index_copy_(0, slots, self.weight.index_select(0, rows))
+            self._fast_sum.index_copy_(0, slots, self.adagrad_sum.index_select(0, rows))
+        except OSError as error:
+            raise HardwareError(f"{BROKEN} ({error.strerror or error}): {REMEDY}") from error
+        self._is_whole = True
         self._note_touched(len(rows))
+
+    def _check_whole(self) -> None:
+        if not self._is_whole:
+            raise HardwareError(f"{BROKEN}: {REMEDY}")
 
     def _write_back(self, rows: Tensor, slots: Tensor) -> None:
         self.weight.index_copy_(0, rows, self._fast_weight.index_select(0, slots))

@@ -39,6 +39,24 @@ def wait_bars(tree: RunTree) -> list[dict[str, Any]]:
     return lines
 
 
+def tier_lines(tree: RunTree) -> list[dict[str, Any]]:
+    """What each member moved between memory and the file of its embedding tables, beside what was expected."""
+    expected = tree.parent.metrics.get("prediction.tier_miss_rate")
+    return [
+        {
+            "name": name_of(run),
+            "rows": f"{run.metrics['tiers.rows']:,.0f}",
+            "missed": f"{run.metrics['tiers.miss_rate']:.1%}",
+            "expected": "" if expected is None else f"{expected:.1%}",
+            "read": f"{run.metrics['tiers.bytes_read'] / 2**20:,.1f}",
+            "written": f"{run.metrics['tiers.bytes_written'] / 2**20:,.1f}",
+            "seconds": duration(run.metrics["tiers.transfer_seconds"]),
+        }
+        for run in tree.of_kind("member")
+        if run.metrics.get("tiers.rows")
+    ]
+
+
 def _copies(run: TrackedRun) -> str:
     copied, failed = (run.metrics.get(f"checkpoint.{name}", 0) for name in ("copied", "copies_failed"))
     return (f"{copied:.0f}" if copied or failed else "") + (f", {failed:.0f} failed" if failed else "")

@@ -13,7 +13,7 @@ from reporting.page.format import duration, energy, figure, moment
 from reporting.page.model_card import card_section
 from reporting.page.ranking import ranking_section
 from reporting.page.stalls import stall_section
-from reporting.page.time import checkpoint_lines, step_bars, wait_bars
+from reporting.page.time import checkpoint_lines, step_bars, tier_lines, wait_bars
 from tracking.convention import TOTAL_SECONDS, read_account
 from tracking.history import TrackedRun
 from tracking.tree import RunTree
@@ -82,6 +82,7 @@ def build_view(tree: RunTree, stalls: str | None, *, to_html: Words) -> dict[str
         "steps": step_bars(run),
         "waits": wait_bars(tree),
         "checkpoints": checkpoint_lines(tree),
+        "tiers": tier_lines(tree),
         "stalls": stall_section(stalls) if stalls else None,
         "energy": _energy(run),
         "features": _features(FeatureSummary.model_validate_json(features)) if features else None,

@@ -60,4 +60,6 @@ def _job_metrics(decision: Decision) -> dict[str, float]:
         low, high = (hours * 3600 for hours in chosen.hours_interval)
         metrics |= {"prediction.job_seconds_low": low, "prediction.job_seconds_high": high}
         metrics["prediction.interval_level"] = chosen.time_level
+    if decision.tier_miss_rate is not None:
+        metrics["prediction.tier_miss_rate"] = decision.tier_miss_rate
     return metrics

@@ -1,5 +1,9 @@
 """A training whose tables lie in a file ends bit by bit as one in memory; what does not fit is told at once."""
 
+import errno
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,7 +28,7 @@ from models.ensemble import Ensemble
 from models.recommender import Recommender
 from models.registry import model_spec
 from models.spec import CategoricalFeature, Features, ModelSpec
-from shunter.errors import RequestError
+from shunter.errors import HardwareError, RequestError
 from tests.engine.synthetic import write_dataset
 
 SPEC = model_spec(embedding_dim=8, bottom_widths=(8,), top_widths=(16,), dropout=0.3)
@@ -116,6 +120,12 @@ def test_weights_sums_and_losses_are_those_of_a_training_in_memory(
     assert isinstance(tables, TieredEmbeddings)
     assert tables.counts.hits > 0
     assert tables.counts.written_back > 400
+    told = cached.tiers
+    assert told is not None
+    assert (told.rows, told.row_bytes) == (400, 36)
+    assert 0.05 < told.miss_rate < 0.9
+    assert told.bytes_read == 36 * told.misses > told.bytes_written == 36 * told.written_back
+    assert in_memory.tiers is None
 
 
 def test_without_fbgemm_they_are_the_same_as_well(
@@ -139,6 +149,58 @@ def test_interrupted_the_tables_are_written_anew_with_or_without_a_cache(
     for stop, execution in zip((7, 31, 66, 67, 130, 190), ways, strict=True):
         with pytest.raises(KeyboardInterrupt):
             train_cached(dataset, tmp_path, execution, interrupt_at(stop))
+    with pytest.raises(RequestError, match="raise --embedding-memory"):  # too little for a batch leaves it as it was
+        train_cached(dataset, tmp_path, in_file(40))
+    assert_same(train_cached(dataset, tmp_path), in_memory)
+
+
+# Killed once the weights of rows that leave are in the file, and their sums are not.
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from engine.data.dataset import Dataset
+from models.embeddings.tiered import TieredEmbeddings
+from tests.engine.checkpoint.test_lookahead import train_cached
+left = int(sys.argv[3])
+def half_written(self, rows, slots):
+    global left
+    left -= bool(len(rows))
+    self.weight.index_copy_(0, rows, self._fast_weight.index_select(0, slots))
+    if not left:
+        os.kill(os.getpid(), signal.SIGKILL)
+    self.adagrad_sum.index_copy_(0, rows, self._fast_sum.index_select(0, slots))
+TieredEmbeddings._write_back = half_written
+train_cached(Dataset.load(Path(sys.argv[1])), Path(sys.argv[2]), checkpoint_steps=3)
+"""
+
+
+@pytest.mark.slow
+def test_killed_between_the_halves_of_an_eviction_it_goes_on_bit_by_bit(
+    dataset: Dataset, in_memory: TrainResult, tmp_path: Path
+) -> None:
+    for evictions in ("2", "60"):
+        command = [sys.executable, "-c", KILLED, str(dataset.directory), str(tmp_path), evictions]
+        child = subprocess.run(command, cwd=Path(__file__).parents[3], capture_output=True, check=False)
+        assert child.returncode == -signal.SIGKILL, child.stderr
+        assert not [path for path in tmp_path.iterdir() if path.stat().st_size > 10**6]  # the tables have gone with it
+    assert (tmp_path / "checkpoint.json").exists()
+    assert_same(train_cached(dataset, tmp_path), in_memory)
+
+
+def test_a_disk_that_fails_while_rows_leave_is_told_and_the_state_stays(
+    dataset: Dataset, in_memory: TrainResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_back, left = TieredEmbeddings._write_back, [40]
+
+    def fail(tables: TieredEmbeddings, rows: torch.Tensor, slots: torch.Tensor) -> None:
+        left[0] -= 1
+        if not left[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write_back(tables, rows, slots)
+
+    monkeypatch.setattr(TieredEmbeddings, "_write_back", fail)
+    with pytest.raises(HardwareError, match=r"file of the embedding tables.*: make room"):
+        train_cached(dataset, tmp_path, checkpoint_steps=3)
     assert_same(train_cached(dataset, tmp_path), in_memory)
 
 

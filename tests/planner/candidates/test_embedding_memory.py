@@ -94,5 +94,11 @@ def test_what_was_asked_for_is_said(dataset: Dataset) -> None:
     decision = choose(dataset, request, [make_profile(cores=1)], probe_seconds=0)
     assert decision.placement.embedding_memory_bytes == 8 * MIB
     [note] = [note for note in decision.notes if "embedding tables" in note]
+    assert decision.tier_miss_rate is not None
+    assert 0 < decision.tier_miss_rate < 1
+    told = f"{decision.tier_miss_rate:.1%} are expected to be read from the file"
+    assert any(told in note for note in decision.notes)
+    asked = choose(dataset, TrainRequest(batch_sizes="64"), [make_profile(cores=1)], probe_seconds=0)
+    assert asked.tier_miss_rate is None
     assert "8 MiB of memory hold the rows in use and the rest lies in a file, as asked" in note
     assert embedding_memory_notes(describe(dataset, model_spec()), [], was_asked=False) == []
