@@ -1,0 +1,5 @@
+"""Runs the benchmark."""
+
+from benchmarks.hashing.benchmark import main
+
+main()
