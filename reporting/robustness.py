@@ -5,11 +5,24 @@ from dataclasses import dataclass
 
 from engine.metrics import Metrics
 from engine.robustness.injection import WORDS, ErrorKind
-from engine.robustness.trial import ANSWERS, Withstood
+from engine.robustness.trial import ALONE, ANSWERS, Withstood
 from reporting.card.document import Paragraph, Section, Table
 
 TITLE = "Under errors of the memory"
-COLUMNS = ("rate", "errors", "AUC", "numbers corrected", "members left out", "members left", "best member")
+_CHECKS = {
+    True: "with flipped bits put right before, as far as the check bits that are stored with it tell",
+    False: "with flipped bits put right before, which here is the same, for no check bits are stored with it",
+}
+COLUMNS = (
+    "rate",
+    "errors",
+    "AUC",
+    "numbers corrected",
+    "bits put right",
+    "members left out",
+    "members left",
+    "best member",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +38,7 @@ class RobustnessCard:
         found: What was found at each rate, the lowest first.
         alone: The same of its best member by itself, with what helps a single model; empty of a single model.
         floor: AUC that counts as kept.
+        has_check_bits: Whether check bits are stored with it.
         repeats: Draws at each rate.
     """
 
@@ -36,6 +50,7 @@ class RobustnessCard:
     found: tuple[Withstood, ...]
     alone: tuple[Withstood, ...]
     floor: float
+    has_check_bits: bool
     repeats: int
 
     @property
@@ -58,7 +73,7 @@ class RobustnessCard:
                 figures[f"robustness.auc.{answer}.{one.errors.rate:g}"] = one.mean_auc(answer)
                 figures[f"robustness.ne.{answer}.{one.errors.rate:g}"] = one.mean_ne(answer)
         for one in self.alone:
-            figures[f"robustness.auc.best_member.{one.errors.rate:g}"] = one.mean_auc(ANSWERS[1])
+            figures[f"robustness.auc.best_member.{one.errors.rate:g}"] = one.mean_auc(ALONE)
         return figures
 
     def _withstood(self, answer: str) -> float | None:
@@ -73,7 +88,7 @@ class RobustnessCard:
 
 def rows_of(card: RobustnessCard) -> list[tuple[str, ...]]:
     """A row for each rate."""
-    alone = {one.errors.rate: f"{one.mean_auc(ANSWERS[1]):.4f}" for one in card.alone}
+    alone = {one.errors.rate: f"{one.mean_auc(ALONE):.4f}" for one in card.alone}
     return [
         (
             f"{one.errors.rate:g}",
@@ -91,8 +106,8 @@ def sections_of(card: RobustnessCard) -> Sequence[Section]:
     how = (
         f"AUC on rows of the test part, the mean of {card.repeats} draws of {WORDS[card.kind]}, each by itself with "
         f"the rate, in all {card.stored_bytes:,} bytes that are stored: without a detector; with numbers outside of "
-        "what a tensor held taken as zero; and with those members left out, too, without which some rows of the "
-        "training part are predicted most as they were, which needs no label. The best member stands alone with the "
-        "first of both. Errors are *simulated*."
+        f"what a tensor held taken as zero; {_CHECKS[card.has_check_bits]}; and with those members left out, too, "
+        "without which some rows of the training part are predicted most as they were, which needs no label. The best "
+        "member stands alone with all but the last. Errors are *simulated*."
     )
     return [Section(TITLE, [Paragraph(card.sentence), Paragraph(how), Table(COLUMNS, rows_of(card))])]

@@ -63,6 +63,7 @@ def measure_robustness(title: str, memory: Memory, dataset: Dataset, request: Ro
         found=tuple(at_each_rate(memory)),
         alone=tuple(at_each_rate(_best_alone(memory, test))) if memory.members > 1 else (),
         floor=floor,
+        has_check_bits=memory.has_check_bits,
         repeats=request.repeats,
     )
 

@@ -1,18 +1,21 @@
-"""One log and seed: what each way to use two trainings predicts for the test part, undamaged and under errors."""
+"""One part of a log and seed: what ways to use two trainings predict for the test part, undamaged and under errors."""
 
 import argparse
 import json
-import math
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from benchmarks.ensembles.energy import withstood_rate
+from benchmarks.ensembles.sharing import shared_bytes, sharing_members
 from benchmarks.ensembles.trainings import Trainings, read_trainings
+from engine.robustness.trial import ANSWERS
 
 if TYPE_CHECKING:
     from engine.ensemble.result import EnsembleResult
@@ -25,51 +28,124 @@ REPEATS, QUICK_REPEATS = 6, 2
 TOLERATED_AUC_LOSS = 0.005  # of the undamaged single: what counts as an equal AUC under errors
 
 
-PARTS = ("errors", "distilled")
+PARTS = ("snapshots", "packed", "errors", "distilled", "sharing")
 
 
-def measure(
-    trainings: Trainings, other: Trainings, seed: int, work: Path, *, repeats: int, parts: Sequence[str] = PARTS
-) -> dict[str, Any]:
-    """All ways to use the trainings of a seed, and the one by the recipe of the next seed.
+@dataclass(frozen=True)
+class Row:
+    """A log and a seed.
 
-    Args:
+    Attributes:
         trainings: Those of the seed.
         other: Those of the next one.
         seed: The seed.
-        work: Folder for what is trained and written.
+        work: Folder for what is trained and written; what it holds is not made again.
         repeats: Draws of errors at each rate.
-        parts: What is measured beside the snapshots and the packed members.
     """
-    best = [trainings.single, other.single.model_copy(update={"name": "other"})]
 
-    def result(name: str, models: "Sequence[TrainedModel]", **limits: Any) -> "EnsembleResult":
-        return combined(trainings, models, seed, work / name, **limits)
+    trainings: Trainings
+    other: Trainings
+    seed: int
+    work: Path
+    repeats: int
 
-    snapshots = result("snapshots", trainings.models, most=3)
-    single, both = result("single", best, most=1), result("members", best, most=2)
-    found = {
-        "ensemble": told(snapshots),
-        "best_single": told(single),
-        "last_snapshot": told(result("last", [trainings.last_snapshot], most=1)),
-        "members": told(both),
+    @cached_property
+    def both(self) -> "list[TrainedModel]":
+        """The trainings by the recipe, of this seed and of the next."""
+        return [self.trainings.single, self.other.single.model_copy(update={"name": "other"})]
+
+    @property
+    def candidates(self) -> "list[TrainedModel]":
+        """All that is combined within the bytes of one."""
+        return [*self.trainings.models, self.both[1]]
+
+    @cached_property
+    def single_bytes(self) -> int:
+        """Bytes of the file of the best single."""
+        self.best_single()
+        return (self.work / "single" / "model.safetensors").stat().st_size
+
+    def best_single(self) -> "EnsembleResult":
+        """The better of both trainings by the recipe."""
+        return self.result("single", self.both, most=1)
+
+    def result(self, name: str, models: "Sequence[TrainedModel]", **limits: Any) -> "EnsembleResult":
+        """What the product's step `ensemble` makes of some models."""
+        return combined(self.trainings, models, self.seed, self.work / name, **limits)
+
+
+def snapshots(row: Row) -> dict[str, Any]:
+    """The snapshots beside single models and members of equal cost."""
+    trainings, both = row.trainings, row.both
+    found = row.result("snapshots", trainings.models, most=3)
+    return {
+        "ensemble": told(found),
+        "best_single": told(row.best_single()),
+        "last_snapshot": told(row.result("last", [trainings.last_snapshot], most=1)),
+        "members": told(row.result("members", both, most=2)),
         "cost": {
             "snapshots": trainings.single.samples_seen + trainings.cycles.samples_seen,
-            "members": sum(one.samples_seen for one in best),
+            "members": sum(one.samples_seen for one in both),
         },
-        "serving": [one.model_dump() for one in snapshots.serving],
+        "serving": [one.model_dump() for one in found.serving],
     }
-    candidates = [*trainings.models, best[1]]
-    limit = (work / "single" / "model.safetensors").stat().st_size
-    plain = result("packed", candidates, most=MOST_PACKED, memory_bytes=limit)
-    members = len(plain.memory.forms) if plain.memory else 1
-    found["memory"] = {"limit_bytes": limit, "plain": told(plain) | {"members": members}}
-    if "errors" in parts:
-        found["memory"] |= in_one_memory(result, candidates, trainings, work, seed, repeats=repeats)
-    if "distilled" in parts:
-        student = distilled(trainings, work / "snapshots", work)
-        found["distilled"] = told(result("distilled", [student], most=1)) | {"samples": student.samples_seen}
-    return found
+
+
+def packed(row: Row) -> dict[str, Any]:
+    """Members in the bytes of the best single."""
+    found = row.result("packed", row.candidates, most=MOST_PACKED, memory_bytes=row.single_bytes)
+    members = len(found.memory.forms) if found.memory else 1
+    return {"limit_bytes": row.single_bytes, "plain": told(found) | {"members": members}}
+
+
+def errors(row: Row) -> dict[str, Any]:
+    """Packed models chosen for a memory that errs, in the bytes of the single one and beside it, under errors."""
+    limits = {"memory_bytes": row.single_bytes, "memory_error_rate": EXPECTED_RATE}
+    forms = {
+        "packed_single": row.result("packed-single", row.candidates, most=1, **limits),
+        "ensemble": row.result("robust", row.candidates, most=MOST_PACKED, **limits),
+    }
+    folders = {"single": "single", "packed_single": "packed-single", "ensemble": "robust"}
+    under = {
+        name: under_errors(row.work / folder, row.trainings, repeats=row.repeats, seed=row.seed)
+        for name, folder in folders.items()
+    }
+    floor = under["single"]["rates"]["0.0"]["nothing"]["auc"] - TOLERATED_AUC_LOSS
+    return {
+        **{name: told(one) for name, one in forms.items()},
+        "under_errors": under,
+        "floor_auc": floor,
+        "withstood": {name: withstood(found["rates"], floor) for name, found in under.items()},
+    }
+
+
+def distilled(row: Row) -> dict[str, Any]:
+    """One model that learns what the snapshots predict together, beside them and the best single."""
+    teacher = row.result("snapshots", row.trainings.models, most=3)
+    student = student_of(row.trainings, row.work / "snapshots", row.work)
+    return {
+        **told(row.result("distilled", [student], most=1)),
+        "samples": student.samples_seen,
+        "teacher_ne": teacher.test.ne,
+        "single_ne": row.best_single().test.ne,
+    }
+
+
+def sharing(row: Row) -> dict[str, Any]:
+    """Members over one set of tables, beside the product's packed members in the bytes that those would take."""
+    owner = row.trainings.single
+    more = sharing_members(row.trainings, owner, row.work, seed=row.seed, count=MOST_PACKED - 1)
+    found = row.result("sharing", [owner, *more], most=MOST_PACKED)
+    members = max(1, sum(one.is_used for one in found.members))
+    size = shared_bytes(row.trainings, owner, members)
+    rival = row.result("sharing-rival", row.candidates, most=MOST_PACKED, memory_bytes=size)
+    return {
+        **told(found),
+        "members": members,
+        "bytes": size,
+        "samples": sum(one.samples_seen for one in more),
+        "rival": told(rival) | {"members": len(rival.memory.forms) if rival.memory else 1},
+    }
 
 
 def combined(
@@ -100,7 +176,7 @@ def told(result: "EnsembleResult") -> dict[str, Any]:
     }
 
 
-def distilled(trainings: Trainings, teacher: Path, work: Path) -> "TrainedModel":
+def student_of(trainings: Trainings, teacher: Path, work: Path) -> "TrainedModel":
     """One model that learns what the ensemble predicts, as `shunter train --distill always` trains it."""
     from engine.checkpoint.storage import load_model
     from engine.ensemble.distillation import softened
@@ -113,33 +189,6 @@ def distilled(trainings: Trainings, teacher: Path, work: Path) -> "TrainedModel"
     job = TrainingJob(data, single.spec, single.hyperparameters, execution, single.schedule)
     directory = work / "distilled-model"
     return train_to_the_end(job, trainings.placement, directory, name="distilled", is_shown=False)
-
-
-def in_one_memory(
-    result: Any, candidates: "Sequence[TrainedModel]", trainings: Trainings, work: Path, seed: int, *, repeats: int
-) -> dict[str, Any]:
-    """Packed models chosen for a memory that errs, in the bytes of the single one and beside it, under errors."""
-    limit = (work / "single" / "model.safetensors").stat().st_size
-    forms = {
-        "packed_single": result(
-            "packed-single", candidates, most=1, memory_bytes=limit, memory_error_rate=EXPECTED_RATE
-        ),
-        "ensemble": result("robust", candidates, most=MOST_PACKED, memory_bytes=limit, memory_error_rate=EXPECTED_RATE),
-    }
-    folders = {"single": "single", "packed_single": "packed-single", "ensemble": "robust"}
-    under = {
-        name: under_errors(work / folder, trainings, repeats=repeats, seed=seed) for name, folder in folders.items()
-    }
-    floor = under["single"]["rates"]["0.0"]["nothing"]["auc"] - TOLERATED_AUC_LOSS
-    return {
-        **{name: told(one) for name, one in forms.items()},
-        "under_errors": under,
-        "floor_auc": floor,
-        "withstood": {name: withstood(found["rates"], floor) for name, found in under.items()},
-    }
-
-
-ANSWERS = ("nothing", "values", "members")
 
 
 def withstood(rates: dict[str, Any], floor: float) -> dict[str, float]:
@@ -177,27 +226,26 @@ def under_errors(directory: Path, trainings: Trainings, *, repeats: int, seed: i
                 "ne": found.mean_ne(answer),
             }
             for answer in ANSWERS
-        } | {"bits": found.hit, "left": found.left}
+        } | {"hit": found.hit, "left": found.left}
     kept.write_text(json.dumps({"bytes": memory.stored_bytes, "members": memory.members, "rates": rates}))
     return json.loads(kept.read_text())
 
 
 def main() -> None:
-    """Measure one row and print its figures as the last line."""
+    """Measure one part of a row and print its figures as the last line."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("data")
+    parser.add_argument("part", choices=PARTS)
     parser.add_argument("seed", type=int)
     parser.add_argument("folder", type=Path)
     parser.add_argument("other", type=Path)
-    parser.add_argument("--parts", nargs="*", choices=PARTS, default=PARTS)
     parser.add_argument("--quick", action="store_true")
     given = parser.parse_args()
     trainings, other = read_trainings(given.folder), read_trainings(given.other)
     assert trainings.dataset.features == other.dataset.features, "both seeds train on the same data"
     repeats = QUICK_REPEATS if given.quick else REPEATS
-    found = measure(trainings, other, given.seed, given.folder / "row", repeats=repeats, parts=given.parts)
-    assert math.isfinite(found["ensemble"]["ne"]), "the ensemble predicts numbers"
-    print(json.dumps({"data": given.data, "seed": given.seed, **found}))
+    measures = {"snapshots": snapshots, "packed": packed, "errors": errors, "distilled": distilled, "sharing": sharing}
+    found = measures[given.part](Row(trainings, other, given.seed, given.folder / "row", repeats))
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

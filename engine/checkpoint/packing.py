@@ -14,6 +14,7 @@ What is packed lies in the same file as other weights, under names with a colon:
     layers.2.weight:bias
     layers.2.weight:rows        which rows these are, where it is not the first ones; others are zeros, or of a table
     layers.2.weight:columns     the last one that is kept; and the same of columns
+    :checks                     check bits of all others (`engine.checkpoint.check_bits`), where it was asked for
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from engine.checkpoint.check_bits import CHECKS, bytes_with_checks, with_checks
 from engine.checkpoint.quantise import QuantisedRows, bytes_of_row, quantise_rows, restore_rows
 from models.registry import Model
 from models.structured_dropout import StructuredDropout
@@ -45,11 +47,13 @@ class Form:
         row_bits: Bits of a number of the tables.
         layer_bits: Bits of a number of the matrices.
         unit_share: Share of the hidden units that are kept.
+        has_check_bits: Whether a bit that flips can be put right, for an eighth more bytes.
     """
 
     row_bits: int = 8
     layer_bits: int = 8
     unit_share: float = 1.0
+    has_check_bits: bool = False
 
 
 @torch.no_grad()
@@ -65,6 +69,8 @@ def pack(model: Model, form: Form, uses: Sequence[np.ndarray], limit: int) -> di
     Returns:
         Tensors by name; None where layers or a row of each table have no room, or it would be more than `MOST_FOLD`.
     """
+    if form.has_check_bits:
+        limit = bytes_with_checks(limit - HEADER_BYTES - 2 * len(CHECKS))
     tensors = {f"layers.{name}": tensor for name, tensor in _pack_layers(model.layers, form).items()}
     kept = _rows_within(model, form.row_bits, uses, limit - stored_bytes(tensors))
     if kept is None:
@@ -72,6 +78,8 @@ def pack(model: Model, form: Form, uses: Sequence[np.ndarray], limit: int) -> di
     for number, (table, rows, used) in enumerate(zip(model.embeddings.tables, kept, uses, strict=True)):
         parts = _pack_table(table, rows, form.row_bits, used)
         tensors |= {f"{TABLES}{MARK}{number}{MARK}{name}": part for name, part in parts.items()}
+    if form.has_check_bits:
+        tensors = with_checks(tensors)
     whole = sum(tensor.nbytes for tensor in model.state_dict().values())
     return tensors if whole <= MOST_FOLD * sum(tensor.nbytes for tensor in tensors.values()) else None
 
@@ -92,7 +100,7 @@ def unpack(model: Model, tensors: Mapping[str, Tensor], prefix: str = "") -> dic
     weights = {name: tensor for name, tensor in found.items() if MARK not in name}
     packed: dict[str, dict[str, Tensor]] = {}
     for name, tensor in found.items():
-        if MARK in name:
+        if MARK in name and name != CHECKS:
             of, _, part = name.rpartition(MARK)
             packed.setdefault(of, {})[part] = tensor
     shapes = {f"layers.{name}": tensor.shape for name, tensor in model.layers.state_dict().items()}

@@ -38,7 +38,8 @@ class Packed:
     def words(self) -> str:
         """For instance `rows of 4 bits, layers of 8 bits, 0.5 of the hidden units`."""
         units = "" if self.form.unit_share == 1 else f", {self.form.unit_share:g} of the hidden units"
-        return f"rows of {self.form.row_bits} bits, layers of {self.form.layer_bits} bits{units}"
+        checks = ", with check bits" if self.form.has_check_bits else ""
+        return f"rows of {self.form.row_bits} bits, layers of {self.form.layer_bits} bits{units}{checks}"
 
 
 def log_loss(rows: SomeRows, model: Model) -> float:
@@ -46,7 +47,15 @@ def log_loss(rows: SomeRows, model: Model) -> float:
     return float(np.average(log_losses(rows.labels, rows.main_logits(model)), weights=rows.weights))
 
 
-def best_form(model: Model, scratch: Model, uses: Sequence[np.ndarray], limit: int, rows: SomeRows) -> Packed | None:
+def best_form(
+    model: Model,
+    scratch: Model,
+    uses: Sequence[np.ndarray],
+    limit: int,
+    rows: SomeRows,
+    *,
+    has_check_bits: bool = False,
+) -> Packed | None:
     """Look for the form with the least log loss within some bytes, by one pass of hill climbing.
 
     It begins with 8 bits and all units; the bits of the layers, then the share of the units, then the bits of the rows
@@ -59,6 +68,7 @@ def best_form(model: Model, scratch: Model, uses: Sequence[np.ndarray], limit: i
         uses: How often training looked up each row of each table.
         limit: Bytes at most.
         rows: What the forms are compared on.
+        has_check_bits: Whether check bits lie beside the weights; they count among the bytes.
 
     Returns:
         The best; None where no form is small enough.
@@ -71,12 +81,11 @@ def best_form(model: Model, scratch: Model, uses: Sequence[np.ndarray], limit: i
         scratch.load_state_dict(unpack(model, tensors))
         return Packed(form=form, tensors=tensors, loss=log_loss(rows, scratch))
 
-    return climbed(tried, enough=log_loss(rows, model) * ALIKE)
+    return climbed(tried, Form(has_check_bits=has_check_bits), enough=log_loss(rows, model) * ALIKE)
 
 
-def climbed(tried: Callable[[Form], Packed | None], *, enough: float) -> Packed | None:
+def climbed(tried: Callable[[Form], Packed | None], form: Form = Form(), *, enough: float) -> Packed | None:  # noqa: B008
     """The best of the forms that one pass over `CHOICES` tries, which ends where the log loss is low enough."""
-    form = Form()
     best = tried(form)
     if best is not None and best.loss <= enough:
         return best

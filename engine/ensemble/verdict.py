@@ -137,7 +137,7 @@ def _weighted_mean(given: _Given, fitted: np.ndarray, judged: np.ndarray) -> Ver
     if not len(judged):
         return Verdict(weights=alone, best_single=best_single, ensemble=None, single=None)
     halved = _Halves(labels, given.row_weights, fitted, judged)
-    if members == 1:
+    if members == 1 or given.most == 1:
         scale = halved.scale(logits[best_single])
         return Verdict(weights=alone, best_single=best_single, ensemble=None, single=None, scale=scale)
     weights = fit_most(labels[fitted], logits[:, fitted], given.weights_of(fitted), given.most)

@@ -1,6 +1,7 @@
 """A finished model as it lies in a memory: damaged and put right, with what finds damage and leaves it out.
 
-Two things are noticed, and neither needs a label. A number that lies outside of what its tensor held when it was
+Three things are noticed, and none needs a label. Where weights are stored with check bits, what has flipped is put
+right (`engine.checkpoint.check_bits`). A number that lies outside of what its tensor held when it was
 stored, or is none, is taken as zero, or as near to zero as the tensor was (the correction of implausible values of
 EDEN; Koppula et al., MICRO 2019). And of
 some rows the log odds of each member are kept: from what they are later, those members are left out whose absence
@@ -17,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from engine.checkpoint.check_bits import CHECKS, put_right
 from engine.checkpoint.packing import MARK, TABLES, is_packed, unpack
 from engine.checkpoint.storage import MEMBERS, load_model, opened, read_json, tensors_of
 from engine.robustness.injection import MemoryErrors, injected
@@ -55,9 +57,10 @@ class _Stored:
                 found.setdefault(of, []).append(tensor)
         return list(found.values())
 
-    def load(self, *, is_guarded: bool) -> None:
-        """Let the model compute with what is stored now."""
-        tensors = {name: self._read(name, tensor, is_guarded=is_guarded) for name, tensor in self.tensors.items()}
+    def load(self, *, is_guarded: bool, is_put_right: bool) -> None:
+        """Let the model compute with what is stored now; see `Memory.load`."""
+        stored = put_right(self.tensors) if is_put_right else self.tensors
+        tensors = {name: self._read(name, tensor, is_guarded=is_guarded) for name, tensor in stored.items()}
         self.model.load_state_dict(unpack(self.model, tensors) if is_packed(tensors) else tensors)
 
     def _read(self, name: str, tensor: Tensor, *, is_guarded: bool) -> Tensor:
@@ -130,6 +133,11 @@ class Memory:
         """What each member counts in the result, float64 `[members]` or `[members, tasks]`."""
         return self.model.weights.double().numpy() if isinstance(self.model, Ensemble) else np.ones(1)
 
+    @property
+    def has_check_bits(self) -> bool:
+        """Whether what flips in some of them can be put right."""
+        return any(CHECKS in member.tensors for member in self._members)
+
     @contextmanager
     def damaged(self, errors: MemoryErrors, seed: int) -> Iterator[int]:
         """Errors in all that is stored, for the time of a block; see `engine.robustness.injection.injected`."""
@@ -138,14 +146,15 @@ class Memory:
         with injected(tensors, rows, errors, seed) as count:
             yield count
 
-    def load(self, *, is_guarded: bool) -> None:
+    def load(self, *, is_guarded: bool, is_put_right: bool = False) -> None:
         """Let the model compute with what is stored now.
 
         Args:
             is_guarded: Whether implausible numbers are taken as zero.
+            is_put_right: Whether before that the check bits that are stored put right what has flipped.
         """
         for member in self._members:
-            member.load(is_guarded=is_guarded)
+            member.load(is_guarded=is_guarded, is_put_right=is_put_right)
 
     def combine(self, logits: np.ndarray, kept: Sequence[int] | None = None) -> np.ndarray:
         """The log odds of the result from those of its members, what is no number taken as even odds.

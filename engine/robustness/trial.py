@@ -11,12 +11,8 @@ from engine.robustness.injection import WORDS, MemoryErrors
 from engine.robustness.memory import Detector, Memory
 
 # What answers the errors, the cheapest first; each does what the one before does, too.
-ANSWERS = ("nothing", "values", "members")
-ANSWER_WORDS = {
-    "nothing": "no detector",
-    "values": "implausible numbers zeroed",
-    "members": "and damaged members left out",
-}
+ANSWERS = ("nothing", "values", "bits", "members")
+ALONE = "bits"  # all that helps a single model
 REPEATS = 5
 CANARY_ROWS = 512  # that a detector watches
 
@@ -84,11 +80,15 @@ def withstand(
             if "nothing" in answers:
                 memory.load(is_guarded=False)
                 figures["nothing"].append(_quality(test, memory.combine(members_logits(memory, test))))
-            memory.load(is_guarded=True)
+            if "values" in answers and memory.has_check_bits:
+                memory.load(is_guarded=True)
+                figures["values"].append(_quality(test, memory.combine(members_logits(memory, test))))
+            memory.load(is_guarded=True, is_put_right=True)
             logits = members_logits(memory, test)
             kept = detector.believed(members_logits(memory, canaries)) if memory.members > 1 else [0]
             left.append(len(kept))
-            for answer, believed in (("values", None), ("members", kept)):
+            without_checks = [] if memory.has_check_bits else [("values", None)]
+            for answer, believed in (*without_checks, ("bits", None), ("members", kept)):
                 if answer in answers:
                     figures[answer].append(_quality(test, memory.combine(logits, believed)))
     memory.load(is_guarded=False)

@@ -156,7 +156,8 @@ class Shrinker:
         for index in chosen:
             model, scratch = (_single(self.members[index]) for _ in range(2))
             uses = row_uses(self.dataset, model.spec)
-            found = best_form(model, scratch, uses, (self.limit - OVERHEAD) // len(chosen), rows)
+            room = (self.limit - OVERHEAD) // len(chosen)
+            found = best_form(model, scratch, uses, room, rows, has_check_bits=self.error_rate is not None)
             if found is None:
                 return None
             packed[index] = found

@@ -1,21 +1,25 @@
 """What the benchmark of ensembles publishes; its runs are those of the product."""
 
+import argparse
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from benchmarks.ensembles.benchmark import bound_figures, figures_of, headline
+from benchmarks import report
+from benchmarks.ensembles.benchmark import bound_figures, figures_of, found_row, headline, measured, part_path
 from benchmarks.ensembles.coverage import WORLDS, World, coverage
 from benchmarks.ensembles.energy import LAST_RATE, LAST_SAVING, relative_power, withstood_rate
-from benchmarks.ensembles.row import ANSWERS
+from benchmarks.ensembles.row import ANSWERS, PARTS
 from benchmarks.page import read_descriptions
 
 
 def under(size: int, aucs: dict[str, float]) -> dict[str, Any]:
     return {
         "bytes": size,
-        "rates": {rate: {**{answer: {"auc": auc} for answer in ANSWERS}, "bits": 3.0} for rate, auc in aucs.items()},
+        "rates": {rate: {**{answer: {"auc": auc} for answer in ANSWERS}, "hit": 3.0} for rate, auc in aucs.items()},
     }
 
 
@@ -29,6 +33,7 @@ def row(data: str, seed: int, ne: float) -> dict[str, Any]:
         "last_snapshot": {"ne": 0.45},
         "members": {"ne": 0.36},
         "distilled": {"ne": 0.378},
+        "sharing": {"ne": 0.44, "rival": {"ne": 0.4}},
         "cost": {"snapshots": 11.0, "members": 10.0},
         "memory": {
             "plain": {"ne": 0.38, "members": 3},
@@ -55,6 +60,7 @@ def test_gains_are_shares_of_the_rivals_and_the_best_single_counts_at_each_rate(
         "snapshot_cost_ratio": 1.1,
         "same_memory_ne_gap": -0.05,
         "distilled_ne_gap": 0.05,
+        "shared_tables_ne_gap": 0.1,
         "robust_auc_gain_1e-04": 0.06,
         "robust_auc_gain_1e-03": 0,
         "energy_saving_at_equal_auc": LAST_SAVING,
@@ -65,13 +71,34 @@ def test_gains_are_shares_of_the_rivals_and_the_best_single_counts_at_each_rate(
 
 def test_what_was_not_measured_is_no_figure_and_does_not_count_as_a_seed_of_it() -> None:
     less = row("frappe", 1, 0.32)
-    del less["distilled"], less["memory"]["under_errors"], less["memory"]["withstood"]
+    del less["distilled"], less["sharing"], less["memory"]["under_errors"], less["memory"]["withstood"]
     figures = headline([row("frappe", 0, 0.36), less])
     assert figures["frappe_seeds"] == 2
     assert "frappe_snapshot_ne_gain_std" in figures
     assert "frappe_distilled_ne_gap_std" not in figures
     assert figures["frappe_distilled_ne_gap"] == pytest.approx(0.05)
     assert "robust_auc_gain_1e-04" not in headline([less])
+
+
+def test_a_row_is_what_its_parts_have_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
+    given = argparse.Namespace(model="dcnv2", quick=False)
+    whole = row("frappe", 1, 0.36)
+    parts = {
+        "packed": {"plain": whole["memory"]["plain"]},
+        "errors": {name: whole["memory"][name] for name in ("under_errors", "withstood")},
+        "snapshots": {name: value for name, value in whole.items() if name not in {"data", "seed", "memory", *PARTS}},
+        "distilled": whole["distilled"],
+    }
+    for part, found in parts.items():
+        assert found_row(given, "frappe", 1) is None
+        part_path(given, "frappe", 1, part).write_text(json.dumps(found))
+        measured(given, "frappe", 1, part)  # it is there: nothing is run
+        if part == "snapshots":
+            break
+    part_path(given, "frappe", 1, "distilled").write_text(json.dumps(parts["distilled"]))
+    assert found_row(given, "frappe", 1) == {name: value for name, value in whole.items() if name != "sharing"}
+    assert found_row(given, "frappe", 2) is None
 
 
 def test_the_plain_figures_are_those_of_the_worst_log_and_all_are_described() -> None:

@@ -21,7 +21,7 @@ from tests.engine.synthetic import write_dataset
 
 PLENTY = 1 << 30
 BITS = st.sampled_from([2, 4, 8])
-FORMS = st.builds(Form, row_bits=BITS, layer_bits=BITS, unit_share=st.floats(0.05, 1))
+FORMS = st.builds(Form, row_bits=BITS, layer_bits=BITS, unit_share=st.floats(0.05, 1), has_check_bits=st.booleans())
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def test_weak_hidden_units_say_nothing(model: Model, dataset: Dataset) -> None:
 
 @pytest.mark.parametrize("members", [0, 2])
 def test_what_is_stored_is_what_scores(tmp_path: Path, dataset: Dataset, model: Model, members: int) -> None:
-    form = Form(row_bits=4, layer_bits=4, unit_share=0.5)
+    form = Form(row_bits=4, layer_bits=4, unit_share=0.5, has_check_bits=members > 0)
     packed = [
         packed_within(build_model(model.spec, model.features, seed=seed), dataset, form, 20_000) for seed in (0, 1)
     ]

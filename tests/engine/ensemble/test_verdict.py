@@ -159,3 +159,11 @@ def test_rows_without_weight_change_nothing() -> None:
 def test_too_few_rows_keep_the_mean() -> None:
     labels, logits = planted(60, [0.5, 0.5])
     assert judge(labels, logits, seed=0).ne == {}
+
+
+def test_where_one_member_may_be_kept_none_are_compared() -> None:
+    labels, logits = planted(3_000, [1.0, 0.3, 1.0])
+    verdict = judge(labels, logits, seed=0, most=1)
+    assert verdict.chosen == [verdict.best_single]
+    assert verdict.ensemble is None
+    assert verdict.single is None

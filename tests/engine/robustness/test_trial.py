@@ -39,9 +39,18 @@ def models(dataset: Dataset) -> list[Model]:
     return [build_model(spec, dataset.features).eval() for _ in range(3)]
 
 
-def ensemble(models: list[Model], dataset: Dataset, directory: Path, *, is_packed: bool, by: str = "logits") -> Memory:
+def ensemble(
+    models: list[Model],
+    dataset: Dataset,
+    directory: Path,
+    *,
+    is_packed: bool,
+    by: str = "logits",
+    has_check_bits: bool = False,
+) -> Memory:
     combination = None if by == "logits" else Combination(by="probabilities")
-    packed = [pack(model, Form(), row_uses(dataset, model.spec), 1 << 30) for model in models] if is_packed else None
+    form = Form(has_check_bits=has_check_bits)
+    packed = [pack(model, form, row_uses(dataset, model.spec), 1 << 30) for model in models] if is_packed else None
     save_model(Ensemble(models, [0.5, 0.3, 0.2], 1.0, combination), directory, packed)  # pyright: ignore[reportArgumentType]
     return Memory.read(directory)
 
@@ -74,6 +83,22 @@ def test_nothing_stays_damaged(
     assert found.hit > 0
     assert all(np.isfinite(one) for values in found.ne.values() for one in values)
     assert (members_logits(memory, test) == before).all()
+
+
+def test_check_bits_put_right_what_a_range_does_not_show(models: list[Model], dataset: Dataset, tmp_path: Path) -> None:
+    memory = ensemble(models, dataset, tmp_path, is_packed=True, has_check_bits=True)
+    test, canaries = SomeRows(dataset, EXECUTION, "test"), SomeRows(dataset, EXECUTION)
+    before = members_logits(memory, test)
+    assert memory.has_check_bits
+    with memory.damaged(MemoryErrors(rate=2e-4), seed=1) as hit:
+        assert hit > 5
+        memory.load(is_guarded=True, is_put_right=True)
+        assert (members_logits(memory, test) == before).all()
+        memory.load(is_guarded=True)
+        assert (members_logits(memory, test) != before).any()
+    found = withstand(memory, MemoryErrors(rate=2e-4), test, canaries, repeats=2)
+    assert all(len(found.auc[answer]) == 2 for answer in ANSWERS)
+    assert set(found.ne["bits"]) == {found.ne["bits"][0]} != set(found.ne["values"])
 
 
 @settings(deadline=None, max_examples=20)
