@@ -181,7 +181,7 @@ LARGER_IS_WORSE = ("snapshot_cost_ratio", "same_memory_ne_gap", "distilled_ne_ga
 def headline(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
     """Means over the seeds for each log; the plain keys are those of the log where they are worst."""
     found = [(row["data"], figures_of(row)) for row in rows]
-    figures: dict[str, float] = {f"{data}_seeds": sum(of == data for of, _ in found) for data, _ in found}
+    figures: dict[str, float] = seeds_of(rows)
     for name in dict.fromkeys(name for _, one in found for name in one):
         means = {}
         for data in dict.fromkeys(data for data, one in found if name in one):
@@ -192,6 +192,22 @@ def headline(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
         worst: Callable[..., float] = max if name in LARGER_IS_WORSE else min
         figures[name] = worst(means.values())
     return figures
+
+
+def seeds_of(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """How many seeds of each log there are, and how many of them have the dearer parts."""
+    there: dict[str, Callable[[dict[str, Any]], bool]] = {
+        "seeds": lambda _: True,
+        "errors_seeds": lambda row: "under_errors" in row.get("memory", {}),
+        "distilled_seeds": lambda row: "distilled" in row,
+        "sharing_seeds": lambda row: "sharing" in row,
+    }
+    logs = dict.fromkeys(row["data"] for row in rows)
+    return {
+        f"{data}_{name}": sum(is_there(row) for row in rows if row["data"] == data)
+        for data in logs
+        for name, is_there in there.items()
+    }
 
 
 def bound_figures(held: dict[str, dict[str, float]]) -> dict[str, float]:

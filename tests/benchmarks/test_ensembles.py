@@ -73,7 +73,7 @@ def test_what_was_not_measured_is_no_figure_and_does_not_count_as_a_seed_of_it()
     less = row("frappe", 1, 0.32)
     del less["distilled"], less["sharing"], less["memory"]["under_errors"], less["memory"]["withstood"]
     figures = headline([row("frappe", 0, 0.36), less])
-    assert figures["frappe_seeds"] == 2
+    assert (figures["frappe_seeds"], figures["frappe_distilled_seeds"], figures["frappe_errors_seeds"]) == (2, 1, 1)
     assert "frappe_snapshot_ne_gain_std" in figures
     assert "frappe_distilled_ne_gap_std" not in figures
     assert figures["frappe_distilled_ne_gap"] == pytest.approx(0.05)
