@@ -3,11 +3,15 @@
 from pathlib import Path
 
 from engine.executors.this_machine import ThisMachine
+from engine.fixed import read_fixed
 from engine.job import ClickJob, TrainingJob
 from engine.parallel import GivenTable
+from models.spec import ModelSpec
+from planner.describe import spec_of
 from planner.parallel.demand import table_names
 from planner.parallel.plan import Plan, check_fits, read_plan
 from shunter.errors import RequestError
+from shunter.requests import TrainRequest
 from tasks.run_context import RunContext
 
 
@@ -15,7 +19,8 @@ def check_plan(run: RunContext) -> None:
     """Refuse a plan of another model before anything is trained.
 
     Raises:
-        RequestError: It names other tables or rows, another model, or what is only simulated.
+        RequestError: It names other tables or rows, another model, or what is only simulated, or it divides columns and
+            their width is still to be searched.
     """
     path = run.request.training.plan
     if path is None:
@@ -27,6 +32,11 @@ def check_plan(run: RunContext) -> None:
     if copied is not None or plan.layers:
         what = f"copies of rows of {copied!r}" if copied is not None else "divided layers"
         raise RequestError(f"The plan {path} has {what}, which are only simulated: search with --space exact.")
+    if plan.divided_width not in (None, _fixed_width(run.request)):
+        raise RequestError(
+            f"The plan {path} divides columns, so that no other width of a row can be tried: add --set "
+            f"embedding_dim={plan.divided_width}."
+        )
     features = run.dataset.features
     names = table_names(run.dataset)
     shapes = [
@@ -34,6 +44,16 @@ def check_plan(run: RunContext) -> None:
         for name, rows in zip(names, features.table_rows, strict=True)
     ]
     check_fits(plan, shapes, path)
+
+
+def _fixed_width(request: TrainRequest) -> int | None:
+    """Width of an embedding row, where it is not searched."""
+    fixed = read_fixed(request.model, request.architecture.set).architecture
+    if "embedding_dim" not in fixed and request.search.most_trials != 1:
+        return None
+    spec = spec_of(request.model, request.architecture.towers, fixed)
+    assert isinstance(spec, ModelSpec), "graph models take no plan"
+    return spec.embedding_dim
 
 
 def place_of_plan(run: RunContext, job: ClickJob) -> ThisMachine | None:

@@ -41,7 +41,9 @@ def plan(**options: Any) -> None:
             print_plan(console, report)
             print_line(f"Plan, picture and trace: {out}, {out.with_suffix('.png')}, {out.with_suffix('.trace.json')}.")
             if report.told.startswith("Rates were measured"):
-                print_line(f"Train by it with `shunter train --plan {out}`.")
+                width = report.plan.divided_width
+                fixed = "" if width is None else f" --set embedding_dim={width}"
+                print_line(f"Train by it with `shunter train --plan {out}{fixed}`.")
         report_undelivered()
 
 

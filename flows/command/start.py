@@ -135,6 +135,10 @@ def _check(request: Request) -> None:
             from planner.parallel.plan import read_plan
 
             read_plan(Path(request.training.plan))
+        if isinstance(request, TrainRequest) and request.checkpoints.checkpoint_copy is not None:
+            from engine.checkpoint.remote import check_address
+
+            check_address(request.checkpoints.checkpoint_copy)
         _check_files(request)
     elif isinstance(request, ProfileRequest):
         from engine.stalls.search import check_request

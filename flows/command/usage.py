@@ -57,13 +57,7 @@ def told(error: UsageError) -> str:
     """The fault as one sentence."""
     command = f"`{error.ctx.command_path}`" if error.ctx else "The command"
     if isinstance(error, NoSuchOption):
-        options = [name for one in (error.ctx.command.params if error.ctx else []) for name in one.opts]
-        near = unknown(error.option_name, options, "option", command)
-        return (
-            _capital(near)
-            if near.endswith("?")
-            else f"There is no option {error.option_name} in {command}: {command[:-1]} -h` lists them."
-        )
+        return _no_option(error, command)
     if isinstance(error, MissingParameter) and error.param is not None:
         help_text = str(getattr(error.param, "help", "") or "").rstrip(".")
         return f"{command} requires {str(error.param.name).upper()} ({help_text}): give it."
@@ -77,6 +71,21 @@ def told(error: UsageError) -> str:
         words = error.message.rpartition(" (")[2].rstrip(").")
         return f"{command} does not take {words!r}: leave it out, or put the name of an option before it."
     return f"{command} was called wrongly ({error.message.rstrip('.')}): see `{command.strip('`')} -h`."
+
+
+def _no_option(error: NoSuchOption, command: str) -> str:
+    """An option that there is none of: which is meant, or that an argument is."""
+    parameters = error.ctx.command.params if error.ctx else []
+    arguments = [str(one.name) for one in parameters if one.param_type_name == "argument"]
+    if (name := error.option_name.lstrip("-").replace("-", "_")) in arguments:
+        return f"{command} takes {name.upper()} without {error.option_name} before it: leave that out."
+    options = [name for one in parameters if one.param_type_name == "option" for name in one.opts]
+    near = unknown(error.option_name, options, "option", command)
+    return (
+        _capital(near)
+        if near.endswith("?")
+        else f"There is no option {error.option_name} in {command}: {command[:-1]} -h` lists them."
+    )
 
 
 def _bad_value(error: BadParameter) -> str:

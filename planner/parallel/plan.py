@@ -33,6 +33,7 @@ KINDS: tuple[Kind, ...] = (
     "table_column_wise",
     "grid_shard",
 )
+BY_COLUMN: tuple[Kind, ...] = ("column_wise", "table_column_wise", "grid_shard")
 CommunicationPrecision = Literal["fp32", "fp16", "bf16"]
 LayerKind = Literal["data_parallel", "output_split"]
 EXAMPLE = "devices: [cpu.0, cpu.1]"
@@ -94,6 +95,11 @@ class Plan(Frozen):
     precision: CommunicationPrecision = "fp32"
     tables: dict[str, TablePlacement]
     layers: dict[str, LayerKind] = Field(default={})
+
+    @property
+    def divided_width(self) -> int | None:
+        """Width of the tables whose columns are divided, which a training by the plan has to have; None: of none."""
+        return next((table.width for table in self.tables.values() if table.kind in BY_COLUMN), None)
 
     @model_validator(mode="after")
     def _check(self) -> "Plan":
@@ -203,7 +209,7 @@ def check_fits(plan: Plan, shapes: Sequence[tuple[str, int, int]], path: str = "
         table = plan.tables.get(name)
         if table is None:
             raise RequestError(f"{told} is for another model: it has no table {name!r}; make one with `shunter plan`.")
-        divides = table.kind in ("column_wise", "table_column_wise", "grid_shard")
+        divides = table.kind in BY_COLUMN
         if table.rows != rows or (table.width != width and (divides or not any_width)):
             raise RequestError(
                 f"{told} is for another model: its table {name!r} has {table.rows:,} rows of {table.width} numbers, "

@@ -138,6 +138,8 @@ class TrainRequest(JobRequest, frozen=True):
             raise ValueError(f"--distill always needs a model of clicks, not --model {self.model}: leave it out")
         if self.nodes.cluster is not None:
             raise ValueError("--distill always works on this machine: leave it out, or --cluster")
+        if self.ensemble.ensemble_size == 1:
+            raise ValueError("--distill always learns from an ensemble: leave it out, or --ensemble-size 1")
         return self
 
     @model_validator(mode="after")
@@ -162,6 +164,8 @@ class TrainRequest(JobRequest, frozen=True):
             raise ValueError(f"--plan {plan} says itself how many processes train: leave out --processes {processes}")
         if self.model in (*GRAPH_MODELS, "auto"):
             raise ValueError(f"--plan {plan} divides one model of clicks, not --model {self.model}: name its model")
+        if self.search.space != SearchSpaceName.SETTINGS:
+            raise ValueError(f"--plan {plan} divides the tables of one architecture: leave it out, or the search of it")
         if self.nodes.cluster is not None:
             raise ValueError(f"--plan {plan} works on this machine only: leave it out with --cluster")
         return self

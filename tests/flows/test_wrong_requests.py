@@ -5,8 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from flows.command.cli import app
 from flows.command.options import build
+from flows.command.start import _check
 from ingestion.schema import Options, Schema, read_schema
 from shunter.errors import DataError, RequestError
 from shunter.requests import NightlyRequest, ProfileRequest, Request, SelectRequest, TrainRequest
@@ -59,6 +62,12 @@ CASES: list[tuple[type[Request], dict[str, Any], str]] = [
     (TrainRequest, {"search_minutes": 90, "max_hours": 1}, "--search-minutes 90 is more than --max-hours 1"),
     (TrainRequest, {"max_hour": 1}, "there is no option '--max-hour': did you mean --max-hours?"),
     (TrainRequest, {"colour": "red"}, "there is no option '--colour'"),
+    (TrainRequest, {"distill": "always", "ensemble_size": 1}, "--distill always learns from an ensemble: leave it out"),
+    (
+        TrainRequest,
+        {"plan": "p.yaml", "search_space": "architecture"},
+        "--plan p.yaml divides the tables of one architecture",
+    ),
     (TrainRequest, {"trials": 0, "seed": -1}, "--trials is 0: give a number of at least 1; --seed is -1: give"),
     (SelectRequest, {"max_hours": "x"}, "--max-hours is x: give a number"),
     (SelectRequest, {"min_auc": 2}, "--min-auc is 2: give a number "),
@@ -131,3 +140,14 @@ def test_the_options_of_a_criteo_log_are_told_too(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no key categorical: it takes vocabulary, split") as caught:
         read_schema(tmp_path / "schema.yaml", Options)
     assert is_clear(str(caught.value))
+
+
+def test_an_argument_that_is_written_as_an_option_is_told_so() -> None:
+    found = CliRunner().invoke(app, ["check", "--data", "log.csv"])
+    assert found.exit_code == RequestError.exit_code
+    assert "`shunter check` takes DATA without --data before it: leave that out." in " ".join(found.output.split())
+
+
+def test_an_address_of_copies_that_nothing_knows_is_refused_before_the_log_is_read() -> None:
+    with pytest.raises(RequestError, match="Checkpoints cannot be copied to nowhere://folder"):
+        _check(TrainRequest(checkpoint_copy="nowhere://folder"))

@@ -68,3 +68,19 @@ def test_a_plan_of_another_family_is_refused(dataset: Any, tmp_path: Path) -> No
     run.request = run.request.model_copy(update={"model": "deepfm"})
     with pytest.raises(RequestError, match="is for --model dlrm, not deepfm"):
         check_plan(run)
+
+
+@pytest.mark.parametrize(
+    ("options", "is_fine"), [({}, False), ({"set": ("embedding_dim=16",)}, True), ({"trials": 1}, True)]
+)
+def test_a_plan_of_divided_columns_wants_their_width_fixed(
+    dataset: Any, tmp_path: Path, options: dict[str, Any], is_fine: bool
+) -> None:
+    """Else a search might end with another one, and the plan be refused after it."""
+    run = run_of(dataset, tmp_path, bag0=TablePlacement(rows=50, width=16, kind="column_wise", devices=(0, 1)))
+    run.request = TrainRequest(plan=run.request.training.plan, **options)
+    if is_fine:
+        check_plan(run)
+        return
+    with pytest.raises(RequestError, match="add --set embedding_dim=16"):
+        check_plan(run)
