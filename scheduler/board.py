@@ -134,7 +134,13 @@ class Board:
         return Conditions(self._types[placement[0][0]], counts, level, slowdown, self._speed(placement))
 
     def place(
-        self, accelerators: int, accelerator: str, worst_level: int = NETWORK, best_level: int = MACHINE
+        self,
+        accelerators: int,
+        accelerator: str,
+        worst_level: int = NETWORK,
+        best_level: int = MACHINE,
+        *,
+        part: int | None = None,
     ) -> Placement | None:
         """The tightest place for so many accelerators of a type, and where the fewest others are broken up.
 
@@ -143,6 +149,7 @@ class Board:
             accelerator: Their type.
             worst_level: How far apart they may lie.
             best_level: The tightest level to look for; those below are known to be taken.
+            part: Accelerators that stay together on one machine, see `scheduler.job.Job.part`.
 
         Returns:
             The placement, or None where none is free.
@@ -159,26 +166,30 @@ class Board:
             return None
         racks: dict[int, int] = {}
         for i in machines:
-            racks[rack_of[i]] = racks.get(rack_of[i], 0) + free[i]
+            racks[rack_of[i]] = racks.get(rack_of[i], 0) + (free[i] if part is None else free[i] - free[i] % part)
         if best_level <= RACK:
             wide_enough = [(total, rack) for rack, total in racks.items() if total >= accelerators]
             if wide_enough:
                 _, rack = min(wide_enough)
-                return self.fill(accelerators, (i for i in machines if rack_of[i] == rack))
+                return self.fill(accelerators, (i for i in machines if rack_of[i] == rack), part=part)
         if worst_level == RACK:
             return None
         order = sorted(machines, key=lambda i: (-racks[rack_of[i]], rack_of[i], -free[i], i))
-        return self.fill(accelerators, order, is_sorted=True)
+        return self.fill(accelerators, order, is_sorted=True, part=part)
 
-    def fill(self, accelerators: int, machines: Iterable[int], *, is_sorted: bool = False) -> Placement | None:
+    def fill(
+        self, accelerators: int, machines: Iterable[int], *, is_sorted: bool = False, part: int | None = None
+    ) -> Placement | None:
         """So many accelerators from the machines with most free ones, or in the order given."""
         order = machines if is_sorted else sorted(machines, key=lambda i: (-self.free[i], i))
         taken, missing = [], accelerators
         for i in order:
             if missing <= 0:
                 break
-            if self.free[i] > 0:
-                count = min(self.free[i], missing)
+            count = min(self.free[i], missing)
+            if part is not None:
+                count -= count % part
+            if count > 0:
                 taken.append((i, count))
                 missing -= count
         return tuple(taken) if missing <= 0 else None

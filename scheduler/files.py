@@ -66,6 +66,25 @@ class OwnJob(Frozen):
     deadline_seconds: PositiveFloat | None = None
     memory_gib: NonNegativeFloat = 0.0
 
+    @property
+    def processes(self) -> int:
+        """Processes that train it together."""
+        return 1 if self.train is None else self.train.training.processes
+
+    @property
+    def part(self) -> int | None:
+        """Accelerators of each of several processes, see `scheduler.job.Job.part`; None where one trains."""
+        return None if self.processes == 1 else self.accelerators // self.processes
+
+    @model_validator(mode="after")
+    def _check_processes(self) -> Self:
+        if self.accelerators % self.processes:
+            raise ValueError(
+                f"job {self.name!r}: {self.accelerators} accelerators cannot be shared evenly by {self.processes} "
+                "processes: give a multiple of them"
+            )
+        return self
+
     @model_validator(mode="after")
     def _check_times(self) -> Self:
         if not self.train_seconds and self.train is None:
@@ -85,7 +104,8 @@ class OwnJob(Frozen):
         speedups = {**self.speedups, self.accelerators: 1.0} if self.speedups else {}
         by_type = {name: cost for name in COSTS if isinstance(cost := getattr(self, name), dict)}
         means = {name: fmean(cost.values()) if isinstance(cost, dict) else cost for name, cost in self._costs()}
-        return Job(work=Iterations(fastest, compute, spread, speedups), costs_on=by_type, **means, **shared)
+        work = Iterations(fastest, compute, spread, speedups)
+        return Job(work=work, costs_on=by_type, part=self.part, **means, **shared)
 
     def _costs(self) -> list[tuple[str, Any]]:
         return [(name, getattr(self, name) or 0.0) for name in COSTS]

@@ -103,7 +103,7 @@ class Foreteller:
     def _predicted(self, own: OwnJob, types: Sequence[str]) -> dict[str, tuple[float, Source]]:
         assert own.train is not None, f"{own.name} states neither times nor a training"
         training = self._prepare(own)
-        key = key_of(training)
+        key = key_of(training, own.processes)
         known = {name: self.past.train_seconds(key, name, own.accelerators) for name in types}
         found = {name: (seconds, Source.MEASURED) for name, seconds in known.items() if seconds is not None}
         if missing := [name for name in types if name not in found]:

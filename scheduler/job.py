@@ -111,6 +111,8 @@ class Job:
         deadline_seconds: From its arrival until when it should have ended; None if there is no hurry.
         memory_gib: What it needs on each of its accelerators; 0 if that is unknown.
         priority: Jobs of a higher one go first under policies that keep an order; the others go by `weight`.
+        part: Accelerators that stay together on one machine, of which several machines may hold some: those of one
+            process of a training in many. None: of a simulated job any part may, of a live one all stay together.
         costs_on: By `start_seconds`, `checkpoint_seconds` and `restore_seconds` what they are on which accelerator
             type, where they differ; the fields hold their means.
     """
@@ -128,6 +130,7 @@ class Job:
     deadline_seconds: float | None = None
     memory_gib: float = 0.0
     priority: int = 0
+    part: int | None = None
     costs_on: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def starts_in(self, accelerator: str) -> float:

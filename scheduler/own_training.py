@@ -41,8 +41,8 @@ def training_of(request: TrainRequest, dataset: Dataset) -> ClickJob:
     )
 
 
-def key_of(training: ClickJob) -> str:
-    """The same for two trainings that do the same work, whatever the job is called and wherever it runs."""
+def key_of(training: ClickJob, processes: int = 1) -> str:
+    """The same for two trainings that do the same work in as many processes, whatever the job is called."""
     told = (
         training.dataset.fingerprint,
         training.spec,
@@ -50,4 +50,5 @@ def key_of(training: ClickJob) -> str:
         training.schedule,
         training.execution.batch_size,
     )
-    return hashlib.sha256(to_json(told)).hexdigest()[:16]
+    key = hashlib.sha256(to_json(told)).hexdigest()[:16]
+    return key if processes == 1 else f"{key}-p{processes}"

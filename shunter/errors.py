@@ -81,7 +81,7 @@ class TrackingError(ShunterError):
     exit_code = 8
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """What a library says first, without the full stop and the names of its classes; its name where it says nothing."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"

@@ -192,8 +192,11 @@ def contradictions() -> Iterator[Case]:
     yield from (
         Case("train --min-auc-probability 0.9", "has no effect without --min-auc"),
         Case("train --towers 2", "--towers 2 has no effect without --model dmt"),
+        Case(
+            "train --cluster auto --processes 2 --embedding-memory 1GiB",
+            "--processes 2 keeps all embedding tables in memory",
+        ),
         Case("train --cluster-resource gpu", "--cluster-resource gpu has no effect without --cluster"),
-        Case("train --cluster auto --processes 2", "leave it out with --cluster auto"),
         Case("train --search-minutes 90 --max-hours 1", "--search-minutes 90 is more than --max-hours 1"),
         Case("train --search-kwh 2 --max-kwh 1", "--search-kwh 2 is more than --max-kwh 1"),
         Case(

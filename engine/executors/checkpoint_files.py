@@ -82,5 +82,5 @@ def write_checkpoint(files: Files, directory: Path) -> None:
 
 
 def is_part(name: str) -> bool:
-    """Whether a file holds tensors, and is no list of files."""
-    return name.endswith(".safetensors")
+    """Whether a file stays as it is once it is written: it holds tensors, or lies in the folder of one state."""
+    return name.endswith(".safetensors") or "/" in name

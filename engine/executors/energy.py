@@ -1,6 +1,8 @@
 """Energy of a training that may take several attempts."""
 
 import threading
+from collections.abc import Sequence
+from functools import reduce
 from pathlib import Path
 
 from engine.checkpoint.storage import read_json, write_text
@@ -56,6 +58,16 @@ def add_readings(first: EnergyReading, second: EnergyReading) -> EnergyReading:
         else first.idle_joules + second.idle_joules,
         power=(*first.power, *later),
     )
+
+
+def side_by_side(readings: Sequence[EnergyReading]) -> EnergyReading:
+    """What several processes have used during one stretch of work: the joules of all, the seconds of the longest."""
+    seconds = max(reading.seconds for reading in readings)
+    total = reduce(add_readings, readings)
+    if total.joules is None:
+        return total.model_copy(update={"seconds": seconds})
+    watts = total.joules / seconds if seconds > 0 else None
+    return total.model_copy(update={"seconds": seconds, "mean_watts": watts, "power": ()})
 
 
 def _both(first: str, second: str) -> str:

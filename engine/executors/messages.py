@@ -123,8 +123,9 @@ def attended(work: Callable[[], TrainResult], *, wants_model: bool) -> Done | Fa
     except BaseException as error:
         error.add_note(traceback.format_exc())
         return Failed(_portable(error))
-    weights = {name: tensor.detach().cpu() for name, tensor in result.model.state_dict().items()}
-    return Done(result.figures, weights if wants_model else None)
+    if not wants_model:
+        return Done(result.figures)
+    return Done(result.figures, {name: tensor.detach().cpu() for name, tensor in result.model.state_dict().items()})
 
 
 def with_model(job: ClickJob, done: Done) -> TrainResult:

@@ -10,27 +10,22 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import distributed as dist
 
-from engine.checkpoint.keeping import Keeping
 from engine.config import Execution
 from engine.executors.messages import Done, EpochEnded, Failed, Message, Progress, Stop, Task, receive, send
 from engine.executors.process_group import TASK
+from engine.executors.together import train_together
 from engine.job import Hooks
-from engine.loop.trainer import train
-from engine.parallel.checkpoint import ShardedCheckpoint
-from engine.parallel.plan import Sharding, with_link
-from engine.parallel.processes import ManyProcesses, broadcast_number
+from engine.parallel.plan import Sharding
 from engine.private_files import read_private
 from hardware.devices.processes import REPORT_DESCRIPTOR, end_process, join_group
 from shunter.errors import ShunterError
-
-GO_ON, STOP, INTERRUPT = range(3)
 
 
 def main(folder: Path, rank: int) -> int:
@@ -71,56 +66,27 @@ def _train(task: Task, sharding: Sharding, connection: Connection | None) -> Don
     assert checkpointing is not None, "the weights come home as files"
     on_gpu = job.execution.device.startswith("cuda")
     device = f"cuda:{os.environ['LOCAL_RANK']}" if on_gpu else job.execution.device
-    processes = _KeptProcesses(job.dataset, with_link(sharding, torch.device(device), checkpointing.directory))
-    hooks = Hooks(should_stop=_Orders(connection))
+    hooks, read = Hooks(), None
     if connection is not None:
-        hooks = replace(
-            hooks,
+        hooks = Hooks(
             on_epoch=lambda report: _tell(connection, EpochEnded(report)),
             on_step=lambda done, total: _tell(connection, Progress(done, total)),
         )
+        read = partial(_read, connection)
     job = replace(job, execution=replace(job.execution, device=device))
-    result = train(job, hooks, checkpointing, processes=processes)
-    memory = torch.tensor([result.peak_memory_bytes])
-    dist.all_reduce(memory)
-    assert processes.kept is not None, "it was made when the training began"
-    return Done(replace(result.figures, peak_memory_bytes=int(memory)), processes.kept.best)
+    return Done(*train_together(job, hooks, checkpointing, sharding, read=read))
 
 
-class _KeptProcesses(ManyProcesses):
-    """Remembers the checkpoint, which knows where the best weights lie."""
-
-    kept: ShardedCheckpoint | None = None
-
-    def checkpoint(self, directory: Path, identity: dict[str, Any], keeping: Keeping) -> ShardedCheckpoint:
-        self.kept = kept = super().checkpoint(directory, identity, keeping)
-        return kept
-
-
-class _Orders:
-    """What the one who started the training wants, asked after each step: the first process reads, all obey."""
-
-    def __init__(self, connection: Connection | None) -> None:
-        self._connection = connection
-
-    def __call__(self) -> str | None:
-        order, reason = self._read()
-        agreed = broadcast_number(order)
-        if agreed == INTERRUPT:
-            raise KeyboardInterrupt
-        return reason if agreed == STOP else None
-
-    def _read(self) -> tuple[int, str]:
-        if self._connection is None:
-            return GO_ON, "stopped by the first process"
-        try:
-            while self._connection.poll():
-                order = receive(self._connection)
-                if isinstance(order, Stop):
-                    return (INTERRUPT, "") if order.because is None else (STOP, order.because)
-        except (EOFError, OSError):  # it is gone, so nobody waits for a result
-            return INTERRUPT, ""
-        return GO_ON, ""
+def _read(connection: Connection) -> Stop | None:
+    """The order to stop, if one has come."""
+    try:
+        while connection.poll():
+            order = receive(connection)
+            if isinstance(order, Stop):
+                return order
+    except (EOFError, OSError):  # it is gone, so nobody waits for a result
+        return Stop(None)
+    return None
 
 
 def _tell(connection: Connection | None, message: Message) -> None:

@@ -33,8 +33,7 @@ class ThisMachine:
         is_begun_by_many = checkpoints is not None and holds_sharded_checkpoint(checkpoints)
         if placement.processes == 1 and not is_begun_by_many:
             return Here(placement)
-        profile = next(found for found in local_profiles() if found.accelerator.name == placement.accelerator)
-        machine = machine_of(profile, placement.processes)
+        machine = machine_here(placement.accelerator, placement.processes)
         return ProcessGroup(placement, Sharding(machine=machine, given=self._tables, precision=self._precision))
 
     def executors(self, placement: Placement, count: int) -> list[Executor]:
@@ -52,6 +51,12 @@ class ThisMachine:
         _check_gpus(placement.device, count)
         names = [f"cuda:{index}" for index in range(count)]  # those that `hardware.reservation` keeps
         return [OwnProcess(placement.model_copy(update={"accelerator": name}), cores=cores) for name in names]
+
+
+def machine_here(accelerator: str, processes: int) -> Machine:
+    """See `machine_of`, for an accelerator of this machine and the processes that it holds."""
+    profile = next(found for found in local_profiles() if found.accelerator.name == accelerator)
+    return machine_of(profile, processes)
 
 
 def machine_of(profile: HardwareProfile, processes: int) -> Machine:

@@ -32,6 +32,7 @@ from engine.memory import available_memory_bytes
 from engine.parallel.agreement import all_do, from_all
 from engine.parallel.blocks import Block, StoredBlocks, fill_shards
 from engine.parallel.folder_writer import FolderWriter
+from engine.parallel.folders import Folders, files_in
 from engine.parallel.rows import DividedRows, OwnRows, lay_into
 from engine.parallel.stored import (
     BEST,
@@ -67,13 +68,21 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         directory: a folder of its own, which every process sees; made when it is not there.
         identity: Properties that a checkpoint must share with the training that resumes from it.
         keeping: How they are kept; the best weights always in full precision.
+        folders: Who sees which folder under that name; None is one that all see.
     """
 
-    def __init__(self, directory: Path, identity: dict[str, Any], keeping: Keeping = BY_DEFAULT) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        identity: dict[str, Any],
+        keeping: Keeping = BY_DEFAULT,
+        folders: Folders | None = None,
+    ) -> None:
         super().__init__(directory, identity, keeping)
         self.rank, self.processes = dist.get_rank(), dist.get_world_size()
         self._group: Any = dist.new_group(backend="gloo")  # of the threads that write
-        self._folders = FolderWriter(directory, self._throttle, self._group)
+        self._folders = folders or Folders.shared(self.processes)
+        self._writes = FolderWriter(directory, self._throttle, self._group, self._folders)
         self._best_name: str | None = None
         self._write_best: Job | None = None
         self._rows: DividedRows | None = None
@@ -82,11 +91,14 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
     def fetch(self) -> None:
         """Fetch the newest state from where a copy is kept, if none lies here; the first process does.
 
+        Where the processes see several folders, all of them get what lies in that of the first.
+
         Raises:
             CheckpointError: The address cannot be read.
         """
         if self.keeping.copied_to is not None:
             all_do(super().fetch)
+        self._folders.spread(self.directory, files_in(self.directory) if self.rank == 0 else ())
 
     @property
     def best(self) -> Path:
@@ -140,7 +152,7 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
                 blocks, dense = _copies(blocks), _copies(dense)
 
             def job() -> None:
-                self.figures.bytes_written += self._folders.write(name, blocks, dense, {}).size
+                self.figures.bytes_written += self._writes.write(name, blocks, dense, {}).size
 
             if may_copy:
                 self._write_best = job
@@ -228,7 +240,7 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         figures.full += rows is None or rows.content == "full"
         figures.bits = FULL_PRECISION if rows is None else rows.bits
         upon, history = (self._rows.parts, self._rows.history) if self._rows is not None else ((), [])
-        written = self._folders.write(
+        written = self._writes.write(
             name, own, dense, values | {"figures": asdict(figures), "history": history}, rows=rows, before=upon
         )
         figures.bytes_written += written.size
@@ -237,7 +249,7 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         figures.write_seconds += time.perf_counter() - started
         if threading.current_thread().name == WRITER:  # else it is counted as a stall
             figures.processor_seconds += time.thread_time() - processor_started
-        if self.rank == 0:
+        if self._folders.is_kept_by(self.rank):
             spared = self._copy.names_in_work if self._copy is not None else frozenset[str]()
             remove_older(self.directory, self.keeping.generations, spared)
             figures.bytes_kept = max(figures.bytes_kept, bytes_in(self.directory))
@@ -255,7 +267,7 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         """
         folder, index = self._newest_of_all()
         dist.barrier()  # all have looked at the newer ones before they go
-        if self.rank == 0:
+        if self._folders.is_kept_by(self.rank):
             remove_newer(self.directory, folder)
         self._best_name, state = index["best"], index["state"]
         dense = self._read_weights(model, index, folder, with_sums=True)
@@ -325,14 +337,15 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         return all(from_all(needed <= free))
 
     def _check_files(self, index: dict[str, Any], folder: Path) -> None:
-        """Compare all files with their checksums, each process its part of them; all fail when one does."""
+        """Compare all files with their checksums, those who see a folder a part each; all fail when one does."""
         parts = parts_of(index)
         files = [(folder / name, file["sha256"]) for name, file in sorted(index["files"].items())]
         files += [(self.directory / file.name, file.sha256) for part in parts for file in part.files]
 
         def check() -> None:
             check_upon(parts, self.directory)
-            for path, checksum in files[self.rank :: self.processes]:
+            turn, count = self._folders.turn(self.rank)
+            for path, checksum in files[turn::count]:
                 check_file(path, checksum)
 
         all_do(check)

@@ -15,6 +15,7 @@ from engine.checkpoint.generations import Part, StoredFile, hash_of, kept_upon
 from engine.checkpoint.pieces import Piece, encode, filled
 from engine.checkpoint.storage import sync_directory, write_tensors, write_text
 from engine.parallel.agreement import all_do, from_all
+from engine.parallel.folders import Folders
 from engine.parallel.rows import OwnRows
 from engine.parallel.stored import DENSE, FORMAT, INDEX, PARTIAL, bytes_in, file_of
 
@@ -39,10 +40,11 @@ class FolderWriter:
         directory: Where they lie.
         throttle: Keeps all processes together to a rate.
         group: The processes, speaking to each other of this alone.
+        folders: Who sees which folder.
     """
 
-    def __init__(self, directory: Path, throttle: Throttle, group: Any) -> None:
-        self._directory, self._throttle, self._group = directory, throttle, group
+    def __init__(self, directory: Path, throttle: Throttle, group: Any, folders: Folders) -> None:
+        self._directory, self._throttle, self._group, self._folders = directory, throttle, group, folders
         self._rank, self._processes = dist.get_rank(), dist.get_world_size()
 
     def write(
@@ -82,6 +84,8 @@ class FolderWriter:
                 own_rows.append(StoredFile(name=f"{name}/{file}", sha256=checksum))
 
         all_do(write_own, self._group)
+        written = [*files, *(file.name.partition("/")[2] for file in own_rows)]
+        self._folders.spread(partial, written, self._group)
         index = {"format": FORMAT, "processes": self._processes, **values}
         index["files"] = {file: of for part in from_all(files, self._group) for file, of in part.items()}
         parts: tuple[Part, ...] = ()
@@ -94,13 +98,13 @@ class FolderWriter:
         return Written(parts, bytes_in(final))
 
     def _clear(self, partial: Path, final: Path) -> None:
-        if self._rank == 0:
+        if self._folders.is_kept_by(self._rank):
             shutil.rmtree(partial, ignore_errors=True)
             shutil.rmtree(final, ignore_errors=True)  # the best of a repeated step; no checkpoint names it
             partial.mkdir()
 
     def _complete(self, partial: Path, final: Path, index: dict[str, Any]) -> None:
-        if self._rank == 0:
+        if self._folders.is_kept_by(self._rank):
             write_text(partial / INDEX, json.dumps(index, indent=1))
             partial.rename(final)
             sync_directory(self._directory)

@@ -22,6 +22,7 @@ from engine.loop.processes import OneProcess
 from engine.loop.step import applied, autocast, prefetch
 from engine.memory import TABLES_NEED_ONE_PROCESS
 from engine.parallel.checkpoint import ShardedCheckpoint
+from engine.parallel.folders import Folders
 from engine.parallel.loader import BatchShare, ShareLoader
 from engine.parallel.plan import Sharding, make_plan
 from engine.parallel.tower_model import HostRecommender, build_host_model, can_be_divided
@@ -45,10 +46,12 @@ class ManyProcesses(OneProcess):
     Args:
         dataset: Data set whose mean number of ids a sample is counted, for the plan.
         sharding: how the tables may be divided.
+        folders: Who sees which folder of checkpoints; None is one that all see.
     """
 
-    def __init__(self, dataset: Dataset, sharding: Sharding) -> None:
+    def __init__(self, dataset: Dataset, sharding: Sharding, folders: Folders | None = None) -> None:
         self.rank, self.count = dist.get_rank(), dist.get_world_size()
+        self._folders = folders
         self._ids_per_sample = list(mean_ids_per_sample(dataset).values())
         self._sharding = sharding
 
@@ -179,7 +182,7 @@ class ManyProcesses(OneProcess):
 
     def checkpoint(self, directory: Path, identity: dict[str, Any], keeping: Keeping) -> ShardedCheckpoint:
         """A checkpoint to which every process writes its part."""
-        return ShardedCheckpoint(directory, identity, keeping)
+        return ShardedCheckpoint(directory, identity, keeping, self._folders)
 
     def agree(self, decision: bool) -> bool:
         """What the first process decided."""

@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 # A node that has to start a Python process first answers in seconds, a dead one never.
 ANSWER_SECONDS = 120.0
 CONNECT_SECONDS = 10.0
+NODE_LABEL = "ray.io/node-id"  # which every node has
 STARTS_ONE = {"", "local"}  # addresses at which Ray starts a cluster of its own
 
 
@@ -148,6 +149,18 @@ def placed(node_id: str) -> dict[str, Any]:
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node_id=node_id, soft=False)}
+
+
+def reserved(bundles: Sequence[dict[str, float]], nodes: Sequence[ClusterNode]) -> Any:
+    """Ray's placement group that keeps these resources together, each on its node: all of them or none.
+
+    Args:
+        bundles: Resources.
+        nodes: The node of each.
+    """
+    from ray.util.placement_group import placement_group
+
+    return placement_group(list(bundles), bundle_label_selector=[{NODE_LABEL: node.node_id} for node in nodes])
 
 
 def node_of(node: dict[str, Any], accelerators: Sequence[Accelerator]) -> ClusterNode:

@@ -198,6 +198,23 @@ def join_group(folder: Path, backend: str = "gloo", timeout: timedelta | None = 
     )
 
 
+def interface_of(address: str) -> str:
+    """Name of the network interface of this machine that has an address.
+
+    Raises:
+        HardwareError: None has it.
+    """
+    import psutil
+
+    for name, found in psutil.net_if_addrs().items():
+        if any(one.address.partition("%")[0] == address for one in found):
+            return name
+    raise HardwareError(
+        f"No network interface of {socket.gethostname()} has the address {address} that Ray names: start the node with "
+        "`ray start --node-ip-address` of one that it has."
+    )
+
+
 def _loopback() -> str:
     """Name of the network interface that no other machine reaches."""
     return next((name for _, name in socket.if_nameindex() if name.startswith("lo")), "lo")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from scheduler.board import Board
-from scheduler.cluster import Placement
+from scheduler.cluster import Cluster, Placement
 from scheduler.job import JobState
 from scheduler.learned.choosers import Chooser
 from scheduler.learned.objectives import Objective, watts
@@ -60,6 +60,15 @@ class Planner:
         has_caps = any(cluster.type_of(name).power_caps for name in cluster.types)
         self._sets_caps = has_caps and (objective in ("energy",) or cluster.power_limit_watts is not None)
         self.promises = Promises()
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster that it decides for."""
+        return self._tables.cluster
+
+    def go_on_with(self, tables: Tables) -> None:
+        """Decide for the same machines with other counts from now on; what was promised stays so."""
+        self._tables = tables
 
     def decide(self, board: Board) -> float | None:
         """Move jobs and set caps; returns when to be asked again.
@@ -243,7 +252,7 @@ class Planner:
         for pick in order:
             state = view.jobs[pick.row]
             if state.name in board.waiting:
-                placement = place(board, view.pools[pick.column], pick.count)
+                placement = place(board, view.pools[pick.column], pick.count, state.job.part)
                 if placement is not None:
                     board.start(state, placement)
             if state.name in board.running:

@@ -39,12 +39,16 @@ class Learned:
         self._chooser, self._check, self._joint = chooser, check, joint
         self._objective: Objective = objective
         self._planner: Planner | None = None
+        self._is_checked = False
 
     def decide(self, board: Board) -> float | None:
         """See `Policy.decide`."""
         if self._planner is None:
-            self.check(board.cluster)
+            if not self._is_checked:
+                self.check(board.cluster)
             self._planner = Planner(self._chooser, Tables(board.cluster), self._objective, joint=self._joint)
+        elif board.cluster is not self._planner.cluster and board.cluster != self._planner.cluster:
+            self._planner.go_on_with(Tables(board.cluster))  # others hold more of a live one, or less
         return self._planner.decide(board)
 
     def check(self, cluster: Cluster) -> None:
@@ -53,6 +57,7 @@ class Learned:
         Raises:
             RequestError: It has another shape.
         """
+        self._is_checked = True
         if self._check is not None:
             self._check(cluster)
 

@@ -36,14 +36,14 @@ def pools_of(board: Board) -> list[Pool]:
     return found
 
 
-def place(board: Board, pool: Pool, accelerators: int) -> Placement | None:
+def place(board: Board, pool: Pool, accelerators: int, part: int | None = None) -> Placement | None:
     """The tightest free place in a pool, on slow machines rather than on fast ones."""
     if len(pool.machines) == len(board.cluster.machines_of[pool.accelerator]) and _are_alike(board, pool):
-        return board.place(accelerators, pool.accelerator)
+        return board.place(accelerators, pool.accelerator, part=part)
     fitting = [(board.paces[i], board.free[i], i) for i in pool.machines if board.free[i] >= accelerators]
     if fitting:
         return ((min(fitting)[2], accelerators),)
-    return board.fill(accelerators, pool.machines, is_sorted=True)
+    return board.fill(accelerators, pool.machines, is_sorted=True, part=part)
 
 
 def _are_alike(board: Board, pool: Pool) -> bool:

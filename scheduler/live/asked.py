@@ -10,7 +10,7 @@ from shunter.errors import RequestError
 from shunter.requests import TrainRequest
 
 SETTLED = {"source", "architecture", "training", "placement", "seed", "register_as", "promote"}  # what a job can ask
-LEFT_OUT = {"baselines", "processes", "fixed_threads", "priority"}
+LEFT_OUT = {"baselines", "fixed_threads", "plan", "priority"}
 
 
 def read_fleet_jobs(path: Path) -> list[tuple[OwnJob, TrainRequest]]:
@@ -53,6 +53,6 @@ def check_training(own: OwnJob, request: TrainRequest) -> None:
         others.append("several batch sizes")
     if others:
         raise RequestError(
-            f"{told} asks for {', '.join(others)}, and a fleet trains it once, in one process, at fixed settings: "
+            f"{told} asks for {', '.join(others)}, and a fleet trains it once, at fixed settings: "
             "leave that out, or run `shunter train`"
         )

@@ -1,26 +1,39 @@
 """A board laid out from what is on real machines."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from scheduler.board import Board
-from scheduler.cluster import MACHINE, AcceleratorType, Cluster, Machine, Placement
+from scheduler.cluster import MACHINE, NETWORK, AcceleratorType, Cluster, Machine, Placement
 from scheduler.job import JobState
-from scheduler.live.role import LiveMachine
+from scheduler.live.role import LiveMachine, Places
 
 
-class OneMachineBoard(Board):
-    """A board on which each job stays within one machine, for a training is one process."""
+class LiveBoard(Board):
+    """A board on which each process stays within one machine: a job of one process, and each part of one of many."""
 
     def place(
-        self, accelerators: int, accelerator: str, worst_level: int = MACHINE, best_level: int = MACHINE
+        self,
+        accelerators: int,
+        accelerator: str,
+        worst_level: int = NETWORK,
+        best_level: int = MACHINE,
+        *,
+        part: int | None = None,
     ) -> Placement | None:
         """See `Board.place`."""
+        if part is not None:
+            return super().place(accelerators, accelerator, worst_level, best_level, part=part)
         if best_level > MACHINE:
             return None
         return super().place(accelerators, accelerator, MACHINE)
 
-    def fill(self, accelerators: int, machines: Iterable[int], *, is_sorted: bool = False) -> Placement | None:
-        """See `Board.fill`; the smallest machine that is large enough, so that others stay whole."""
+    def fill(
+        self, accelerators: int, machines: Iterable[int], *, is_sorted: bool = False, part: int | None = None
+    ) -> Placement | None:
+        """See `Board.fill`; of one process the smallest machine that is large enough, so that others stay whole."""
+        if part is not None:
+            return super().fill(accelerators, machines, is_sorted=is_sorted, part=part)
         order = machines if is_sorted else sorted(machines, key=lambda i: (self.free[i], i))
         found = next((i for i in order if self.free[i] >= accelerators), None)
         return None if found is None else ((found, accelerators),)
@@ -29,6 +42,21 @@ class OneMachineBoard(Board):
         """Give nothing of what is free on a machine; what runs there goes on."""
         self.free_of[self._types[machine]] -= self.free[machine]
         self.free[machine] = 0
+
+
+def largest(machines: Iterable[tuple[str, int]], types: Sequence[str], part: int | None) -> int:
+    """The most accelerators of one type that a job can hold: on one machine, or in parts on several.
+
+    Args:
+        machines: Type and number of each.
+        types: Types that the job runs on.
+        part: Accelerators of it that stay together; None keeps all on one machine.
+    """
+    found: Counter[str] = Counter()
+    for kind, count in machines:
+        if kind in types:
+            found[kind] = max(found[kind], count) if part is None else found[kind] + count - count % part
+    return max(found.values(), default=0)
 
 
 class Ground:
@@ -71,13 +99,19 @@ class Ground:
         """Number of a machine."""
         return list(self._seen).index(name)
 
-    def name(self, placement: Placement) -> str:
-        """The machine of a placement."""
-        return list(self._seen)[placement[0][0]]
+    def places(self, placement: Placement) -> Places:
+        """The machines of a placement, by name."""
+        names = list(self._seen)
+        return tuple((names[machine], count) for machine, count in placement)
 
-    def most(self, types: Sequence[str]) -> int:
-        """The largest number of accelerators that one machine, up now, could give to a job of these types."""
-        return max((self._left(name) for name in self.up if self._seen[name].accelerator in types), default=0)
+    def most(self, types: Sequence[str], part: int | None) -> int:
+        """The largest number of accelerators that the machines that are up could give to a job of these types.
+
+        Args:
+            types: Types that it runs on.
+            part: Accelerators of it that stay together; None keeps all on one machine.
+        """
+        return largest(((self._seen[name].accelerator, self._left(name)) for name in self.up), types, part)
 
     @property
     def cluster(self) -> Cluster:
@@ -104,7 +138,7 @@ class Ground:
             running: Jobs that run, with their placements.
             now: The time in seconds.
         """
-        board = OneMachineBoard(self.cluster)
+        board = LiveBoard(self.cluster)
         board.now = now
         for i, name in enumerate(self._seen):
             if name not in self.up or not self._left(name):

@@ -7,9 +7,10 @@ from math import ceil, inf
 from scheduler.board import Board
 from scheduler.cluster import AcceleratorType, Cluster, Placement
 from scheduler.job import Job, JobState
-from scheduler.live.board import Ground
+from scheduler.learned.policy import Learned
+from scheduler.live.board import Ground, largest
 from scheduler.live.record import Ended, JobRecord, Status, measured_schedule
-from scheduler.live.role import Event, Failed, Finished, Granted, Lost, Progress, Stopped, Trained, Trainings
+from scheduler.live.role import Event, Failed, Finished, Granted, Lost, Progress, Stopped, Trained, Trainings, names_of
 from scheduler.live.training import LiveJob, live_job
 from scheduler.policies.role import Policy
 from scheduler.schedule import Schedule
@@ -75,16 +76,19 @@ class Driver:
         """Until every job is trained or has failed.
 
         Raises:
-            RequestError: A job is larger than every machine, or runs on none of them.
+            RequestError: A job is larger than every machine, or runs on none of them; or the policy has learned on
+                another cluster.
             InfeasibleError: Machines went away, and what is left fits on none.
             HardwareError: The cluster does not answer any more.
             KeyboardInterrupt: Ctrl-C; what ran has saved its state.
         """
         self._look()
         self._check_fit()
+        if isinstance(self._policy, Learned):
+            self._policy.check(self.cluster)
         for one in self.jobs.values():
             if one.status is Status.TRAINED:  # only its last steps are missing, which need no accelerators
-                self._trainings.start(one.name, next(iter(self._ground.up)), one.state.job.accelerators)
+                self._trainings.start(one.name, ((next(iter(self._ground.up)), one.state.job.accelerators),))
         try:
             happened = True
             while not all(one.status.is_over for one in self.jobs.values()):
@@ -132,14 +136,19 @@ class Driver:
         came, went = self._ground.look(machines)
         for name in sorted(went):
             self._around.say(f"Machine {name} is gone: what ran on it goes on elsewhere.")
-        busy = {one.machine for one in self.jobs.values() if one.status is Status.STOPPING or self._is_sent(one)}
+        moving = [one for one in self.jobs.values() if one.status is Status.STOPPING or self._is_sent(one)]
+        busy = {name for one in moving for name, _ in one.places}
         changed = self._ground.trust_again(self.now)
         for machine in machines:
             if machine.name not in busy and self.now - self._moved_at.get(machine.name, -inf) >= 2 * LOOK_SECONDS:
-                held = [one for one in self.jobs.values() if one.granted_at is not None and one.machine == machine.name]
-                ours = sum(one.state.job.accelerators for one in held)
+                held = [one for one in self.jobs.values() if one.granted_at is not None]
+                ours = sum(count for one in held for name, count in one.places if name == machine.name)
                 changed = self._ground.note_others(machine.name, ours) or changed
         return changed or bool(came or went)
+
+    def _note_moved(self, one: LiveJob) -> None:
+        """What Ray says of these machines lags behind for a moment."""
+        self._moved_at |= {name: self.now for name, _ in one.places}
 
     @staticmethod
     def _is_sent(one: LiveJob) -> bool:
@@ -156,11 +165,18 @@ class Driver:
                     f"job {job.name!r} runs on {', '.join(job.work.types())}, and the cluster has "
                     f"{', '.join(cluster.types)}: give its train_seconds for one of these"
                 )
-            most = max(machine.count for machine in cluster.machines if machine.accelerator in job.types(cluster))
-            if job.accelerators > most:
+            machines = [(machine.accelerator, machine.count) for machine in cluster.machines]
+            most = largest(machines, job.types(cluster), job.part)
+            if job.accelerators > most and job.part is None:
                 raise RequestError(
                     f"job {job.name!r} asks for {job.accelerators} accelerators, and the largest machine of the "
-                    f"cluster that it can use has {most}: ask for fewer, or add a larger machine"
+                    f"cluster that it can use has {most}: ask for fewer, add a larger machine, or let it train in "
+                    "several processes (train: {processes: 2})"
+                )
+            if job.accelerators > most:
+                raise RequestError(
+                    f"job {job.name!r} asks for {job.accelerators} accelerators, {job.part} for each process, and the "
+                    f"machines of the cluster that it can use have room for {most}: ask for fewer, or add a machine"
                 )
 
     def _arrive(self) -> bool:
@@ -197,8 +213,12 @@ class Driver:
         """Those that a machine could take, the longest waiting first."""
         waiting = [one.state for one in self.jobs.values() if one.is_on_board and one.state.placement is None]
         cluster = self._ground.cluster
-        fitting = [one for one in waiting if self._ground.most(one.job.types(cluster)) >= one.job.accelerators]
+        fitting = [one for one in waiting if self._has_room(one.job, cluster)]
         return sorted(fitting, key=lambda state: state.waiting_since)
+
+    def _has_room(self, job: Job, cluster: Cluster) -> bool:
+        """Whether the machines that are up could take a job, were they free."""
+        return self._ground.most(job.types(cluster), job.part) >= job.accelerators
 
     def _placed(self) -> list[JobState]:
         return [one.state for one in self.jobs.values() if one.is_on_board and one.state.placement is not None]
@@ -210,7 +230,7 @@ class Driver:
             one.status = Status.STOPPING
             one.state.preemptions += after is None
             one.state.migrations += after is not None
-            where = "waits" if after is None else f"moves to {self._ground.name(after)}"
+            where = "waits" if after is None else f"moves to {names_of(self._ground.places(after))}"
             self._around.say(f"{one.name} saves its state and {where}.")
         one.following = after
         if after is None:
@@ -224,12 +244,13 @@ class Driver:
         """Let a job train at its placement."""
         placement = one.state.placement
         assert placement is not None, f"{one.name} has no place"
-        one.machine, one.following, one.status = self._ground.name(placement), None, Status.RUNNING
-        self._moved_at[one.machine] = self.now
-        held = any(other.status is Status.STOPPING and other.machine == one.machine for other in self.jobs.values())
+        one.places, one.following, one.status = self._ground.places(placement), None, Status.RUNNING
+        self._note_moved(one)
+        stopping = [other for other in self.jobs.values() if other.status is Status.STOPPING]
+        held = any(other.is_at(name) for other in stopping for name, _ in one.places)
         assert one.state.conditions is not None
         one.costs.send(self.now, one.state.conditions.accelerator, is_free=not held)
-        self._trainings.start(one.name, one.machine, one.state.job.accelerators)
+        self._trainings.start(one.name, one.places)
 
     def _take(self, event: Event) -> bool:
         """Take in what has happened; returns whether a policy should know."""
@@ -238,14 +259,14 @@ class Driver:
             one.begin(self.now)
             self._saved_at = -inf  # a driver that is killed now has begun it
             share = f" at {one.saved_share:.0%}" if one.saved_share else ""
-            self._around.say(f"{one.name} {'goes on' if one.stretches else 'begins'}{share} on {one.machine}.")
+            self._around.say(f"{one.name} {'goes on' if one.stretches else 'begins'}{share} on {one.where}.")
             return False
         if isinstance(event, Finished):
             one.status, one.figures = Status.FINISHED, event.figures
             return False
         if one.status is Status.TRAINED and isinstance(event, Lost | Stopped):
             return False  # only what follows the training is missing, and the next driver does it
-        self._moved_at[one.machine] = self.now
+        self._note_moved(one)
         if isinstance(event, Trained):
             one.observe(self.now, Progress(1, 1, 1))
         one.cease(self.now, is_lost=isinstance(event, Lost))
@@ -275,7 +296,8 @@ class Driver:
             self._send(one)
 
     def _lose(self, one: LiveJob, event: Lost) -> None:
-        self._ground.doubt(one.machine, self.now + DOUBT_SECONDS)
+        for name, _ in one.places:
+            self._ground.doubt(name, self.now + DOUBT_SECONDS)
         one.losses = one.losses + 1 if one.saved_share <= one.lost_at else 1
         one.lost_at = one.saved_share
         if one.losses > MOST_LOSSES:
@@ -303,9 +325,7 @@ class Driver:
         """Give up when machines are gone and none that is left can take a job."""
         waiting = [one for one in self.jobs.values() if one.status is Status.WAITING]
         fits = self._ground.cluster if waiting else None
-        unfit = [
-            one for one in waiting if fits and self._ground.most(one.state.job.types(fits)) < one.state.job.accelerators
-        ]
+        unfit = [one for one in waiting if fits and not self._has_room(one.state.job, fits)]
         active = any(not one.status.is_over and one not in unfit for one in self.jobs.values())
         if active or not unfit:
             self._stuck_since = None
@@ -326,7 +346,7 @@ class Driver:
         running = [one for one in self.jobs.values() if one.status in (Status.RUNNING, Status.STOPPING)]
         waiting = sum(one.status is Status.WAITING for one in self.jobs.values())
         ended = sum(one.status in (Status.TRAINED, Status.FINISHED) for one in self.jobs.values())
-        shares = ", ".join(f"{one.name} {one.share:.0%} on {one.machine}" for one in running)
+        shares = ", ".join(f"{one.name} {one.share:.0%} on {one.where}" for one in running)
         self._around.say(f"{ended} of {len(self.jobs)} trained, {waiting} wait; {shares or 'none runs'}.")
 
     def _stop_all(self) -> None:

@@ -4,7 +4,8 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from scheduler.cluster import MACHINE, Cluster
+from scheduler.cluster import Cluster
+from scheduler.live.role import Places
 from scheduler.schedule import Outcome, Schedule, Span
 from shunter.frozen import Frozen
 
@@ -27,12 +28,26 @@ class Status(StrEnum):
 
 
 class Stretch(Frozen):
-    """A stretch during which a job held accelerators of a machine."""
+    """A stretch during which a job held accelerators.
+
+    Attributes:
+        machine: Machine that they were of, or the first of several.
+        accelerators: How many, of all machines together.
+        begin_seconds: When it began.
+        end_seconds: When it ended.
+        others: Further machines, with how many of each.
+    """
 
     machine: str
     accelerators: int
     begin_seconds: float
     end_seconds: float
+    others: Places = ()
+
+    @property
+    def places(self) -> Places:
+        """All machines, with how many of each."""
+        return ((self.machine, self.accelerators - sum(count for _, count in self.others)), *self.others)
 
 
 class Seen(Frozen):
@@ -124,16 +139,9 @@ def measured_schedule(policy: str, cluster: Cluster, ended: list[Ended]) -> Sche
         stretches = one.record.stretches
         if not stretches:
             continue
-        spans += [
-            Span(
-                one.record.name,
-                ((index[stretch.machine], stretch.accelerators),),
-                stretch.begin_seconds,
-                stretch.end_seconds,
-                MACHINE,
-            )
-            for stretch in stretches
-        ]
+        for stretch in stretches:
+            held = tuple((index[name], count) for name, count in stretch.places)
+            spans.append(Span(one.record.name, held, stretch.begin_seconds, stretch.end_seconds, cluster.level(held)))
         outcomes.append(
             Outcome(
                 job=one.record.name,

@@ -22,6 +22,15 @@ class LiveMachine:
     free: int
 
 
+Places = tuple[tuple[str, int], ...]
+"""Machines, each with how many of its accelerators: several where the processes of a training lie on several."""
+
+
+def names_of(places: Places) -> str:
+    """The machines, for people."""
+    return " and ".join(name for name, _ in places)
+
+
 class Progress(NamedTuple):
     """How far a training is.
 
@@ -108,8 +117,8 @@ class Trainings(Protocol):
         """
         ...
 
-    def start(self, job: str, machine: str, accelerators: int) -> None:
-        """Let a job train, from its last checkpoint if it has one, as soon as there is room on that machine."""
+    def start(self, job: str, places: Places) -> None:
+        """Let a job train, from its last checkpoint if it has one, as soon as there is room on these machines."""
         ...
 
     def stop(self, job: str) -> None:

@@ -9,7 +9,7 @@ from scheduler.job import Conditions, Job, JobState, tightest
 from scheduler.live.costs import Costs
 from scheduler.live.pace import Pace
 from scheduler.live.record import JobRecord, Status, Stretch
-from scheduler.live.role import Progress
+from scheduler.live.role import Places, Progress, names_of
 
 
 @dataclass(slots=True, eq=False)
@@ -22,7 +22,7 @@ class LiveJob:
         status: Where it stands.
         following: Where it goes on as soon as it has stopped; None to wait.
         granted_at: Since when it holds its accelerators; None while Ray has no room for it yet.
-        machine: Machine that it was sent to.
+        places: Machines that it was sent to.
         share: Share of its longest schedule that is done.
         saved_share: Share that its last checkpoint holds.
         stretches: When it held what.
@@ -38,7 +38,7 @@ class LiveJob:
     status: Status = Status.COMING
     following: Placement | None = None
     granted_at: float | None = None
-    machine: str = ""
+    places: Places = ()
     share: float = 0.0
     saved_share: float = 0.0
     stretches: list[Stretch] = field(default_factory=list)
@@ -52,6 +52,15 @@ class LiveJob:
     def name(self) -> str:
         """Name of the job."""
         return self.state.name
+
+    @property
+    def where(self) -> str:
+        """The machines that it was sent to, for people."""
+        return names_of(self.places)
+
+    def is_at(self, machine: str) -> bool:
+        """Whether it was sent to a machine."""
+        return any(name == machine for name, _ in self.places)
 
     @property
     def is_on_board(self) -> bool:
@@ -153,12 +162,14 @@ class LiveJob:
         if self.granted_at is None:
             return []
         end = max(now, self.granted_at)
+        (machine, _), *others = self.places
         return [
             Stretch(
-                machine=self.machine,
+                machine=machine,
                 accelerators=self.state.job.accelerators,
                 begin_seconds=self.granted_at,
                 end_seconds=end,
+                others=tuple(others),
             )
         ]
 
@@ -170,6 +181,8 @@ class LiveJob:
             for machine in cluster.machines
             if machine.accelerator in job.types(cluster) and machine.count >= job.accelerators
         ]
+        if not fitting and job.part is not None:  # no machine is large enough for all of its processes
+            fitting = [tightest(job.accelerators, cluster, name) for name in job.types(cluster)]
         return job.start_seconds + min((job.work.seconds_left(0.0, one) for one in fitting), default=0.0)
 
 

@@ -58,7 +58,9 @@ class Delayed:
     def _best_place(self, state: JobState, types: list[str], board: Board, offered: float) -> Placement | None:
         best: tuple[float, Placement] | None = None
         for name in types:
-            placement = board.place(state.job.accelerators, name, self._worst_level(state, name, board, offered))
+            placement = board.place(
+                state.job.accelerators, name, self._worst_level(state, name, board, offered), part=state.job.part
+            )
             if placement is not None:
                 seconds = state.seconds_left(board.conditions(placement))
                 if best is None or seconds < best[0]:

@@ -91,7 +91,7 @@ class Mover:
             assert one.conditions is not None
             worst = goal if one is state else None
             accelerator = one.conditions.accelerator
-            new = board.place(one.job.accelerators, accelerator, *([] if worst is None else [worst]))
+            new = board.place(one.job.accelerators, accelerator, *([] if worst is None else [worst]), part=one.job.part)
             if new is None:
                 gain = -1.0
                 break
@@ -115,7 +115,7 @@ def upgrade(state: JobState, board: Board) -> bool:
     level, accelerator = board.cluster.level(before), state.conditions.accelerator
     now_left = state.seconds_left(state.conditions)
     board.stop(state)
-    better = board.place(state.job.accelerators, accelerator, level - 1)
+    better = board.place(state.job.accelerators, accelerator, level - 1, part=state.job.part)
     if better is not None:
         saved = now_left - state.seconds_left(board.conditions(better))
         if saved > HYSTERESIS * state.job.move_seconds and saved > 0:

@@ -154,6 +154,6 @@ def _move(chosen: dict[str, str], board: Board) -> None:
             board.stop(state)
     waiting = [state for state in board.waiting.values() if state.name in chosen]
     for state in sorted(waiting, key=lambda state: -state.job.accelerators):
-        placement = board.place(state.job.accelerators, chosen[state.name])
+        placement = board.place(state.job.accelerators, chosen[state.name], part=state.job.part)
         if placement is not None:
             board.start(state, placement)

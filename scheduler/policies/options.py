@@ -54,6 +54,6 @@ def carry_out(picks: dict[str, Option], board: Board) -> None:
             board.stop(state)
     waiting = [(picks[name], state) for name, state in board.waiting.items() if name in picks]
     for option, state in sorted(waiting, key=lambda one: -one[0].accelerators):
-        placement = board.place(option.accelerators, option.accelerator)
+        placement = board.place(option.accelerators, option.accelerator, part=state.job.part)
         if placement is not None:
             board.start(state, placement)

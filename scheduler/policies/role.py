@@ -42,10 +42,10 @@ def fastest_place(state: JobState, board: Board, worst_level: int = NETWORK) -> 
     """The place where a job would be through first among the tightest one of each type; None where none is free."""
     types = state.job.types(board.cluster)
     if len(types) == 1:
-        return board.place(state.job.accelerators, types[0], worst_level)
+        return board.place(state.job.accelerators, types[0], worst_level, part=state.job.part)
     best: tuple[float, Placement] | None = None
     for name in types:
-        placement = board.place(state.job.accelerators, name, worst_level)
+        placement = board.place(state.job.accelerators, name, worst_level, part=state.job.part)
         if placement is None:
             continue
         seconds = state.seconds_left(board.conditions(placement))

@@ -43,7 +43,7 @@ class Tiresias:
         for state, accelerator in granted:
             if state.placement is None:
                 machines = board.cluster.machines_of[accelerator]
-                placement = board.fill(state.job.accelerators, machines)
+                placement = board.fill(state.job.accelerators, machines, part=state.job.part)
                 if placement is not None:
                     board.start(state, placement)
 

@@ -90,7 +90,8 @@ class TrainingEffort(Effort, frozen=True, title="Advanced: training"):
     processes: int = Field(
         default=1,
         ge=1,
-        description="Processes that train each member of the ensemble together; an interrupted run may change it.",
+        description="Processes that train each member of the ensemble together, with --cluster on as many of its nodes "
+        "or GPUs; an interrupted run may change it.",
     )
     plan: str | None = Field(
         default=None,

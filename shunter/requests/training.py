@@ -176,15 +176,6 @@ class TrainRequest(JobRequest, frozen=True):
             raise ValueError(f"--ensemble-of champions needs a model of clicks, not --model {self.model}: leave it out")
         return self
 
-    @model_validator(mode="after")
-    def _check_processes(self) -> Self:
-        if self.nodes.cluster is not None and self.training.processes > 1:
-            raise ValueError(
-                f"--processes {self.training.processes} works on this machine only, leave it out with --cluster "
-                f"{self.nodes.cluster}"
-            )
-        return self
-
 
 def baselines_of(request: TrainRequest) -> tuple[str, ...]:
     """Baselines that a request asks for; if it does not say, all that suit its model but the trees."""

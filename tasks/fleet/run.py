@@ -148,7 +148,7 @@ def keep_measured(run_id: str, jobs: Mapping[str, FleetJob], driver: Driver) -> 
         for accelerator, seen in one.costs.seen.items():
             is_all = one.costs.is_whole and len(one.costs.seen) == 1
             past = PastJob(
-                training=key_of(jobs[name].training),
+                training=key_of(jobs[name].training, jobs[name].own.processes),
                 accelerator=accelerator,
                 accelerators=one.state.job.accelerators,
                 train_seconds=seen.train_seconds if is_all else None,

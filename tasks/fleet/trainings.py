@@ -7,13 +7,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 from urllib.parse import quote
 
 from engine.execution import execution_of
 from engine.executors.ledger import Ledger
 from engine.executors.messages import Done, Task
 from engine.executors.ray.cluster import Cluster
+from engine.executors.ray.group import Seat
 from engine.executors.ray.slots import OnNode
 from engine.executors.ray.training import NodeLostError
 from engine.job import Hooks
@@ -28,6 +29,7 @@ from scheduler.live.role import (
     Granted,
     LiveMachine,
     Lost,
+    Places,
     Progress,
     Stopped,
     Trained,
@@ -48,6 +50,7 @@ class _Running:
     """One training under way."""
 
     job: str
+    seats: Sequence[Seat]
     stops: threading.Event = field(default_factory=threading.Event)
     has_trained: bool = False
 
@@ -109,13 +112,13 @@ class RayTrainings:
             raise self._machines
         return self._machines
 
-    def start(self, job: str, machine: str, accelerators: int) -> None:
+    def start(self, job: str, places: Places) -> None:
         """See `Trainings.start`."""
         assert job not in self._running, f"{job} runs already"
         self._progress.pop(job, None)  # of an earlier start: steps may be taken again
-        running = self._running[job] = _Running(job)
-        placement = placement_on(self._cluster.nodes[machine], accelerators, self._jobs[job].batch_size)
-        threading.Thread(target=self._run, args=(placement, running), name=f"job-{job}", daemon=True).start()
+        on = [(self._cluster.nodes[machine], count) for machine, count in places]
+        running = self._running[job] = _Running(job, seats_on(on, self._jobs[job]))
+        threading.Thread(target=self._run, args=(running,), name=f"job-{job}", daemon=True).start()
 
     def stop(self, job: str) -> None:
         """See `Trainings.stop`."""
@@ -139,14 +142,15 @@ class RayTrainings:
         """Folder of a job: its checkpoints, and in the end its model."""
         return self._directory / quote(job, safe="")
 
-    def _run(self, placement: Placement, running: _Running) -> None:
-        last = self._last_event(placement, running)
+    def _run(self, running: _Running) -> None:
+        last = self._last_event(running)
         del self._running[running.job]
         self._events.put(last)
 
-    def _last_event(self, placement: Placement, running: _Running) -> Event:
+    def _last_event(self, running: _Running) -> Event:
         """Train, judge and register; what came of it."""
         name, job = running.job, self._jobs[running.job]
+        placement = running.seats[0].placement
 
         def should_stop() -> str | None:
             if running.stops.is_set():
@@ -162,7 +166,7 @@ class RayTrainings:
                 parent_run_id=self._run_id,
                 should_stop=should_stop,
                 checkpoints=CheckpointRequest(checkpoint_minutes=self._checkpoint_seconds / 60),
-                place=_OneNode(self, running),
+                place=_TheSeats(self, running),
                 is_shown=False,
             )
             self._say_trained(running)
@@ -177,8 +181,8 @@ class RayTrainings:
         except Exception as error:
             return Failed(name, f"{type(error).__name__}: {first_line(error)}")
 
-    def attempt(self, running: _Running, task: Task, placement: Placement, hooks: Hooks, ledger: Ledger) -> Done:
-        """Train on the node of the placement, and tell how it goes."""
+    def attempt(self, running: _Running, task: Task, hooks: Hooks, ledger: Ledger) -> Done:
+        """Train where the policy wants it, and tell how it goes."""
         name = running.job
 
         def on_step(done: int, total: int) -> None:
@@ -191,14 +195,17 @@ class RayTrainings:
             if former := self._progress.get(name):
                 self._progress[name] = former._replace(saved=former.done)
 
-        done = self._cluster.attempt(
-            task,
-            placement,
-            replace(hooks, on_step=on_step),
-            ledger,
-            on_begin=lambda: self._events.put(Granted(name)),
-            on_checkpoint=on_checkpoint,
-        )
+        told: dict[str, Any] = {
+            "hooks": replace(hooks, on_step=on_step),
+            "ledger": ledger,
+            "on_begin": lambda: self._events.put(Granted(name)),
+            "on_checkpoint": on_checkpoint,
+        }
+        placement = running.seats[0].placement
+        if placement.processes > 1:
+            done = self._cluster.attempt_together(task, running.seats, **told)
+        else:
+            done = self._cluster.attempt(task, placement, **told)
         self._say_trained(running)
         return done
 
@@ -232,7 +239,7 @@ class RayTrainings:
         return machines_of([node for node in self._cluster.nodes.values() if node.node_id in ids])
 
 
-class _OneNode:
+class _TheSeats:
     """A `engine.executors.role.Place` of one job: it trains where its policy wants it, or not at all."""
 
     def __init__(self, trainings: RayTrainings, running: _Running) -> None:
@@ -249,7 +256,7 @@ class _OneNode:
 
     def train(self, task: Task, placement: Placement, hooks: Hooks, ledger: Ledger) -> Done:
         """Train there."""
-        return self._trainings.attempt(self._running, task, placement, hooks, ledger)
+        return self._trainings.attempt(self._running, task, hooks, ledger)
 
 
 def machines_of(nodes: Sequence[ClusterNode]) -> list[LiveMachine]:
@@ -272,6 +279,21 @@ def kind_of(node: ClusterNode) -> str:
     """Type of a node's cores: `cpu`, or as it was started with (`--resources '{"accelerator_type:cpu-old": 1}'`)."""
     named = (name.removeprefix(ACCELERATOR_TYPE) for name in node.resources if name.startswith(ACCELERATOR_TYPE))
     return next((name for name in named if is_processor(name)), CPU)
+
+
+def seats_on(places: Sequence[tuple[ClusterNode, int]], job: FleetJob) -> list[Seat]:
+    """A seat for each process of a job, on the nodes that its policy has chosen.
+
+    Args:
+        places: Nodes, with how many accelerators of each.
+        job: The job.
+    """
+    seats = []
+    for node, count in places:
+        part = job.own.part or count
+        placement = placement_on(node, part, job.batch_size).model_copy(update={"processes": job.own.processes})
+        seats += [Seat(node, placement, count // part)] * (count // part)
+    return seats
 
 
 def placement_on(node: ClusterNode, accelerators: int, batch_size: int) -> Placement:

@@ -14,10 +14,13 @@ from engine.executors.ledger import Ledger
 from engine.executors.messages import Done, Task
 from engine.executors.ray.data import has_dataset, read_pieces, write_piece
 from engine.executors.ray.energy import FlowMeter
+from engine.executors.ray.group import Seat, train_on_nodes, wait_until_known
 from engine.executors.ray.node_work import measure_there, profiles_there
-from engine.executors.ray.slots import OnNode, spread
+from engine.executors.ray.slots import PROCESSES, OnNode, spread
 from engine.executors.ray.training import NodeLostError, train_on_node
+from engine.executors.sharded_files import read_sharded, write_sharded
 from engine.job import Hooks
+from engine.parallel import holds_sharded_checkpoint
 from engine.probes.measurement import Measurement
 from hardware.devices.nodes import ClusterNode, alive_nodes, cluster_nodes, connected, placed
 from hardware.meters.meter import EnergyMeter
@@ -106,7 +109,7 @@ class Cluster:
         self._choices = list(placements)
 
     def executor(self, placement: Placement, checkpoints: Path | None = None) -> OnNode:
-        """The executor of one training on the node of a placement, see `Place.executor`."""
+        """The executor of one training, on the node of a placement and as many others as its processes need."""
         return OnNode(self, placement, self.ledger)
 
     def meter_with(self, here: EnergyMeter) -> FlowMeter:
@@ -132,6 +135,8 @@ class Cluster:
             ledger: Gets each attempt.
         """
         placement = self._alive(placement)
+        if placement.processes > 1 or is_begun_by_many(task):
+            return self._train_together(task, placement, hooks, ledger)
         for restart in range(MOST_RESTARTS + 1):
             try:
                 return self.attempt(task, placement, hooks, ledger)
@@ -139,6 +144,20 @@ class Cluster:
                 if restart == MOST_RESTARTS:
                     raise
                 placement = self._move(placement, error)
+        raise AssertionError("the last restart returns or raises")
+
+    def _train_together(self, task: Task, placement: Placement, hooks: Hooks, ledger: Ledger) -> Done:
+        """Train in many processes, which go on together on the nodes that are left when one is lost."""
+        seats = self.seats(placement)
+        for restart in range(MOST_RESTARTS + 1):
+            try:
+                return self.attempt_together(task, seats, hooks, ledger)
+            except NodeLostError as error:
+                if restart == MOST_RESTARTS:
+                    raise
+                wait_until_known(seats)
+                seats = self.seats(self._alive(placement))
+                self._note_move(f"{error} It goes on on {', '.join(dict.fromkeys(one.node.name for one in seats))}.")
         raise AssertionError("the last restart returns or raises")
 
     def attempt(
@@ -184,13 +203,59 @@ class Cluster:
             on_begin=on_begin,
         )
 
+    def seats(self, placement: Placement) -> list[Seat]:
+        """Where the processes of a training go: its own node first, then others like it that are up.
+
+        Raises:
+            RequestError: There are fewer GPUs of that model than processes.
+        """
+        up = {node["NodeID"] for node in alive_nodes()}
+        nodes = {name: node for name, node in self.nodes.items() if node.node_id in up}
+        places = [place for place, _ in spread(placement, placement.processes, nodes, PROCESSES)]
+        names = [str(place.node) for place in places]
+        ordered = sorted(places, key=lambda place: names.index(str(place.node)))
+        return [Seat(nodes[str(place.node)], place, names.count(str(place.node))) for place in ordered]
+
+    def attempt_together(
+        self,
+        task: Task,
+        seats: Sequence[Seat],
+        hooks: Hooks,
+        ledger: Ledger,
+        *,
+        on_begin: Callable[[], None] = lambda: None,
+        on_checkpoint: Callable[[], None] = lambda: None,
+    ) -> Done:
+        """Train to the end in a process on each seat, and nowhere else; see `attempt`."""
+        checkpointing = task.checkpointing
+
+        def keep(files: Files) -> None:
+            if checkpointing is not None:
+                write_sharded(files, checkpointing.directory, checkpointing.keeping.generations)
+                on_checkpoint()
+
+        ledger.begin()
+        for node in {seat.node.node_id: seat.node for seat in seats}.values():
+            self._bring(task.job.dataset, node)
+        return train_on_nodes(
+            seats,
+            task,
+            {} if checkpointing is None else read_sharded(checkpointing.directory),
+            hooks,
+            on_energy=ledger.update,
+            on_checkpoint=keep,
+            on_begin=on_begin,
+        )
+
     def _move(self, placement: Placement, error: NodeLostError) -> Placement:
         """Where a training goes on whose process was lost."""
         following = self._alive(placement, exclude=placement.node)
-        move = f"{error} It goes on at {following.label}."
+        self._note_move(f"{error} It goes on at {following.label}.")
+        return following
+
+    def _note_move(self, move: str) -> None:
         log.warning(move)
         self.moves.append(move)
-        return following
 
     def _alive(self, placement: Placement, exclude: str | None = None) -> Placement:
         """The placement itself if its node is up, else the same batches and precision on the best node that is.
@@ -241,6 +306,11 @@ class Cluster:
         import ray
 
         return ray.remote(num_cpus=0)(work).options(**placed(node.node_id))
+
+
+def is_begun_by_many(task: Task) -> bool:
+    """Whether many processes have begun a training: their state is read by such processes alone, be it one."""
+    return task.checkpointing is not None and holds_sharded_checkpoint(task.checkpointing.directory)
 
 
 def _named(profile: HardwareProfile, node: str) -> HardwareProfile:

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 from engine.executors.checkpoint_files import CheckpointWatch, Files, is_part, write_checkpoint
 from engine.executors.messages import (
@@ -26,6 +27,12 @@ from engine.results import EpochReport, TrainResult
 from hardware.meters.meter import EnergyMeter, measure_energy
 
 ANSWER_SECONDS = 0.5  # the longest time until the one who asks hears something
+
+
+class _Watch(Protocol):
+    """Notices new files of a checkpoint."""
+
+    def changed(self) -> Files | None: ...
 
 
 class NodeTrainer:
@@ -51,10 +58,10 @@ class NodeTrainer:
         if isinstance(order, Stop):
             self._stop = order
 
-    def messages(self) -> list[Message]:
-        """What has happened since the last call; waits a moment for something to happen."""
+    def messages(self, seconds: float = ANSWER_SECONDS) -> list[Message]:
+        """What has happened since the last call; waits so long for something to happen."""
         with self._arrived:
-            self._arrived.wait_for(lambda: bool(self._messages), timeout=ANSWER_SECONDS)
+            self._arrived.wait_for(lambda: bool(self._messages), timeout=seconds)
             messages, self._messages = self._messages, []
         if self._meter is not None:
             messages.insert(0, EnergyUsed(self._meter.reading))
@@ -75,7 +82,7 @@ class NodeTrainer:
                 checkpointing = replace(checkpointing, directory=Path(name) / "checkpoint")
                 if files:
                     write_checkpoint(files, checkpointing.directory)
-            tell_checkpoint = self._checkpoint_teller(checkpointing.directory if checkpointing else None)
+            tell_checkpoint = self._teller(CheckpointWatch(checkpointing.directory) if checkpointing else None)
             hooks = self._hooks(tell_checkpoint)
             try:
                 return train(replace(job, dataset=replace(job.dataset, directory=found)), hooks, checkpointing)
@@ -100,13 +107,9 @@ class NodeTrainer:
             raise KeyboardInterrupt
         return self._stop.because
 
-    def _checkpoint_teller(self, directory: Path | None) -> Callable[[], None]:
-        if directory is None:
-            return lambda: None
-        watch = CheckpointWatch(directory)
-
+    def _teller(self, watch: _Watch | None) -> Callable[[], None]:
         def tell() -> None:
-            files = watch.changed()
+            files = watch.changed() if watch else None
             if files:
                 self._tell(CheckpointSaved(files))
 

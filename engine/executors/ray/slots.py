@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from engine.executors.ledger import Ledger, LedgerMeter
 from engine.executors.messages import Done, Task, with_model
@@ -15,7 +15,25 @@ from hardware.types import Placement
 from shunter.errors import RequestError
 
 
-def spread(placement: Placement, count: int, nodes: Mapping[str, ClusterNode]) -> list[tuple[Placement, int]]:
+class Asked(NamedTuple):
+    """What is wanted several times, for people.
+
+    Attributes:
+        what: In the plural.
+        option: Option that says how often.
+    """
+
+    what: str
+    option: str
+
+
+TRIALS = Asked("trials at a time", "--parallel-trials")
+PROCESSES = Asked("processes", "--processes")
+
+
+def spread(
+    placement: Placement, count: int, nodes: Mapping[str, ClusterNode], asked: Asked = TRIALS
+) -> list[tuple[Placement, int]]:
     """Where so many trainings run at a time, and how many share the node's processor, the same for all.
 
     All get the same model of accelerator and as many threads, for what they measure is compared. Processors are
@@ -25,6 +43,7 @@ def spread(placement: Placement, count: int, nodes: Mapping[str, ClusterNode]) -
         placement: the chosen one, which comes first.
         count: how many.
         nodes: Nodes of the cluster, by name.
+        asked: What they are: trials, or the processes of one training.
 
     Raises:
         RequestError: there are fewer GPUs of that model than trainings.
@@ -40,8 +59,8 @@ def spread(placement: Placement, count: int, nodes: Mapping[str, ClusterNode]) -
     alike.sort(key=lambda name: name != placement.accelerator)
     if placement.device != "cpu" and count > len(alike):
         raise RequestError(
-            f"{count} trials at a time want a GPU each, and the cluster has {len(alike)} of the model {model}: lower "
-            f"--parallel-trials to {len(alike)}."
+            f"{count} {asked.what} want a GPU each, and the cluster has {len(alike)} of the model {model}: lower "
+            f"{asked.option} to {len(alike)}."
         )
     shared_by = -(-count // len(alike))
     threads = max(1, placement.threads // shared_by)

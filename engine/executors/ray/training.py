@@ -54,7 +54,7 @@ def train_on_node(
         on_begin()
         return training.to_the_end(ends_it=lambda error: task.checkpointing is not None)
     except RayActorError as error:
-        raise _lost(node, error) from error
+        raise lost(node.name, error) from error
     finally:
         ray.kill(actor)
 
@@ -97,7 +97,7 @@ class _NodeLine:
         except GetTimeoutError:
             return []
         except RayActorError as error:
-            raise LostError(_lost(self._node, error)) from error
+            raise LostError(lost(self._node.name, error)) from error
 
     def order(self, order: Order) -> None:
         from ray.exceptions import RayError
@@ -106,8 +106,14 @@ class _NodeLine:
             self._actor.order.remote(order)
 
 
-def _lost(node: ClusterNode, error: Exception) -> NodeLostError:
+def lost(node: str, error: BaseException) -> NodeLostError:
+    """Says that a training is gone with its process.
+
+    Args:
+        node: Names of the nodes on which it may have been.
+        error: How that was noticed.
+    """
     return NodeLostError(
-        f"The training on node {node.name} was lost with its process ({first_line(error)}): its last checkpoint is "
+        f"The training on node {node} was lost with its process ({first_line(error)}): its last checkpoint is "
         f"kept, train again to resume from it."
     )

@@ -1,5 +1,6 @@
 """What every executor promises: the same training, wherever it runs."""
 
+import json
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -7,16 +8,19 @@ from pathlib import Path
 import psutil
 import pytest
 
+from engine.checkpoint.storage import write_text
 from engine.config import Hyperparameters, Schedule
 from engine.data.dataset import Dataset
 from engine.execution import execution_of
 from engine.executors.here import Here
 from engine.executors.own_process import OwnProcess
 from engine.executors.process_group import ProcessGroup
+from engine.executors.ray.cluster import Cluster, open_cluster
 from engine.executors.role import Executor
 from engine.job import Checkpointing, ClickJob, Hooks, TrainingJob
 from engine.loop.trainer import train
 from engine.parallel import Machine, Sharding
+from engine.parallel.plan import LINK
 from engine.results import EpochReport, TrainResult
 from hardware.types import Placement
 from models.registry import model_spec
@@ -36,22 +40,26 @@ class StrangeError(Exception):
 
 
 @pytest.fixture(scope="module")
-def node() -> Iterator[Executor]:
-    """On a node of a real cluster on this machine."""
+def nodes() -> Iterator[Cluster]:
+    """A real cluster of two nodes on this machine."""
     patch = pytest.MonkeyPatch()
     patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     from ray.cluster_utils import Cluster as RayCluster
 
-    from engine.executors.ray.cluster import open_cluster
-
     memory = 80 * 2**20
     made = RayCluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": memory})
+    made.add_node(num_cpus=1, object_store_memory=memory)
+    made.wait_for_nodes()
     with open_cluster(str(made.address)) as cluster:
-        name = next(iter(cluster.nodes))
-        yield cluster.executor(PLACEMENT.model_copy(update={"accelerator": f"cpu@{name}"}))
+        yield cluster
     made.shutdown()
     patch.undo()
+
+
+def on_nodes(cluster: Cluster, processes: int) -> Executor:
+    at = {"accelerator": f"cpu@{next(iter(cluster.nodes))}", "processes": processes}
+    return cluster.executor(PLACEMENT.model_copy(update=at))
 
 
 def group() -> ProcessGroup:
@@ -66,11 +74,19 @@ EXECUTORS: dict[str, Callable[[], Executor]] = {
 }
 
 
-@pytest.fixture(scope="module", params=[*EXECUTORS, pytest.param("node", marks=pytest.mark.slow)])
+ON_CLUSTER = {"node": 1, "two nodes": 2}
+
+
+@pytest.fixture(
+    scope="module", params=[*EXECUTORS, *(pytest.param(name, marks=pytest.mark.slow) for name in ON_CLUSTER)]
+)
 def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
-    if request.param == "process group":
+    if request.param in ("process group", "two nodes"):
         pytest.importorskip("torchrec")
-    made = request.getfixturevalue("node") if request.param == "node" else EXECUTORS[request.param]()
+    if request.param in ON_CLUSTER:
+        made = on_nodes(request.getfixturevalue("nodes"), ON_CLUSTER[request.param])
+    else:
+        made = EXECUTORS[request.param]()
     yield made
     made.close()
 
@@ -89,14 +105,22 @@ def plain(dataset: Dataset) -> TrainResult:
     return train(job_of(dataset))
 
 
+def kept_in(folder: Path) -> Checkpointing:
+    """Where a state is kept, with the speed that decides on the division of tables: measured, it would vary."""
+    write_text(folder / LINK, json.dumps({"processes": 2, "bytes_per_second": 1e9}))
+    return Checkpointing(folder, steps=1)
+
+
 @pytest.fixture(scope="module")
-def undisturbed(executor: Executor, dataset: Dataset) -> tuple[TrainResult, list[EpochReport], list[tuple[int, int]]]:
+def undisturbed(
+    executor: Executor, dataset: Dataset, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[TrainResult, list[EpochReport], list[tuple[int, int]]]:
     """A whole training there, and what its hooks were told."""
     epochs: list[EpochReport] = []
     steps: list[tuple[int, int]] = []
     hooks = Hooks(on_epoch=epochs.append, on_step=lambda done, total: steps.append((done, total)))
     with executor.meter() as meter:
-        result = executor.run(job_of(dataset), hooks)
+        result = executor.run(job_of(dataset), hooks, kept_in(tmp_path_factory.mktemp("undisturbed")))
     assert meter.reading.seconds > 0
     return result, epochs, steps
 
@@ -118,7 +142,7 @@ def test_it_is_the_training_of_one_process_and_its_hooks_are_called_in_order(
     executor: Executor, undisturbed: tuple[TrainResult, list[EpochReport], list[tuple[int, int]]], plain: TrainResult
 ) -> None:
     result, epochs, steps = undisturbed
-    if isinstance(executor, ProcessGroup):
+    if executor.placement.processes > 1:
         assert_nearly_the_same_weights(result, plain)
         assert result.validation.ne == pytest.approx(plain.validation.ne, rel=1e-3)
     else:
@@ -163,14 +187,14 @@ def test_interrupted_it_saves_its_state_and_goes_on_from_there_bit_by_bit(
     undisturbed: tuple[TrainResult, list[EpochReport], list[tuple[int, int]]],
     tmp_path: Path,
 ) -> None:
-    checkpointing = Checkpointing(tmp_path / "checkpoint", steps=1)
+    checkpointing = kept_in(tmp_path)
 
     def interrupt(report: EpochReport) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         executor.run(job_of(dataset), Hooks(on_epoch=interrupt), checkpointing)
-    assert any(checkpointing.directory.iterdir())
+    assert len(list(checkpointing.directory.iterdir())) > 1, "a state beside the speed"
     steps: list[int] = []
     resumed = executor.run(job_of(dataset), Hooks(on_step=lambda done, total: steps.append(done)), checkpointing)
     assert min(steps) > 1, "it did not begin anew"

@@ -12,9 +12,11 @@ from scheduler.live.role import (
     Granted,
     LiveMachine,
     Lost,
+    Places,
     Progress,
     Stopped,
     Trained,
+    names_of,
 )
 
 STEPS = 1000
@@ -25,8 +27,7 @@ class Run:
     """One training under way; it holds accelerators once `begun` is set."""
 
     job: str
-    machine: str
-    accelerators: int
+    places: Places
     done: float
     begun: float | None = None
     stops: bool = False
@@ -68,12 +69,13 @@ class MachinesInMemory:
         ]
 
     def held(self, machine: str) -> int:
-        return sum(run.accelerators for run in self.runs.values() if run.machine == machine and run.begun is not None)
+        begun = [run for run in self.runs.values() if run.begun is not None]
+        return sum(count for run in begun for name, count in run.places if name == machine)
 
-    def start(self, job: str, machine: str, accelerators: int) -> None:
+    def start(self, job: str, places: Places) -> None:
         assert job not in self.runs, f"{job} is started twice"
-        self.starts.append((job, machine))
-        self.runs[job] = Run(job, machine, accelerators, self.saved.get(job, 0.0))
+        self.starts.append((job, names_of(places)))
+        self.runs[job] = Run(job, places, self.saved.get(job, 0.0))
         if self.saved.get(job, 0.0) >= 1.0:
             self.told += [Trained(job), Finished(job, {})]
             del self.runs[job]
@@ -107,7 +109,7 @@ class MachinesInMemory:
 
     def lose(self, machine: str) -> LiveMachine:
         """A machine goes away with what runs on it."""
-        for run in [run for run in self.runs.values() if run.machine == machine]:
+        for run in [run for run in self.runs.values() if machine in dict(run.places)]:
             self.saved[run.job] = self._saved(run)
             del self.runs[run.job]
             self.told.append(Lost(run.job, f"Machine {machine} died."))
@@ -140,14 +142,14 @@ class MachinesInMemory:
 
     def _grant(self) -> None:
         for run in self.runs.values():
-            machine = self.up.get(run.machine)
-            fits = machine is not None and self.held(run.machine) + run.accelerators <= machine.count
+            fits = all(name in self.up and self.held(name) + count <= self.up[name].count for name, count in run.places)
             if run.begun is None and fits:
                 run.begun = self.now
                 self.told.append(Granted(run.job))
 
     def _conditions(self, run: Run) -> Conditions:
-        return Conditions(self.up[run.machine].accelerator, (run.accelerators,), 0)
+        counts = tuple(count for _, count in run.places)
+        return Conditions(self.up[run.places[0][0]].accelerator, counts, 0 if len(counts) == 1 else 1)
 
     def _whole(self, run: Run) -> float:
         return self.jobs[run.job].work.seconds_left(0.0, self._conditions(run))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scheduler.board import Board
 from scheduler.cluster import Cluster, Machine
 from scheduler.job import Iterations, Job
+from scheduler.learned.policy import Learned
 from scheduler.live.driver import MOST_LOSSES, Driver, Surroundings
 from scheduler.live.record import JobRecord, Status
 from scheduler.live.role import LiveMachine
@@ -18,9 +19,11 @@ from scheduler.policies import POLICIES, make_policy
 from scheduler.simulator import simulate
 from shunter.errors import InfeasibleError, RequestError
 from tests.scheduler.checks import check_schedule
+from tests.scheduler.learned.test_policy import random_policy
 from tests.scheduler.live.machines import MachinesInMemory
 
 ONE, TWO = LiveMachine("one", "cpu", 1, 1), LiveMachine("two", "cpu", 2, 2)
+ONE_MORE = LiveMachine("one more", "cpu", 1, 1)
 FAST = LiveMachine("fast", "V100", 1, 1)
 
 
@@ -66,6 +69,34 @@ def test_under_every_policy_all_are_trained_within_what_there_is(policy: str, as
     found.run()
     assert set(statuses(found).values()) == {Status.FINISHED}
     check_schedule(found.schedule(), jobs)
+
+
+@settings(max_examples=12)
+@given(asked=JOBS, seed=st.integers(0, 1000))
+def test_under_a_learned_policy_too_though_others_take_some_of_it(asked: list[tuple], seed: int) -> None:
+    """Whatever its networks say; and machines that others use in part have other counts at each decision."""
+    jobs = [job(f"j{i}", s, at=at, accelerators=count) for i, (s, at, count) in enumerate(asked)]
+    others = {moment: partial(_with_count, "one", count) for moment, count in ((50.0, 2), (90.0, 1))}
+    there = machines(jobs, ONE, TWO, FAST, happen=others)
+    found = Driver(jobs, random_policy(seed), there, Surroundings(there.clock))
+    found.run()
+    assert set(statuses(found).values()) == {Status.FINISHED}
+    check_schedule(found.schedule(), jobs)
+
+
+def _with_count(name: str, count: int, there: MachinesInMemory) -> None:
+    there.up[name] = replace(there.up[name], count=count)
+
+
+def test_a_policy_that_learned_on_another_cluster_is_refused_before_anything_starts() -> None:
+    def refuse(cluster: Cluster) -> None:
+        raise RequestError(f"trained elsewhere than on {cluster.count}")
+
+    there = machines([one := job("one", 10)], ONE, TWO)
+    policy = Learned(random_policy(1)._chooser, "jct", refuse)
+    with pytest.raises(RequestError, match="trained elsewhere than on 3"):
+        Driver([one], policy, there, Surroundings(there.clock)).run()
+    assert not there.starts
 
 
 @pytest.mark.parametrize("policy", ["fifo", "fifo-skip", "srtf", "las", "tiresias", "dally-consolidated"])
@@ -118,6 +149,25 @@ def test_a_moved_job_goes_on_where_it_was_moved_to() -> None:
     assert (a.migrations, a.preemptions) == (1, 0)
     assert a.end_seconds == pytest.approx(60, abs=0.5)  # 60 of 100 s were left, on a machine three times as fast
     check_schedule(found.schedule(), jobs)
+
+
+def test_the_processes_of_a_job_lie_on_several_machines_and_are_lost_together() -> None:
+    jobs = [job("wide", 100, accelerators=3, part=1), job("whole", 10, at=1, accelerators=2)]
+    there = machines(jobs, ONE, TWO, happen={45.0: lambda all_: all_.up.update(one=all_.lose("one"))})
+    found = driver(jobs, there)
+    found.run()
+    assert there.starts == [("wide", "two and one"), ("whole", "two"), ("wide", "two and one")]
+    wide = found.jobs["wide"]
+    assert [stretch.places for stretch in wide.stretches] == [(("two", 2), ("one", 1))] * 2
+    assert wide.stretches[0].accelerators == 3
+    assert found.schedule().spans[0].placement == ((1, 2), (0, 1))
+    check_schedule(found.schedule(), jobs)
+
+
+def test_a_part_is_never_divided() -> None:
+    there = machines([wide := job("wide", 10, accelerators=4, part=2)], ONE, ONE_MORE, TWO)
+    with pytest.raises(RequestError, match=r"'wide' asks for 4 accelerators, 2 for each process, .* room for 2"):
+        driver([wide], there).run()
 
 
 def test_the_pace_that_is_measured_replaces_the_one_that_was_foretold() -> None:

@@ -82,9 +82,8 @@ def test_the_help_names_every_model_family() -> None:
     assert all(family in words for family in FAMILIES)
 
 
-def test_a_cluster_is_for_one_process_and_its_resource_for_a_cluster() -> None:
-    with pytest.raises(ValidationError, match="leave it out with --cluster auto"):
-        TrainRequest(cluster="auto", processes=2)
+def test_a_cluster_takes_many_processes_and_its_resource_is_for_a_cluster() -> None:
+    assert TrainRequest(cluster="auto", processes=2).training.processes == 2
     with pytest.raises(ValidationError, match="--cluster-resource gpu has no effect without --cluster"):
         SelectRequest(cluster_resource="gpu")
 

@@ -1,0 +1,202 @@
+"""What runs on the nodes of a training in many processes: an actor for each process, of which the first tells."""
+
+import os
+import shutil
+import socket
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import distributed as dist
+
+from engine.executors.checkpoint_files import Files
+from engine.executors.messages import Stop, Task, attended
+from engine.executors.ray.data import find_dataset
+from engine.executors.ray.node_trainer import NodeTrainer
+from engine.executors.sharded_files import ShardedWatch, write_sharded
+from engine.executors.this_machine import machine_here
+from engine.executors.together import train_together
+from engine.job import Checkpointing, ClickJob, Hooks
+from engine.libraries import load_libraries
+from engine.parallel import Sharding
+from engine.parallel.folders import Folders
+from engine.parallel.stored import gather_weights
+from engine.parallel.tower_model import can_be_divided
+from engine.results import TrainResult
+from hardware.devices.processes import NETWORK_INTERFACES, interface_of
+from hardware.meters.meter import measure_energy
+from models.registry import build_model
+
+MEET_SECONDS = 120.0  # that the processes wait for the last of them to come
+NO_MODEL: Any = None  # of those whose weights nobody wants
+
+
+@dataclass(frozen=True)
+class Membership:
+    """The place of one process in a group.
+
+    Attributes:
+        name: Name of the group, that of no other.
+        rank: Number of the process.
+        keepers: For each process, the first of those on its node.
+        host: Address at which the first process waits for the others.
+        port: Port there.
+    """
+
+    name: str
+    rank: int
+    keepers: tuple[int, ...]
+    host: str
+    port: int
+
+    @property
+    def processes(self) -> int:
+        """Number of all processes."""
+        return len(self.keepers)
+
+    @property
+    def folders(self) -> Folders:
+        """Who sees which folder: those of one node the same."""
+        return Folders(self.keepers)
+
+    @property
+    def processes_per_node(self) -> int | None:
+        """Processes of each node, where these are equally many; None where they are not."""
+        counts = {self.keepers.count(keeper) for keeper in self.keepers}
+        return counts.pop() if len(counts) == 1 else None
+
+
+class GroupTrainer(NodeTrainer):
+    """Lives on a node and trains together with others there and elsewhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._listener: socket.socket | None = None
+        self._member: Membership | None = None
+        self._ended = threading.Event()
+
+    def address(self) -> tuple[str, int]:
+        """Be the one at whom the others meet: on the address by which the nodes know this one, and on no other."""
+        import ray
+
+        self._listener = socket.create_server((ray.util.get_node_ip_address(), 0))
+        host, port = self._listener.getsockname()[:2]
+        return host, port
+
+    def join(self, member: Membership) -> None:
+        """Say which process it is; before `start`."""
+        self._member = member
+
+    def end(self, seconds: float) -> None:
+        """Wait so long for what it trains to end."""
+        self._ended.wait(seconds)
+
+    def _run(self, task: Task, files: Files) -> None:
+        member = self._member
+        assert member is not None, "it was told who it is"
+        try:
+            wants_model = task.wants_model and member.rank == 0
+            self._tell(attended(lambda: self._train_as(member, task, files), wants_model=wants_model))
+        finally:
+            self._ended.set()
+
+    def _train_as(self, member: Membership, task: Task, files: Files) -> TrainResult:
+        found = find_dataset(task.job.dataset)
+        assert found is not None, "the data set was sent first"
+        job = replace(task.job, dataset=replace(task.job.dataset, directory=found))
+        load_libraries(job.execution.device)
+        with _folder(member) as folder, measure_energy(job.execution.device, cores=task.cores) as meter:
+            self._meter = meter
+            given = task.checkpointing or Checkpointing(folder)
+            checkpointing = replace(given, directory=folder)
+            if files:
+                write_sharded(files, folder, checkpointing.keeping.generations)
+            with self._group(member, job.execution.device):
+                return self._train_in_group(member, job, checkpointing, wants_model=task.wants_model)
+
+    def _train_in_group(
+        self, member: Membership, job: ClickJob, checkpointing: Checkpointing, *, wants_model: bool
+    ) -> TrainResult:
+        sharding = _agreed_sharding(member, job)
+        if member.rank:
+            figures, _ = train_together(job, Hooks(), checkpointing, sharding, read=None, folders=member.folders)
+            return TrainResult(model=NO_MODEL, **vars(figures))
+        tell_checkpoint = self._teller(ShardedWatch(checkpointing.directory))
+        hooks = self._hooks(tell_checkpoint)
+        try:
+            figures, best = train_together(job, hooks, checkpointing, sharding, read=self._read, folders=member.folders)
+        finally:
+            tell_checkpoint()
+        if not wants_model:
+            return TrainResult(model=NO_MODEL, **vars(figures))
+        model = build_model(job.spec, job.dataset.features)
+        gather_weights(best, model)
+        return TrainResult(model=model, **vars(figures))
+
+    def _read(self) -> Stop | None:
+        return self._stop
+
+    @contextmanager
+    def _group(self, member: Membership, device: str) -> Iterator[None]:
+        """Be in torch's default group: gloo over the network of the nodes, beside it NCCL between GPUs."""
+        import ray
+
+        interface = interface_of(ray.util.get_node_ip_address())
+        os.environ |= dict.fromkeys(NETWORK_INTERFACES, interface)
+        # To TorchRec all processes are one host: divided by hosts, tables would be added up in another order.
+        os.environ |= {"RANK": str(member.rank), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": str(member.processes)}
+        on_gpu = device.startswith("cuda")
+        if on_gpu:
+            torch.cuda.set_device(0)  # Ray shows each actor its own GPU alone
+        store = dist.TCPStore(  # pyright: ignore[reportPrivateImportUsage]
+            member.host,
+            member.port,
+            member.processes,
+            is_master=member.rank == 0,
+            timeout=timedelta(seconds=MEET_SECONDS),
+            wait_for_workers=False,
+            master_listen_fd=self._listener.detach() if self._listener else None,
+        )
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if on_gpu else "gloo", store=store, rank=member.rank, world_size=member.processes
+        )
+        yield
+        dist.barrier()  # whoever keeps a folder does not remove it while others read there
+        dist.destroy_process_group()
+
+
+@contextmanager
+def _folder(member: Membership) -> Iterator[Path]:
+    """A folder that the group's processes of this node share, closed to other users; the first removes it."""
+    keeper = member.keepers[member.rank]
+    folder = Path(tempfile.gettempdir()) / f"shunter-{member.name}-{keeper}"
+    if keeper != member.rank:
+        yield folder
+        return
+    folder.mkdir(mode=0o700)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _agreed_sharding(member: Membership, job: ClickJob) -> Sharding:
+    """How the tables may be divided, by what was measured where the first process is; the same in all."""
+    agreed: list[Sharding | None] = [None]
+    if member.rank == 0:
+        sharing = member.keepers.count(0)
+        per_node = member.processes_per_node
+        by_towers = per_node is not None and can_be_divided(
+            job.spec, job.dataset.features, job.hyperparameters, per_node
+        )
+        machine = machine_here(job.execution.device, sharing)
+        agreed = [Sharding(machine=machine, processes_per_node=per_node if by_towers else None)]
+    dist.broadcast_object_list(agreed, src=0)
+    assert agreed[0] is not None, "the first process has said it"
+    return agreed[0]

@@ -1,0 +1,90 @@
+"""The state of a training in many processes as a value that travels; see `engine.executors.checkpoint_files`."""
+
+import shutil
+from pathlib import Path
+
+from engine.checkpoint.storage import write_text
+from engine.executors.checkpoint_files import Files
+from engine.parallel.plan import LINK
+from engine.parallel.stored import BEST, INDEX, PARTIAL, StoredLayout, latest_checkpoint, number_of, remove_older
+
+
+class ShardedWatch:
+    """Notices a new state, and reads of it what was not read before.
+
+    Args:
+        directory: Folder of the states.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        newest = latest_checkpoint(directory)
+        self._seen = newest.name if newest else None
+        self._read: set[str] = set()
+
+    def changed(self) -> Files | None:
+        """The files of the newest state that are new since the last call; None where nothing has changed.
+
+        A writer at work may remove an old state meanwhile: then the next call finds the newer one.
+        """
+        newest = latest_checkpoint(self._directory)
+        if newest is None or newest.name == self._seen:
+            return None
+        try:
+            files = read_sharded(self._directory, without=self._read)
+        except FileNotFoundError:
+            return None
+        self._seen = newest.name
+        self._read |= files.keys()
+        return files
+
+
+def read_sharded(directory: Path, without: set[str] | None = None) -> Files:
+    """The newest state with all that it consists of, and the speed by which its tables were divided.
+
+    Args:
+        directory: Folder of the states.
+        without: Files that are left out, for the reader has them.
+    """
+    newest = latest_checkpoint(directory)
+    names = [LINK] if (directory / LINK).exists() else []
+    if newest is not None:
+        index = f"{newest.name}/{INDEX}"
+        names += [*StoredLayout().files(index, lambda name: (directory / name).read_bytes()), index]
+    return {name: (directory / name).read_bytes() for name in names if name not in (without or ())}
+
+
+def write_sharded(files: Files, directory: Path, generations: int) -> None:
+    """Take a state into a folder; killed at any moment, the former or the new one is complete.
+
+    Args:
+        files: What `read_sharded` read, or what of it is new.
+        directory: Folder of the states; made when it is not there.
+        generations: States that are kept.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    if LINK in files:
+        write_text(directory / LINK, files[LINK].decode())
+    for folder in sorted({name.partition("/")[0] for name in files if "/" in name}, key=_turn):
+        own = {name.partition("/")[2]: content for name, content in files.items() if name.startswith(f"{folder}/")}
+        _write_folder(directory / folder, own)
+    remove_older(directory, generations)
+
+
+def _turn(folder: str) -> int:
+    """Best weights first, then states from old to new: what is complete last names the others."""
+    return -1 if folder.startswith(BEST) else number_of(Path(folder))
+
+
+def _write_folder(folder: Path, files: Files) -> None:
+    """Write a folder under another name and rename it; what is missing in one that is there already is added."""
+    partial = folder.with_name(f"{folder.name}{PARTIAL}")
+    shutil.rmtree(partial, ignore_errors=True)
+    target = folder if folder.exists() else partial
+    target.mkdir(exist_ok=True)
+    for name, content in files.items():
+        written = target / f"{name}.tmp"
+        written.write_bytes(content)
+        written.replace(target / name)
+    if target == partial:
+        partial.rename(folder)

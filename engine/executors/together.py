@@ -1,0 +1,83 @@
+"""What each process of a training in many does, whoever has started it and whatever carries its words."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import distributed as dist
+
+from engine.checkpoint.keeping import Keeping
+from engine.executors.messages import Stop
+from engine.job import Checkpointing, ClickJob, Hooks
+from engine.loop.trainer import train
+from engine.parallel.checkpoint import ShardedCheckpoint
+from engine.parallel.folders import Folders
+from engine.parallel.plan import Sharding, with_link
+from engine.parallel.processes import ManyProcesses, broadcast_number
+from engine.results import TrainingFigures
+
+GO_ON, STOP, INTERRUPT = range(3)
+Read = Callable[[], Stop | None]
+
+
+def train_together(
+    job: ClickJob,
+    hooks: Hooks,
+    checkpointing: Checkpointing,
+    sharding: Sharding,
+    *,
+    read: Read | None,
+    folders: Folders | None = None,
+) -> tuple[TrainingFigures, Path]:
+    """Train with the other processes of torch's default group.
+
+    Args:
+        job: The training, on the device of this process.
+        hooks: Functions that are called in this process.
+        checkpointing: Where the state is kept.
+        sharding: How the tables may be divided.
+        read: Reads what the one who wants the training has ordered, in the first process; None in the others.
+        folders: Who sees which folder of checkpoints; None is one that all see.
+
+    Returns:
+        The figures, with the memory of all processes, and the folder in which the best weights lie in parts.
+
+    Raises:
+        KeyboardInterrupt: It was ordered; the state has been saved.
+        ShunterError: See `engine.loop.trainer.train`.
+    """
+    linked = with_link(sharding, torch.device(job.execution.device), checkpointing.directory)
+    processes = _KeptProcesses(job.dataset, linked, folders)
+    result = train(job, replace(hooks, should_stop=_Orders(read)), checkpointing, processes=processes)
+    memory = torch.tensor([result.peak_memory_bytes])
+    dist.all_reduce(memory)
+    assert processes.kept is not None, "it was made when the training began"
+    return replace(result.figures, peak_memory_bytes=int(memory)), processes.kept.best
+
+
+class _KeptProcesses(ManyProcesses):
+    """Remembers the checkpoint, which knows where the best weights lie."""
+
+    kept: ShardedCheckpoint | None = None
+
+    def checkpoint(self, directory: Path, identity: dict[str, Any], keeping: Keeping) -> ShardedCheckpoint:
+        self.kept = kept = super().checkpoint(directory, identity, keeping)
+        return kept
+
+
+class _Orders:
+    """What the one who started the training wants, asked after each step: the first process reads, all obey."""
+
+    def __init__(self, read: Read | None) -> None:
+        self._read = read
+
+    def __call__(self) -> str | None:
+        stop = self._read() if self._read else None
+        agreed = broadcast_number(GO_ON if stop is None else INTERRUPT if stop.because is None else STOP)
+        if agreed == INTERRUPT:
+            raise KeyboardInterrupt
+        if agreed == GO_ON:
+            return None
+        return (stop.because if stop else None) or "stopped by the first process"

@@ -1,0 +1,153 @@
+"""A training in two processes on two nodes of a real Ray cluster on this machine: the weights of one machine."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.checkpoint.storage import write_text
+from engine.config import Hyperparameters, Schedule
+from engine.data.dataset import Dataset
+from engine.execution import execution_of
+from engine.executors.ray.cluster import Cluster, open_cluster
+from engine.executors.this_machine import ThisMachine
+from engine.job import Checkpointing, ClickJob, Hooks, TrainingJob
+from engine.parallel.plan import LINK
+from engine.results import EpochReport, TrainResult
+from hardware.types import Placement
+from models.registry import model_spec
+from tests.engine.synthetic import write_dataset
+
+pytest.importorskip("torchrec")
+pytestmark = pytest.mark.slow
+MEMORY = 80 * 2**20
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory, furnish: Callable[[Path], Path]) -> Path:
+    """Home of the nodes and of this machine, which has been measured: by the same figures all divide tables alike."""
+    return furnish(tmp_path_factory.mktemp("node"))
+
+
+@pytest.fixture(autouse=True)
+def _at_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHUNTER_HOME", str(home))
+
+
+@pytest.fixture(scope="module")
+def ray_cluster(home: Path) -> Iterator[Any]:
+    """A head that only orders, and a node of one core."""
+    patch = pytest.MonkeyPatch()
+    patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    patch.setenv("SHUNTER_HOME", str(home))
+    from ray.cluster_utils import Cluster as RayCluster
+
+    made = RayCluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": MEMORY})
+    add_node(made, "steady")
+    yield made
+    made.shutdown()
+    patch.undo()
+
+
+def add_node(ray_cluster: Any, name: str) -> Any:
+    node = ray_cluster.add_node(num_cpus=1, object_store_memory=MEMORY, resources={"training": 1}, node_name=name)
+    ray_cluster.wait_for_nodes()
+    return node
+
+
+@pytest.fixture
+def cluster(ray_cluster: Any) -> Iterator[tuple[Cluster, Any]]:
+    """Two nodes that train, and the second as Ray's handle, which may be killed."""
+    second = add_node(ray_cluster, "second")
+    with open_cluster(str(ray_cluster.address), "training") as opened:
+        yield opened, second
+    if second in ray_cluster.list_all_nodes():
+        ray_cluster.remove_node(second)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return write_dataset(tmp_path_factory.mktemp("data"), rows=1_000)
+
+
+def placed(accelerator: str) -> Placement:
+    return Placement(accelerator=accelerator, threads=2, precision="fp32", batch_size=128, processes=2)
+
+
+def job_of(dataset: Dataset, placement: Placement) -> ClickJob:
+    rates = Hyperparameters(dense_learning_rate=5e-3, embedding_learning_rate=0.1)
+    return TrainingJob(dataset, model_spec(embedding_dim=8), rates, execution_of(placement), Schedule(max_epochs=3))
+
+
+def kept_in(folder: Path) -> Checkpointing:
+    """Where a state is kept, with the speed that decides on the division of tables: measured, it would vary."""
+    folder.mkdir()
+    write_text(folder / LINK, json.dumps({"processes": 2, "bytes_per_second": 1e9}))
+    return Checkpointing(folder, steps=1)
+
+
+@pytest.fixture(scope="module")
+def on_one_machine(dataset: Dataset, home: Path, tmp_path_factory: pytest.TempPathFactory) -> TrainResult:
+    """Two processes of this machine, with a thread each."""
+    kept = kept_in(tmp_path_factory.mktemp("here") / "checkpoint")
+    placement = placed("cpu")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SHUNTER_HOME", str(home))
+        return ThisMachine().executor(placement, kept.directory).run(job_of(dataset, placement), Hooks(), kept)
+
+
+def assert_same_weights(one: TrainResult, other: TrainResult) -> None:
+    ours, theirs = one.model.state_dict(), other.model.state_dict()
+    assert ours.keys() == theirs.keys()
+    for name in ours:
+        assert ours[name].equal(theirs[name]), name
+
+
+def test_when_a_node_dies_the_processes_go_on_together_and_the_weights_are_those_of_one_machine(
+    cluster: tuple[Cluster, Any], ray_cluster: Any, dataset: Dataset, on_one_machine: TrainResult, tmp_path: Path
+) -> None:
+    """Two processes on two nodes; after the second epoch both on the node that is left."""
+    opened, second = cluster
+    placement = placed("cpu@steady").model_copy(update={"threads": 1})
+    seats = opened.seats(placement)
+    assert [seat.node.name for seat in seats] == ["steady", "second"]
+    epochs: list[int] = []
+
+    def kill_node(report: EpochReport) -> None:
+        epochs.append(report.epoch)
+        if report.epoch == 2 and len(epochs) == 2:
+            ray_cluster.remove_node(second, allow_graceful=False)
+
+    kept = kept_in(tmp_path / "checkpoint")
+    executor = opened.executor(placement, kept.directory)
+    with executor.meter() as meter:
+        result = executor.run(job_of(dataset, placement), Hooks(on_epoch=kill_node), kept)
+    assert epochs[:2] == [1, 2]
+    assert epochs[-1] == 3
+    assert len(opened.moves) == 1
+    assert opened.moves[0].endswith("It goes on on steady.")
+    assert_same_weights(result, on_one_machine)
+    assert [report.epoch for report in result.history] == [1, 2, 3]
+    assert meter.reading.seconds > 0
+
+
+def test_what_two_processes_of_a_cluster_have_begun_is_ended_by_two_of_this_machine(
+    cluster: tuple[Cluster, Any], dataset: Dataset, on_one_machine: TrainResult, tmp_path: Path
+) -> None:
+    opened, _ = cluster
+    kept = kept_in(tmp_path / "checkpoint")
+    at = placed("cpu@steady").model_copy(update={"threads": 1})
+
+    def interrupt(report: EpochReport) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        opened.executor(at, kept.directory).run(job_of(dataset, at), Hooks(on_epoch=interrupt), kept)
+    steps: list[int] = []
+    hooks = Hooks(on_step=lambda done, total: steps.append(done))
+    result = ThisMachine().executor(placed("cpu"), kept.directory).run(job_of(dataset, placed("cpu")), hooks, kept)
+    assert min(steps) > 1, "it did not begin anew"
+    assert_same_weights(result, on_one_machine)
