@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from engine.data.dataset import Dataset
 from engine.ensemble.result import EnsembleResult
 from engine.executors.ray.cluster import Cluster, requested_cluster
+from engine.executors.ray.upgrade import Choice
 from engine.fixed import read_fixed
 from engine.probes.measurement import measure
 from engine.ranking.result import TrainedRanker
@@ -32,7 +33,7 @@ from search.noise import Noise
 from search.result import TuneResult
 from shunter.errors import ExplorationEndedError, QualityMissedError
 from shunter.process_age import seconds_before_run
-from shunter.requests import TrainRequest, shown
+from shunter.requests import Objective, TrainRequest, shown
 from tasks.accelerators import hold, keep_chosen, tell
 from tasks.copies import check_copies, forget_copies
 from tasks.evidence import keeping_evidence
@@ -267,7 +268,9 @@ def _decide(job: _Job) -> Decision:
             decision = select(job.dataset, job.request, job.profiles, measure=measured_by)
         job.state.remember("decision", decision)
     if cluster:
-        cluster.prefer([row.candidate.placement for row in decision.table if not row.excluded_by])
+        allowed = [row for row in decision.table if not row.excluded_by]
+        choices = [Choice(row.candidate.placement, decision.weighed(row)) for row in allowed]
+        cluster.prefer(choices, may_begin_elsewhere=decision.objective == Objective.TIME.value)
     return decision
 
 

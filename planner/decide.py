@@ -115,6 +115,12 @@ class Decision(Frozen):
         """The row of the chosen placement."""
         return self.table[0]
 
+    def weighed(self, row: Assessment) -> float:
+        """What a row of the table is expected to take of the objective, with its weights; infinite where unknown."""
+        used = Weights.parse(self.objective).used
+        totals = [(row.total(quantity), weight) for quantity, weight in used.items()]
+        return math.prod(math.inf if total is None else total**weight for total, weight in totals)
+
     def table_rows(self) -> list[dict[str, str | int | float | bool | None]]:
         """The table as flat rows with units in their names, the chosen placement first."""
         weights = Weights.parse(self.objective)

@@ -144,6 +144,13 @@ def alive_nodes() -> list[dict[str, Any]]:
     return sorted(alive, key=lambda node: ("node:__internal_head__" not in node["Resources"], node["NodeID"]))
 
 
+def free_resources() -> dict[str, dict[str, float]]:
+    """What Ray could give out at this moment, by the id of each node that is up."""
+    from ray._private.state import available_resources_per_node  # by node, Ray says it nowhere else
+
+    return available_resources_per_node()
+
+
 def placed(node_id: str) -> dict[str, Any]:
     """Options that bind a task or an actor of Ray to one node."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy

@@ -19,7 +19,7 @@ from engine.executors.ray.slots import OnNode
 from engine.executors.ray.training import NodeLostError
 from engine.job import Hooks
 from engine.trained_model import TrainedModel
-from hardware.devices.nodes import ClusterNode, alive_nodes, cluster_nodes
+from hardware.devices.nodes import ClusterNode, alive_nodes, cluster_nodes, free_resources
 from hardware.types import Placement
 from scheduler.foretell import is_processor
 from scheduler.live.role import (
@@ -261,9 +261,7 @@ class _TheSeats:
 
 def machines_of(nodes: Sequence[ClusterNode]) -> list[LiveMachine]:
     """Nodes as machines: of GPUs those that Ray gives out, else of cores; what is free is what Ray says."""
-    from ray._private.state import available_resources_per_node  # by node, Ray says it nowhere else
-
-    free = available_resources_per_node()
+    free = free_resources()
     found = []
     for node in nodes:
         gpu = next((one for one in node.accelerators if one.kind != CPU), None)

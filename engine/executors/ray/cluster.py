@@ -18,6 +18,7 @@ from engine.executors.ray.group import Seat, train_on_nodes, wait_until_known
 from engine.executors.ray.node_work import measure_there, profiles_there
 from engine.executors.ray.slots import PROCESSES, OnNode, spread
 from engine.executors.ray.training import NodeLostError, train_on_node
+from engine.executors.ray.upgrade import BetterFreeError, Choice, Upgrade, is_free_on
 from engine.executors.sharded_files import read_sharded, write_sharded
 from engine.job import Hooks
 from engine.parallel import holds_sharded_checkpoint
@@ -74,7 +75,8 @@ class Cluster:
         self.nodes = {node.name: node for node in nodes}
         self.ledger = Ledger()
         self.moves: list[str] = []
-        self._choices: list[Placement] = []
+        self._choices: list[Choice] = []
+        self._may_begin_elsewhere = False
 
     def profiles(self) -> list[HardwareProfile]:
         """Profiles of all nodes' accelerators; nodes that share a machine are measured one after another.
@@ -104,9 +106,14 @@ class Cluster:
         there = placement.model_copy(update={"accelerator": placement.device})
         return ray.get(self._on(node, measure_there).remote(dataset, spec, there, steps))
 
-    def prefer(self, placements: Sequence[Placement]) -> None:
-        """Say where a training goes on when its node dies: the best placements, best first."""
-        self._choices = list(placements)
+    def prefer(self, choices: Sequence[Choice], *, may_begin_elsewhere: bool = False) -> None:
+        """Say where else a training may run: when its node dies, or when a better one becomes free.
+
+        Args:
+            choices: The best placements, best first.
+            may_begin_elsewhere: Whether it begins on another one that is free while the best is not.
+        """
+        self._choices, self._may_begin_elsewhere = list(choices), may_begin_elsewhere
 
     def executor(self, placement: Placement, checkpoints: Path | None = None) -> OnNode:
         """The executor of one training, on the node of a placement and as many others as its processes need."""
@@ -137,14 +144,48 @@ class Cluster:
         placement = self._alive(placement)
         if placement.processes > 1 or is_begun_by_many(task):
             return self._train_together(task, placement, hooks, ledger)
-        for restart in range(MOST_RESTARTS + 1):
+        placement, restarts = self._first_free(task, placement), 0
+        while True:
             try:
-                return self.attempt(task, placement, hooks, ledger)
+                return self.attempt(task, placement, self._upgrade(task, placement).watching(hooks), ledger)
+            except BetterFreeError as better:
+                self._note_move(f"{better.placement.label} is free: what trained at {placement.label} goes on there.")
+                placement = better.placement
             except NodeLostError as error:
-                if restart == MOST_RESTARTS:
+                restarts += 1
+                if restarts > MOST_RESTARTS:
                     raise
                 placement = self._move(placement, error)
-        raise AssertionError("the last restart returns or raises")
+
+    def _first_free(self, task: Task, placement: Placement) -> Placement:
+        """Where a training begins: at its placement, unless that is taken and another one is free."""
+        if not self._may_begin_elsewhere or task.checkpointing is None or self._is_free(placement):
+            return placement
+        free = [one.placement for one in self._alike(placement) if self._is_free(one.placement)]
+        if not free:
+            return placement
+        self._note_move(f"{placement.label} is taken: it begins at {free[0].label}.")
+        return free[0]
+
+    def _upgrade(self, task: Task, placement: Placement) -> Upgrade:
+        """Looks for a better place; of a training whose state is not kept, for none."""
+        here = next((one for one in self._choices if one.placement == placement), None)
+        if here is None or task.checkpointing is None:
+            return Upgrade(Choice(placement, 0.0), (), self._is_free)
+        return Upgrade(here, self._alike(placement), self._is_free)
+
+    def _alike(self, placement: Placement) -> list[Choice]:
+        """The best choice on each other node, with the same batches and precision."""
+        found: dict[str | None, Choice] = {}
+        for one in self._choices:
+            other = one.placement
+            same = (other.batch_size, other.precision) == (placement.batch_size, placement.precision)
+            if same and other.node != placement.node and other.node in self.nodes:
+                found.setdefault(other.node, one)
+        return list(found.values())
+
+    def _is_free(self, placement: Placement) -> bool:
+        return is_free_on(self._node(placement), placement)
 
     def _train_together(self, task: Task, placement: Placement, hooks: Hooks, ledger: Ledger) -> Done:
         """Train in many processes, which go on together on the nodes that are left when one is lost."""
@@ -274,9 +315,8 @@ class Cluster:
         if placement.node in alive and placement.node != exclude:
             return placement
         elsewhere = [name for name in alive if name != exclude] or alive
-        others = [
-            choice for choice in self._choices if choice.node in elsewhere and choice.precision == placement.precision
-        ]
+        choices = [one.placement for one in self._choices]
+        others = [one for one in choices if one.node in elsewhere and one.precision == placement.precision]
         if others:
             return placement.model_copy(update={"accelerator": others[0].accelerator, "threads": others[0].threads})
         node = self.nodes[elsewhere[0]]

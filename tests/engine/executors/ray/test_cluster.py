@@ -17,6 +17,7 @@ from engine.execution import execution_of
 from engine.executors.ray.cluster import Cluster, open_cluster
 from engine.executors.ray.data import copy_directory, find_dataset, read_pieces, write_piece
 from engine.executors.ray.training import NodeLostError
+from engine.executors.ray.upgrade import Choice
 from engine.job import TrainingJob
 from engine.loop.trainer import train
 from engine.profiling.cache import ProfileFile
@@ -248,7 +249,7 @@ def test_when_its_node_dies_the_training_goes_on_elsewhere_from_its_checkpoint(
 
     with open_cluster(address, "training") as cluster:
         assert set(cluster.nodes) == {"steady", "doomed"}
-        cluster.prefer([at("doomed"), at("steady")])
+        cluster.prefer([Choice(at("doomed"), 1.0), Choice(at("steady"), 1.0)])
         result = run(cluster, dataset, "doomed", tmp_path / "checkpoint", on_epoch=kill_node, checkpoint_steps=1)
         assert len(cluster.moves) == 1
         assert "doomed" in cluster.moves[0]

@@ -12,10 +12,13 @@ from engine.config import Hyperparameters, Schedule
 from engine.data.dataset import Dataset
 from engine.execution import execution_of
 from engine.executors.ray.cluster import Cluster, open_cluster
+from engine.executors.ray.upgrade import Choice
 from engine.executors.this_machine import ThisMachine
 from engine.job import Checkpointing, ClickJob, Hooks, TrainingJob
+from engine.loop.trainer import train
 from engine.parallel.plan import LINK
 from engine.results import EpochReport, TrainResult
+from hardware.devices.nodes import placed as on_node
 from hardware.types import Placement
 from models.registry import model_spec
 from tests.engine.synthetic import write_dataset
@@ -23,6 +26,7 @@ from tests.engine.synthetic import write_dataset
 pytest.importorskip("torchrec")
 pytestmark = pytest.mark.slow
 MEMORY = 80 * 2**20
+NODES = ("second", "steady")
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +136,42 @@ def test_when_a_node_dies_the_processes_go_on_together_and_the_weights_are_those
     assert_same_weights(result, on_one_machine)
     assert [report.epoch for report in result.history] == [1, 2, 3]
     assert meter.reading.seconds > 0
+
+
+def test_a_training_begins_where_there_is_room_and_moves_to_the_better_node_that_becomes_free(
+    cluster: tuple[Cluster, Any], dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second node is declared the better one, and another program holds its core until the first epoch ends."""
+    import ray
+
+    monkeypatch.setattr("engine.executors.ray.upgrade.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("engine.executors.ray.upgrade.LEAST_SECONDS_LEFT", 0.0)
+    opened, _ = cluster
+    better, steady = (placed(f"cpu@{name}").model_copy(update={"processes": 1, "threads": 1}) for name in NODES)
+    taken: Any = ray.remote(num_cpus=1)(Other)
+    other: Any = taken.options(**on_node(opened.nodes["second"].node_id)).remote()
+    ray.get(other.there.remote())
+    opened.prefer([Choice(better, 1.0), Choice(steady, 10.0)], may_begin_elsewhere=True)
+
+    def give_way(report: EpochReport) -> None:
+        if report.epoch == 1:
+            ray.kill(other)
+
+    job = job_of(dataset, better)
+    kept = Checkpointing(tmp_path / "checkpoint")
+    result = opened.executor(better, kept.directory).run(job, Hooks(on_epoch=give_way), kept)
+    assert opened.moves == [
+        f"{better.label} is taken: it begins at {steady.label}.",
+        f"{better.label} is free: what trained at {steady.label} goes on there.",
+    ]
+    assert_same_weights(result, train(job))
+
+
+class Other:
+    """Another program on a node."""
+
+    def there(self) -> None:
+        """Say that it has its core."""
 
 
 def test_what_two_processes_of_a_cluster_have_begun_is_ended_by_two_of_this_machine(
