@@ -295,5 +295,7 @@ def _log_totals(run: RunContext, energy: EnergyReading) -> None:
     log = open_run(run.run_id)
     if run.cluster:
         log.set_tags({"cluster.moves": " ".join(run.cluster.moves) or "none"})
+        if run.cluster.nodes_together:
+            log.set_tags({"cluster.nodes": ", ".join(run.cluster.nodes_together)})
     log.log_energy(energy)
     log.log_metrics({"time.total_seconds": energy.seconds})

@@ -69,12 +69,19 @@ class Cluster:
 
     Args:
         nodes: Nodes in the order of preference when nothing else is known.
+
+    Attributes:
+        nodes: Nodes by name.
+        ledger: What they have drawn.
+        moves: Sentences that say what went on elsewhere, and why.
+        nodes_together: Those on which the processes of one training have been, in the order of their first.
     """
 
     def __init__(self, nodes: Sequence[ClusterNode]) -> None:
         self.nodes = {node.name: node for node in nodes}
         self.ledger = Ledger()
         self.moves: list[str] = []
+        self.nodes_together: list[str] = []
         self._choices: list[Choice] = []
         self._may_begin_elsewhere = False
 
@@ -278,6 +285,7 @@ class Cluster:
         ledger.begin()
         for node in {seat.node.node_id: seat.node for seat in seats}.values():
             self._bring(task.job.dataset, node)
+            self.nodes_together = list(dict.fromkeys([*self.nodes_together, node.name]))
         return train_on_nodes(
             seats,
             task,

@@ -133,6 +133,7 @@ def test_when_a_node_dies_the_processes_go_on_together_and_the_weights_are_those
     assert epochs[-1] == 3
     assert len(opened.moves) == 1
     assert opened.moves[0].endswith("It goes on on steady.")
+    assert opened.nodes_together == ["steady", "second"]
     assert_same_weights(result, on_one_machine)
     assert [report.epoch for report in result.history] == [1, 2, 3]
     assert meter.reading.seconds > 0
