@@ -57,6 +57,7 @@ class MachinesInMemory:
     saved: dict[str, float] = field(default_factory=dict)
     told: list[Event] = field(default_factory=list)
     starts: list[tuple[str, str]] = field(default_factory=list)
+    others: dict[str, int] = field(default_factory=dict)
     interrupt_at: float = inf
 
     def clock(self) -> float:
@@ -64,9 +65,11 @@ class MachinesInMemory:
 
     def machines(self) -> Sequence[LiveMachine]:
         return [
-            LiveMachine(one.name, one.accelerator, one.count, one.count - self.held(name))
-            for name, one in self.up.items()
+            LiveMachine(one.name, one.accelerator, one.count, max(self._room(name), 0)) for name, one in self.up.items()
         ]
+
+    def _room(self, machine: str) -> int:
+        return self.up[machine].count - self.held(machine) - self.others.get(machine, 0)
 
     def held(self, machine: str) -> int:
         begun = [run for run in self.runs.values() if run.begun is not None]
@@ -142,7 +145,7 @@ class MachinesInMemory:
 
     def _grant(self) -> None:
         for run in self.runs.values():
-            fits = all(name in self.up and self.held(name) + count <= self.up[name].count for name, count in run.places)
+            fits = all(name in self.up and count <= self._room(name) for name, count in run.places)
             if run.begun is None and fits:
                 run.begun = self.now
                 self.told.append(Granted(run.job))

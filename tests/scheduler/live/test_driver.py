@@ -74,9 +74,9 @@ def test_under_every_policy_all_are_trained_within_what_there_is(policy: str, as
 @settings(max_examples=12)
 @given(asked=JOBS, seed=st.integers(0, 1000))
 def test_under_a_learned_policy_too_though_others_take_some_of_it(asked: list[tuple], seed: int) -> None:
-    """Whatever its networks say; and machines that others use in part have other counts at each decision."""
+    """Whatever its networks say; a machine of which others take and give back a part has other counts meanwhile."""
     jobs = [job(f"j{i}", s, at=at, accelerators=count) for i, (s, at, count) in enumerate(asked)]
-    others = {moment: partial(_with_count, "one", count) for moment, count in ((50.0, 2), (90.0, 1))}
+    others = {moment: partial(_taken, "two", count) for moment, count in ((50.0, 1), (90.0, 0))}
     there = machines(jobs, ONE, TWO, FAST, happen=others)
     found = Driver(jobs, random_policy(seed), there, Surroundings(there.clock))
     found.run()
@@ -84,8 +84,8 @@ def test_under_a_learned_policy_too_though_others_take_some_of_it(asked: list[tu
     check_schedule(found.schedule(), jobs)
 
 
-def _with_count(name: str, count: int, there: MachinesInMemory) -> None:
-    there.up[name] = replace(there.up[name], count=count)
+def _taken(name: str, count: int, there: MachinesInMemory) -> None:
+    there.others[name] = count
 
 
 def test_a_policy_that_learned_on_another_cluster_is_refused_before_anything_starts() -> None:
