@@ -6,7 +6,8 @@ Three parts, of which each says what it is:
   links and kinds of placement, over table sets of published shapes (the 26 fields of Criteo's Kaggle and terabyte logs)
   with three skews of Zipf's law, widths and numbers of accelerators of the catalogue; both steps come from our own
   simulator, which the search minimises and TorchRec's planner does not know;
-- measured: plans trained by two processes of this machine, the time of a step beside what was predicted for it;
+- measured: plans trained by processes of this machine, the time of a step beside what was predicted for it
+  (`benchmarks.plans_executed`);
 - counted: a search's single changes against all plans on tiny models, and simulations a second of processor time.
 """
 
@@ -17,29 +18,16 @@ import logging
 import random
 import time
 from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
-from statistics import fmean, geometric_mean
-from tempfile import TemporaryDirectory
+from statistics import geometric_mean
 from typing import Any
 
-from pandas import Series
-
 from benchmarks import report
-from benchmarks.optimizers import ingest_planted
-from engine.config import Execution, Hyperparameters, Schedule
-from engine.data.dataset import Dataset
-from engine.executors.process_group import ProcessGroup
-from engine.executors.this_machine import machine_of as memory_of
-from engine.job import TrainingJob
-from engine.parallel import GivenTable, Sharding
-from engine.profiling.profiles import machine_profiles
-from hardware.types import Placement, Workload
-from models.registry import model_spec
+from benchmarks.plans_executed import executed, figures
+from hardware.types import Workload
 from planner.parallel.costs import Choice, TableCosts
-from planner.parallel.demand import ModelDemand, TableDemand, demand_of
-from planner.parallel.machine import Machine, machine_of
-from planner.parallel.options import by_hand, data_parallel, options_of, rows_everywhere
+from planner.parallel.demand import ModelDemand, TableDemand
+from planner.parallel.machine import machine_of
+from planner.parallel.options import by_hand
 from planner.parallel.search import Search
 from planner.parallel.simulate import DeltaSimulator, simulate
 from planner.parallel.step import SimulatedPlan, StepModel, step_of
@@ -63,9 +51,6 @@ BATCH = 65_536
 SEARCH_SECONDS = 2.0
 TINY = 20
 EDITS = 300
-SPEC = model_spec(embedding_dim=32, bottom_widths=(64,), top_widths=(128, 64))
-STEPS_BATCH, THREADS, ROWS, QUICK_ROWS = 2048, 2, 100_000, 20_000
-DRAWN_PLANS = 5
 LAYERS = Workload(  # those of MLPerf's DLRM, roughly: 2.4 million weights
     matmul_flops_per_sample=14.4e6,
     lookups_per_sample=26,
@@ -91,7 +76,7 @@ def main() -> None:
         details["sets"] = against_torchrec(quick=arguments.quick)
         details["tiny"] = against_all_plans(TINY // 4 if arguments.quick else TINY)
         details["speed"] = simulator_speed()
-    headline = _executed_figures(details.get("executed", ()))
+    headline = figures(details.get("executed", ()))
     headline |= _simulated_figures(details.get("sets", ()), details.get("tiny", ())) | details.get("speed", {})
     report.publish("plans", headline, details, seeds=[0], quick=arguments.quick)
 
@@ -106,25 +91,6 @@ def _published(parts: Sequence[str], *, quick: bool) -> dict[str, Any]:
     if set(parts) == set(PARTS) or not path.exists():
         return {}
     return json.loads(path.read_text())["details"]
-
-
-def _executed_figures(measured: Sequence[dict[str, Any]]) -> dict[str, float]:
-    if not measured:
-        return {}
-    report.table(
-        "executed by two processes, milliseconds",
-        ("plan", "predicted", "measured"),
-        [(one["name"], f"{1e3 * one['predicted']:.2f}", f"{1e3 * one['measured']:.2f}") for one in measured],
-    )
-    predicted, taken = ([one[key] for one in measured] for key in ("predicted", "measured"))
-    by_name = {one["name"]: one["measured"] for one in measured}
-    rival = {"measured_ratio_to_torchrec_planner": by_name["found"] / by_name[TORCHREC]} if TORCHREC in by_name else {}
-    return {
-        **rival,
-        "executed_plans": len(measured),
-        "rank_correlation": float(Series(predicted).corr(Series(taken), method="spearman")),
-        "prediction_error": fmean(abs(one / other - 1) for one, other in zip(predicted, taken, strict=True)),
-    }
 
 
 def _simulated_figures(sets: Sequence[dict[str, Any]], tiny: Sequence[float]) -> dict[str, float]:
@@ -234,61 +200,6 @@ def simulator_speed() -> dict[str, float]:
         "simulations_per_second": 1 / full,
         "delta_speedup": full / repaired,
     }
-
-
-def executed(*, quick: bool) -> list[dict[str, Any]]:
-    """Plans trained by two processes for an epoch: what was predicted for a step, and its mean."""
-    profiles = machine_profiles()
-    with TemporaryDirectory() as name:
-        folder = Path(name)
-        dataset = ingest_planted(QUICK_ROWS if quick else ROWS, folder)
-        demand = demand_of(dataset, SPEC)
-        machine = machine_of(DevicesRequest(devices=2), profiles)
-        model = StepModel(TableCosts(machine, demand, STEPS_BATCH))
-        plans = plans_to_execute(model, demand, machine)
-        wanted = dict(list(plans.items())[2:5]) if quick else plans
-        return [
-            {
-                "name": title,
-                "predicted": step_of(model, choices)[0],
-                "measured": measured_step(dataset, choices, profiles[0]),
-                "kinds": [choice.kind for choice in choices],
-            }
-            for title, choices in wanted.items()
-        ]
-
-
-def plans_to_execute(model: StepModel, demand: ModelDemand, machine: Machine) -> dict[str, Sequence[Choice]]:
-    """The usual plans, the one that is found, TorchRec's, and some that are drawn."""
-    chance = random.Random(0)
-    options = [options_of(table, machine, "exact") for table in demand.tables]
-    rival = torchrec_choices(model.costs)
-    plans: dict[str, Sequence[Choice]] = {
-        "data parallel": data_parallel(demand),
-        "all by row": rows_everywhere(demand, machine),
-        "by hand": by_hand(demand, machine),
-        "found": Search(model).run(SEARCH_SECONDS).choices,
-        **({} if rival is None else {TORCHREC: rival}),
-    }
-    for number in range(DRAWN_PLANS):
-        plans[f"drawn {number}"] = [chance.choice(one) for one in options]
-    return plans
-
-
-def measured_step(dataset: Dataset, choices: Sequence[Choice], profile: Any) -> float:
-    """Mean seconds of a step, waiting for batches included, by two processes of one thread each."""
-    given = tuple(GivenTable(kind=choice.kind, processes=choice.devices) for choice in choices)
-    placement = Placement(accelerator="cpu", threads=THREADS, precision="fp32", batch_size=STEPS_BATCH, processes=2)
-    sharding = Sharding(machine=memory_of(profile, 2), given=given)
-    job = TrainingJob(
-        dataset,
-        SPEC,
-        Hyperparameters(),
-        replace(Execution(), threads=THREADS, batch_size=STEPS_BATCH),
-        Schedule(max_epochs=1, patience=1),
-    )
-    figures = ProcessGroup(placement, sharding).figures(job)
-    return (figures.wait_seconds + figures.compute_seconds) / figures.history[-1].step
 
 
 if __name__ == "__main__":

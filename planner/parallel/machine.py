@@ -72,6 +72,7 @@ class Machine:
         source: Where the figures come from: measured or estimated.
         told: The same in a sentence.
         computes_messages: Whether a device's own cores move its messages, so that it cannot compute meanwhile.
+        key: What its executed plans are known by; None where plans cannot be executed.
     """
 
     devices: tuple[Device, ...]
@@ -80,6 +81,7 @@ class Machine:
     source: str
     told: str
     computes_messages: bool
+    key: str | None = None
 
     @property
     def hosts(self) -> int:
@@ -167,7 +169,14 @@ def processes_here(
         told=f"Rates were measured on {profile.accelerator.model}, "
         + ("messages between its processes too." if measured else "those of messages are estimated from its memory."),
         computes_messages=on_cpu,
+        key=executed_on(profile, count, threads) if per_host == count else None,
     )
+
+
+def executed_on(profile: HardwareProfile, processes: int, threads: int) -> str:
+    """What plans are known by that are executed by so many processes of this machine, of so many threads each."""
+    threads = threads if profile.accelerator.kind == "cpu" else 1
+    return f"{profile.host}, {profile.accelerator.name}, {processes} processes of {threads} threads"
 
 
 class _Host(Frozen):

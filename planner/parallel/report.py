@@ -2,9 +2,12 @@
 
 from collections.abc import Sequence
 
+from pydantic import Field
+
 from engine.data.dataset import Dataset
 from hardware.types import HardwareProfile
 from models.spec import ModelSpec
+from planner.parallel.calibration import ExecutedPlan, SimulatedStep, calibrate
 from planner.parallel.costs import Choice, TableCosts
 from planner.parallel.demand import LayerDemand, ModelDemand, demand_of
 from planner.parallel.machine import Machine, machine_of
@@ -68,6 +71,7 @@ class PlanReport(Frozen):
         simulations: Plans that were simulated.
         search_seconds: Duration of the search.
         is_optimal: Whether all plans were simulated.
+        step: The tasks of the step, to learn from when it has been executed.
     """
 
     plan: Plan
@@ -84,10 +88,15 @@ class PlanReport(Frozen):
     simulations: int
     search_seconds: float
     is_optimal: bool
+    step: SimulatedStep = Field(exclude=True)
 
 
 def find_plan(
-    dataset: Dataset, spec: ModelSpec, request: PlanRequest, profiles: Sequence[HardwareProfile]
+    dataset: Dataset,
+    spec: ModelSpec,
+    request: PlanRequest,
+    profiles: Sequence[HardwareProfile],
+    executed: Sequence[ExecutedPlan] = (),
 ) -> PlanReport:
     """Find the plan that a request asks for.
 
@@ -96,6 +105,7 @@ def find_plan(
         spec: The model.
         request: Devices, batch and search.
         profiles: Profiles of this machine.
+        executed: Plans that were trained by, here or elsewhere.
 
     Raises:
         RequestError: The model, an accelerator or the machine file cannot be used, or there are more devices than rows.
@@ -103,20 +113,38 @@ def find_plan(
     """
     memory = None if request.max_device_gib is None else int(request.max_device_gib * GIB)
     machine = machine_of(request.place, profiles).with_memory(memory)
-    return search_plan(demand_of(dataset, spec), machine, request)
+    return search_plan(demand_of(dataset, spec), machine, request, executed)
 
 
-def search_plan(demand: ModelDemand, machine: Machine, request: PlanRequest) -> PlanReport:
+def search_plan(
+    demand: ModelDemand, machine: Machine, request: PlanRequest, executed: Sequence[ExecutedPlan] = ()
+) -> PlanReport:
     """Find a plan for a model on a machine; see `find_plan`."""
     check_devices(demand, machine)
-    costs = TableCosts(machine, demand, request.batch_size, request.communication)
-    model = StepModel(costs, overlap=request.overlap)
+    model = step_model(demand, machine, request, executed)
+    costs = model.costs
     space: Space = request.space
     rival = torchrec_choices(costs, space)
     found = Search(model, space, request.seed).run(request.search_seconds, {} if rival is None else {TORCHREC: rival})
     layers = split_layers(model, found.choices) if space == "all" else ()
     plan = plan_of(demand, machine, found.choices, request, layers)
     return _report(model, found, plan, space, has_rival=rival is not None)
+
+
+def step_model(
+    demand: ModelDemand, machine: Machine, request: PlanRequest, executed: Sequence[ExecutedPlan] = ()
+) -> StepModel:
+    """The simulator of a model on a machine, set right by the plans that were executed there."""
+    known = [one for one in executed if machine.key is not None and one.step.machine == machine.key]
+    costs = TableCosts(machine, demand, request.batch_size, request.communication)
+    return StepModel(costs, overlap=request.overlap, calibration=calibrate(known))
+
+
+def simulated_step(model: StepModel, choices: Sequence[Choice], layers: Sequence[LayerDemand] = ()) -> SimulatedStep:
+    """The tasks of a plan's step."""
+    amounts = model.amounts(model.costs.sums(list(choices)), layers)
+    seconds = [model.calibration.seconds(one) for one in amounts]
+    return SimulatedStep.of(model.graph, amounts, simulate(model.graph, seconds).end[-1], model.machine.key)
 
 
 def check_devices(demand: ModelDemand, machine: Machine) -> None:
@@ -198,11 +226,12 @@ def _report(model: StepModel, found: Found, plan: Plan, space: Space, *, has_riv
         memory_bytes=tuple(memory),
         busy_seconds=busy,
         events=events,
-        told=model.machine.told,
+        told=f"{model.machine.told} {model.calibration.told}".strip(),
         simulations=found.simulations,
         search_seconds=found.seconds,
         is_optimal=found.is_optimal,
         tables=_tables(model, simulated, plan, space),
+        step=simulated_step(model, found.choices, layers),
     )
 
 

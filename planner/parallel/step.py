@@ -11,13 +11,15 @@
     optimizer the layers are updated
 
 A collective ends for all when it has ended for the last. The layers' gradients are added up after the tables' updates,
-as the engine does, or beside them where `overlap` says so, as torch's DDP would.
+as the engine does, or beside them where `overlap` says so, as torch's DDP would. What a task takes is a sum of terms
+(layers, rows, messages, ...), each times a factor that executed plans have taught (`planner.parallel.calibration`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 
 from hardware.cost.step_model import message_share
 from hardware.types import Collective
+from planner.parallel.calibration import UNCALIBRATED, Amounts, Calibration
 from planner.parallel.costs import GROUP_OPERATORS, Choice, TableCosts, dense_seconds
 from planner.parallel.demand import FLOAT_BYTES, LayerDemand
 from planner.parallel.plan import Kind
@@ -26,6 +28,8 @@ from planner.parallel.simulate import NO_RESOURCE, DeltaSimulator, Schedule, Tas
 SUMS_OF = {"ids": ("ids_out", "ids_in"), "lookup": ("lookup",), "update": ("update",)}
 UPDATE_SHARE = 0.1  # of the layers' seconds that their optimiser takes; the rest is forward and twice as much backward
 ID_ROUNDS = 3  # exchanges of ids: how many, lengths, ids
+COPY_OPERATORS = 12  # that update a table of which every device has a copy
+STEP_OPERATORS = 100  # of a step besides: a batch is made ready, losses and statistics of all are added up
 
 
 class StepModel:
@@ -34,10 +38,11 @@ class StepModel:
     Args:
         costs: Contributions of the tables.
         overlap: Whether the layers' gradients are exchanged beside the tables' backward pass.
+        calibration: What executed plans have taught of this machine.
     """
 
-    def __init__(self, costs: TableCosts, *, overlap: bool = False) -> None:
-        self.costs, self.layout = costs, costs.layout
+    def __init__(self, costs: TableCosts, *, overlap: bool = False, calibration: Calibration = UNCALIBRATED) -> None:
+        self.costs, self.layout, self.calibration = costs, costs.layout, calibration
         self.machine, demand = costs.machine, costs.demand
         self.dense = dense_seconds(self.machine, demand, costs.batch_size)
         self.dense_bytes = demand.workload.dense_parameter_bytes
@@ -134,29 +139,46 @@ class StepModel:
         tasks = {task for place in places for task in self._touched[place]}
         return {task: self._task_seconds(self._keys[task], sums, ()) for task in tasks}
 
+    def amounts(self, sums: Sequence[float], layers: Sequence[LayerDemand] = ()) -> list[Amounts]:
+        """The terms of each task, in seconds before the calibration."""
+        taken: list[Amounts] = [{} for _ in self.graph.tasks]
+        for key, task in self._number.items():
+            taken[task] = self._task_amounts(key, sums, layers)
+        return taken
+
     def _task_seconds(self, key: tuple[str, int, int], sums: Sequence[float], layers: Sequence[LayerDemand]) -> float:
+        return self.calibration.seconds(self._task_amounts(key, sums, layers))
+
+    def _task_amounts(self, key: tuple[str, int, int], sums: Sequence[float], layers: Sequence[LayerDemand]) -> Amounts:
         phase, group, place = key
         if phase.endswith(" done") or phase in ("end", "updated"):
-            return 0.0
+            return {}
         if group >= 0:
-            return self._group_seconds(phase, group, place, sums)
+            return self._group_amounts(phase, group, place, sums)
         if phase.startswith("reduce"):
             split = sum(layer.parameter_bytes for layer in layers)
-            return self._reduce_seconds(phase, sums[self.layout.reduced] + self.dense_bytes - split)
+            return {"sums": self._reduce_seconds(phase, sums[self.layout.reduced] + self.dense_bytes - split)}
         if phase.startswith("split layers"):
-            return self._split_seconds(phase, layers)
+            return {"messages": self._split_seconds(phase, layers)}
         share = {"forward": (1 - UPDATE_SHARE) / 3, "backward": 2 * (1 - UPDATE_SHARE) / 3, "optimizer": UPDATE_SHARE}
-        return share[phase] * self.dense[place]
+        amounts: Amounts = {"layers": share[phase] * self.dense[place]}
+        if phase == "optimizer":
+            amounts["step"] = STEP_OPERATORS * self._overhead(place)
+        return amounts
 
-    def _group_seconds(self, phase: str, group: int, place: int, sums: Sequence[float]) -> float:
+    def _group_amounts(self, phase: str, group: int, place: int, sums: Sequence[float]) -> Amounts:
         """Tasks of a group of tables; none where it has no table."""
-        if not sums[self.layout.tables(group)]:
-            return 0.0
-        if phase in ("lookup", "update"):
-            operators = GROUP_OPERATORS[phase == "update"] * self._overhead(place)
-            own = sums[self.layout.of_device(phase, group, place)]
-            return own + operators
-        return self._exchange_seconds(phase, group, place, sums)
+        tables = sums[self.layout.tables(group)]
+        if not tables:
+            return {}
+        if phase not in ("lookup", "update"):
+            return {"messages": self._exchange_seconds(phase, group, place, sums)}
+        own = sums[self.layout.of_device(phase, group, place)]
+        overhead, operators = self._overhead(place), GROUP_OPERATORS[phase == "update"]
+        if self.layout.groups[group] != "data_parallel":
+            return {"rows": own, "groups": operators * overhead}
+        each = COPY_OPERATORS * tables * overhead if phase == "update" else 0.0
+        return {"copies": own, "groups": operators * overhead, "tables": each}
 
     def _overhead(self, place: int) -> float:
         device = self.machine.devices[place]

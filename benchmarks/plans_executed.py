@@ -1,0 +1,215 @@
+"""Plans trained by processes of this machine: predicted and measured steps, before and after the others taught.
+
+On each table set some plans are drawn at random and trained. What their steps took calibrates the simulator, as
+`shunter train` keeps it for `shunter plan`; the plan that is then found, TorchRec's and the usual ones are predicted
+before they are trained in turn, and no prediction of a plan uses that plan. Where a set says so, it learns from the
+plans drawn of another set alone.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean, geometric_mean
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from pandas import Series
+
+from benchmarks import report
+from benchmarks.optimizers import ingest_planted
+from engine.config import Execution, Hyperparameters, Schedule
+from engine.data.dataset import Dataset
+from engine.executors.process_group import ProcessGroup
+from engine.executors.this_machine import machine_of as memory_of
+from engine.job import TrainingJob
+from engine.parallel import GivenTable, Sharding
+from engine.profiling.profiles import machine_profiles
+from hardware.types import HardwareProfile, Placement
+from models.registry import model_spec
+from planner.parallel.calibration import ExecutedPlan, typical_step_seconds
+from planner.parallel.costs import Choice
+from planner.parallel.demand import demand_of
+from planner.parallel.machine import machine_of
+from planner.parallel.options import by_hand, data_parallel, options_of, rows_everywhere
+from planner.parallel.report import simulated_step, step_model
+from planner.parallel.search import Search
+from planner.parallel.step import StepModel
+from planner.parallel.torchrec_plan import torchrec_choices
+from shunter.requests.plan import DevicesRequest, PlanRequest
+
+TORCHREC, FOUND = "TorchRec's", "found"
+THREADS, ROWS, EPOCHS = 2, 60_000, 2
+SEARCH_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class TableSet:
+    """Tables that plans are made for.
+
+    Attributes:
+        name: Its name.
+        width: Numbers of a row.
+        batch_size: Samples of a step of all processes.
+        processes: How many train.
+        drawn: Plans drawn at random.
+        learns_from: Set whose drawn plans calibrate; None is its own.
+    """
+
+    name: str
+    width: int
+    batch_size: int
+    processes: int
+    drawn: int
+    learns_from: str | None = None
+
+
+SETS = (
+    TableSet("2 processes, width 32", 32, 2048, 2, 8),
+    TableSet("2 processes, width 64", 64, 4096, 2, 4, "2 processes, width 32"),
+    TableSet("2 processes, width 16", 16, 1024, 2, 0, "2 processes, width 32"),
+    TableSet("4 processes, width 32", 32, 2048, 4, 6),
+)
+QUICK_SETS = (TableSet("2 processes, width 32", 32, 2048, 2, 2),)
+
+
+def executed(*, quick: bool) -> list[dict[str, Any]]:
+    """Every plan of every set: what was predicted for a step, and what it took."""
+    profiles = machine_profiles()
+    lines: list[dict[str, Any]] = []
+    kept: dict[str, list[ExecutedPlan]] = {}
+    with TemporaryDirectory() as name:
+        dataset = ingest_planted(ROWS // 3 if quick else ROWS, Path(name))
+        for tables in QUICK_SETS if quick else SETS:
+            lines += _of_set(tables, dataset, profiles, kept)
+            report.publish("plans_executed", {}, {"executed": lines}, seeds=[0], quick=quick, partial=True)
+    report.result_path("plans_executed", "partial").unlink(missing_ok=True)
+    return lines
+
+
+def figures(lines: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """The headline of executed plans, of those that calibrated nothing."""
+    tested = [one for one in lines if not one["calibrates"]]
+    if not tested:
+        return {}
+    report.table(
+        "executed plans, milliseconds",
+        ("tables", "plan", "before", "predicted", "measured", ""),
+        [
+            (
+                one["set"],
+                one["name"],
+                *(f"{1e3 * one[key]:.1f}" for key in ("uncalibrated", "predicted", "measured")),
+                "calibrates" if one["calibrates"] else "",
+            )
+            for one in lines
+        ],
+    )
+    by_set: dict[str, list[dict[str, Any]]] = {}
+    for one in tested:
+        by_set.setdefault(one["set"], []).append(one)
+    ranks = {name: _rank(ones, "predicted") for name, ones in by_set.items() if len(ones) >= 5}
+    ratios = []
+    for ones in by_set.values():
+        measured = {one["name"]: one["measured"] for one in ones}
+        if TORCHREC in measured:
+            ratios.append(measured[FOUND] / measured[TORCHREC])
+    return {
+        "executed_plans": len(lines),
+        "tested_plans": len(tested),
+        "rank_correlation": fmean(ranks.values()),
+        "rank_correlation_uncalibrated": fmean(_rank(by_set[name], "uncalibrated") for name in ranks),
+        "prediction_error": fmean(abs(one["predicted"] / one["measured"] - 1) for one in tested),
+        "prediction_error_uncalibrated": fmean(abs(one["uncalibrated"] / one["measured"] - 1) for one in tested),
+        "measured_ratio_to_torchrec_planner": geometric_mean(ratios) if ratios else float("nan"),
+        "measured_sets": len(ratios),
+    }
+
+
+def _rank(lines: Sequence[dict[str, Any]], key: str) -> float:
+    """Spearman's correlation of predicted and measured steps."""
+    predicted, measured = Series([one[key] for one in lines]), Series([one["measured"] for one in lines])
+    return float(predicted.corr(measured, method="spearman"))
+
+
+def _of_set(
+    tables: TableSet, dataset: Dataset, profiles: list[HardwareProfile], kept: dict[str, list[ExecutedPlan]]
+) -> list[dict[str, Any]]:
+    spec = model_spec(embedding_dim=tables.width, bottom_widths=(64,), top_widths=(128, 64))
+    demand = demand_of(dataset, spec)
+    machine = machine_of(DevicesRequest(devices=tables.processes), profiles)
+    request = PlanRequest(batch_size=tables.batch_size)
+    model = step_model(demand, machine, request)
+    lines: list[dict[str, Any]] = []
+
+    def train(name: str, choices: Sequence[Choice], at: StepModel, *, calibrates: bool) -> ExecutedPlan:
+        step = simulated_step(at, choices)
+        job = TrainingJob(
+            dataset,
+            spec,
+            Hyperparameters(),
+            replace(Execution(), threads=THREADS, batch_size=tables.batch_size),
+            Schedule(max_epochs=EPOCHS, patience=EPOCHS),
+        )
+        seconds = measured_step(job, choices, profiles[0], tables.processes)
+        plan = ExecutedPlan(key=f"{tables.name}, {name}", measured_seconds=seconds, step=step)
+        lines.append(
+            {
+                "set": tables.name,
+                "name": name,
+                "calibrates": calibrates,
+                "uncalibrated": simulated_step(model, choices).predicted_seconds,
+                "predicted": step.predicted_seconds,
+                "measured": seconds,
+                "kinds": [choice.kind for choice in choices],
+            }
+        )
+        return plan
+
+    drawn = {f"drawn {number}": choices for number, choices in enumerate(_drawn(model, tables.drawn))}
+    teaches = tables.learns_from is None
+    if teaches:
+        kept[tables.name] = [train(name, choices, model, calibrates=True) for name, choices in drawn.items()]
+    taught = step_model(demand, machine, request, kept[tables.learns_from or tables.name])
+    rival = torchrec_choices(taught.costs)
+    begin = {} if rival is None else {TORCHREC: rival}
+    plans: dict[str, Sequence[Choice]] = {
+        FOUND: Search(taught).run(SEARCH_SECONDS, begin).choices,
+        **begin,
+        "by hand": by_hand(demand, machine),
+        **({} if teaches else drawn),
+    }
+    if tables.drawn:
+        plans |= {"data parallel": data_parallel(demand), "all by row": rows_everywhere(demand, machine)}
+    for name, choices in plans.items():
+        train(name, choices, taught, calibrates=False)
+    return lines
+
+
+def _drawn(model: StepModel, count: int) -> list[list[Choice]]:
+    """Plans of which each has more of some kind than of others, so that they differ."""
+    chance = random.Random(0)
+    options = [options_of(table, model.machine, "exact") for table in model.costs.demand.tables]
+    plans = []
+    for _ in range(count):
+        leaning = {kind: chance.random() ** 2 for kind in ("data_parallel", "table_wise", "row_wise")}
+        plans.append([chance.choices(one, [leaning[choice.kind] for choice in one])[0] for one in options])
+    return plans
+
+
+def measured_step(
+    job: TrainingJob[Any, Any, Any], choices: Sequence[Choice], profile: HardwareProfile, processes: int
+) -> float:
+    """Seconds of a step, waiting for batches included, by processes of this machine."""
+    given = tuple(GivenTable(kind=choice.kind, processes=choice.devices) for choice in choices)
+    placement = Placement(
+        accelerator="cpu",
+        threads=job.execution.threads,
+        precision="fp32",
+        batch_size=job.execution.batch_size,
+        processes=processes,
+    )
+    sharding = Sharding(machine=memory_of(profile, processes), given=given)
+    seconds = typical_step_seconds(ProcessGroup(placement, sharding).figures(job).history)
+    assert seconds is not None, "it has trained for whole epochs"
+    return seconds

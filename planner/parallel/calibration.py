@@ -1,0 +1,248 @@
+"""What executed plans teach of a machine: a factor for each term of a step, so that the next prediction is better.
+
+A step is simulated as tasks whose seconds are sums of terms: layers, rows of divided tables, copies of tables,
+operators for each group of tables and for each copied table, messages, sums over all devices, and what every step takes
+besides. Each was measured of itself, on a machine that did nothing else; in processes that share cores, or in
+TorchRec's exchanges, it takes more. So
+
+    measured step of plan i ~ sum over terms t of factor_t * x_i,t
+
+where x_i,t are the term's seconds along the critical path, which depends on the factors in turn: they are fitted by
+non-negative least squares of the relative errors, path and factors by turns. A ridge draws all factors to the one by
+which everything is slower, as few plans tell little apart; its strength is the one whose predictions of each plan from
+the others are best.
+"""
+
+import json
+import os
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+import numpy as np
+from pydantic import Field, ValidationError, model_validator
+
+from planner.parallel.simulate import Task, TaskGraph, critical_path, simulate
+from shunter.frozen import Frozen
+
+Term = Literal["layers", "rows", "copies", "groups", "tables", "messages", "sums", "step"]
+TERMS: tuple[Term, ...] = get_args(Term)
+Amounts = dict[Term, float]
+"""Seconds of each term of a task, before the calibration."""
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+RIDGES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+FEWEST_PLANS = 3  # before which one factor for all is fitted
+ROUNDS = 6
+MOST_KEPT = 64
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Factors of the terms.
+
+    Attributes:
+        factors: Of each term; 1 where nothing was learned.
+        plans: Executed plans that it was learned from.
+        error: Mean relative error of the step of each plan, predicted from the others; None of fewer than two.
+    """
+
+    factors: Mapping[Term, float]
+    plans: int = 0
+    error: float | None = None
+
+    def seconds(self, amounts: Amounts) -> float:
+        """What a task takes."""
+        return sum(self.factors[term] * amount for term, amount in amounts.items())
+
+    @property
+    def told(self) -> str:
+        """In a sentence; empty where nothing was learned."""
+        if not self.plans:
+            return ""
+        wrong = "" if self.error is None else f", of which each was predicted from the others within {self.error:.0%}"
+        return f"They are set right by {self.plans} executed plans{wrong}."
+
+
+UNCALIBRATED = Calibration(dict.fromkeys(TERMS, 1.0))
+
+
+class SimulatedStep(Frozen):
+    """A step of a plan, as its tasks were before any calibration: what can be simulated again under other factors.
+
+    Attributes:
+        machine: On which machine, in how many processes; only their likes teach of each other. None teaches nothing.
+        predicted_seconds: Step as it was predicted, with the calibration of then.
+        resources: Number of devices and links.
+        resource: Of each task.
+        waits_for: Of each task.
+        amounts: Terms of each task.
+    """
+
+    machine: str | None
+    predicted_seconds: Positive
+    resources: int = Field(ge=1)
+    resource: tuple[int, ...]
+    waits_for: tuple[tuple[int, ...], ...]
+    amounts: tuple[dict[Term, Annotated[float, Field(ge=0, allow_inf_nan=False)]], ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _check(self) -> "SimulatedStep":
+        if not len(self.resource) == len(self.waits_for) == len(self.amounts):
+            raise ValueError("its tasks are not all described")
+        if any(not -1 <= one < self.resources for one in self.resource):
+            raise ValueError("a task is on a resource that is not there")
+        if any(not 0 <= one < number for number, waits in enumerate(self.waits_for) for one in waits):
+            raise ValueError("a task waits for one that comes later")
+        return self
+
+    @classmethod
+    def of(
+        cls, graph: TaskGraph, amounts: Sequence[Amounts], predicted_seconds: float, machine: str | None
+    ) -> "SimulatedStep":
+        """Of a simulation."""
+        return cls(
+            machine=machine,
+            predicted_seconds=predicted_seconds,
+            resources=len(graph.resources),
+            resource=tuple(graph.resource),
+            waits_for=tuple(graph.waits_for),
+            amounts=tuple(dict(one) for one in amounts),
+        )
+
+    def seconds(self, calibration: Calibration) -> float:
+        """The step under a calibration."""
+        return _Step(self, 1.0).seconds(np.array([calibration.factors[term] for term in TERMS]))
+
+
+class ExecutedPlan(Frozen):
+    """A plan that was trained by.
+
+    Attributes:
+        key: What it is known by, so that it counts once.
+        measured_seconds: Mean step.
+        step: The step as it was simulated.
+    """
+
+    key: str
+    measured_seconds: Positive
+    step: SimulatedStep
+
+
+class _Step:
+    """A step, ready to be simulated under any factors.
+
+    Args:
+        step: Its tasks.
+        measured: What it took.
+    """
+
+    def __init__(self, step: SimulatedStep, measured: float) -> None:
+        self.measured = measured
+        tasks = [Task("", "", at, waits) for at, waits in zip(step.resource, step.waits_for, strict=True)]
+        self._graph = TaskGraph(tasks, [str(number) for number in range(step.resources)])
+        self._amounts = np.array([[one.get(term, 0.0) for term in TERMS] for one in step.amounts])
+
+    def seconds(self, factors: np.ndarray) -> float:
+        """The simulated step."""
+        return simulate(self._graph, (self._amounts @ factors).tolist()).end[-1]
+
+    def along_path(self, factors: np.ndarray) -> np.ndarray:
+        """Seconds of each term along the critical path, before the factors: `[terms]`."""
+        seconds = (self._amounts @ factors).tolist()
+        path = critical_path(self._graph, seconds, simulate(self._graph, seconds))
+        return self._amounts[path].sum(axis=0)
+
+
+def calibrate(plans: Sequence[ExecutedPlan]) -> Calibration:
+    """Learn the factors of one machine from the plans that were executed on it.
+
+    Args:
+        plans: Of one machine and number of processes.
+    """
+    if not plans:
+        return UNCALIBRATED
+    steps = [_Step(plan.step, plan.measured_seconds) for plan in plans]
+    ridges = RIDGES if len(plans) >= FEWEST_PLANS else (np.inf,)
+    errors = {ridge: _error_from_others(steps, ridge) for ridge in ridges}
+    best = min(errors, key=errors.__getitem__)
+    factors = _fit(steps, best)
+    return Calibration(
+        factors=dict(zip(TERMS, factors.tolist(), strict=True)),
+        plans=len(plans),
+        error=errors[best] if len(plans) > 1 else None,
+    )
+
+
+def _error_from_others(steps: Sequence[_Step], ridge: float) -> float:
+    """Mean relative error of each plan's step as the others predict it."""
+    if len(steps) < 2:
+        return 0.0
+    wrong = []
+    for left_out, step in enumerate(steps):
+        factors = _fit([*steps[:left_out], *steps[left_out + 1 :]], ridge)
+        wrong.append(abs(step.seconds(factors) / step.measured - 1))
+    return statistics.fmean(wrong)
+
+
+def _fit(steps: Sequence[_Step], ridge: float) -> np.ndarray:
+    """Factors of all terms, drawn to one for all by a ridge; an infinite one leaves just that."""
+    from scipy.optimize import nnls
+
+    ones = np.ones(len(TERMS))
+    common = statistics.median(step.measured / step.seconds(ones) for step in steps)
+    factors = common * ones
+    if np.isinf(ridge):
+        return factors
+    # A factor's weight is the share of the steps that its term takes: what takes little is held to the common one.
+    for _ in range(ROUNDS):
+        design = np.array([step.along_path(factors) / step.measured for step in steps])
+        held = np.sqrt(ridge * len(steps)) * np.diag(np.maximum(design.mean(axis=0), 1e-3))
+        solved, _ = nnls(np.vstack([design, held]), np.concatenate([np.ones(len(steps)), held @ (common * ones)]))
+        factors = (factors + solved) / 2
+    return factors
+
+
+def typical_step_seconds(history: Sequence[Any]) -> float | None:
+    """Median over the epochs of their mean step, waiting for batches included; the first counts only if it is alone.
+
+    Args:
+        history: `engine.results.EpochReport` of each epoch, which count from the beginning.
+    """
+    means, before = [], (0, 0.0)
+    for one in history:
+        taken = one.wait_seconds + one.compute_seconds
+        if one.step > before[0]:
+            means.append((taken - before[1]) / (one.step - before[0]))
+        before = one.step, taken
+    return statistics.median(means[1:] or means) if means else None
+
+
+def read_executed(path: Path, machine: str | None = None) -> list[ExecutedPlan]:
+    """The plans that are kept, of a machine; lines that cannot be read are passed over."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []
+    found: dict[str, ExecutedPlan] = {}
+    for line in lines:
+        try:
+            plan = ExecutedPlan.model_validate(json.loads(line))
+        except (ValueError, ValidationError, RecursionError):
+            continue
+        if machine is None or plan.step.machine == machine:
+            found[plan.key] = plan
+    return list(found.values())[-MOST_KEPT:]
+
+
+def keep_executed(path: Path, plan: ExecutedPlan) -> None:
+    """Add a plan to the kept ones; the oldest of its machine go beyond `MOST_KEPT`."""
+    others = [one for one in read_executed(path) if one.key != plan.key]
+    of_machine = [one for one in others if one.step.machine == plan.step.machine]
+    dropped = {one.key for one in of_machine[: max(0, len(of_machine) + 1 - MOST_KEPT)]}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    kept = [*(one for one in others if one.key not in dropped), plan]
+    partial.write_text("".join(f"{one.model_dump_json()}\n" for one in kept), encoding="utf-8")
+    partial.replace(path)
