@@ -39,7 +39,8 @@ from planner.parallel.torchrec_plan import torchrec_choices
 from shunter.requests.plan import DevicesRequest, PlanRequest
 
 TORCHREC, FOUND = "TorchRec's", "found"
-THREADS, ROWS, EPOCHS = 2, 60_000, 2
+THREADS, ROWS, EPOCHS = 2, 50_000, 2
+DRAWN = 3  # that are predicted, of a set that learns from its own
 SEARCH_SECONDS = 2.0
 
 
@@ -49,14 +50,16 @@ class TableSet:
 
     Attributes:
         name: Its name.
+        data: Log that they are of: in Criteo's shape, with small tables alone, or mixed, with large ones and bags too.
         width: Numbers of a row.
         batch_size: Samples of a step of all processes.
         processes: How many train.
         drawn: Plans drawn at random.
-        learns_from: Set whose drawn plans calibrate; None is its own.
+        learns_from: Set whose drawn plans calibrate; None is its own, and others are drawn that are predicted.
     """
 
     name: str
+    data: str
     width: int
     batch_size: int
     processes: int
@@ -64,13 +67,16 @@ class TableSet:
     learns_from: str | None = None
 
 
+TEACHER = "mixed tables, 2 processes"
 SETS = (
-    TableSet("2 processes, width 32", 32, 2048, 2, 8),
-    TableSet("2 processes, width 64", 64, 4096, 2, 4, "2 processes, width 32"),
-    TableSet("2 processes, width 16", 16, 1024, 2, 0, "2 processes, width 32"),
-    TableSet("4 processes, width 32", 32, 2048, 4, 6),
+    TableSet(TEACHER, "mixed", 32, 2048, 2, 8),
+    TableSet("mixed tables, width 64, 2 processes", "mixed", 64, 4096, 2, 3, TEACHER),
+    TableSet("Criteo's shape, 2 processes", "criteo", 32, 2048, 2, 3, TEACHER),
+    TableSet("mixed tables, 4 processes", "mixed", 32, 2048, 4, 5),
 )
-QUICK_SETS = (TableSet("2 processes, width 32", 32, 2048, 2, 2),)
+QUICK_SETS = (TableSet(TEACHER, "mixed", 32, 2048, 2, 2),)
+MIXED = {"a": 4, "b": 30, "c": 200, "d": 1_000, "e": 3_000, "f": 8_000, "g": 20_000, "h": 20_000, "i": 60_000}
+BAGS = {"j": (500, 8), "k": (5_000, 12), "l": (150_000, 6), "m": (300_000, 4)}  # values, and ids of a row
 
 
 def executed(*, quick: bool) -> list[dict[str, Any]]:
@@ -79,9 +85,10 @@ def executed(*, quick: bool) -> list[dict[str, Any]]:
     lines: list[dict[str, Any]] = []
     kept: dict[str, list[ExecutedPlan]] = {}
     with TemporaryDirectory() as name:
-        dataset = ingest_planted(ROWS // 3 if quick else ROWS, Path(name))
+        rows = ROWS // 3 if quick else ROWS
+        logs = {"mixed": ingest_mixed(rows, Path(name)), "criteo": ingest_planted(rows, Path(name))}
         for tables in QUICK_SETS if quick else SETS:
-            lines += _of_set(tables, dataset, profiles, kept)
+            lines += _of_set(tables, logs[tables.data], profiles, kept)
             report.publish("plans_executed", {}, {"executed": lines}, seeds=[0], quick=quick, partial=True)
     report.result_path("plans_executed", "partial").unlink(missing_ok=True)
     return lines
@@ -108,7 +115,7 @@ def figures(lines: Sequence[dict[str, Any]]) -> dict[str, float]:
     by_set: dict[str, list[dict[str, Any]]] = {}
     for one in tested:
         by_set.setdefault(one["set"], []).append(one)
-    ranks = {name: _rank(ones, "predicted") for name, ones in by_set.items() if len(ones) >= 5}
+    ranks = {name: _rank(ones, "predicted") for name, ones in by_set.items()}
     ratios = []
     for ones in by_set.values():
         measured = {one["name"]: one["measured"] for one in ones}
@@ -130,6 +137,39 @@ def _rank(lines: Sequence[dict[str, Any]], key: str) -> float:
     """Spearman's correlation of predicted and measured steps."""
     predicted, measured = Series([one[key] for one in lines]), Series([one["measured"] for one in lines])
     return float(predicted.corr(measured, method="spearman"))
+
+
+def ingest_mixed(rows: int, folder: Path) -> Dataset:
+    """A log of small and large fields of one value by Zipf's law, and of bags; its labels are chance."""
+    import numpy as np
+    import pandas as pd
+    import yaml
+
+    from ingestion.cache import ingest_source
+    from ingestion.sources.open import open_source
+
+    chance = np.random.default_rng(0)
+
+    def values(count: int, size: int) -> np.ndarray:
+        """Half by a skewed law, half evenly, so that large fields have many rows."""
+        skewed = (count ** chance.random(size)).astype(np.int64) - 1
+        return np.where(chance.random(size) < 0.5, skewed, chance.integers(0, count, size))
+
+    columns: dict[str, Any] = {name: values(count, rows).astype(str) for name, count in MIXED.items()}
+    for name, (count, each) in BAGS.items():
+        columns[name] = list(values(count, rows * each).reshape(rows, each).astype(str))
+    table = pd.DataFrame(columns).assign(number=chance.random(rows), label=chance.integers(0, 2, rows))
+    table.to_parquet(folder / "mixed.parquet")
+    schema = {
+        "label": {"column": "label"},
+        "numeric": ["number"],
+        "categorical": list(MIXED),
+        "multi_valued": [{"column": name} for name in BAGS],
+        "vocabulary": {"min_count": 1},
+    }
+    (folder / "mixed.yaml").write_text(yaml.safe_dump(schema))
+    source = open_source(str(folder / "mixed.parquet"), None, str(folder / "mixed.yaml"), folder)
+    return ingest_source(source, folder / "cache", seed=0, max_bad_share=0.0)[0]
 
 
 def _of_set(
@@ -166,10 +206,13 @@ def _of_set(
         )
         return plan
 
-    drawn = {f"drawn {number}": choices for number, choices in enumerate(_drawn(model, tables.drawn))}
     teaches = tables.learns_from is None
+    drawn = {f"drawn {number}": choices for number, choices in enumerate(_drawn(model, tables.drawn + DRAWN * teaches))}
     if teaches:
-        kept[tables.name] = [train(name, choices, model, calibrates=True) for name, choices in drawn.items()]
+        teachers = [drawn.pop(f"drawn {number}") for number in range(tables.drawn)]
+        kept[tables.name] = [
+            train(f"drawn {number}", choices, model, calibrates=True) for number, choices in enumerate(teachers)
+        ]
     taught = step_model(demand, machine, request, kept[tables.learns_from or tables.name])
     rival = torchrec_choices(taught.costs)
     begin = {} if rival is None else {TORCHREC: rival}
@@ -177,10 +220,10 @@ def _of_set(
         FOUND: Search(taught).run(SEARCH_SECONDS, begin).choices,
         **begin,
         "by hand": by_hand(demand, machine),
-        **({} if teaches else drawn),
+        "data parallel": data_parallel(demand),
+        "all by row": rows_everywhere(demand, machine),
+        **drawn,
     }
-    if tables.drawn:
-        plans |= {"data parallel": data_parallel(demand), "all by row": rows_everywhere(demand, machine)}
     for name, choices in plans.items():
         train(name, choices, taught, calibrates=False)
     return lines

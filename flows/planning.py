@@ -11,6 +11,7 @@ from engine.fixed import read_fixed
 from hardware.types import HardwareProfile
 from models.spec import ModelSpec
 from planner.describe import spec_of
+from planner.parallel.calibration import read_executed
 from planner.parallel.plan import plan_text
 from planner.parallel.report import PlanReport, find_plan
 from planner.parallel.trace import chrome_trace
@@ -18,6 +19,7 @@ from reporting.plan_figure import draw_plan
 from shunter.errors import RequestError
 from shunter.requests import TrainRequest
 from shunter.requests.plan import PlanRequest
+from shunter.settings import Settings
 from tasks.ingest import ingest
 from tasks.notify import notify
 from tasks.profile import profile_machine
@@ -52,7 +54,7 @@ def search_for_plan(
     dataset: Dataset, spec: ModelSpec, request: PlanRequest, profiles: list[HardwareProfile]
 ) -> PlanReport:
     """Search the placements of all tables."""
-    return find_plan(dataset, spec, request, profiles)
+    return find_plan(dataset, spec, request, profiles, read_executed(Settings().executed_plans))
 
 
 def write_plan(report: PlanReport, out: Path) -> list[Path]:

@@ -176,6 +176,11 @@ class Settings(BaseSettings):
         return self.home / "operators"
 
     @property
+    def executed_plans(self) -> Path:
+        """What the steps of plans took that were trained by, one line each; the next plans learn from it."""
+        return self.home / "plans" / "executed.jsonl"
+
+    @property
     def profile_directory(self) -> Path:
         """Measured hardware profiles, one JSON file per machine."""
         return self.home / "profiles"

@@ -1,18 +1,45 @@
-"""A plan that members are trained by: read, held against the data, and handed to the processes."""
+"""A plan that members are trained by: given and held against the data, or searched; its steps teach the next ones."""
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from engine.executors.this_machine import ThisMachine
 from engine.fixed import read_fixed
 from engine.job import ClickJob, TrainingJob
 from engine.parallel import GivenTable
+from hardware.types import Placement
 from models.spec import ModelSpec
 from planner.describe import spec_of
-from planner.parallel.demand import table_names
-from planner.parallel.plan import Plan, check_fits, read_plan
+from planner.parallel.automatic import plan_training, step_of_plan, trains_as_simulated
+from planner.parallel.calibration import (
+    ExecutedPlan,
+    SimulatedStep,
+    keep_executed,
+    read_executed,
+    typical_step_seconds,
+)
+from planner.parallel.demand import demand_of, table_names
+from planner.parallel.plan import Plan, check_fits, plan_text, read_plan, tables_fingerprint
+from planner.parallel.report import PlanReport
 from shunter.errors import RequestError
 from shunter.requests import TrainRequest
+from shunter.settings import Settings
 from tasks.run_context import RunContext
+from tracking.plans import log_executed, log_trained_plan
+
+
+@dataclass(frozen=True)
+class PlannedTraining:
+    """A training whose tables go where a plan says.
+
+    Attributes:
+        place: This machine, dividing them so.
+        step: The step that the plan promises.
+    """
+
+    place: ThisMachine
+    step: SimulatedStep
 
 
 def check_plan(run: RunContext) -> None:
@@ -56,22 +83,103 @@ def _fixed_width(request: TrainRequest) -> int | None:
     return spec.embedding_dim
 
 
-def place_of_plan(run: RunContext, job: ClickJob) -> ThisMachine | None:
-    """This machine, dividing the tables of a job as the plan says; None where there is no plan.
+def planned_training(run: RunContext, job: ClickJob, placement: Placement) -> PlannedTraining | None:
+    """How a training of several processes divides its tables: as the given plan says, else by the best one found.
+
+    What was found is kept in the folder of the run, so that a training that is gone on with goes on under the same
+    plan. None where one process trains, on a cluster, and where no plan is found: TorchRec's planner decides then.
 
     Raises:
-        RequestError: The plan divides columns of other widths.
+        RequestError: The given plan divides columns of other widths.
     """
-    path = run.request.training.plan
-    if path is None:
+    if run.cluster is not None or run.processes == 1:
         return None
-    plan = read_plan(Path(path))
-    assert isinstance(job, TrainingJob), "graph models take no plan"
-    names, shapes = table_names(run.dataset), job.spec.tables(job.dataset.features)
-    check_fits(plan, [(name, s.rows, s.width) for name, s in zip(names, shapes, strict=True)], path, any_width=True)
-    return ThisMachine(given_tables(plan, names), plan.precision)
+    assert isinstance(job, TrainingJob), "graph models take one process"
+    path = run.request.training.plan
+    found = _given(run, job, Path(path), placement) if path is not None else _searched(run, job, placement)
+    if found is None:
+        return None
+    plan, step = found
+    return PlannedTraining(ThisMachine(given_tables(plan, table_names(run.dataset)), plan.precision), step)
+
+
+def keep_step(run: RunContext, planned: PlannedTraining, trained: Any) -> None:
+    """Keep what the steps of a plan took beside what was predicted: in its run, and for the plans that follow."""
+    seconds = typical_step_seconds(trained.history)
+    if seconds is None or trained.run_id is None:
+        return
+    log_executed(trained.run_id, planned.step.predicted_seconds, seconds)
+    if trains_as_simulated(trained.placement, run.profiles, planned.step):
+        plan = ExecutedPlan(key=trained.run_id, measured_seconds=seconds, step=planned.step)
+        keep_executed(Settings().executed_plans, plan)
 
 
 def given_tables(plan: Plan, names: list[str]) -> tuple[GivenTable, ...]:
     """The placements in the order of the tables."""
     return tuple(GivenTable(kind=plan.tables[name].kind, processes=plan.tables[name].devices) for name in names)
+
+
+def _given(run: RunContext, job: ClickJob, path: Path, placement: Placement) -> tuple[Plan, SimulatedStep]:
+    plan = read_plan(path)
+    names, shapes = table_names(run.dataset), job.spec.tables(job.dataset.features)
+    check_fits(
+        plan, [(name, s.rows, s.width) for name, s in zip(names, shapes, strict=True)], str(path), any_width=True
+    )
+    kept = _kept(run, job, placement)
+    if not (step := _read_step(kept)):
+        executed = read_executed(Settings().executed_plans)
+        step = step_of_plan(demand_of(run.dataset, job.spec), plan, placement, run.profiles, executed)
+        _keep(run, kept, plan, step)
+    return plan, step
+
+
+def _searched(run: RunContext, job: ClickJob, placement: Placement) -> tuple[Plan, SimulatedStep] | None:
+    kept = _kept(run, job, placement)
+    if step := _read_step(kept):
+        return read_plan(kept), step
+    executed = read_executed(Settings().executed_plans)
+    found = plan_training(run.dataset, job.spec, placement, run.profiles, executed)
+    if found is None:
+        return None
+    _keep(run, kept, found.plan, found.step, found)
+    return found.plan, found.step
+
+
+def _kept(run: RunContext, job: ClickJob, placement: Placement) -> Path:
+    """File of the plan of a training: trainings of equal tables and batches share one."""
+    names, shapes = table_names(run.dataset), job.spec.tables(run.dataset.features)
+    fingerprint = tables_fingerprint([(name, s.rows, s.width) for name, s in zip(names, shapes, strict=True)])
+    name = f"{job.spec.family}-{fingerprint}-{placement.processes}x{placement.batch_size}.yaml"
+    return run.directory / "plans" / name
+
+
+def _read_step(kept: Path) -> SimulatedStep | None:
+    """The step of a kept plan, which is written last."""
+    path = kept.with_suffix(".json")
+    try:
+        return SimulatedStep.model_validate_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def _keep(run: RunContext, kept: Path, plan: Plan, step: SimulatedStep, report: PlanReport | None = None) -> None:
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_text(plan_text(plan), encoding="utf-8")
+    kept.with_suffix(".json").write_text(step.model_dump_json(), encoding="utf-8")
+    log_trained_plan(run.run_id, kept, _details(plan, step, report))
+
+
+def _details(plan: Plan, step: SimulatedStep, report: PlanReport | None) -> dict[str, Any]:
+    """What the report page shows of a plan."""
+    why = {} if report is None else {one.name: one.why for one in report.tables}
+    return {
+        "is_given": report is None,
+        "devices": len(plan.devices),
+        "step_seconds": step.predicted_seconds,
+        "rivals": {} if report is None else report.rivals,
+        "told": "" if report is None else report.told,
+        "tables": [
+            {"name": name, "rows": one.rows, "width": one.width, "placement": one.label, "why": why.get(name, "")}
+            for name, one in plan.tables.items()
+        ],
+    }

@@ -1,9 +1,11 @@
-"""What a run of kind `plan` keeps: the figures of the simulated step, and the plan with its files."""
+"""What runs keep of plans: one of kind `plan` its figures and files, a training the plan that it follows."""
 
+import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
-from tracking.reports import log_files
+from tracking.reports import log_files, log_text
 from tracking.runs import open_run
 
 
@@ -19,3 +21,32 @@ def log_plan(
     run.log_params({f"plan.{name}": value for name, value in params.items()})
     run.log_metrics({f"plan.{name}": value for name, value in metrics.items()})
     log_files(run_id, files)
+
+
+TRAINED_PLAN = "plan.json"
+
+
+def log_trained_plan(run_id: str, path: Path, details: Mapping[str, Any]) -> None:
+    """Keep the plan that trainings of a run follow: the file in `plans/`, and what the report page shows of it.
+
+    Args:
+        run_id: Parent run.
+        path: The plan.
+        details: Plain values: `tables`, and of a plan that was searched `rivals`.
+
+    Raises:
+        TrackingError: The store fails.
+    """
+    log_files(run_id, [path], "plans")
+    log_text(run_id, TRAINED_PLAN, json.dumps(details))
+
+
+def log_executed(run_id: str, predicted_seconds: float, measured_seconds: float) -> None:
+    """Keep what a step of a plan took in a training beside what was predicted.
+
+    Raises:
+        TrackingError: The store fails.
+    """
+    open_run(run_id).log_metrics(
+        {"plan.predicted_step_seconds": predicted_seconds, "plan.measured_step_seconds": measured_seconds}
+    )

@@ -115,6 +115,7 @@ class ShardedEmbeddings(EmbeddingTables):
             for name, parameter in sharded.named_parameters()
             if isinstance(sharded.state_dict()[name], Tensor) and not _is_sharded(sharded.state_dict()[name])
         ]
+        self._columns: tuple[Tensor, ...] | None = None
         self._copies = RowWiseAdagrad(copies, lr=learning_rate, eps=EPSILON) if copies else None
 
     def rows_of_batch(self, values: Tensor, offsets: Tensor) -> Tensor:
@@ -130,8 +131,22 @@ class ShardedEmbeddings(EmbeddingTables):
         from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
         ids = KeyedJaggedTensor(keys=self._keys, values=values, offsets=offsets, weights=weights)
-        pooled = self._sharded[0](ids)
-        return self._bags.filled_up(torch.cat([pooled[key] for key in self._keys], dim=1))
+        return self._bags.filled_up(self._in_order(self._sharded[0](ids)))
+
+    def _in_order(self, pooled: Any) -> Tensor:
+        """The vectors of all bags beside each other in our order, where TorchRec has them group by group.
+
+        As one selection of columns: of a slice for each bag, every backward pass would fill and add up a gradient as
+        wide as all of them.
+        """
+        vectors = pooled.values()
+        if self._columns is None:
+            starts = pooled.offset_per_key()
+            place = {key: number for number, key in enumerate(pooled.keys())}
+            order = torch.cat([torch.arange(starts[place[key]], starts[place[key] + 1]) for key in self._keys])
+            is_there = bool((order == torch.arange(len(order))).all())
+            self._columns = () if is_there else (order.to(vectors.device), order.argsort().to(vectors.device))
+        return _Columns.apply(vectors, *self._columns) if self._columns else vectors  # pyright: ignore[reportReturnType]
 
     def after_backward(self) -> None:
         """Update the tables that every process holds; the others have updated themselves in the backward pass."""
@@ -197,6 +212,20 @@ class ShardedEmbeddings(EmbeddingTables):
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> torch.nn.Module:
         return self  # it is built where it stays
+
+
+class _Columns(torch.autograd.Function):
+    """Columns in another order, read by index in both directions."""
+
+    @staticmethod
+    def forward(ctx: Any, vectors: Tensor, order: Tensor, back: Tensor) -> Tensor:
+        ctx.save_for_backward(back)
+        return vectors.index_select(1, order)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        (back,) = ctx.saved_tensors
+        return gradients[0].index_select(1, back), None, None
 
 
 def table_collection(

@@ -1,7 +1,8 @@
 """What executed plans teach of a machine: a factor for each term of a step, so that the next prediction is better.
 
-A step is simulated as tasks whose seconds are sums of terms: layers, rows of divided tables, copies of tables,
-operators for each group of tables and for each copied table, messages, sums over all devices, and what every step takes
+A step is simulated as tasks whose seconds are sums of terms: layers; rows and vectors on their way, of tables that lie
+whole (or by column) and of those in blocks of rows, which are exchanged by other collectives; copies of tables;
+operators for each group of tables and for each copied table; ids; sums over all devices; and what every step takes
 besides. Each was measured of itself, on a machine that did nothing else; in processes that share cores, or in
 TorchRec's exchanges, it takes more. So
 
@@ -27,7 +28,19 @@ from pydantic import Field, ValidationError, model_validator
 from planner.parallel.simulate import Task, TaskGraph, critical_path, simulate
 from shunter.frozen import Frozen
 
-Term = Literal["layers", "rows", "copies", "groups", "tables", "messages", "sums", "step"]
+Term = Literal[
+    "layers",
+    "whole_rows",
+    "whole_vectors",
+    "block_rows",
+    "block_vectors",
+    "copies",
+    "groups",
+    "tables",
+    "ids",
+    "sums",
+    "step",
+]
 TERMS: tuple[Term, ...] = get_args(Term)
 Amounts = dict[Term, float]
 """Seconds of each term of a task, before the calibration."""

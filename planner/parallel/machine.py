@@ -146,7 +146,7 @@ def processes_here(
     """Processes of this machine: they share its processor, or have a GPU each."""
     profile = next((one for one in profiles if one.accelerator.kind == "cuda"), profiles[0])
     if sum(one.accelerator.kind == "cuda" for one in profiles) < count:
-        profile = next(one for one in profiles if one.accelerator.kind == "cpu")
+        profile = next((one for one in profiles if one.accelerator.kind == "cpu"), profile)
     on_cpu = profile.accelerator.kind == "cpu"
     threads = max(1, profile.accelerator.cores // count)
     per_host = per_host or count

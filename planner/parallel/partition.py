@@ -1,9 +1,11 @@
-"""Whole tables to devices so that the most loaded has least: greedily, and by differencing."""
+"""Whole tables to devices so that the most loaded has least: greedily, and by differencing; small ones everywhere."""
 
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 
 from planner.parallel.costs import Choice, TableCosts
+
+COPIED_SHARES = (0.25, 0.5, 0.6, 0.7, 0.8, 0.9)  # of the tables
 
 
 def greedy(loads: Sequence[float], sizes: Sequence[float], room: Sequence[float]) -> list[int] | None:
@@ -81,6 +83,52 @@ def whole_tables(costs: TableCosts) -> list[Choice] | None:
     room = [float(device.memory_bytes) for device in costs.machine.devices]
     found = best_of_both(loads, sizes, room)
     return None if found is None else [Choice("table_wise", (device,)) for device in found]
+
+
+def small_ones_copied(costs: TableCosts) -> dict[str, list[Choice]]:
+    """Plans with a copy of the smaller tables on each device, the rest whole, by row within a host, or by row over all.
+
+    How many are copied, and how the rest is divided, is tried out: single changes hardly come from one of these plans
+    to another, for a step pays for every kind of exchange that it has.
+    """
+    tables, machine = costs.demand.tables, costs.machine
+    order = sorted(range(len(tables)), key=lambda one: (tables[one].rows * tables[one].width, one))
+    counts = sorted({round(len(tables) * share) for share in COPIED_SHARES})
+    whole = whole_tables(costs)
+    found = {}
+    for count in counts:
+        copied = set(order[:count])
+        rest = {"whole": whole, "by row": _by_row(costs), "by row within hosts": _within_hosts(costs, copied)}
+        for name, choices in rest.items():
+            if choices is not None and (machine.hosts > 1 or name != "by row within hosts"):
+                found[f"{count} copied, the rest {name}"] = [
+                    Choice("data_parallel") if table in copied else choice for table, choice in enumerate(choices)
+                ]
+    return found
+
+
+def _by_row(costs: TableCosts) -> list[Choice]:
+    return [_if_divisible(table.rows, costs.layout.count, Choice("row_wise")) for table in costs.demand.tables]
+
+
+def _within_hosts(costs: TableCosts, copied: set[int]) -> list[Choice] | None:
+    """Every table that is not copied on one host, by row; the hosts are balanced by lookups and width."""
+    layout, tables = costs.layout, costs.demand.tables
+    if layout.hosts == 1 or layout.per_host == 1:
+        return None
+    loads = [0.0 if one in copied else table.bags * table.width for one, table in enumerate(tables)]
+    hosts = greedy(loads, [0.0] * len(tables), [1.0] * layout.hosts)
+    assert hosts is not None, "nothing takes room"
+    devices = [tuple(range(host * layout.per_host, (host + 1) * layout.per_host)) for host in range(layout.hosts)]
+    return [
+        _if_divisible(table.rows, layout.per_host, Choice("table_row_wise", devices[host]))
+        for table, host in zip(tables, hosts, strict=True)
+    ]
+
+
+def _if_divisible(rows: int, parts: int, choice: Choice) -> Choice:
+    """The choice where every part gets a row, else a copy everywhere."""
+    return choice if (parts - 1) * -(-rows // parts) < rows else Choice("data_parallel")
 
 
 def _sums(amounts: Sequence[float], devices: Sequence[int], room: Sequence[float]) -> list[float]:

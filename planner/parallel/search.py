@@ -17,7 +17,7 @@ from functools import cached_property
 from planner.parallel.costs import Choice
 from planner.parallel.demand import LayerDemand
 from planner.parallel.options import Space, by_hand, data_parallel, options_of, rows_everywhere
-from planner.parallel.partition import whole_tables
+from planner.parallel.partition import small_ones_copied, whole_tables
 from planner.parallel.step import SimulatedPlan, StepModel, step_of
 from shunter.errors import InfeasibleError
 
@@ -94,9 +94,11 @@ class Search:
         self._check_memory()
         begun = clock()
         combinations = math.prod(len(options) for options in self.options)
-        beginnings = self._beginnings(more or {})
+        beginnings = self._simulated(self._beginnings(more or {}))
+        mixtures = small_ones_copied(self.model.costs) if len(self.model.machine.devices) > 1 else {}
         fitting = {name: cost for name, (cost, _, missing) in beginnings.items() if not missing}
-        best = list(min(beginnings.values(), key=lambda one: one[0])[1])
+        all_of_them = [*beginnings.values(), *self._simulated(mixtures).values()]
+        best = list(min(all_of_them, key=lambda one: one[0])[1])
         is_optimal = combinations <= EXHAUSTIVE and seconds > 0
         plan = SimulatedPlan(self.model, best)
         if is_optimal:
@@ -128,15 +130,19 @@ class Search:
             )
         return max(self.model.dense) + least / layout.count
 
-    def _beginnings(self, more: Mapping[str, Sequence[Choice]]) -> dict[str, tuple[float, list[Choice], int]]:
+    def _beginnings(self, more: Mapping[str, Sequence[Choice]]) -> dict[str, Sequence[Choice] | None]:
+        """The plans that people make, and those given."""
         demand, machine = self.model.costs.demand, self.model.machine
-        plans: dict[str, Sequence[Choice] | None] = {
+        return {
             "data parallel": data_parallel(demand),
             "by hand": by_hand(demand, machine),
             "whole tables, balanced": whole_tables(self.model.costs),
             "all by row": rows_everywhere(demand, machine),
             **more,
         }
+
+    def _simulated(self, plans: Mapping[str, Sequence[Choice] | None]) -> dict[str, tuple[float, list[Choice], int]]:
+        """Cost, choices and missing bytes of each plan that there is."""
         found = {}
         for name, choices in plans.items():
             if choices is not None:

@@ -19,13 +19,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from hardware.cost.step_model import message_share
 from hardware.types import Collective
-from planner.parallel.calibration import UNCALIBRATED, Amounts, Calibration
+from planner.parallel.calibration import UNCALIBRATED, Amounts, Calibration, Term
 from planner.parallel.costs import GROUP_OPERATORS, Choice, TableCosts, dense_seconds
 from planner.parallel.demand import FLOAT_BYTES, LayerDemand
 from planner.parallel.plan import Kind
 from planner.parallel.simulate import NO_RESOURCE, DeltaSimulator, Schedule, Task, TaskGraph, simulate
 
 SUMS_OF = {"ids": ("ids_out", "ids_in"), "lookup": ("lookup",), "update": ("update",)}
+BY_ROW: tuple[Kind, ...] = ("row_wise", "table_row_wise", "grid_shard")
 UPDATE_SHARE = 0.1  # of the layers' seconds that their optimiser takes; the rest is forward and twice as much backward
 ID_ROUNDS = 3  # exchanges of ids: how many, lengths, ids
 COPY_OPERATORS = 12  # that update a table of which every device has a copy
@@ -159,7 +160,7 @@ class StepModel:
             split = sum(layer.parameter_bytes for layer in layers)
             return {"sums": self._reduce_seconds(phase, sums[self.layout.reduced] + self.dense_bytes - split)}
         if phase.startswith("split layers"):
-            return {"messages": self._split_seconds(phase, layers)}
+            return {"whole_vectors": self._split_seconds(phase, layers)}
         share = {"forward": (1 - UPDATE_SHARE) / 3, "backward": 2 * (1 - UPDATE_SHARE) / 3, "optimizer": UPDATE_SHARE}
         amounts: Amounts = {"layers": share[phase] * self.dense[place]}
         if phase == "optimizer":
@@ -171,12 +172,15 @@ class StepModel:
         tables = sums[self.layout.tables(group)]
         if not tables:
             return {}
+        kind = self.layout.groups[group]
+        in_blocks = kind in BY_ROW
         if phase not in ("lookup", "update"):
-            return {"messages": self._exchange_seconds(phase, group, place, sums)}
+            term: Term = "ids" if phase.startswith("ids") else "block_vectors" if in_blocks else "whole_vectors"
+            return {term: self._exchange_seconds(phase, group, place, sums)}
         own = sums[self.layout.of_device(phase, group, place)]
         overhead, operators = self._overhead(place), GROUP_OPERATORS[phase == "update"]
-        if self.layout.groups[group] != "data_parallel":
-            return {"rows": own, "groups": operators * overhead}
+        if kind != "data_parallel":
+            return {"block_rows" if in_blocks else "whole_rows": own, "groups": operators * overhead}
         each = COPY_OPERATORS * tables * overhead if phase == "update" else 0.0
         return {"copies": own, "groups": operators * overhead, "tables": each}
 
@@ -249,7 +253,7 @@ class StepModel:
 
 def _operation(phase: str, kind: Kind) -> Collective:
     """The collective by which a group exchanges."""
-    if phase.startswith("ids") or kind not in ("row_wise", "table_row_wise", "grid_shard"):
+    if phase.startswith("ids") or kind not in BY_ROW:
         return "all_to_all"
     return "reduce_scatter" if phase == "vectors" else "all_gather"
 

@@ -11,6 +11,7 @@ from reporting.page.features import FeatureSummary, ValueStatistics
 from reporting.page.figures import curves_chart, name_of, trained_chart
 from reporting.page.format import duration, energy, figure, moment
 from reporting.page.model_card import card_section
+from reporting.page.plan import plan_section
 from reporting.page.ranking import ranking_section
 from reporting.page.stalls import stall_section
 from reporting.page.time import checkpoint_lines, step_bars, tier_lines, wait_bars
@@ -81,6 +82,7 @@ def build_view(tree: RunTree, stalls: str | None, *, to_html: Words) -> dict[str
         "ensemble": _ensemble(tree),
         "steps": step_bars(run),
         "waits": wait_bars(tree),
+        "plan": plan_section(tree),
         "checkpoints": checkpoint_lines(tree),
         "tiers": tier_lines(tree),
         "stalls": stall_section(stalls) if stalls else None,
@@ -388,6 +390,7 @@ def _contents(tree: RunTree, view: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("promotion", "Registered", view["promotion"]),
         ("baselines", "Baselines", view["baselines"] or view["popularity"]),
         ("ensemble", "Ensemble", view["ensemble"]),
+        ("plan", "Plan of the tables", view["plan"]),
         ("time", "Time", view["steps"] or view["waits"] or view["stalls"]),
         ("energy", "Energy", view["energy"]),
         ("features", "Features", view["features"]),

@@ -27,7 +27,7 @@ from search.study.kept import kept_model
 from shunter.requests import EnsembleOf
 from tasks.accelerators import tell
 from tasks.ensemble.side_by_side import Training, side_by_side
-from tasks.plan import place_of_plan
+from tasks.plan import keep_step, planned_training
 from tasks.run_context import RunContext
 from tasks.train import adopt_trial, train_member, train_to_the_end
 from tracking.runs import open_run
@@ -155,7 +155,8 @@ def train_one(
 ) -> TrainedModel:
     """A training as planned, to its end; a finished one is returned at once."""
     fixed_threads = run.request.training.fixed_threads or run.cluster is not None
-    return train_member(
+    planned = planned_training(run, job, placement)
+    trained = train_member(
         job,
         placement,
         directory,
@@ -163,10 +164,13 @@ def train_one(
         parent_run_id=run.run_id,
         should_stop=run.should_stop,
         adaptation=None if fixed_threads else _adaptation(expected, placement, run.decision),
-        place=run.cluster or place_of_plan(run, job),
+        place=run.cluster or (planned.place if planned else None),
         expected=expected,
         checkpoints=run.checkpoints,
     )
+    if planned is not None:
+        keep_step(run, planned, trained)
+    return trained
 
 
 def scoring_placement(placement: Placement) -> Placement:

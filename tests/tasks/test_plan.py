@@ -6,13 +6,24 @@ from typing import Any
 
 import pytest
 
+from engine.config import Hyperparameters, Schedule
+from engine.execution import execution_of
+from engine.job import TrainingJob
 from engine.parallel import GivenTable
+from hardware.types import Placement
+from models.registry import model_spec
+from planner.parallel.automatic import trains_as_simulated
+from planner.parallel.calibration import read_executed
 from planner.parallel.demand import table_names
+from planner.parallel.machine import executed_on
 from planner.parallel.plan import Plan, TablePlacement, plan_text
 from shunter.errors import RequestError
 from shunter.requests import TrainRequest
-from tasks.plan import check_plan, given_tables
+from shunter.settings import Settings
+from tasks import plan as step
+from tasks.plan import check_plan, given_tables, keep_step, planned_training
 from tests.engine.synthetic import write_dataset
+from tests.hardware.profiles import make_profile
 
 
 @pytest.fixture(scope="module")
@@ -84,3 +95,67 @@ def test_a_plan_of_divided_columns_wants_their_width_fixed(
         return
     with pytest.raises(RequestError, match="add --set embedding_dim=16"):
         check_plan(run)
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
+    """What would go to MLflow, and a home of its own."""
+    kept: list[Any] = []
+    monkeypatch.setenv("SHUNTER_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(step, "log_trained_plan", lambda *values: kept.append(values))
+    monkeypatch.setattr(step, "log_executed", lambda *values: kept.append(values))
+    return kept
+
+
+def training_of(dataset: Any, run: Any, folder: Path, processes: int = 2) -> tuple[Any, TrainingJob, Placement]:
+    """A training of a run, as the ensemble asks for it."""
+    placement = Placement(accelerator="cpu", threads=processes, precision="fp32", batch_size=16, processes=processes)
+    job = TrainingJob(
+        dataset, model_spec(embedding_dim=16), Hyperparameters(), execution_of(placement), Schedule(max_epochs=1)
+    )
+    run = SimpleNamespace(
+        **{**vars(run), "dataset": dataset, "cluster": None, "directory": folder, "run_id": "run"},
+        processes=processes,
+        profiles=[make_profile(cores=2)],
+    )
+    return run, job, placement
+
+
+def test_processes_without_a_plan_get_one_that_they_keep_and_learn_from(
+    dataset: Any, tmp_path: Path, told: list[Any]
+) -> None:
+    run, job, placement = training_of(dataset, SimpleNamespace(request=TrainRequest(processes=2)), tmp_path)
+    found = planned_training(run, job, placement)
+    assert found is not None
+    (_, kept, details) = told[0]
+    assert kept.exists()
+    assert {one["name"] for one in details["tables"]} == set(table_names(dataset))
+    assert "by hand" in details["rivals"]
+    again = planned_training(run, job, placement)
+    assert again is not None
+    assert again.step == found.step
+    assert len(told) == 1, "a training that is gone on with follows the plan that it began with"
+    history = [SimpleNamespace(step=10, wait_seconds=0.0, compute_seconds=1.0)]
+    trained = SimpleNamespace(history=history, run_id="member", placement=placement)
+    keep_step(run, found, trained)
+    keep_step(run, found, trained)
+    (plan,) = read_executed(Settings().executed_plans, executed_on(run.profiles[0], 2, 1))
+    assert plan.measured_seconds == 0.1
+    assert told[-1] == ("member", found.step.predicted_seconds, 0.1)
+    fewer = placement.model_copy(update={"threads": 8})
+    assert not trains_as_simulated(fewer, run.profiles, found.step), "threads that were not simulated"
+
+
+def test_a_given_plan_is_followed_and_its_step_predicted(dataset: Any, tmp_path: Path, told: list[Any]) -> None:
+    run, job, placement = training_of(dataset, run_of(dataset, tmp_path), tmp_path)
+    found = planned_training(run, job, placement)
+    assert found is not None
+    assert told[0][2]["is_given"]
+    assert found.step.predicted_seconds > 0
+
+
+def test_one_process_and_more_processes_than_rows_get_no_plan(dataset: Any, tmp_path: Path, told: list[Any]) -> None:
+    asked = SimpleNamespace(request=TrainRequest())
+    assert planned_training(*training_of(dataset, asked, tmp_path, processes=1)) is None
+    assert planned_training(*training_of(dataset, asked, tmp_path, processes=64)) is None
+    assert not told

@@ -1,0 +1,73 @@
+"""The plan of a training in several processes where nobody gave it one, and the step that a given one promises."""
+
+from collections.abc import Sequence
+
+from engine.data.dataset import Dataset
+from hardware.types import HardwareProfile, Placement
+from models.spec import ModelSpec
+from planner.parallel.calibration import ExecutedPlan, SimulatedStep
+from planner.parallel.costs import choices_of
+from planner.parallel.demand import ModelDemand, demand_of
+from planner.parallel.machine import Machine, executed_on, processes_here
+from planner.parallel.plan import Plan
+from planner.parallel.report import PlanReport, search_plan, simulated_step, step_model
+from shunter.errors import InfeasibleError, RequestError
+from shunter.requests.plan import PlanRequest
+
+SEARCH_SECONDS = 2.0
+
+
+def plan_training(
+    dataset: Dataset,
+    spec: ModelSpec,
+    placement: Placement,
+    profiles: Sequence[HardwareProfile],
+    executed: Sequence[ExecutedPlan],
+) -> PlanReport | None:
+    """Search the plan of a training in several processes of this machine.
+
+    The search begins from TorchRec's plan too, so that it ends nowhere above it. None where there are more processes
+    than rows, or nothing fits by our count of the memory: what TorchRec's planner makes in the processes decides then.
+
+    Args:
+        dataset: The data.
+        spec: The model.
+        placement: Where it trains.
+        profiles: Of this machine.
+        executed: Plans that were trained by.
+    """
+    machine = _machine(placement, profiles)
+    request = PlanRequest(batch_size=placement.batch_size, search_seconds=SEARCH_SECONDS)
+    try:
+        return search_plan(demand_of(dataset, spec), machine, request, executed)
+    except (RequestError, InfeasibleError):
+        return None
+
+
+def step_of_plan(
+    demand: ModelDemand,
+    plan: Plan,
+    placement: Placement,
+    profiles: Sequence[HardwareProfile],
+    executed: Sequence[ExecutedPlan],
+) -> SimulatedStep:
+    """The step of a plan that was given, at the batch size that is trained with."""
+    machine = _machine(placement, profiles)
+    request = PlanRequest(batch_size=placement.batch_size, communication=plan.precision)
+    return simulated_step(step_model(demand, machine, request, executed), choices_of(plan, demand))
+
+
+def _machine(placement: Placement, profiles: Sequence[HardwareProfile]) -> Machine:
+    """The processes of a placement: of the processor, or on a GPU each."""
+    kind = "cpu" if placement.device == "cpu" else "cuda"
+    own = [one for one in profiles if one.accelerator.kind == kind]
+    return processes_here(own or profiles, placement.processes)
+
+
+def trains_as_simulated(placement: Placement, profiles: Sequence[HardwareProfile], step: SimulatedStep) -> bool:
+    """Whether the processes had the threads that the step was simulated with: only then does it teach."""
+    profile = next((one for one in profiles if one.accelerator.name == placement.accelerator), None)
+    if profile is None or placement.node is not None:
+        return False
+    threads = max(1, placement.threads // placement.processes)
+    return step.machine == executed_on(profile, placement.processes, threads)

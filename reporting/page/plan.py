@@ -1,0 +1,37 @@
+"""Section of a report about where the tables of a training in several processes went."""
+
+import json
+from typing import Any
+
+from reporting.page.figures import name_of
+from tracking.plans import TRAINED_PLAN
+from tracking.tree import RunTree
+
+MOST_TABLES = 60
+
+
+def plan_section(tree: RunTree) -> dict[str, Any] | None:
+    """Tables, rivals, and the step of each training as it was predicted and measured; None where there is no plan."""
+    text = tree.artifacts.get(TRAINED_PLAN)
+    if text is None:
+        return None
+    plan = json.loads(text)
+    tables = sorted(plan["tables"], key=lambda one: -one["rows"] * one["width"])
+    return {
+        "devices": plan["devices"],
+        "is_given": plan["is_given"],
+        "told": plan["told"],
+        "step": 1e3 * plan["step_seconds"],
+        "rivals": [
+            {"name": name, "step": 1e3 * seconds, "ratio": seconds / plan["step_seconds"]}
+            for name, seconds in sorted(plan["rivals"].items(), key=lambda one: one[1])
+        ],
+        "tables": tables[:MOST_TABLES],
+        "left_out": max(0, len(tables) - MOST_TABLES),
+        "steps": [
+            {"name": name_of(run), "predicted": 1e3 * predicted, "measured": 1e3 * measured}
+            for run in tree.of_kind("member")
+            if (predicted := run.metrics.get("plan.predicted_step_seconds"))
+            and (measured := run.metrics.get("plan.measured_step_seconds"))
+        ],
+    }
