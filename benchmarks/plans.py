@@ -28,6 +28,7 @@ from planner.parallel.costs import Choice, TableCosts
 from planner.parallel.demand import ModelDemand, TableDemand
 from planner.parallel.machine import machine_of
 from planner.parallel.options import by_hand
+from planner.parallel.scale import WAYS, scale
 from planner.parallel.search import Search
 from planner.parallel.simulate import DeltaSimulator, simulate
 from planner.parallel.step import SimulatedPlan, StepModel, step_of
@@ -64,6 +65,11 @@ LAYERS = Workload(  # those of MLPerf's DLRM, roughly: 2.4 million weights
     dense_parameter_bytes=9_600_000,
 )
 
+DHEN_LAYERS = LAYERS.model_copy(  # six layers of DHEN, 4.6 GFLOP a sample as published; a weight for every two of them
+    update={"matmul_flops_per_sample": 3 * 4.6e9, "dense_parameter_bytes": int(4 * 2.3e9), "operators_per_step": 600}
+)
+SCALED_BATCH, COMPRESSION = 2048, 4.0
+
 
 def main() -> None:
     """Simulate, search, train and publish; a part that is run alone takes its place among the published figures."""
@@ -76,7 +82,9 @@ def main() -> None:
         details["sets"] = against_torchrec(quick=arguments.quick)
         details["tiny"] = against_all_plans(TINY // 4 if arguments.quick else TINY)
         details["speed"] = simulator_speed()
+        details["scaling"] = scaling(64 if arguments.quick else 128)
     headline = figures(details.get("executed", ()))
+    headline |= _scaling_figures(details.get("scaling", ()))
     headline |= _simulated_figures(details.get("sets", ()), details.get("tiny", ())) | details.get("speed", {})
     report.publish("plans", headline, details, seeds=[0], quick=arguments.quick)
 
@@ -116,6 +124,55 @@ def _simulated_figures(sets: Sequence[dict[str, Any]], tiny: Sequence[float]) ->
         "worst_ratio_to_torchrec_planner": max(one["ratio"] for one in sets),
         "ratio_to_exhaustive": max(tiny),
     }
+
+
+def scaling(most_hosts: int) -> list[dict[str, Any]]:
+    """Steps of a DLRM and of a wide DHEN on ever more hosts of eight accelerators, see `planner.parallel.scale`."""
+    hosts = [2**power for power in range(8) if 2**power <= most_hosts]
+    tables = tuple(TableDemand.zipf(f"c{place}", rows, 128) for place, rows in enumerate(KAGGLE))
+    lines = []
+    for name, layers, accelerator, gbit in (
+        ("dlrm", LAYERS, "NVIDIA H100 SXM5 80GB", 3200.0),
+        ("dhen", DHEN_LAYERS, ACCELERATOR, 1600.0),
+    ):
+        place = DevicesRequest(devices=8, devices_per_host=8, accelerator=accelerator, network_gbit=gbit)
+        demand = ModelDemand(name, "criteo-kaggle", tables, layers)
+        found = scale(demand, place, (), hosts, batch_per_device=SCALED_BATCH, compression=COMPRESSION)
+        lines += [{"model": name, **point.model_dump()} for point in found.points]
+    return lines
+
+
+def _scaling_figures(lines: Sequence[dict[str, Any]]) -> dict[str, float]:
+    if not lines:
+        return {}
+    report.table(
+        "simulated steps on ever more hosts, milliseconds",
+        ("model", "devices", *WAYS),
+        [
+            (
+                one["model"],
+                str(one["devices"]),
+                *(f"{1e3 * one['step_seconds'][way]:.2f}" if way in one["step_seconds"] else "-" for way in WAYS),
+            )
+            for one in lines
+        ],
+    )
+    steps = {(one["model"], one["devices"]): one for one in lines}
+    dlrm = steps["dlrm", 64]
+    figures = {
+        "towers_speedup_64_simulated": dlrm["step_seconds"]["flat"] / dlrm["step_seconds"]["towers"],
+        "by_host_speedup_64_simulated": dlrm["step_seconds"]["flat"] / dlrm["step_seconds"]["by host"],
+        "flat_exchange_share_64_simulated": dlrm["exchange_share"],
+    }
+    if ("dhen", 256) in steps:
+        dhen = steps["dhen", 256]["step_seconds"]
+        figures["hybrid_speedup_256_simulated"] = dhen["fsdp"] / dhen["hybrid"]
+    last, first = steps["dlrm", max(count for _, count in steps)], steps["dlrm", 8]
+    figures["flat_efficiency_at_most_hosts_simulated"] = first["step_seconds"]["flat"] / last["step_seconds"]["flat"]
+    figures["towers_efficiency_at_most_hosts_simulated"] = (
+        first["step_seconds"]["towers"] / last["step_seconds"]["towers"]
+    )
+    return figures
 
 
 def against_torchrec(*, quick: bool) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from flows.command.output_options import with_output_options
 from flows.command.plan_commands import diff
 from flows.command.plan_commands import plan as find_plan
 from flows.command.plan_memory import memory
+from flows.command.plan_scale import scale
 from flows.command.robustness import robustness
 from flows.command.run_commands import clean, datasets, deliver, models, report, runs, sync
 from flows.command.service_commands import down, status, ui, up
@@ -90,7 +91,7 @@ fleet.callback()(lambda: None)
 app.add_typer(fleet)
 plan = typer.Typer(name="plan", cls=Commands, invoke_without_command=True, rich_markup_mode=None)
 plan.callback()(with_output_options(find_plan))
-for command in (diff, memory):
+for command in (diff, memory, scale):
     plan.command()(with_output_options(command))
 app.add_typer(plan)
 app.command(hidden=True)(with_output_options(deliver))
