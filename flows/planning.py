@@ -1,6 +1,7 @@
 """The flow behind `shunter plan`: where each table of a model goes on several devices, found by simulation."""
 
 from pathlib import Path
+from typing import Annotated
 
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
@@ -9,6 +10,7 @@ from prefect.runtime import flow_run
 from engine.data.dataset import Dataset
 from engine.fixed import read_fixed
 from hardware.types import HardwareProfile
+from ingestion.sources.guard import is_foreign_request
 from models.spec import ModelSpec
 from planner.describe import spec_of
 from planner.parallel.calibration import read_executed
@@ -18,6 +20,7 @@ from planner.parallel.trace import chrome_trace
 from reporting.plan_figure import draw_plan
 from shunter.errors import RequestError
 from shunter.requests import TrainRequest
+from shunter.requests.form import shown
 from shunter.requests.plan import PlanRequest
 from shunter.settings import Settings
 from tasks.ingest import ingest
@@ -28,12 +31,16 @@ from tracking.runs import closing, start_run
 
 
 @flow(name="plan", flow_run_name="plan-{request.source.data}", on_failure=[notify], on_crashed=[notify])
-def plan(request: PlanRequest = PlanRequest(), out: Path = Path("plan.yaml")) -> PlanReport:  # noqa: B008 - frozen
+def plan(
+    request: Annotated[PlanRequest, shown(PlanRequest())] = PlanRequest(),  # noqa: B008 - frozen
+    out: str = "plan.yaml",
+) -> PlanReport:
     """Find where each table goes, and write the plan, its picture and its trace.
 
     Args:
         request: Model, data, devices and search.
-        out: File of the plan; picture and trace lie beside it.
+        out: File of the plan; picture and trace lie beside it. Of a deployment its name counts alone: they then lie in
+            a folder of the home.
     """
     source = {name: value for name, value in request.source.model_dump().items() if value is not None}
     dataset = ingest(TrainRequest(**source).model_copy(update={"model": request.architecture.model}))
@@ -44,9 +51,14 @@ def plan(request: PlanRequest = PlanRequest(), out: Path = Path("plan.yaml")) ->
     run_id = start_run(f"{spec.family} on {dataset.name}", "plan", flow_run_id=flow_run.get_id())
     with closing(run_id):
         report = search_for_plan(dataset, spec, request, profiles)
-        files = write_plan(report, out)
+        files = write_plan(report, _place_of(out, run_id))
         log_plan(run_id, _params(request, report), _metrics(report), files)
     return report
+
+
+def _place_of(out: str, run_id: str) -> Path:
+    """Where a plan is written: others than this machine's user write nowhere but into its home."""
+    return Settings().home / "plans" / run_id / (Path(out).name or "plan.yaml") if is_foreign_request() else Path(out)
 
 
 @task(name="search for a plan", cache_policy=NO_CACHE)

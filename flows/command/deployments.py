@@ -111,12 +111,13 @@ def deployed_flows() -> list[Flow[..., Any]]:
     from flows.fleet import fleet, fleet_run
     from flows.fleet_learning import fleet_learn
     from flows.nightly import nightly
+    from flows.planning import plan
     from flows.profiling import profile
     from flows.selection import choose_placement
     from flows.train import train
     from flows.tuning import tune_only
 
-    return [train, choose_placement, profile, tune_only, nightly, fleet, fleet_run, fleet_learn]
+    return [train, choose_placement, profile, tune_only, nightly, plan, fleet, fleet_run, fleet_learn]
 
 
 def _deployment(flow: Flow[..., Any], client: SyncPrefectClient, nightly: NightlySchedule) -> RunnerDeployment:

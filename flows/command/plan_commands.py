@@ -32,7 +32,7 @@ def plan(**options: Any) -> None:
         request = requested(PlanRequest, options)
         _check(request)
         _check_out(out)
-        report = start("flows.planning:plan", request, out=out)
+        report = start("flows.planning:plan", request, out=str(out))
         if as_json:
             print_json(report.model_dump(mode="json"))
         else:

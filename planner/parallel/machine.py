@@ -12,6 +12,7 @@ from hardware.catalogue.offers import COLLECTIVE_START_SECONDS, catalogue_profil
 from hardware.catalogue.rows import load_catalogue
 from hardware.cost.step_model import LOOPBACK_SECONDS, LOOPBACK_SHARE, message_share
 from hardware.types import Collective, HardwareProfile
+from ingestion.sources.guard import check_words
 from shunter.errors import RequestError
 from shunter.frozen import Frozen
 from shunter.requests.plan import DevicesRequest
@@ -223,6 +224,7 @@ def read_machine(path: Path, profiles: Sequence[HardwareProfile]) -> Machine:
     Raises:
         RequestError: It cannot be read, contradicts itself, misses a link, or names an unknown accelerator.
     """
+    check_words(str(path))
     values = read_yaml(path, "machine file", EXAMPLE, RequestError)
     try:
         file = _MachineFile.model_validate(values)

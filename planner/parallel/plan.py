@@ -9,6 +9,7 @@ from typing import Literal
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
+from ingestion.sources.guard import check_words
 from shunter.errors import RequestError
 from shunter.frozen import Frozen
 from shunter.requests import TrainRequest
@@ -173,6 +174,7 @@ def read_plan(path: Path) -> Plan:
     Raises:
         RequestError: It cannot be read, or contradicts itself.
     """
+    check_words(str(path))
     values = read_yaml(path, "plan", EXAMPLE, RequestError)
     try:
         return Plan.model_validate(values)

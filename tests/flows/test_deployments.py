@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from shunter.requests import (
     SelectRequest,
     TrainRequest,
 )
+from shunter.requests.plan import PlanRequest
 
 FLOWS = {flow.name: flow for flow in deployed_flows()}
 REQUESTS: dict[str, type[Request]] = {
@@ -34,11 +36,12 @@ REQUESTS: dict[str, type[Request]] = {
     "profile": ProfileRequest,
     "tune": TrainRequest,
     "nightly": NightlyRequest,
+    "plan": PlanRequest,
     "fleet": FleetRequest,
     "fleet-run": FleetRunRequest,
     "fleet-learn": FleetLearnRequest,
 }
-EXPECTED = ("train", "select", "profile", "tune", "fleet", "fleet-run")
+EXPECTED = ("train", "select", "profile", "tune", "plan", "fleet", "fleet-run")
 
 
 def form(flow: Flow[..., Any]) -> dict[str, Any]:
@@ -143,9 +146,20 @@ def test_what_is_stored_of_a_request_is_accepted_again(name: str) -> None:
     request = REQUESTS[name]()
     assert name == "profile" or validate({"request": request.flat()}, schema) == []  # which is stored nowhere
     assert validate({"request": request.model_dump(mode="json", exclude_none=True)}, schema) == []
-    if name not in ("profile", "fleet", "fleet-run", "fleet-learn"):  # which have no limits
+    if name not in ("profile", "plan", "fleet", "fleet-run", "fleet-learn"):  # which have no limits
         assert validate({"request": {"limits": {"max_hours": None}}}, schema) == []
         assert validate({"request": {"limits": {"max_hours": -1}}}, schema) != []
+
+
+def test_a_plan_of_a_deployment_is_written_into_the_home_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from flows import planning
+
+    monkeypatch.setenv("SHUNTER_HOME", str(tmp_path))
+    assert planning._place_of("../there/plan.yaml", "run") == Path("../there/plan.yaml")
+    monkeypatch.setattr(planning, "is_foreign_request", lambda: True)
+    for asked in ("../../etc/plan.yaml", "/etc/plan.yaml", "plan.yaml", "..", ""):
+        place = planning._place_of(asked, "run").resolve()
+        assert place.is_relative_to(tmp_path / "plans"), asked
 
 
 @pytest.mark.slow
