@@ -106,6 +106,9 @@ def _metrics(report: PlanReport) -> dict[str, float]:
     return {
         "step_seconds": report.step_seconds,
         "bound_seconds": report.bound_seconds,
+        "hours": report.totals.hours,
+        **({} if report.totals.kwh is None else {"kwh": report.totals.kwh}),
+        **({} if report.totals.cost is None else {"cost": report.totals.cost}),
         "simulations": float(report.simulations),
         "search_seconds": report.search_seconds,
         **{f"{name}_seconds": value for name, value in rivals.items()},

@@ -38,6 +38,7 @@ def print_plan(console: Console, report: PlanReport) -> None:
     for sentence in (
         f"The step waits, longest first, for: {path}.",
         f"The fullest device holds {memory:.3g} GiB of the model.",
+        report.totals.told,
         f"{report.told} All step times are simulated; {how} in {report.search_seconds:.1f} s.",
     ):
         console.print(sentence, highlight=False, markup=False)

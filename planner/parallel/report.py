@@ -15,8 +15,9 @@ from planner.parallel.options import Space
 from planner.parallel.plan import Plan, TablePlacement
 from planner.parallel.search import Found, Search, split_layers
 from planner.parallel.simulate import critical_path, simulate
-from planner.parallel.step import SimulatedPlan, StepModel
+from planner.parallel.step import SimulatedPlan, StepModel, step_of
 from planner.parallel.torchrec_plan import torchrec_choices
+from planner.parallel.totals import PlanTotals, check_limits, totals_of
 from shunter.frozen import Frozen
 from shunter.requests.plan import PlanRequest
 
@@ -71,6 +72,7 @@ class PlanReport(Frozen):
         simulations: Plans that were simulated.
         search_seconds: Duration of the search.
         is_optimal: Whether all plans were simulated.
+        totals: What a training takes as a whole.
         step: The tasks of the step, to learn from when it has been executed.
     """
 
@@ -88,6 +90,7 @@ class PlanReport(Frozen):
     simulations: int
     search_seconds: float
     is_optimal: bool
+    totals: PlanTotals
     step: SimulatedStep = Field(exclude=True)
 
 
@@ -109,7 +112,7 @@ def find_plan(
 
     Raises:
         RequestError: The model, an accelerator or the machine file cannot be used, or there are more devices than rows.
-        InfeasibleError: The tables fit nowhere.
+        InfeasibleError: The tables fit nowhere, or the best plan breaks a limit.
     """
     memory = None if request.max_device_gib is None else int(request.max_device_gib * GIB)
     machine = machine_of(request.place, profiles).with_memory(memory)
@@ -128,7 +131,9 @@ def search_plan(
     found = Search(model, space, request.seed).run(request.search_seconds, {} if rival is None else {TORCHREC: rival})
     layers = split_layers(model, found.choices) if space == "all" else ()
     plan = plan_of(demand, machine, found.choices, request, layers)
-    return _report(model, found, plan, space, has_rival=rival is not None)
+    totals = totals_of(demand, machine, request, step_of(model, found.choices, layers)[0])
+    check_limits(totals, request)
+    return _report(model, found, plan, totals, space, has_rival=rival is not None)
 
 
 def step_model(
@@ -192,7 +197,9 @@ def plan_of(
     )
 
 
-def _report(model: StepModel, found: Found, plan: Plan, space: Space, *, has_rival: bool) -> PlanReport:
+def _report(
+    model: StepModel, found: Found, plan: Plan, totals: PlanTotals, space: Space, *, has_rival: bool
+) -> PlanReport:
     simulated = SimulatedPlan(model, found.choices)
     layers = [layer for layer in model.costs.demand.layers if layer.name in plan.layers]
     graph, seconds = model.graph, model.seconds(simulated.sums, layers)
@@ -231,6 +238,7 @@ def _report(model: StepModel, found: Found, plan: Plan, space: Space, *, has_riv
         search_seconds=found.seconds,
         is_optimal=found.is_optimal,
         tables=_tables(model, simulated, plan, space),
+        totals=totals,
         step=simulated_step(model, found.choices, layers),
     )
 

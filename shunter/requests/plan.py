@@ -68,6 +68,19 @@ class PlanRequest(Request, frozen=True, title="Plan"):
     max_device_gib: float | None = Field(
         default=None, gt=0, le=2**20, description="Most memory of each device in GiB; if omitted, what it has."
     )
+    epochs: int = Field(default=1, ge=1, le=10_000, description="Passes over the training part that are reckoned with.")
+    max_hours: float | None = Field(
+        default=None, gt=0, allow_inf_nan=False, description="Most hours that these passes may take, as simulated."
+    )
+    max_kwh: float | None = Field(
+        default=None, gt=0, allow_inf_nan=False, description="Most energy that all devices may take for them, in kWh."
+    )
+    max_cost: float | None = Field(
+        default=None, gt=0, allow_inf_nan=False, description="Most that they may cost; needs --price-per-hour."
+    )
+    price_per_hour: float | None = Field(
+        default=None, gt=0, allow_inf_nan=False, description="Price of an hour of each device."
+    )
     search_seconds: float = Field(default=5.0, ge=0, le=3600, description="Longest search, in seconds.")
     space: Literal["exact", "executable", "all"] = Field(
         default="exact",
@@ -88,6 +101,8 @@ class PlanRequest(Request, frozen=True, title="Plan"):
 
     @model_validator(mode="after")
     def _check_model(self) -> Self:
+        if self.max_cost is not None and self.price_per_hour is None:
+            raise ValueError("--max-cost has nothing to reckon with: add --price-per-hour")
         if self.architecture.model in (*GRAPH_MODELS, "auto"):
             raise ValueError(f"a plan divides one model of clicks, not --model {self.architecture.model}: name one")
         return self

@@ -18,6 +18,7 @@ from planner.parallel.plan import Plan, plan_text
 from planner.parallel.report import check_devices, search_plan
 from planner.parallel.search import Search, split_layers
 from planner.parallel.step import SimulatedPlan, StepModel, step_of
+from planner.parallel.totals import check_limits, totals_of
 from shunter.errors import InfeasibleError, RequestError
 from shunter.requests.plan import DevicesRequest, PlanRequest
 
@@ -189,3 +190,24 @@ def test_tables_with_one_option_each_are_no_depth() -> None:
     found = Search(StepModel(TableCosts(machine(1, 1), demand, 64))).run(0.1)
     assert found.is_optimal
     assert len(found.choices) == 1_200
+
+
+@pytest.mark.parametrize(
+    ("limit", "told"),
+    [
+        ({"max_hours": 1e-9}, "--max-hours is 1e-09"),
+        ({"max_kwh": 1e-9}, "--max-kwh is 1e-09"),
+        ({"max_cost": 1e-9, "price_per_hour": 2.0}, "--max-cost is 1e-09"),
+    ],
+)
+def test_a_training_beyond_its_limits_is_refused_and_one_within_them_reckoned(limit: dict, told: str) -> None:
+    place, demand = machine(2, 2), demand_of(1, 2)
+    given = PlanRequest(batch_size=1000, epochs=3, price_per_hour=2.0)
+    found = totals_of(demand, place, given, 0.01)
+    assert found.hours == pytest.approx(3 * 1000 * 0.01 / 3600)
+    assert found.cost == pytest.approx(2 * 2.0 * found.hours)
+    assert found.kwh is not None
+    assert found.kwh > 0
+    check_limits(found, given.model_copy(update=dict.fromkeys(limit, 1000000000.0)))
+    with pytest.raises(InfeasibleError, match=told):
+        check_limits(found, given.model_copy(update=limit))

@@ -1,0 +1,71 @@
+"""What a training by a plan takes as a whole, from its simulated step, and whether that is within the limits."""
+
+from planner.parallel.demand import ModelDemand
+from planner.parallel.machine import Machine
+from shunter.errors import InfeasibleError
+from shunter.frozen import Frozen
+from shunter.requests.plan import PlanRequest
+
+JOULES_PER_KWH = 3.6e6
+
+
+class PlanTotals(Frozen):
+    """A training of so many passes, validation and checkpoints left out.
+
+    Attributes:
+        epochs: Passes over the training part.
+        hours: Simulated.
+        kwh: Estimated: every device at its power at work, for all that time; None where it is not known.
+        cost: Of all devices; None where no price was named.
+    """
+
+    epochs: int
+    hours: float
+    kwh: float | None
+    cost: float | None
+
+    @property
+    def told(self) -> str:
+        """In a sentence."""
+        passes = "An epoch takes" if self.epochs == 1 else f"{self.epochs:,} epochs take"
+        energy = "" if self.kwh is None else f", {self.kwh:.3g} kWh (estimated)"
+        cost = "" if self.cost is None else f", {self.cost:.3g} of the price's currency"
+        return f"{passes} {self.hours:.3g} hours (simulated){energy}{cost}."
+
+
+def totals_of(demand: ModelDemand, machine: Machine, request: PlanRequest, step_seconds: float) -> PlanTotals:
+    """What a training takes whose step takes so long."""
+    steps = request.epochs * -(-demand.workload.train_samples // request.batch_size)
+    hours = steps * step_seconds / 3600
+    watts = [device.profile.busy_watts for device in machine.devices]
+    known = [quantity.value for quantity in watts if quantity is not None]
+    power = sum(one * device.share for one, device in zip(known, machine.devices, strict=False))
+    return PlanTotals(
+        epochs=request.epochs,
+        hours=hours,
+        kwh=hours * 3600 * power / JOULES_PER_KWH if len(known) == len(watts) else None,
+        cost=None if request.price_per_hour is None else hours * len(machine.devices) * request.price_per_hour,
+    )
+
+
+def check_limits(totals: PlanTotals, request: PlanRequest) -> None:
+    """Refuse a plan whose training takes more than it may: at so many devices the fastest takes least of everything.
+
+    Raises:
+        InfeasibleError: It does; the first limit that it breaks is named.
+    """
+    limits = (
+        ("--max-hours", request.max_hours, totals.hours, "hours"),
+        ("--max-kwh", request.max_kwh, totals.kwh, "kWh"),
+        ("--max-cost", request.max_cost, totals.cost, "in cost"),
+    )
+    for option, most, taken, unit in limits:
+        if most is None:
+            continue
+        if taken is None:
+            raise InfeasibleError(f"Nobody knows the power of these devices, so {option} cannot be kept: leave it out.")
+        if taken > most:
+            raise InfeasibleError(
+                f"The best plan that was found takes {taken:.3g} {unit} for {totals.epochs:,} epochs and {option} is "
+                f"{most:g}: use other devices, another number of them, or raise it."
+            )
