@@ -22,7 +22,7 @@ from statistics import geometric_mean
 from typing import Any
 
 from benchmarks import report
-from benchmarks.plans_executed import executed, figures
+from benchmarks.plans_executed import against_one_process, executed, figures
 from hardware.types import Workload
 from planner.parallel.costs import Choice, TableCosts
 from planner.parallel.demand import ModelDemand, TableDemand
@@ -36,7 +36,7 @@ from planner.parallel.torchrec_plan import torchrec_choices
 from shunter.requests.plan import DevicesRequest
 
 TORCHREC = "TorchRec's"
-PARTS = ("simulated", "executed")
+PARTS = ("simulated", "executed", "one_process")
 ACCELERATOR = "NVIDIA A100 SXM4 40GB"
 KAGGLE = (
     *(1460, 583, 10131227, 2202608, 305, 24, 12517, 633, 3, 93145, 5683, 8351593, 3194, 27, 14992, 5461306, 10, 5652),
@@ -78,12 +78,16 @@ def main() -> None:
     details = _published(arguments.parts, quick=arguments.quick)
     if "executed" in arguments.parts:
         details["executed"] = executed(quick=arguments.quick)
+    if "one_process" in arguments.parts:
+        details["one_process"] = against_one_process(quick=arguments.quick)
     if "simulated" in arguments.parts:
         details["sets"] = against_torchrec(quick=arguments.quick)
         details["tiny"] = against_all_plans(TINY // 4 if arguments.quick else TINY)
         details["speed"] = simulator_speed()
         details["scaling"] = scaling(64 if arguments.quick else 128)
     headline = figures(details.get("executed", ()))
+    if "one_process" in details:
+        headline["step_ratio_2_processes"] = details["one_process"]["ratio"]
     headline |= _scaling_figures(details.get("scaling", ()))
     headline |= _simulated_figures(details.get("sets", ()), details.get("tiny", ())) | details.get("speed", {})
     report.publish("plans", headline, details, seeds=[0], quick=arguments.quick)

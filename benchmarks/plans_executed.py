@@ -20,6 +20,7 @@ from benchmarks import report
 from benchmarks.optimizers import ingest_planted
 from engine.config import Execution, Hyperparameters, Schedule
 from engine.data.dataset import Dataset
+from engine.executors.here import Here
 from engine.executors.process_group import ProcessGroup
 from engine.executors.this_machine import machine_of as memory_of
 from engine.job import TrainingJob
@@ -42,6 +43,7 @@ TORCHREC, FOUND = "TorchRec's", "found"
 THREADS, ROWS, EPOCHS = 2, 50_000, 2
 DRAWN = 3  # that are predicted, of a set that learns from its own
 SEARCH_SECONDS = 2.0
+WIDE, WIDE_BATCH = 128, 4096  # beside one process
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,28 @@ def executed(*, quick: bool) -> list[dict[str, Any]]:
             report.publish("plans_executed", {}, {"executed": lines}, seeds=[0], quick=quick, partial=True)
     report.result_path("plans_executed", "partial").unlink(missing_ok=True)
     return lines
+
+
+def against_one_process(*, quick: bool) -> dict[str, float]:
+    """The step of two processes by the plan that is found, beside that of one process with two threads.
+
+    Rows are wide, bags long and batches large, so that both are kept busy by reading and writing rows.
+    """
+    profiles = machine_profiles()
+    spec = model_spec(embedding_dim=WIDE, bottom_widths=(64,), top_widths=(128, 64))
+    with TemporaryDirectory() as name:
+        dataset = ingest_mixed(ROWS // 3 if quick else ROWS, Path(name))
+        demand, machine = demand_of(dataset, spec), machine_of(DevicesRequest(devices=2), profiles)
+        model = step_model(demand, machine, PlanRequest(batch_size=WIDE_BATCH))
+        rival = torchrec_choices(model.costs)
+        choices = Search(model).run(SEARCH_SECONDS, {} if rival is None else {TORCHREC: rival}).choices
+        execution = replace(Execution(), threads=THREADS, batch_size=WIDE_BATCH)
+        job = TrainingJob(dataset, spec, Hyperparameters(), execution, Schedule(max_epochs=3, patience=3))
+        together = measured_step(job, choices, profiles[0], 2)
+        place = Placement(accelerator="cpu", threads=THREADS, precision="fp32", batch_size=WIDE_BATCH)
+        alone = typical_step_seconds(Here(place).run(job).history)
+    assert alone is not None, "it has trained for whole epochs"
+    return {"one_process_seconds": alone, "two_processes_seconds": together, "ratio": together / alone}
 
 
 def figures(lines: Sequence[dict[str, Any]]) -> dict[str, float]:

@@ -142,6 +142,32 @@ def test_sections_say_their_sources(run_id: str) -> None:
     assert "Not in this report" in text
 
 
+def test_the_plan_of_the_tables_is_shown_with_what_its_steps_took(run_id: str) -> None:
+    tree = read_tree(run_id)
+    assert 'id="plan"' not in render_page(tree, None)
+    table = {"name": NASTY, "rows": 9, "width": 4, "placement": "row-wise", "why": "data-parallel would take +3.0%"}
+    plan = {"is_given": False, "devices": 2, "step_seconds": 0.1, "told": "They are set right.", "tables": [table]}
+    steps = {"plan.predicted_step_seconds": 0.1, "plan.measured_step_seconds": 0.25}
+    children = tuple(
+        replace(child, metrics={**child.metrics, **steps}) if child.kind == "member" else child
+        for child in tree.children
+    )
+    artifacts = {**tree.artifacts, "plan.json": json.dumps({**plan, "rivals": {"by hand": 0.3}})}
+    text = render_page(replace(tree, artifacts=artifacts, children=children), None)
+    section = text[text.index('<h2 id="plan">') :].partition('<h2 id="time">')[0]
+    for expected in (
+        "2 processes",
+        "They are set right.",
+        "by hand",
+        "+3.0%",
+        "row-wise",
+        '<td class="number">2.5</td>',
+    ):
+        assert expected in section
+    assert "<script>alert" not in section
+    assert 'href="#plan"' in text
+
+
 def test_checkpoints_of_each_training_are_told(run_id: str) -> None:
     text = build_report(run_id)
     told = text[text.index("<summary>Checkpoints") :].partition("</table>")[0]
