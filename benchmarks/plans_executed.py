@@ -1,9 +1,9 @@
 """Plans trained by processes of this machine: predicted and measured steps, before and after the others taught.
 
-On each table set some plans are drawn at random and trained. What their steps took calibrates the simulator, as
-`shunter train` keeps it for `shunter plan`; the plan that is then found, TorchRec's and the usual ones are predicted
-before they are trained in turn, and no prediction of a plan uses that plan. Where a set says so, it learns from the
-plans drawn of another set alone.
+On each table set some plans are drawn at random and trained. What their steps took calibrates the simulator together
+with what was drawn of the sets before by as many processes, as `shunter train` keeps it for `shunter plan`. Then the
+plan that is found, TorchRec's, the usual ones and further random ones are predicted before they are trained in turn: no
+prediction of a plan uses that plan.
 """
 
 import random
@@ -41,7 +41,6 @@ from shunter.requests.plan import DevicesRequest, PlanRequest
 
 TORCHREC, FOUND = "TorchRec's", "found"
 THREADS, ROWS, EPOCHS = 2, 50_000, 2
-DRAWN = 3  # that are predicted, of a set that learns from its own
 SEARCH_SECONDS = 2.0
 WIDE, WIDE_BATCH = 128, 4096  # beside one process
 
@@ -56,8 +55,8 @@ class TableSet:
         width: Numbers of a row.
         batch_size: Samples of a step of all processes.
         processes: How many train.
-        drawn: Plans drawn at random.
-        learns_from: Set whose drawn plans calibrate; None is its own, and others are drawn that are predicted.
+        teachers: Plans drawn at random that calibrate.
+        drawn: Plans drawn at random that are predicted.
     """
 
     name: str
@@ -65,18 +64,17 @@ class TableSet:
     width: int
     batch_size: int
     processes: int
+    teachers: int
     drawn: int
-    learns_from: str | None = None
 
 
-TEACHER = "mixed tables, 2 processes"
 SETS = (
-    TableSet(TEACHER, "mixed", 32, 2048, 2, 8),
-    TableSet("mixed tables, width 64, 2 processes", "mixed", 64, 4096, 2, 3, TEACHER),
-    TableSet("Criteo's shape, 2 processes", "criteo", 32, 2048, 2, 3, TEACHER),
-    TableSet("mixed tables, 4 processes", "mixed", 32, 2048, 4, 5),
+    TableSet("mixed tables, 2 processes", "mixed", 32, 2048, 2, 8, 3),
+    TableSet("mixed tables, width 64, 2 processes", "mixed", 64, 4096, 2, 3, 2),
+    TableSet("Criteo's shape, width 64, 2 processes", "criteo", 64, 4096, 2, 2, 2),
+    TableSet("mixed tables, 4 processes", "mixed", 32, 2048, 4, 5, 3),
 )
-QUICK_SETS = (TableSet(TEACHER, "mixed", 32, 2048, 2, 2),)
+QUICK_SETS = (TableSet("mixed tables, 2 processes", "mixed", 32, 2048, 2, 2, 0),)
 MIXED = {"a": 4, "b": 30, "c": 200, "d": 1_000, "e": 3_000, "f": 8_000, "g": 20_000, "h": 20_000, "i": 60_000}
 BAGS = {"j": (500, 8), "k": (5_000, 12), "l": (150_000, 6), "m": (300_000, 4)}  # values, and ids of a row
 
@@ -85,7 +83,7 @@ def executed(*, quick: bool) -> list[dict[str, Any]]:
     """Every plan of every set: what was predicted for a step, and what it took."""
     profiles = machine_profiles()
     lines: list[dict[str, Any]] = []
-    kept: dict[str, list[ExecutedPlan]] = {}
+    kept: dict[int, list[ExecutedPlan]] = {}
     with TemporaryDirectory() as name:
         rows = ROWS // 3 if quick else ROWS
         logs = {"mixed": ingest_mixed(rows, Path(name)), "criteo": ingest_planted(rows, Path(name))}
@@ -197,7 +195,7 @@ def ingest_mixed(rows: int, folder: Path) -> Dataset:
 
 
 def _of_set(
-    tables: TableSet, dataset: Dataset, profiles: list[HardwareProfile], kept: dict[str, list[ExecutedPlan]]
+    tables: TableSet, dataset: Dataset, profiles: list[HardwareProfile], kept: dict[int, list[ExecutedPlan]]
 ) -> list[dict[str, Any]]:
     spec = model_spec(embedding_dim=tables.width, bottom_widths=(64,), top_widths=(128, 64))
     demand = demand_of(dataset, spec)
@@ -230,14 +228,12 @@ def _of_set(
         )
         return plan
 
-    teaches = tables.learns_from is None
-    drawn = {f"drawn {number}": choices for number, choices in enumerate(_drawn(model, tables.drawn + DRAWN * teaches))}
-    if teaches:
-        teachers = [drawn.pop(f"drawn {number}") for number in range(tables.drawn)]
-        kept[tables.name] = [
-            train(f"drawn {number}", choices, model, calibrates=True) for number, choices in enumerate(teachers)
-        ]
-    taught = step_model(demand, machine, request, kept[tables.learns_from or tables.name])
+    drawn = {f"drawn {number}": one for number, one in enumerate(_drawn(model, tables.teachers + tables.drawn))}
+    teachers = [drawn.pop(f"drawn {number}") for number in range(tables.teachers)]
+    known = kept.setdefault(tables.processes, [])
+    before = step_model(demand, machine, request, known)
+    known += [train(f"drawn {number}", one, before, calibrates=True) for number, one in enumerate(teachers)]
+    taught = step_model(demand, machine, request, known)
     rival = torchrec_choices(taught.costs)
     begin = {} if rival is None else {TORCHREC: rival}
     plans: dict[str, Sequence[Choice]] = {

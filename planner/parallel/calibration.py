@@ -2,9 +2,9 @@
 
 A step is simulated as tasks whose seconds are sums of terms: layers; rows and vectors on their way, of tables that lie
 whole (or by column) and of those in blocks of rows, which are exchanged by other collectives; copies of tables;
-operators for each group of tables and for each copied table; ids; sums over all devices; and what every step takes
-besides. Each was measured of itself, on a machine that did nothing else; in processes that share cores, or in
-TorchRec's exchanges, it takes more. So
+operators for each group of tables and for each copied table; starts of exchanges; ids; sums over all devices; and what
+every step takes besides. Each was measured of itself, on a machine that did nothing else; in processes that share
+cores, or in TorchRec's exchanges, it takes more. So
 
     measured step of plan i ~ sum over terms t of factor_t * x_i,t
 
@@ -37,6 +37,7 @@ Term = Literal[
     "copies",
     "groups",
     "tables",
+    "starts",
     "ids",
     "sums",
     "step",

@@ -176,7 +176,8 @@ class StepModel:
         in_blocks = kind in BY_ROW
         if phase not in ("lookup", "update"):
             term: Term = "ids" if phase.startswith("ids") else "block_vectors" if in_blocks else "whole_vectors"
-            return {term: self._exchange_seconds(phase, group, place, sums)}
+            starts, sending = self._exchange_seconds(phase, group, place, sums)
+            return {"starts": starts, term: sending}
         own = sums[self.layout.of_device(phase, group, place)]
         overhead, operators = self._overhead(place), GROUP_OPERATORS[phase == "update"]
         if kind != "data_parallel":
@@ -191,7 +192,8 @@ class StepModel:
             crowd = max(1.0, 1 / (device.share * device.profile.accelerator.cores))
         return device.profile.operator_overhead_seconds.value * crowd
 
-    def _exchange_seconds(self, phase: str, group: int, place: int, sums: Sequence[float]) -> float:
+    def _exchange_seconds(self, phase: str, group: int, place: int, sums: Sequence[float]) -> tuple[float, float]:
+        """To start the exchanges of a phase, and to send what the place sends or receives."""
         layout, across = self.layout, phase.endswith(" across")
         fields = ("ids_out", "ids_in") if phase.startswith("ids") else ("out", "in")
         of = layout.of_host if across else layout.of_device
@@ -202,7 +204,7 @@ class StepModel:
             assert channel is not None, "there are several hosts"
         else:
             channel = self.machine.within[_operation(phase, layout.groups[group])]
-        return rounds * channel.latency_seconds + sent / channel.bytes_per_second
+        return rounds * channel.latency_seconds, sent / channel.bytes_per_second
 
     def _reduce_seconds(self, phase: str, message: float) -> float:
         """A ring within each host; across hosts a ring of the hosts, each with the sum of its devices."""
