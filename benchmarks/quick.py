@@ -32,6 +32,7 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "train_step": (),
     "lookahead": (),
     "tiers": (),
+    "hashing": (),
     "optimizers": (),
     "meters": (),
     "predict": (),

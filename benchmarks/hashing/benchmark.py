@@ -110,10 +110,10 @@ def headline(rows: Rows) -> dict[str, Any]:
             means = [fmean(one) for one in of_logs.values() if one]
             if len(means) == len(TRIALS):
                 figures[name_of] = round(fmean(means), 5)
-            for name, one in of_logs.items() if rival == HASHING else ():
+            for name, one in of_logs.items():
                 if one:
                     figures[f"{name}_{name_of}"] = round(fmean(one), 5)
-                if len(one) > 1:
+                if len(one) > 1 and rival == HASHING:
                     figures[f"{name}_{name_of}_std"] = round(stdev(one), 5)
     won = {name: [winner(rows, name, factor) for factor in factors] for name in logs}
     for name, methods in won.items():

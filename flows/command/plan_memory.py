@@ -62,3 +62,20 @@ def _print(found: "Comparison", request: PlanMemoryRequest) -> None:
                 f"; nodes if the cache missed half as often {half}, twice as often {twice}" if plan.miss_rate else ""
             )
             print_line(f"{name}: {counts}; {plan.cache_bytes / 1e9:,.0f} GB of each node are left{misses}.")
+    _print_serving(found)
+
+
+def _print_serving(found: "Comparison") -> None:
+    from rich import box
+    from rich.table import Table
+
+    from planner.memory.power import BASE, saving
+
+    columns = ("host", "hosts", "limited by", "misses", "kW", f"energy saved over {BASE}")
+    table = Table(*columns, box=box.SIMPLE, title="to serve as many samples a second, simulated by assumed hosts")
+    for name, fleet in found.serving.items():
+        spared = "" if name == BASE else f"{saving(found.serving, name):.0%}"
+        table.add_row(
+            name, f"{fleet.hosts:,}", fleet.limited_by, f"{fleet.miss_rate:.1%}", f"{fleet.watts / 1e3:,.3g}", spared
+        )
+    console.print(table)

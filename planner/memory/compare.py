@@ -11,6 +11,7 @@ from models.counting import count_model
 from models.registry import check_spec, model_spec
 from planner.memory.demand import demands
 from planner.memory.nodes import Ask, Plan, fewest_nodes
+from planner.memory.power import Fleet, saving, serving_fleets
 from planner.memory.servers import Server, read_servers
 from shunter.errors import DataError, RequestError
 from shunter.requests.architecture import GRAPH_MODELS
@@ -28,11 +29,13 @@ class Comparison:
         ask: What was asked.
         plans: By server; None where no number of nodes does.
         around: Nodes of each server if its cache missed half and twice as often.
+        serving: Hosts of each kind that serve the tables at the same rate.
     """
 
     ask: Ask
     plans: Mapping[str, Plan | None]
     around: Mapping[str, tuple[int | None, ...]]
+    serving: Mapping[str, Fleet]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -45,6 +48,10 @@ class Comparison:
             "servers": plans,
             "nodes_by_misses": {
                 name: dict(zip(map(str, FACTORS), one, strict=True)) for name, one in self.around.items()
+            },
+            "serving": {
+                name: {**asdict(fleet), "energy_saving": saving(self.serving, name)}
+                for name, fleet in self.serving.items()
             },
         }
 
@@ -80,7 +87,8 @@ def compare_servers(servers: Mapping[str, Server], ask: Ask) -> Comparison:
     for name, server in servers.items():
         other = [fewest_nodes(server, replace(ask, miss_factor=factor)) for factor in FACTORS]
         around[name] = tuple(None if plan is None else plan.nodes for plan in other)
-    return Comparison(ask, {name: fewest_nodes(server, ask) for name, server in servers.items()}, around)
+    serving = serving_fleets(ask.tables, ask.samples_per_second)
+    return Comparison(ask, {name: fewest_nodes(server, ask) for name, server in servers.items()}, around, serving)
 
 
 def ids_per_sample(dataset: Dataset) -> Sequence[float]:
