@@ -13,6 +13,8 @@ from engine.config import Hyperparameters, Schedule
 from engine.execution import execution_of
 from engine.job import TrainingJob
 from engine.profiling.useful_share import LayerShare, UsefulShare
+from engine.results import TrainingFigures
+from models.embeddings.cache_counts import CacheCounts
 from models.registry import model_spec
 from reporting.page.format import duration, figure
 from reporting.page.publish import build_report, log_report
@@ -25,6 +27,7 @@ from tests.engine.stalls.stall_values import make_report
 from tests.engine.synthetic import write_dataset
 from tests.tracking.test_convention import PLACEMENT
 from tests.tracking.test_reports import decision
+from tracking.convention import training_metrics
 from tracking.find import find_run
 from tracking.reports import log_config
 from tracking.runs import finish, open_run, start_run, start_run_tree
@@ -201,6 +204,31 @@ def test_the_promotion_and_the_order_by_popularity_are_shown(run_id: str) -> Non
     assert text.index("by popularity") < text.index("0.1250")
     del tags["model.not_promoted"]
     assert "<strong>shop/2</strong>, which became the champion." in render_page(replace(tree, parent=parent))
+
+
+def test_what_moved_to_and_from_a_file_of_the_tables_is_set_beside_what_was_expected(run_id: str) -> None:
+    tree = read_tree(run_id)
+    assert "Embedding tables in a file" not in render_page(tree)
+    counts = CacheCounts(rows=400, row_bytes=2**20, hits=30, misses=10, written_back=4, transfer_seconds=2)
+    figures = TrainingFigures(
+        history=(),
+        best_epoch=1,
+        validation=None,
+        samples_seen=1,
+        train_seconds=1,
+        wait_seconds=0,
+        compute_seconds=1,
+        stopped_because="",
+        peak_memory_bytes=1,
+        tiers=counts,
+    )
+    moved = {name: float(value) for name, value in training_metrics(figures).items() if name.startswith("tiers.")}
+    children = tuple(replace(child, metrics={**child.metrics, **moved}) for child in tree.children)
+    parent = replace(tree.parent, metrics={**tree.parent.metrics, "prediction.tier_miss_rate": 0.2})
+    text = render_page(replace(tree, parent=parent, children=children))
+    told = text[text.index("Embedding tables in a file") :].partition("</table>")[0]
+    cells = re.findall(r"<td[^>]*>([^<]*)</td>", told)
+    assert cells[:6] == ["member-0", "400", "25.0%", "20.0%", "10.0", "4.0"]
 
 
 def test_what_is_folded_is_printed_and_words_are_not_broken(run_id: str) -> None:
