@@ -235,7 +235,7 @@ def main() -> None:
     trained = {} if asked.untimed else train_beside_memory(*((50_000, 30, 1) if quick else (200_000, 40, 3)))
     dataset, _ = ingest_request(TrainRequest(data="ml-100k"))
     misses = miss_rates(dataset, 256, (0.3, 0.5, 0.7))
-    with tempfile.TemporaryDirectory(prefix="shunter-tiers-", dir=Path.cwd() / "test-output") as temporary:
+    with tempfile.TemporaryDirectory(prefix="shunter-tiers-") as temporary:
         found = policies(Path(temporary), 10_000, 100 if quick else 300)
         microseconds = {} if asked.untimed else readers(Path(temporary), 100_000, 50 if quick else 400)
     nodes, served = simulated_nodes(), simulated_serving()
