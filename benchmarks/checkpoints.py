@@ -54,6 +54,7 @@ BITS: tuple[StoredBits, ...] = (32, 8, 4, 3, 2)
 RESTORES = {32: 1, **ALLOWED_RESTORES, 8: max(ALLOWED_RESTORES.values()) + 10}
 CHECKPOINTS = 16  # in an epoch
 SLOW_BYTES_PER_SECOND = 2 << 20
+BUSY_FROM_STEP = 4  # the writer is at work from here on, and longer than the training takes
 TIMED_BITS: tuple[StoredBits, ...] = (32, 4)  # what tables of this size take by themselves, and what costs most
 LOG_PARTS = ("zipf", "criteo")
 PARTS = (*LOG_PARTS, "times")
@@ -172,7 +173,7 @@ def slowdown(job: ClickJob, folder: Path, turns: int) -> dict[str, list[float]]:
     keepings = {"alone": Checkpointing(folder / "alone", seconds=1e9, keeping=Keeping(bits=32))}
     for bits in TIMED_BITS:
         keeping = Keeping(bits=bits, bytes_per_second=SLOW_BYTES_PER_SECOND)
-        keepings[str(bits)] = Checkpointing(folder / str(bits), steps=1, keeping=keeping)
+        keepings[str(bits)] = Checkpointing(folder / str(bits), steps=BUSY_FROM_STEP, keeping=keeping)
     seconds: dict[str, list[float]] = {name: [] for name in keepings}
     for turn in range(turns):
         for name in list(keepings)[:: 1 if turn % 2 == 0 else -1]:
@@ -291,8 +292,9 @@ def headline_of(found: dict[str, Any]) -> dict[str, float]:
     steps, each = times["step_seconds"], max(times["stall_seconds"].values())
     headline["stall_seconds"] = round(each, 4)
     headline["stall_share"] = round(each / (60 * CheckpointRequest().checkpoint_minutes), 6)
-    slowest = max(min(steps[str(bits)]) for bits in TIMED_BITS)
-    headline["step_slowdown"] = round(slowest / min(steps["alone"]) - 1, 4)
+    for bits in TIMED_BITS:
+        headline[f"step_slowdown_{bits}"] = round(min(steps[str(bits)]) / min(steps["alone"]) - 1, 4)
+    headline["step_slowdown"] = max(headline[f"step_slowdown_{bits}"] for bits in TIMED_BITS)
     return headline
 
 

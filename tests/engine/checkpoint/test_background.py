@@ -5,6 +5,7 @@ import sys
 import threading
 
 import pytest
+import torch
 
 from engine.checkpoint.background import NICENESS, BackgroundWriter
 
@@ -40,3 +41,22 @@ def test_what_went_wrong_is_raised_once() -> None:
         writer.wait()
     writer.wait()
     assert not writer.is_busy
+
+
+def test_torch_works_in_the_writer_alone() -> None:
+    found: list[int] = []
+
+    def job() -> None:
+        (torch.ones(1_000, 1_000) + 1).sum()
+        found.append(torch.get_num_threads())
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        writer = BackgroundWriter()
+        writer.start(job)
+        writer.wait()
+        assert torch.get_num_threads() == 2, "training keeps its own"
+    finally:
+        torch.set_num_threads(before)
+    assert found == [1]
