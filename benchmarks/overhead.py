@@ -2,8 +2,8 @@
 
 Each run is the command in a process of its own, over generated Criteo rows, with one trial, one epoch and, but for the
 last, no baselines: `shunter train --trials 1 --ensemble-size 1 --max-epochs 1 --baselines none`. The first one, in an
-empty home, measures the machine and prepares the databases; it is shown, and does not count. The others have that
-profile, and another seed each, so that each ingests and trains anew.
+empty home, measures the machine and prepares the databases, and Python keeps what it makes of the sources; it is shown,
+and does not count. The others have that profile, and another seed each, so that each ingests and trains anew.
 
 After each run its epoch is trained again by a bare loop in a process of its own: the same arrays, model, batch size,
 threads, precision and compiled step as the run chose, batches read ahead, nothing tracked, checked or validated. Its
@@ -62,6 +62,7 @@ def run(home: Path, rows: int, seed: int, options: tuple[str, ...] = NO_BASELINE
     command = [sys.executable, "-m", "flows.cli", *TRAIN, "--data", f"synthetic:{rows}", "--seed", str(seed), *options]
     environment = {**os.environ, "SHUNTER_HOME": str(home), "COLUMNS": "1000"}
     environment.pop("PREFECT_API_URL", None)
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # Python keeps what it has made of a source, as it usually does
     before, began = _processor_seconds(), time.perf_counter()
     with (
         tempfile.TemporaryFile("w+") as errors,
