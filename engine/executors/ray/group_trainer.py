@@ -164,7 +164,10 @@ class GroupTrainer(NodeTrainer):
             master_listen_fd=self._listener.detach() if self._listener else None,
         )
         dist.init_process_group(
-            "cpu:gloo,cuda:nccl" if on_gpu else "gloo", store=store, rank=member.rank, world_size=member.processes
+            "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
+            store=dist.PrefixStore(member.name, store),  # pyright: ignore[reportPrivateImportUsage]
+            rank=member.rank,
+            world_size=member.processes,
         )
         yield
         dist.barrier()  # whoever keeps a folder does not remove it while others read there
