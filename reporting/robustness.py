@@ -10,19 +10,10 @@ from reporting.card.document import Paragraph, Section, Table
 
 TITLE = "Under errors of the memory"
 _CHECKS = {
-    True: "with flipped bits put right before, as far as the check bits that are stored with it tell",
-    False: "with flipped bits put right before, which here is the same, for no check bits are stored with it",
+    True: "as far as the check bits that are stored with it tell",
+    False: "which changes nothing here, for no check bits are stored with it",
 }
-COLUMNS = (
-    "rate",
-    "errors",
-    "AUC",
-    "numbers corrected",
-    "bits put right",
-    "members left out",
-    "members left",
-    "best member",
-)
+COLUMNS = ("rate", "errors", "AUC", "in range", "put right", "left out", "members", "best alone")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +85,7 @@ def rows_of(card: RobustnessCard) -> list[tuple[str, ...]]:
             f"{one.errors.rate:g}",
             f"{one.hit:,.0f}",
             *(f"{one.mean_auc(answer):.4f}" for answer in ANSWERS),
-            f"{one.left:.1f} of {card.members}",
+            f"{one.left:.1f}/{card.members}",
             alone.get(one.errors.rate, "-"),
         )
         for one in card.found
@@ -106,8 +97,9 @@ def sections_of(card: RobustnessCard) -> Sequence[Section]:
     how = (
         f"AUC on rows of the test part, the mean of {card.repeats} draws of {WORDS[card.kind]}, each by itself with "
         f"the rate, in all {card.stored_bytes:,} bytes that are stored: without a detector; with numbers outside of "
-        f"what a tensor held taken as zero; {_CHECKS[card.has_check_bits]}; and with those members left out, too, "
-        "without which some rows of the training part are predicted most as they were, which needs no label. The best "
-        "member stands alone with all but the last. Errors are *simulated*."
+        f"what a tensor held taken as zero (in range); with flipped bits put right before that, "
+        f"{_CHECKS[card.has_check_bits]}; and with those members left out, too, without which some rows of the "
+        "training part are predicted most as they were, which needs no label. The best member stands alone with all "
+        "but the last. Errors are *simulated*."
     )
     return [Section(TITLE, [Paragraph(card.sentence), Paragraph(how), Table(COLUMNS, rows_of(card))])]
