@@ -11,6 +11,7 @@ from shunter.requests import TrainRequest
 
 SETTLED = {"source", "architecture", "training", "placement", "seed", "register_as", "promote"}  # what a job can ask
 LEFT_OUT = {"baselines", "fixed_threads", "plan", "priority"}
+OF_ONE_MACHINE = {"explore", "embedding_memory"}
 
 
 def read_fleet_jobs(path: Path) -> list[tuple[OwnJob, TrainRequest]]:
@@ -48,7 +49,11 @@ def check_training(own: OwnJob, request: TrainRequest) -> None:
             "name a family such as dlrm"
         )
     read_fixed(request.model, request.architecture.set)
-    others = [*sorted(request.model_fields_set - SETTLED), *sorted(request.training.model_fields_set & LEFT_OUT)]
+    others = [
+        *sorted(request.model_fields_set - SETTLED),
+        *sorted(request.training.model_fields_set & LEFT_OUT),
+        *sorted(request.placement.model_fields_set & OF_ONE_MACHINE),
+    ]
     if len(request.placement.sizes or ()) > 1:
         others.append("several batch sizes")
     if others:

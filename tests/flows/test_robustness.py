@@ -21,7 +21,7 @@ from shunter.errors import RequestError
 from shunter.requests import RobustnessRequest, TrainRequest
 from tracking.registry.described import with_part
 from tracking.registry.models import register_model
-from tracking.registry.versions import version_by_number
+from tracking.registry.versions import version_by_alias, version_by_number
 from tracking.runs import start_run_tree
 from tracking.store import tracking_uri
 
@@ -86,3 +86,9 @@ def test_a_part_of_a_description_is_replaced_and_nothing_else() -> None:
     between = "## Errors\n\nfew\n\n## Data\n\nRows.\n"
     assert with_part(between, "Errors", "more") == "## Data\n\nRows.\n\n## Errors\n\nmore\n"
     assert with_part("", "Errors", "few") == "## Errors\n\nfew\n"
+
+
+@pytest.mark.usefixtures("home")
+def test_where_there_is_one_version_no_other_is_named() -> None:
+    with pytest.raises(RequestError, match=r"There is no best among the versions of 'shop': use shop/1\.$"):
+        version_by_alias("shop", "best")

@@ -112,10 +112,8 @@ def version_by_alias(name: str, alias: str) -> Version:
         found = _by_alias(client, name, alias)
         if found is None:
             numbers = _numbers(client, name)
-            raise RequestError(
-                f"There is no {alias} among the versions of {name!r}: use {name}/{numbers[-1]}, or another of "
-                f"{', '.join(map(str, numbers))}."
-            )
+            others = f", or another of {', '.join(map(str, numbers))}" if len(numbers) > 1 else ""
+            raise RequestError(f"There is no {alias} among the versions of {name!r}: use {name}/{numbers[-1]}{others}.")
     return found
 
 
