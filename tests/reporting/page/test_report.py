@@ -164,7 +164,7 @@ def test_the_plan_of_the_tables_is_shown_with_what_its_steps_took(run_id: str) -
         "by hand",
         "+3.0%",
         "row-wise",
-        '<td class="number">2.5</td>',
+        '<td class="number">2.50</td>',
     ):
         assert expected in section
     assert "<script>alert" not in section
