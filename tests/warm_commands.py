@@ -4,6 +4,7 @@ A command would load them anew, which takes more of the processor's time than wh
 environment when it is imported (Prefect, and our own packages) is left to each command.
 """
 
+import gc
 import json
 import os
 import signal
@@ -18,6 +19,8 @@ from typing import Any
 
 LOADED = (
     *("torch", "fbgemm_gpu", "numpy", "pandas", "polars", "pyarrow.parquet", "scipy.stats", "sklearn.metrics"),
+    *("httpx", "jinja2", "matplotlib.figure", "plotly.subplots", "pydantic_settings", "rich.progress", "typer"),
+    *("scipy.linalg", "scipy.optimize", "sklearn.ensemble"),
     *(
         "optuna",
         "sqlalchemy.orm",
@@ -80,6 +83,7 @@ def main(listener_number: int) -> None:
     """Load the libraries, and become the command that is asked for."""
     for module in LOADED:
         import_module(module)
+    gc.freeze()  # nobody looks through it for garbage, which would copy it too
     with socket.socket(fileno=listener_number) as listener:
         asked = next_command(listener)
     os.chdir(asked["folder"])

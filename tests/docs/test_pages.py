@@ -1,7 +1,7 @@
 """Every command in `docs/` is run, page by page, as a reader would: in an empty folder, one after another.
 
-The reader has run Shunter today, so the machine is known; pages that start no server use one that runs already. The
-commands load their libraries once for all.
+The reader has run Shunter today, so the machine is known and MovieLens fetched, of which there are ratings enough to go
+through it all; pages that start no server use one that runs already. The commands load their libraries once for all.
 
 A block of `sh` is run; a block of another language whose first line is a comment with a file's name is that file.
 """
@@ -9,21 +9,25 @@ A block of `sh` is run; a block of another language whose first line is a commen
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import polars as pl
 import pytest
 import yaml
 
 from flows.command.services import WORK_POOL
+from ingestion.sources.open import open_source
 from shunter.settings import PROJECT_ROOT
 from tests.warm_commands import warm_commands
 
 PAGES = sorted((PROJECT_ROOT / "docs").glob("*.md"))
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 FILE_NAME = re.compile(r"# ([\w./-]+\.\w+)\n")
+RATINGS = 20_000  # of 100,000
 SECONDS = 900  # with a command that hangs; nothing is said of how long one takes
 WALKTHROUGHS = [page for page in PAGES if "\n```sh\n" in page.read_text()]
 
@@ -53,10 +57,28 @@ def test_five_pages_are_walkthroughs_and_six_are_reference() -> None:
     assert reference == ["architecture", "benchmarks", "concepts", "schema", "serving", "status"]
 
 
+@pytest.fixture(scope="module")
+def movielens(movielens_wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The table that a first command on `ml-100k` makes, of fewer ratings."""
+    downloads = tmp_path_factory.mktemp("downloads")
+    (downloads / movielens_wheel.name).symlink_to(movielens_wheel)
+    [table] = open_source("ml-100k", None, None, downloads).paths
+    pl.read_parquet(table).head(RATINGS).write_parquet(table)
+    return Path(table)
+
+
+@pytest.fixture
+def home(furnished_home: Path, movielens: Path) -> Path:
+    """What a reader who has begun already has."""
+    (furnished_home / "downloads").mkdir()
+    shutil.copy(movielens, furnished_home / "downloads")
+    return furnished_home
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("page", WALKTHROUGHS, ids=lambda page: page.stem)
 def test_every_command_of_a_page_runs(
-    page: Path, tmp_path: Path, furnished_home: Path, prefect_server: str, shunter_program: Path
+    page: Path, tmp_path: Path, home: Path, prefect_server: str, shunter_program: Path
 ) -> None:
     commands = []
     for language, text in blocks_of(page):
@@ -67,7 +89,7 @@ def test_every_command_of_a_page_runs(
             (tmp_path / name[1]).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name[1]).write_text(text)
     assert commands
-    script, environment = "set -eo pipefail\n" + "\n".join(commands), environment_of(furnished_home, shunter_program)
+    script, environment = "set -eo pipefail\n" + "\n".join(commands), environment_of(home, shunter_program)
     if "shunter up" in script:
         script = "trap 'shunter down >/dev/null 2>&1 || true' EXIT\n" + script
     else:

@@ -7,6 +7,8 @@ import pytest
 from tests.golden import trainings
 from tests.golden.recorded import NEAR, assert_as_recorded, read
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 # Its stacked normalisations amplify rounding: after two epochs NE was 7 % away on another vendor's processor.
 TOLERANCES = {"dhen": 0.1}
 

@@ -7,6 +7,8 @@ import pytest
 from tests.golden import searches, trainings, unfinished
 from tests.golden.recorded import assert_as_recorded, is_rounded_alike
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 
 def test_an_interrupted_training_ends_with_the_recorded_weights(tmp_path: Path) -> None:
     assert_as_recorded(trainings.FILE, unfinished.CHECKPOINT_CASE, unfinished.resumed_training(tmp_path))

@@ -28,6 +28,8 @@ from shunter.errors import RequestError
 from tests.engine.synthetic import write_dataset
 from tests.listeners import listening, public, started_with
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=128)
 RATES = Hyperparameters(dense_learning_rate=5e-3, embedding_learning_rate=0.1)
 SCHEDULE = Schedule(max_epochs=2)

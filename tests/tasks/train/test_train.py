@@ -33,6 +33,8 @@ from tests.hardware.profiles import make_profile
 from tracking.runs import start_run_tree
 from tracking.store import tracking_uri
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=128)
 
 
