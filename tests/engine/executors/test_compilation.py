@@ -5,16 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from engine.config import Execution, Hyperparameters, Schedule
+from engine.config import Hyperparameters, Schedule
 from engine.data.dataset import Dataset
 from engine.executors.compilation import FEWEST_STEPS, FILE, Compilation, choose_compilation
 from engine.job import TrainingJob
 from engine.probes.steps import time_steps
 from models.registry import model_spec
 from shunter.errors import CheckpointError
+from tests.engine.compilable import COMPILED, RATES, SPEC
 from tests.engine.synthetic import write_dataset
 
-EXECUTION = Execution(batch_size=64)
+EXECUTION = replace(COMPILED, compiled=False)
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +25,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 def choose(dataset: Dataset, directory: Path, epochs: int) -> Compilation:
     schedule = Schedule(max_epochs=epochs)
-    job = TrainingJob(dataset, model_spec(), Hyperparameters(), EXECUTION, schedule)
+    job = TrainingJob(dataset, SPEC, RATES, EXECUTION, schedule)
     return choose_compilation(job, directory=directory)
 
 

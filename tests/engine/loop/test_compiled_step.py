@@ -1,25 +1,30 @@
 """A step compiled as a whole learns what an ordinary one does, for every optimiser, and stands back where it cannot."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from engine.config import Execution, Hyperparameters
+from engine.config import Hyperparameters
 from engine.data.dataset import Dataset
 from engine.data.loader import BatchLoader
 from engine.loop.compiled_step import STATES, compile_step
 from engine.loop.loss import task_weights
-from engine.loop.step import build_dense_optimizer, train_step
+from engine.loop.step import applied, build_dense_optimizer, train_step
 from models.registry import Model, build_model, model_spec
 from models.spec import ModelSpec
+from tests.engine.compilable import COMPILED, RATES, SPEC
 from tests.engine.several_labels import with_tasks, with_weights
 from tests.engine.synthetic import write_dataset
 
-SPEC = model_spec(embedding_dim=8, bottom_widths=(8,), top_widths=(16,))
-RATES = Hyperparameters(dense_learning_rate=5e-3, embedding_learning_rate=0.1, weight_decay=0.02)
-EXECUTION = Execution(threads=1, batch_size=64, compiled=True)
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """As a training at this placement has them; what is compiled is for so many."""
+    with applied(COMPILED):
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -34,12 +39,12 @@ def trained(
     model = build_model(spec, dataset.features, embedding_learning=rates.embedding_learning).train()
     optimizer = build_dense_optimizer(model, rates)
     weights = task_weights(rates.task_weights, dataset.features.tasks, "cpu")
-    batches = list(BatchLoader(dataset, "train", EXECUTION.batch_size).batches())
+    batches = list(BatchLoader(dataset, "train", COMPILED.batch_size).batches())
     if compiled:
-        assert compile_step(model, optimizer, EXECUTION, batches[0], weights) is not None
+        assert compile_step(model, optimizer, COMPILED, batches[0], weights) is not None
         assert model.compiled_step is not None
     losses = [train_step(model, optimizer, batch, "fp32", weights) for batch in batches]
-    assert len(batches[-1]) < EXECUTION.batch_size
+    assert len(batches[-1]) < COMPILED.batch_size
     return model, optimizer, losses
 
 
@@ -76,7 +81,7 @@ def test_several_labels_with_weights_and_gaps(tmp_path: Path) -> None:
 def test_layers_that_keep_more_than_weights_are_compiled_alone(dataset: Dataset) -> None:
     model = build_model(replace(SPEC, batch_norm=True), dataset.features).train()
     optimizer = build_dense_optimizer(model, RATES)
-    assert compile_step(model, optimizer, EXECUTION, next(BatchLoader(dataset, "train", 64).batches())) is not None
+    assert compile_step(model, optimizer, COMPILED, next(BatchLoader(dataset, "train", 64).batches())) is not None
     assert model.compiled_step is None
     assert model.compiled_layers is not None
 
@@ -84,9 +89,9 @@ def test_layers_that_keep_more_than_weights_are_compiled_alone(dataset: Dataset)
 @pytest.mark.slow
 @torch._dynamo.config.patch(recompile_limit=1)
 def test_many_models_of_one_process_are_compiled_as_a_whole(dataset: Dataset) -> None:
-    for size in (32, 48):
+    for size in (COMPILED.batch_size, 32):
         model = build_model(SPEC, dataset.features).train()
-        execution = replace(EXECUTION, batch_size=size)
+        execution = replace(COMPILED, batch_size=size)
         batch = next(BatchLoader(dataset, "train", size).batches())
         compile_step(model, build_dense_optimizer(model, RATES), execution, batch)
         assert model.compiled_step is not None
