@@ -67,8 +67,8 @@ def trainings_at_a_time(
         left_joules: Energy that is left of a limit; None where there is none.
     """
     tried = tuple(_tried(decision, placement, trainings, epochs, most))
-    alone = tried[0] if tried else Together(1, math.nan, None)
-    if len(tried) < 2:
+    alone = tried[0] if tried and tried[0].count == 1 else Together(1, math.nan, None)
+    if len(tried) < 2 or tried[0] is not alone:
         return Advice(alone, (), "One training at a time: there is no more room, or nothing to compare with.")
     weights = Weights.parse(decision.objective)
     kept = [one for one in tried if one.fits and _keeps(one, left_joules)] or [alone]

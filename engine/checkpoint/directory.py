@@ -222,7 +222,7 @@ class CheckpointDirectory(Generic[Trained]):
         for path in generation_paths(self.directory):  # a damaged one counts among those that are kept no longer
             if path > generation_path(self.directory, generation.number):
                 path.unlink(missing_ok=True)
-        self.figures = CheckpointFigures(**generation.figures or {})
+        self.figures = CheckpointFigures.of(generation.figures or {})
         self.figures.restores += 1
         return generation.state
 

@@ -1,7 +1,8 @@
 """How the state of a training is kept: what each checkpoint holds, in how many bits, and what that has cost so far."""
 
-from dataclasses import dataclass
-from typing import Literal, get_args
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal, get_args
 
 from engine.checkpoint.growth import Policy
 
@@ -115,6 +116,11 @@ class CheckpointFigures:
     process_seconds: float = 0.0
     copied: int = 0
     copies_failed: int = 0
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> "CheckpointFigures":
+        """As they were kept; figures that this version does not know are left out."""
+        return cls(**{one.name: values[one.name] for one in fields(cls) if one.name in values})
 
     def joules(self, training_joules: float | None) -> float | None:
         """Energy of the checkpoints, estimated: the share of a training's that they have of its processor time."""

@@ -286,7 +286,7 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
                 ) from error
         else:
             torch.manual_seed(torch.initial_seed() + state["step"])
-        self.figures = CheckpointFigures(**index.get("figures", {}))
+        self.figures = CheckpointFigures.of(index.get("figures", {}))
         self.figures.restores += 1
         return state
 

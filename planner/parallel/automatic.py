@@ -26,8 +26,9 @@ def plan_training(
 ) -> PlanReport | None:
     """Search the plan of a training in several processes of this machine.
 
-    The search begins from TorchRec's plan too, so that it ends nowhere above it. None where there are more processes
-    than rows, or nothing fits by our count of the memory: what TorchRec's planner makes in the processes decides then.
+    TorchRec's plan is taken unless the one found is faster by more than predictions err on this machine. None where
+    there are more processes than rows, or nothing fits by our count of the memory: what TorchRec's planner makes in
+    the processes decides then.
 
     Args:
         dataset: The data.
@@ -39,7 +40,7 @@ def plan_training(
     machine = _machine(placement, profiles)
     request = PlanRequest(batch_size=placement.batch_size, search_seconds=SEARCH_SECONDS)
     try:
-        return search_plan(demand_of(dataset, spec), machine, request, executed)
+        return search_plan(demand_of(dataset, spec), machine, request, executed, is_cautious=True)
     except (RequestError, InfeasibleError):
         return None
 

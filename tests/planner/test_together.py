@@ -52,3 +52,13 @@ def test_what_has_no_room_or_takes_too_much_energy_is_left() -> None:
     assert found.chosen.count == 1  # neither keeps it: the limit ends the training, not the choice
     assert trainings_at_a_time(decision, placement, 1, epochs=3, most=2).tried == ()
     assert trainings_at_a_time(decision, placement, 4, epochs=3, most=1).chosen.count == 1
+
+
+def test_without_a_candidate_for_one_training_there_is_nothing_to_compare() -> None:
+    decision = decided(100, 90)
+    placement = two_threads(decision).placement
+    rows = tuple(row for row in decision.table if row.candidate.placement.threads == 1)
+    only_one_thread = decision.model_copy(update={"table": rows})
+    found = trainings_at_a_time(only_one_thread, placement, 4, epochs=3, most=2)
+    assert (found.chosen.count, found.tried) == (1, ())
+    assert found.words.startswith("One training")

@@ -1,6 +1,6 @@
 """A set-associative cache of rows: a row may lie in the few places of its set, so that a look is the same for all.
 
-Beside each row stand its number and its last use or how often it was used, eight bytes together: nothing is kept of
+Beside each row stand its number and its last use or how often it was used, twelve bytes together: nothing is kept of
 rows that are not in it, however many there are.
 """
 
@@ -10,7 +10,7 @@ import numpy as np
 
 Policy = Literal["lru", "lfu"]
 WAYS = 16
-BYTES_A_SLOT = 8  # of the number and the use of a row, beside the row
+BYTES_A_SLOT = 12  # of the number and the use of a row, beside the row
 _NOBODY = -1
 _LARGEST_USE = np.iinfo(np.uint32).max >> 1
 
@@ -30,7 +30,7 @@ class RowCache:
         self._sets = slots // ways if ways else 0
         self.slots = self._sets * ways
         self._policy: Policy = policy
-        self._tags = np.full((self._sets, ways), _NOBODY, np.int32)
+        self._tags = np.full((self._sets, ways), _NOBODY, np.int64)
         self._uses = np.zeros((self._sets, ways), np.uint32)
         self._rows = np.zeros((self.slots, dim), np.float32)
         self._clock = 1

@@ -15,8 +15,8 @@ from planner.parallel.machine import Machine, machine_of, read_machine
 from planner.parallel.options import options_of
 from planner.parallel.partition import best_of_both, differencing, greedy
 from planner.parallel.plan import Plan, plan_text
-from planner.parallel.report import check_devices, search_plan
-from planner.parallel.search import Search, split_layers
+from planner.parallel.report import TORCHREC, check_devices, more_surely, search_plan
+from planner.parallel.search import Found, Search, split_layers
 from planner.parallel.step import SimulatedPlan, StepModel, step_of
 from planner.parallel.totals import check_limits, totals_of
 from shunter.errors import InfeasibleError, RequestError
@@ -211,3 +211,12 @@ def test_a_training_beyond_its_limits_is_refused_and_one_within_them_reckoned(li
     check_limits(found, given.model_copy(update=dict.fromkeys(limit, 1000000000.0)))
     with pytest.raises(InfeasibleError, match=told):
         check_limits(found, given.model_copy(update=limit))
+
+
+@pytest.mark.parametrize(("error", "is_kept"), [(None, False), (0.2, False), (0.05, True)])
+def test_torchrecs_plan_stays_unless_the_gain_is_more_than_predictions_err(error: float | None, is_kept: bool) -> None:
+    own, theirs = (Choice("data_parallel"),), (Choice("row_wise", (0, 1)),)
+    found = Found(own, 0.9, 0.5, {TORCHREC: 1.0})
+    taken, told = more_surely(found, theirs, error)
+    assert (taken.choices, taken.step_seconds) == ((own, 0.9) if is_kept else (theirs, 1.0))
+    assert bool(told) != is_kept

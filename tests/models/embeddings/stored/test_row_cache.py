@@ -73,3 +73,10 @@ def test_rows_of_one_set_that_are_more_than_it_holds(policy: Policy) -> None:
     cache = RowCache(WAYS, DIM, policy)
     assert not ask(cache, np.arange(3 * WAYS)).any()
     assert len(cache.residents()) == WAYS
+
+
+def test_rows_beyond_the_numbers_of_32_bits_are_kept() -> None:
+    cache = RowCache(WAYS, DIM, "lru")
+    rows = np.array([3, 3 + (1 << 32)], np.int64)
+    cache.put(rows, np.ones((2, DIM), np.float32))
+    assert np.array_equal(np.sort(cache.residents()), rows)
