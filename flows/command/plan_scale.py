@@ -113,3 +113,9 @@ def _print(report: "ScaleReport") -> None:
         f"compress {report.compression:g} times gain {last.speedup('towers'):.2f} times by what they send; what "
         "they compute less, and what it costs in quality, is not in it."
     )
+    if "searched" in ways:
+        print_line(
+            "Searched plans hold the tables as they are, some of which lie on one device alone, and look at every "
+            "message; the other ways divide all tables evenly, which few or small ones do not allow. Compare searched "
+            "plans by how they grow."
+        )
