@@ -95,11 +95,8 @@ class RowFile:
                 "The file of the embedding tables was changed while its model is in use: restore it, and load the "
                 "model again."
             )
-        pieces = self._pieces(rows)
-        error = self._fill_all(pieces, rows, out)
+        error = self._fill_out(rows, out)
         self.counts.rows += len(rows)
-        self.counts.reads += len(pieces.begin)
-        self.counts.read_bytes += int(pieces.length.sum())
         self.counts.seconds += time.perf_counter() - begin
         if isinstance(error, OSError):
             raise HardwareError(
@@ -131,17 +128,36 @@ class RowFile:
         parts = list(zip([0, *cuts.tolist()], [*cuts.tolist(), len(begins)], strict=True))
         return _Pieces(begins, length, row_at, row_end, parts)
 
-    def _fill_all(self, pieces: "_Pieces", rows: np.ndarray, out: np.ndarray) -> BaseException | None:
-        """Read all pieces; what failed."""
-        if len(pieces.parts) == 1 or not self.is_direct:  # out of memory a reader of its own comes later than the row
+    def _fill_out(self, rows: np.ndarray, out: np.ndarray) -> BaseException | None:
+        """Read all rows and count the reads; what failed."""
+        if not self.is_direct:
             try:
-                for part in pieces.parts:
-                    self._fill(pieces, part, rows, out)
+                self._read_runs(rows, out)
+            except (OSError, CheckpointError) as error:
+                return error
+            return None
+        pieces = self._pieces(rows)
+        self.counts.reads += len(pieces.begin)
+        self.counts.read_bytes += int(pieces.length.sum())
+        if len(pieces.parts) == 1:  # a reader of its own comes later than the row
+            try:
+                self._fill(pieces, pieces.parts[0], rows, out)
             except (OSError, CheckpointError) as error:
                 return error
             return None
         tasks: list[Future[None]] = [self._readers.submit(self._fill, pieces, part, rows, out) for part in pieces.parts]
         return next((found for task in tasks if (found := task.exception()) is not None), None)
+
+    def _read_runs(self, rows: np.ndarray, out: np.ndarray) -> None:
+        """Read through the page cache, which needs no whole blocks: neighbouring rows at once, to where they go."""
+        row_bytes = self._dim * FLOAT_BYTES
+        first = np.flatnonzero(np.diff(rows, prepend=rows[0] - 2) != 1)
+        self.counts.reads += len(first)
+        self.counts.read_bytes += out.nbytes
+        target = out.data.cast("B")
+        ends = [*first[1:].tolist(), len(rows)]
+        for begin, end, row in zip(first.tolist(), ends, rows[first].tolist(), strict=True):
+            self._read_piece(target[begin * row_bytes : end * row_bytes], self._start + row * row_bytes)
 
     def _fill(self, pieces: "_Pieces", part: tuple[int, int], rows: np.ndarray, out: np.ndarray) -> None:
         """Read some pieces one behind the other into a buffer, and take their rows out of it, buffer by buffer."""
