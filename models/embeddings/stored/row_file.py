@@ -3,7 +3,7 @@
 A block device reads whole blocks, so rows that lie in blocks side by side are one read. The blocks of one request are
 divided over a fixed number of readers: that many reads are under way at most, whatever is asked for. Where the file
 system allows it, reads go past the page cache of the operating system: the memory of the tables is then what their
-owner gave them, and nothing that other programs may push out again.
+owner gave them, and nothing that other programs may push out again. Elsewhere rows come through it, each by itself.
 """
 
 import mmap
