@@ -55,7 +55,7 @@ RESTORES = {32: 1, **ALLOWED_RESTORES, 8: max(ALLOWED_RESTORES.values()) + 10}
 CHECKPOINTS = 16  # in an epoch
 SLOW_BYTES_PER_SECOND = 2 << 20
 BUSY_FROM_STEP = 4  # the writer is at work from here on, and longer than the training takes
-TIMED_BITS: tuple[StoredBits, ...] = (32, 4)  # what tables of this size take by themselves, and what costs most
+TIMED_BITS: tuple[StoredBits, ...] = (32, 8, 4)  # what tables of this size take by themselves, larger ones, the dearest
 LOG_PARTS = ("zipf", "criteo")
 PARTS = (*LOG_PARTS, "times")
 
