@@ -15,6 +15,9 @@ KERNEL_BYTES, HALF_KERNEL_BYTES = 20 * 2**20, 19 * 2**20
 HEAP_WASTE = 0.8
 # Tables from the first size on are read back from a checkpoint piece by piece, which takes the second at once.
 READ_IN_PIECES_FROM_BYTES, PIECES_BYTES = 2**20, 16 * 2**20
+# Of such tables a checkpoint marks the rows that have changed since the last and the last whole one, and those that are
+# still to be written, a byte each, and another one while they are chosen; its pieces are written beside steps. Counted.
+MARK_BYTES_A_ROW = 4
 
 
 def predict_memory_bytes(
@@ -49,16 +52,32 @@ def predict_memory_bytes(
         return math.ceil(CUDA_CONTEXT_BYTES + state + workload.parameter_bytes + batches + step)
     kernels = KERNEL_BYTES + HALF_KERNEL_BYTES * (placement.precision == "bf16")
     transient = step + batches
-    at_work = (1 + HEAP_WASTE) * transient
+    marks, pieces = _checkpoint_bytes(workload)
+    at_work = (1 + HEAP_WASTE) * transient + pieces
     at_end = _read_back_bytes(workload) * restores + transient
-    return math.ceil(process_bytes + kernels + state + workload.mapped_bytes + max(at_work, at_end))
+    return math.ceil(process_bytes + kernels + state + marks + workload.mapped_bytes + max(at_work, at_end))
 
 
 def _read_back_bytes(workload: Workload) -> int:
-    table_bytes = workload.parameter_bytes - workload.dense_parameter_bytes
-    if not workload.dense_parameter_bytes or table_bytes < READ_IN_PIECES_FROM_BYTES:
+    if not _is_in_pieces(workload):
         return workload.parameter_bytes
-    return workload.dense_parameter_bytes + min(table_bytes, PIECES_BYTES)
+    return workload.dense_parameter_bytes + min(_table_bytes(workload), PIECES_BYTES)
+
+
+def _checkpoint_bytes(workload: Workload) -> tuple[float, float]:
+    """What checkpoints keep of their own beside a training, and what the writer of one takes."""
+    if not _is_in_pieces(workload):
+        return 0.0, 0.0
+    rows = _table_bytes(workload) * workload.lookups_per_sample / max(workload.lookup_bytes_per_sample, 1.0)
+    return MARK_BYTES_A_ROW * rows, min(_table_bytes(workload), PIECES_BYTES)
+
+
+def _is_in_pieces(workload: Workload) -> bool:
+    return bool(workload.dense_parameter_bytes) and _table_bytes(workload) >= READ_IN_PIECES_FROM_BYTES
+
+
+def _table_bytes(workload: Workload) -> int:
+    return workload.parameter_bytes - workload.dense_parameter_bytes
 
 
 def lies_in_file(workload: Workload, placement: Placement) -> bool:
