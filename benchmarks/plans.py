@@ -7,7 +7,7 @@ Three parts, of which each says what it is:
   with three skews of Zipf's law, widths and numbers of accelerators of the catalogue; both steps come from our own
   simulator, which the search minimises and TorchRec's planner does not know;
 - measured: plans trained by processes of this machine, the time of a step beside what was predicted for it
-  (`benchmarks.plans_executed`);
+  (`benchmarks.plans_executed`), and tables whose rows travel one by one (`benchmarks.plans_rows`);
 - counted: a search's single changes against all plans on tiny models, and simulations a second of processor time.
 """
 
@@ -23,6 +23,8 @@ from typing import Any
 
 from benchmarks import report
 from benchmarks.plans_executed import against_one_process, executed, figures
+from benchmarks.plans_rows import figures as rows_figures
+from benchmarks.plans_rows import rows_one_by_one
 from hardware.types import Workload
 from planner.parallel.costs import Choice, TableCosts
 from planner.parallel.demand import ModelDemand, TableDemand
@@ -36,7 +38,7 @@ from planner.parallel.torchrec_plan import torchrec_choices
 from shunter.requests.plan import DevicesRequest
 
 TORCHREC = "TorchRec's"
-PARTS = ("simulated", "executed", "one_process")
+PARTS = ("simulated", "executed", "one_process", "rows")
 ACCELERATOR = "NVIDIA A100 SXM4 40GB"
 KAGGLE = (
     *(1460, 583, 10131227, 2202608, 305, 24, 12517, 633, 3, 93145, 5683, 8351593, 3194, 27, 14992, 5461306, 10, 5652),
@@ -80,6 +82,8 @@ def main() -> None:
         details["executed"] = executed(quick=arguments.quick)
     if "one_process" in arguments.parts:
         details["one_process"] = against_one_process(quick=arguments.quick)
+    if "rows" in arguments.parts:
+        details["rows"] = rows_one_by_one(quick=arguments.quick)
     if "simulated" in arguments.parts:
         details["sets"] = against_torchrec(quick=arguments.quick)
         details["tiny"] = against_all_plans(TINY // 4 if arguments.quick else TINY)
@@ -88,6 +92,7 @@ def main() -> None:
     headline = figures(details.get("executed", ()))
     if "one_process" in details:
         headline["step_ratio_2_processes"] = details["one_process"]["ratio"]
+    headline |= rows_figures(details.get("rows", ()))
     headline |= _scaling_figures(details.get("scaling", ()))
     headline |= _simulated_figures(details.get("sets", ()), details.get("tiny", ())) | details.get("speed", {})
     report.publish("plans", headline, details, seeds=[0], quick=arguments.quick)

@@ -26,6 +26,7 @@ from engine.executors.this_machine import machine_of as memory_of
 from engine.job import TrainingJob
 from engine.parallel import GivenTable, Sharding
 from engine.profiling.profiles import machine_profiles
+from engine.results import TrainingFigures
 from hardware.types import HardwareProfile, Placement
 from models.registry import model_spec
 from planner.parallel.calibration import ExecutedPlan, typical_step_seconds
@@ -264,7 +265,18 @@ def measured_step(
     job: TrainingJob[Any, Any, Any], choices: Sequence[Choice], profile: HardwareProfile, processes: int
 ) -> float:
     """Seconds of a step, waiting for batches included, by processes of this machine."""
-    given = tuple(GivenTable(kind=choice.kind, processes=choice.devices) for choice in choices)
+    seconds = typical_step_seconds(trained(job, choices, profile, processes).history)
+    assert seconds is not None, "it has trained for whole epochs"
+    return seconds
+
+
+def trained(
+    job: TrainingJob[Any, Any, Any], choices: Sequence[Choice], profile: HardwareProfile, processes: int
+) -> TrainingFigures[Any, Any]:
+    """Train by processes of this machine, each table where it was chosen to be."""
+    given = tuple(
+        GivenTable(kind=one.kind, processes=one.devices, replicated_rows=one.replicated_rows) for one in choices
+    )
     placement = Placement(
         accelerator="cpu",
         threads=job.execution.threads,
@@ -273,6 +285,4 @@ def measured_step(
         processes=processes,
     )
     sharding = Sharding(machine=memory_of(profile, processes), given=given)
-    seconds = typical_step_seconds(ProcessGroup(placement, sharding).figures(job).history)
-    assert seconds is not None, "it has trained for whole epochs"
-    return seconds
+    return ProcessGroup(placement, sharding).figures(job)

@@ -9,6 +9,7 @@ from typing_extensions import TypeVar
 from engine.checkpoint.keeping import CheckpointFigures
 from engine.metrics import Metrics
 from models.embeddings.cache_counts import CacheCounts
+from models.embeddings.row_traffic import RowTraffic
 from models.registry import Model
 
 
@@ -76,6 +77,8 @@ class TrainingFigures(Generic[Quality, Report]):
         checkpoints: What its checkpoints came to; None where it kept none.
         tiers: What its last attempt moved between memory and the file of its embedding tables; None where these lay in
             memory.
+        row_traffic: What its first process asked of the others in its last attempt, where rows of tables travel one by
+            one; else None.
     """
 
     history: tuple[Report, ...]
@@ -90,6 +93,7 @@ class TrainingFigures(Generic[Quality, Report]):
     peak_memory_bytes: int
     checkpoints: CheckpointFigures | None = None
     tiers: CacheCounts | None = None
+    row_traffic: RowTraffic | None = None
 
     @property
     def samples_per_second(self) -> float:

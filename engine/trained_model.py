@@ -16,6 +16,7 @@ from engine.results import EpochReport, TrainingFigures, TrainResult
 from engine.specs import AnyModelSpec
 from hardware.types import EnergyReading, Placement
 from models.embeddings.cache_counts import CacheCounts
+from models.embeddings.row_traffic import RowTraffic
 from shunter.errors import CheckpointError
 from shunter.frozen import Frozen
 
@@ -66,6 +67,7 @@ class Trained(Frozen, Generic[Spec, Rates, Quality, Report]):
     energy: EnergyReading
     checkpoints: CheckpointFigures | None = None
     tiers: CacheCounts | None = Field(default=None, exclude_if=lambda value: value is None)
+    row_traffic: RowTraffic | None = Field(default=None, exclude_if=lambda value: value is None)
     stopped_because: str
     run_id: str | None
     passes: tuple[PassRecord, ...] = Field(default=(), exclude_if=lambda value: not value)

@@ -55,10 +55,8 @@ def check_plan(run: RunContext) -> None:
     plan = read_plan(Path(path))
     if plan.model != run.request.model:
         raise RequestError(f"The plan {path} is for --model {plan.model}, not {run.request.model}: make one for it.")
-    copied = next((name for name, table in plan.tables.items() if table.replicated_rows), None)
-    if copied is not None or plan.layers:
-        what = f"copies of rows of {copied!r}" if copied is not None else "divided layers"
-        raise RequestError(f"The plan {path} has {what}, which are only simulated: search with --space exact.")
+    if plan.layers:
+        raise RequestError(f"The plan {path} has divided layers, which are only simulated: search with --space exact.")
     if plan.divided_width not in (None, _fixed_width(run.request)):
         raise RequestError(
             f"The plan {path} divides columns, so that no other width of a row can be tried: add --set "
@@ -116,7 +114,10 @@ def keep_step(run: RunContext, planned: PlannedTraining, trained: Any) -> None:
 
 def given_tables(plan: Plan, names: list[str]) -> tuple[GivenTable, ...]:
     """The placements in the order of the tables."""
-    return tuple(GivenTable(kind=plan.tables[name].kind, processes=plan.tables[name].devices) for name in names)
+    placed = [plan.tables[name] for name in names]
+    return tuple(
+        GivenTable(kind=one.kind, processes=one.devices, replicated_rows=one.replicated_rows) for one in placed
+    )
 
 
 def _given(run: RunContext, job: ClickJob, path: Path, placement: Placement) -> tuple[Plan, SimulatedStep]:

@@ -16,6 +16,7 @@ from engine.results import EpochReport, TrainingFigures
 from engine.trained_model import Trained
 from hardware.types import EnergyReading, Placement, Prediction, Workload
 from models.embeddings.cache_counts import CacheCounts
+from models.embeddings.row_traffic import RowTraffic
 from models.spec import ModelSpec
 from shunter.requests import JobRequest
 
@@ -171,13 +172,14 @@ def quality_metrics(metrics: Metrics, split: Literal["validation", "test"] = "va
 
 
 def training_metrics(training: TrainingFigures[Any, Any] | Trained[Any, Any, Any, Any]) -> Values:
-    """Time, throughput, stalls, memory of a training: `time.*`, `throughput.*`, `stall.*`, `memory.*`, `tiers.*`."""
+    """Time, throughput, stalls, memory of a training, and what its tables moved: `time.*`, `stall.*`, `tiers.*`, ..."""
     busy_seconds = training.wait_seconds + training.compute_seconds
     return {
         **{metric: getattr(training, name) for name, metric in TRAINING_METRICS.items()},
         WAIT_SHARE: training.wait_seconds / busy_seconds if busy_seconds else 0.0,
         **(_flat("checkpoint", asdict(training.checkpoints)) if training.checkpoints is not None else {}),
         **(_tier_metrics(training.tiers) if training.tiers is not None else {}),
+        **(_traffic_metrics(training.row_traffic) if training.row_traffic is not None else {}),
     }
 
 
@@ -185,6 +187,11 @@ def _tier_metrics(tiers: CacheCounts) -> Values:
     """What moved between memory and the file of the embedding tables: `tiers.*`."""
     derived = ("miss_rate", "bytes_read", "bytes_written")
     return _flat("tiers", {**asdict(tiers), **{name: getattr(tiers, name) for name in derived}})
+
+
+def _traffic_metrics(traffic: RowTraffic) -> Values:
+    """What the first process asked of the others, row by row: `row_traffic.*`."""
+    return _flat("row_traffic", {**asdict(traffic), "rows_per_lookup": traffic.rows_per_lookup})
 
 
 def epoch_metrics(report: EpochReport) -> Values:

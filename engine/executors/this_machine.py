@@ -10,7 +10,7 @@ from engine.parallel import GivenTable, Machine, Sharding, holds_sharded_checkpo
 from engine.profiling.profiles import local_profiles
 from hardware.devices.discovery import usable_cores
 from hardware.types import HardwareProfile, Placement
-from models.embeddings.sharded import CommunicationPrecision
+from models.embeddings.torchrec_tables import CommunicationPrecision
 from shunter.errors import RequestError
 
 

@@ -274,6 +274,7 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
             validation_logits=self.best_logits if self._scores_as_loaded else None,
             checkpoints=self.checkpoint.figures if self.checkpoint is not None else None,
             tiers=self.model.embeddings.cache_counts,
+            row_traffic=self.model.embeddings.row_traffic,
         )
 
     def _read_state(self, values: dict[str, Any]) -> _State:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import distributed as dist
 
-from models.embeddings.sharded import ShardingType, table_name
+from models.embeddings.exchanged import ExchangedTable
+from models.embeddings.torchrec_tables import ShardingType, table_name
 from shunter.errors import RequestError
 
 if TYPE_CHECKING:
@@ -23,10 +24,30 @@ class GivenTable:
     Attributes:
         kind: How it is divided.
         processes: Processes that hold a part, in the order of the parts; none where all do.
+        replicated_rows: First rows of which every process has a copy; the rows of such a table travel one by one.
     """
 
     kind: ShardingType
     processes: tuple[int, ...] = ()
+    replicated_rows: int = 0
+
+    def exchanged(self, number: int, rows: int, processes: int) -> ExchangedTable:
+        """The table by who holds which row.
+
+        Args:
+            number: Its number in the model.
+            rows: Its rows.
+            processes: How many processes there are.
+
+        Raises:
+            RequestError: It is divided in a way that has no owner of a row.
+        """
+        if self.kind not in ("table_wise", "row_wise"):
+            raise RequestError(
+                f"The plan replicates rows of table {number}, which is {self.kind}: make it table_wise or row_wise."
+            )
+        owners = self.processes or tuple(range(processes))
+        return ExchangedTable(number=number, rows=rows, replicated_rows=self.replicated_rows, owners=owners)
 
 
 def given_plan(
@@ -41,7 +62,7 @@ def given_plan(
     Args:
         collection: The tables, on the meta device.
         sharder: Sharder.
-        tables: Placement of each table, in their order.
+        tables: Placement of each of the collection's tables, in their order.
         device: Device of this process.
         processes_per_node: None is all of them, on one node.
 

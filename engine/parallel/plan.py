@@ -12,7 +12,8 @@ import torch
 from torch import distributed as dist
 
 from engine.parallel.given import GivenTable, given_plan
-from models.embeddings.sharded import EXACT_SHARDING_TYPES, CommunicationPrecision, ShardingType, table_name
+from models.embeddings.exchanged import ExchangedTable
+from models.embeddings.torchrec_tables import EXACT_SHARDING_TYPES, CommunicationPrecision, ShardingType, table_name
 from shunter.errors import InfeasibleError
 
 if TYPE_CHECKING:
@@ -61,6 +62,19 @@ class Sharding:
     processes_per_node: int | None = None
     given: tuple[GivenTable, ...] | None = None
 
+    def exchanged(self, rows: Sequence[int], processes: int) -> tuple[ExchangedTable, ...]:
+        """Tables of which some rows are in every process; the rest of their rows travels one by one.
+
+        Args:
+            rows: Rows of each table.
+            processes: How many processes there are.
+
+        Raises:
+            RequestError: One is divided in a way that has no owner of a row.
+        """
+        numbered = enumerate(zip(self.given or (), rows, strict=False))
+        return tuple(one.exchanged(number, size, processes) for number, (one, size) in numbered if one.replicated_rows)
+
 
 def make_plan(
     collection: "EmbeddingBagCollection",
@@ -77,7 +91,7 @@ def make_plan(
     process keeps a copy of it.
 
     Args:
-        collection: the tables, on the meta device.
+        collection: the tables, on the meta device; not those whose rows travel one by one.
         sharder: Sharder, which knows what can be done with them.
         sharding: Ways in which they may be divided.
         device: Device of this process.
@@ -91,7 +105,8 @@ def make_plan(
     from torchrec.distributed.planner.types import PlannerError
 
     if sharding.given is not None:
-        return given_plan(collection, sharder, sharding.given, device, sharding.processes_per_node)
+        tables = [one for one in sharding.given if not one.replicated_rows]
+        return given_plan(collection, sharder, tables, device, sharding.processes_per_node)
     processes = dist.get_world_size()
     constraints = {}
     bag_ids = iter(ids_per_sample)

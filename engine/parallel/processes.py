@@ -100,8 +100,9 @@ class ManyProcesses(OneProcess):
             batch_size=-(-execution.batch_size // self.count),
             ids_per_sample=self._ids_of_bags(spec, features),
         )
+        shapes = spec.tables(features)
         embeddings = ShardedEmbeddings(
-            spec.tables(features),
+            shapes,
             spec.embedding_dim,
             learning_rate=hyperparameters.embedding_learning_rate,
             device=device,
@@ -109,6 +110,7 @@ class ManyProcesses(OneProcess):
             precision=self._sharding.precision,
             table_of=bag_tables(spec, features),
             is_weighted=features.is_weighted,
+            exchanged=self._sharding.exchanged([shape.rows for shape in shapes], self.count),
         )
         embeddings.l2 = hyperparameters.embedding_l2
         embeddings.initial_bound = hyperparameters.embedding_initial_bound

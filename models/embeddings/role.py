@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from models.constant import Constant
 from models.embeddings.cache_counts import CacheCounts
 from models.embeddings.initial_weights import draw_tables
+from models.embeddings.row_traffic import RowTraffic
 from models.embeddings.shards import Shard
 from models.spec import TableShape
 
@@ -157,6 +158,11 @@ class EmbeddingTables(nn.Module, ABC):
     @property
     def cache_counts(self) -> CacheCounts | None:
         """What a cache in front of a file did so far; None where all rows lie in memory."""
+        return None
+
+    @property
+    def row_traffic(self) -> RowTraffic | None:
+        """What rows that travel one by one have cost so far; None where none do."""
         return None
 
     def begin(self) -> None:

@@ -1,70 +1,33 @@
-"""Embedding tables divided over the processes of a group, by TorchRec, with row-wise Adagrad fused in the backward.
+"""Embedding tables divided over the processes of a group, with row-wise Adagrad.
 
-Each process looks up the ids of its own samples: TorchRec sends ids to the owners of their rows and pooled rows back,
-and gradients the other way, where FBGEMM updates the rows. How a table is divided is its sharding type:
-
-    data_parallel        a copy in every process; its gradient is averaged
-    table_wise           one process holds the whole table
-    row_wise             every process holds a block of rows
-    column_wise          processes hold blocks of columns
-    table_row_wise       table_wise over nodes, row_wise within the node
-    table_column_wise    column_wise, all blocks of a table within one node
-    grid_shard           column_wise over nodes, row_wise within the node
-
-Row-wise Adagrad keeps one sum a row. Where columns are divided, each block of columns keeps its own: a finer step size,
-so that such a table does not learn exactly as in one process. The other four types do.
+Each process looks up the ids of its own samples. Most tables are TorchRec's (`models.embeddings.torchrec_tables`): ids
+go to the owners of their rows and pooled rows come back, gradients go the other way, where FBGEMM updates the rows. Of
+others the rows travel one by one, but for the frequent ones, which every process holds (`models.embeddings.exchanged`).
 """
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from models.embeddings.exchanged import ExchangedTable, RowExchange
 from models.embeddings.initial_weights import draw_tables
 from models.embeddings.mixed import MixedBags
-from models.embeddings.role import EPSILON, EmbeddingTables
+from models.embeddings.role import EmbeddingTables
+from models.embeddings.row_traffic import RowTraffic
+from models.embeddings.selected_columns import SelectedColumns
 from models.embeddings.shards import Shard, copy_block
+from models.embeddings.torchrec_tables import CommunicationPrecision, MakePlan, TorchRecTables
 from models.spec import TableShape
 
 if TYPE_CHECKING:
-    from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
     from torchrec.distributed.types import ShardingPlan
-    from torchrec.modules.embedding_modules import EmbeddingBagCollection
-
-ShardingType = Literal[
-    "data_parallel",
-    "table_wise",
-    "row_wise",
-    "column_wise",
-    "table_row_wise",
-    "table_column_wise",
-    "grid_shard",
-]
-SHARDING_TYPES: tuple[ShardingType, ...] = (
-    "data_parallel",
-    "table_wise",
-    "row_wise",
-    "column_wise",
-    "table_row_wise",
-    "table_column_wise",
-    "grid_shard",
-)
-# Those under which a table learns as in one process.
-EXACT_SHARDING_TYPES: tuple[ShardingType, ...] = ("data_parallel", "table_wise", "row_wise", "table_row_wise")
-CommunicationPrecision = Literal["fp32", "fp16", "bf16"]
-# Largest relative error of a number that is rounded once on its way, as long as it is not so small that the format has
-# fewer digits for it (below 6e-5 in fp16, where the error is at most 3e-8 instead). A bag whose rows lie in n processes
-# is added up from n rounded parts, in the same format: its error is at most n times this share of the sum of the parts'
-# magnitudes.
-ROUNDING_ERROR: dict[CommunicationPrecision, float] = {"fp32": 0.0, "fp16": 2.0**-11, "bf16": 2.0**-8}
-
-MakePlan = Callable[["EmbeddingBagCollection", "EmbeddingBagCollectionSharder"], "ShardingPlan"]
 
 
 class ShardedEmbeddings(EmbeddingTables):
-    """TorchRec's distributed embedding bags behind the interface of every embedding kernel.
+    """Divided tables behind the interface of every embedding kernel: TorchRec's bags, and rows that travel one by one.
 
     To be built and called by every process of the default group at the same time, each with batches of equal size. The
     gradient of the loss is averaged over the processes. It has no `weight` and `adagrad_sum` of its own; `shards` gives
@@ -75,10 +38,14 @@ class ShardedEmbeddings(EmbeddingTables):
         dim: Width of the vectors that come out.
         learning_rate: Step size of the row-wise Adagrad.
         device: Device of this process.
-        make_plan: Decision how the tables are divided; equal in every process.
-        precision: Type in which pooled rows and gradients travel.
+        make_plan: Decision how TorchRec divides its tables; equal in every process.
+        precision: Type in which pooled rows and gradients travel; rows that travel one by one stay as they are.
         table_of: See `EmbeddingTables`.
         is_weighted: Whether lookups bring weights of ids.
+        exchanged: Tables whose rows travel one by one.
+
+    Attributes:
+        plan: How TorchRec's tables are divided; None where it has none.
     """
 
     def __init__(
@@ -92,76 +59,88 @@ class ShardedEmbeddings(EmbeddingTables):
         precision: CommunicationPrecision = "fp32",
         table_of: Sequence[int] | None = None,
         is_weighted: bool = False,
+        exchanged: Sequence[ExchangedTable] = (),
     ) -> None:
-        rows = [shape.rows for shape in shapes]
-        super().__init__(rows, dim, learning_rate, table_of)
-        from torchrec.distributed import DistributedModelParallel
-        from torchrec.optim import RowWiseAdagrad
-
+        super().__init__([shape.rows for shape in shapes], dim, learning_rate, table_of)
         self._widths = [shape.width for shape in shapes]
-        self._bags = MixedBags(shapes, dim, self.table_of).to(device)
-        collection = table_collection(rows, self._widths, learning_rate, self.table_of, is_weighted=is_weighted)
-        sharder = build_sharder(precision)
-        self.plan = make_plan(collection, sharder)
-        with warnings.catch_warnings():  # TorchRec still uses what torch has renamed
-            warnings.simplefilter("ignore")
-            sharded = DistributedModelParallel(collection, device=device, plan=self.plan, sharders=[sharder])  # pyright: ignore[reportArgumentType]
-        # Not part of the module tree: its parameters are no parameters of the dense optimiser.
-        self._sharded = (sharded,)
-        self._keys = [_key(bag) for bag in range(len(self.table_of))]
-        self._table_of = {_weight_name(table): table for table in range(len(rows))}
-        copies = [
-            parameter
-            for name, parameter in sharded.named_parameters()
-            if isinstance(sharded.state_dict()[name], Tensor) and not _is_sharded(sharded.state_dict()[name])
-        ]
-        self._columns: tuple[Tensor, ...] | None = None
-        self._copies = RowWiseAdagrad(copies, lr=learning_rate, eps=EPSILON) if copies else None
+        self._mixed = MixedBags(shapes, dim, self.table_of).to(device)
+        by_width = {width: [one for one in exchanged if self._widths[one.number] == width] for width in self._widths}
+        pooled = sorted(set(range(len(shapes))) - {one.number for one in exchanged})
+        # Not part of the module tree: their parameters are no parameters of the dense optimiser.
+        self._parts: list[tuple[list[int], TorchRecTables | RowExchange]] = []
+        self.plan: ShardingPlan | None = None
+        if pooled:
+            bags, table_of = self._bags_of(pooled)
+            tables = [(one, self.rows[one], self._widths[one]) for one in pooled]
+            part = TorchRecTables(
+                tables,
+                table_of,
+                learning_rate=learning_rate,
+                device=device,
+                make_plan=make_plan,
+                precision=precision,
+                is_weighted=is_weighted,
+            )
+            self.plan = part.plan
+            self._parts.append((bags, part))
+        for width, tables in by_width.items():
+            if tables:
+                bags, table_of = self._bags_of([one.number for one in tables])
+                self._parts.append((bags, RowExchange(tables, width, table_of, learning_rate, device)))
+        self._in_order = self._order(device)
+
+    def _bags_of(self, tables: Sequence[int]) -> tuple[list[int], list[int]]:
+        """The bags of some tables, and the place of each one's table among them."""
+        place = {table: number for number, table in enumerate(tables)}
+        bags = [bag for bag, table in enumerate(self.table_of) if table in place]
+        return bags, [place[self.table_of[bag]] for bag in bags]
+
+    def _order(self, device: torch.device) -> tuple[Tensor, ...]:
+        """Columns of all bags in our order among those of part after part, and back; nothing for one part."""
+        if len(self._parts) == 1:
+            return ()
+        widths = [self._widths[table] for table in self.table_of]
+        starts = list(accumulate(widths, initial=0))
+        there = [starts[bag] + one for bags, _ in self._parts for bag in bags for one in range(widths[bag])]
+        back = torch.tensor(there, device=device)
+        return back.argsort(), back
+
+    @property
+    def row_traffic(self) -> RowTraffic | None:
+        """What tables whose rows travel one by one have asked of other processes; None where there are none."""
+        found = [part.traffic for _, part in self._parts if isinstance(part, RowExchange)]
+        if not found:
+            return None
+        totals = {name: sum(getattr(one, name) for one in found) for name in ("rows", "sent_bytes")}
+        return RowTraffic(steps=found[0].steps, lookups=found[0].lookups, **totals)
 
     def rows_of_batch(self, values: Tensor, offsets: Tensor) -> Tensor:
         """The rows that this process's part of a batch looks up, wherever they lie; ids may share them."""
-        return super().rows_of_batch(self._bags.rows_of(values, offsets), offsets)
+        return super().rows_of_batch(self._mixed.rows_of(values, offsets), offsets)
 
     def forward(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
         """Look up this process's part of a batch; see `EmbeddingTables.forward`."""
-        return super().forward(self._bags.rows_of(values, offsets), offsets, weights)
+        return super().forward(self._mixed.rows_of(values, offsets), offsets, weights)
 
     def lookup(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
         """Sum the rows of each bag, wherever they lie."""
-        from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
-
-        ids = KeyedJaggedTensor(keys=self._keys, values=values, offsets=offsets, weights=weights)
-        return self._bags.filled_up(self._in_order(self._sharded[0](ids)))
-
-    def _in_order(self, pooled: Any) -> Tensor:
-        """The vectors of all bags beside each other in our order, where TorchRec has them group by group.
-
-        As one selection of columns: of a slice for each bag, every backward pass would fill and add up a gradient as
-        wide as all of them.
-        """
-        vectors = pooled.values()
-        if self._columns is None:
-            starts = pooled.offset_per_key()
-            place = {key: number for number, key in enumerate(pooled.keys())}
-            order = torch.cat([torch.arange(starts[place[key]], starts[place[key] + 1]) for key in self._keys])
-            is_there = bool((order == torch.arange(len(order))).all())
-            self._columns = () if is_there else (order.to(vectors.device), order.argsort().to(vectors.device))
-        return _Columns.apply(vectors, *self._columns) if self._columns else vectors  # pyright: ignore[reportReturnType]
+        if len(self._parts) == 1:
+            ((_, part),) = self._parts
+            return self._mixed.filled_up(part.lookup(values, offsets, weights))
+        count = len(self.table_of)
+        pooled = [part.lookup(*_selected(bags, count, values, offsets, weights)) for bags, part in self._parts]
+        return self._mixed.filled_up(SelectedColumns.apply(torch.cat(pooled, dim=1), *self._in_order))
 
     def after_backward(self) -> None:
-        """Update the tables that every process holds; the others have updated themselves in the backward pass."""
-        if self._copies is not None:
-            self._copies.step()
-            self._copies.zero_grad(set_to_none=False)
+        """Update what no backward pass has updated: tables that every process holds, and rows one by one."""
+        for _, part in self._parts:
+            part.after_backward()
 
     def set_learning_rate(self, rate: float) -> None:
-        """Also in TorchRec's kernels, which take it from their optimiser, and for the tables that all hold."""
+        """Also in the parts."""
         super().set_learning_rate(rate)
-        fused = self._sharded[0].fused_optimizer
-        groups: list[Any] = [*fused.param_groups, *(self._copies.param_groups if self._copies else ())]
-        for group in groups:
-            group["lr"] = rate
-        fused.step()  # updates no row, for the backward pass does: hands the rate on to the kernels
+        for _, part in self._parts:
+            part.set_learning_rate(rate)
 
     @torch.no_grad()
     def initialise(self, generator: torch.Generator) -> None:
@@ -176,120 +155,21 @@ class ShardedEmbeddings(EmbeddingTables):
 
     def shards(self) -> Iterator[Shard]:
         """The blocks that lie in this process."""
-        sharded = self._sharded[0]
-        sums = sharded.fused_optimizer.state_dict()["state"]
-        for name, weight in sharded.state_dict().items():
-            table = self._table_of[name]
-            if not _is_sharded(weight):
-                yield self._copy(table, name, weight)
-                continue
-            local = weight.local_shards()
-            if not local:
-                continue
-            (table_sums,) = (value for key, value in sums[name].items() if key.endswith(".momentum1"))
-            for block, sum_block in zip(local, table_sums.local_shards(), strict=True):
-                first_row, first_column = block.metadata.shard_offsets
-                yield Shard(
-                    table=table,
-                    first_row=first_row,
-                    first_column=first_column,
-                    weight=block.tensor,
-                    adagrad_sum=sum_block.tensor.view(-1),
-                    replicated=False,
-                )
-
-    def _copy(self, table: int, name: str, weight: Tensor) -> Shard:
-        assert self._copies is not None, "a table without shards is one that every process holds"
-        parameter = dict(self._sharded[0].named_parameters())[name]
-        return Shard(
-            table=table,
-            first_row=0,
-            first_column=0,
-            weight=weight.detach(),
-            adagrad_sum=self._copies.state[parameter]["sum"].view(-1),
-            replicated=True,
-        )
+        for _, part in self._parts:
+            yield from part.shards()
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> torch.nn.Module:
         return self  # it is built where it stays
 
 
-class _Columns(torch.autograd.Function):
-    """Columns in another order, read by index in both directions."""
-
-    @staticmethod
-    def forward(ctx: Any, vectors: Tensor, order: Tensor, back: Tensor) -> Tensor:
-        ctx.save_for_backward(back)
-        return vectors.index_select(1, order)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        (back,) = ctx.saved_tensors
-        return gradients[0].index_select(1, back), None, None
-
-
-def table_collection(
-    rows: Sequence[int],
-    widths: Sequence[int],
-    learning_rate: float,
-    table_of: Sequence[int] | None = None,
-    *,
-    is_weighted: bool = False,
-) -> "EmbeddingBagCollection":
-    """TorchRec's description of the tables: on the meta device, so of any size, with their optimiser."""
-    from torchrec.modules.embedding_configs import EmbeddingBagConfig
-    from torchrec.modules.embedding_modules import EmbeddingBagCollection
-    from torchrec.optim import RowWiseAdagrad, apply_optimizer_in_backward
-
-    keys: list[list[str]] = [[] for _ in rows]
-    for bag, table in enumerate(range(len(rows)) if table_of is None else table_of):
-        keys[table].append(_key(bag))
-    tables = [
-        EmbeddingBagConfig(
-            name=table_name(table), embedding_dim=width, num_embeddings=table_rows, feature_names=keys[table]
-        )
-        for table, (table_rows, width) in enumerate(zip(rows, widths, strict=True))
-    ]
-    collection = EmbeddingBagCollection(tables=tables, is_weighted=is_weighted, device=torch.device("meta"))
-    options = {"lr": learning_rate, "eps": EPSILON}
-    apply_optimizer_in_backward(RowWiseAdagrad, collection.parameters(), options)  # pyright: ignore[reportCallIssue]
-    return collection
-
-
-def build_sharder(precision: CommunicationPrecision = "fp32") -> "EmbeddingBagCollectionSharder":
-    """TorchRec's sharder with all sharding types on the CPU too, where its own offers those by row on GPUs only.
-
-    FBGEMM's codecs are taken as they are: TorchRec's registry would silently send bf16 as fp16 between CPUs, which can
-    send it as it is.
-    """
-    from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
-    from torchrec.distributed.fbgemm_qcomm_codec import CommType, QCommsConfig, get_qcomm_codecs
-    from torchrec.distributed.types import CommOp
-
-    class AllTypesSharder(EmbeddingBagCollectionSharder):
-        def sharding_types(self, compute_device_type: str) -> list[str]:
-            return list(SHARDING_TYPES)
-
-    if precision == "fp32":
-        return AllTypesSharder()
-    chosen = CommType(precision)
-    codecs = get_qcomm_codecs(QCommsConfig(forward_precision=chosen, backward_precision=chosen))
-    operations = (CommOp.POOLED_EMBEDDINGS_ALL_TO_ALL, CommOp.POOLED_EMBEDDINGS_REDUCE_SCATTER)
-    return AllTypesSharder(qcomm_codecs_registry={operation.name: codecs for operation in operations})
-
-
-def table_name(table: int) -> str:
-    """Name of a table in TorchRec; the field's own name may hold characters that a name of a module may not."""
-    return f"table{table}"
-
-
-def _key(bag: int) -> str:
-    return f"field{bag}"
-
-
-def _weight_name(table: int) -> str:
-    return f"embedding_bags.{table_name(table)}.weight"
-
-
-def _is_sharded(tensor: Any) -> bool:
-    return hasattr(tensor, "local_shards")
+def _selected(
+    bags: Sequence[int], bags_of_sample: int, values: Tensor, offsets: Tensor, weights: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Ids, bounds and weights of some bags of every sample."""
+    batch = (len(offsets) - 1) // bags_of_sample
+    starts = offsets[::batch].tolist()
+    own = [slice(starts[bag], starts[bag + 1]) for bag in bags]
+    lengths = offsets.diff().view(-1, batch)[list(bags)].flatten()
+    bounds = torch.cat([offsets.new_zeros(1), lengths.cumsum(0, dtype=offsets.dtype)])
+    picked = torch.cat([values[one] for one in own])
+    return picked, bounds, None if weights is None else torch.cat([weights[one] for one in own])

@@ -7,16 +7,18 @@ table adds to its group, for each device,
     ids out, in             bytes of ids that the device sends and receives within its host
     vectors out, in         bytes of pooled rows that it sends and receives in the forward pass; their gradients go back
 
-and the same bytes for each host across hosts. A kind that reduces rows (row_wise) sends partial sums of all bags. How
-much is looked up where follows from the counted accesses of the rows that lie there, so that a block of frequent rows
-weighs more. Seconds are multiples of 2^-44, bytes whole numbers: sums are exact in any order, so that what an edit
-changes can be taken off and added on without an error that grows.
+and the same bytes for each host across hosts. A kind that reduces rows (row_wise) sends partial sums of all bags.
+Tables with frequent rows on every device are a group of their own, in which the other rows travel one by one, each once
+for a device however many of its samples look it up (`models.embeddings.exchanged`). How much is looked up where follows
+from the counted accesses of the rows that lie there, so that a block of frequent rows weighs more. Seconds are
+multiples of 2^-44, bytes whole numbers: sums are exact in any order, so that what an edit changes can be taken off and
+added on without an error that grows.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from hardware.cost.step_model import StepModel, row_seconds, scaled_seconds
 from hardware.types import HardwareProfile, Placement
@@ -34,7 +36,13 @@ ITEM_BYTES: dict[CommunicationPrecision, int] = {"fp32": 4, "fp16": 2, "bf16": 2
 # Operators that the processor of a device dispatches for a group in a step, beside its kernels: ids sorted by owner,
 # lengths, splits and permutations, forward; and backward.
 GROUP_OPERATORS = (90, 40)
+# The same of the tables whose rows travel one by one: rows are numbered, sorted, and fetched; gradients are added up.
+ONE_BY_ONE_OPERATORS = (60, 50)
+DISTINCT_PASSES = 60  # over the ids of a device as eight bytes each, to number and sort them
 COPIES = 2  # beside its weights, of a table that every device keeps: its gradient, and the message of all gradients
+
+
+Group = Kind | Literal["one_by_one"]
 
 
 class Choice(NamedTuple):
@@ -48,6 +56,11 @@ class Choice(NamedTuple):
     def of(cls, table: TablePlacement) -> "Choice":
         """Of a placement in a plan."""
         return cls(table.kind, table.devices, table.replicated_rows)
+
+    @property
+    def group(self) -> Group:
+        """Tables that are exchanged together."""
+        return "one_by_one" if self.replicated_rows else self.kind
 
 
 class Contribution(NamedTuple):
@@ -69,10 +82,13 @@ class Layout:
 
     def __init__(self, machine: Machine) -> None:
         self.count, self.hosts, self.per_host = len(machine.devices), machine.hosts, machine.per_host
-        self.groups: tuple[Kind, ...] = tuple(
-            kind
-            for kind in KINDS
-            if self.hosts > 1 or kind not in ("table_row_wise", "table_column_wise", "grid_shard")
+        self.groups: tuple[Group, ...] = (
+            *(
+                kind
+                for kind in KINDS
+                if self.hosts > 1 or kind not in ("table_row_wise", "table_column_wise", "grid_shard")
+            ),
+            "one_by_one",
         )
         self._host_base = len(FIELDS) * len(self.groups) * self.count
         self.tables_base = self._host_base + len(HOST_FIELDS) * len(self.groups) * self.hosts
@@ -225,40 +241,36 @@ class TableCosts:
         return self._costs[key]
 
     def _amounts(self, number: int, choice: Choice) -> Iterator[tuple[int, float]]:
-        table, hot = self.demand.tables[number], choice.replicated_rows
-        hot_share = table.share_before(hot) if hot else 0.0
         if choice.kind == "data_parallel":
-            yield from self._copies(number, table.rows, 1.0)
-            return
-        if hot:
-            yield from self._copies(number, hot, hot_share)
-        yield from self._divided(number, choice, hot, 1.0 - hot_share)
+            yield from self._copied(number)
+        elif choice.replicated_rows:
+            yield from self._one_by_one(number, choice)
+        else:
+            yield from self._divided(number, choice)
 
-    def _copies(self, number: int, rows: int, share: float) -> Iterator[tuple[int, float]]:
-        """The first rows on every device, where each looks up its own samples; their gradient is added up."""
+    def _copied(self, number: int) -> Iterator[tuple[int, float]]:
+        """The table on every device, where each looks up its own samples; its gradient is added up."""
         layout, table = self.layout, self.demand.tables[number]
         group = layout.groups.index("data_parallel")
         row_bytes = table.width * FLOAT_BYTES
         yield layout.tables(group), 1
-        yield layout.reduced, rows * row_bytes
+        yield layout.reduced, table.rows * row_bytes
         for device in range(layout.count):
-            seconds = self._rows_seconds(
-                number, device, table.width, samples=self.samples, share=share, bags=table.bags
-            )
-            passes = DENSE_PASSES * rows * row_bytes / self._row_costs(device, table.width).copy_bytes_per_second
+            seconds = self._rows_seconds(number, device, table.width, samples=self.samples, share=1.0, bags=table.bags)
+            passes = DENSE_PASSES * table.rows * row_bytes / self._row_costs(device, table.width).copy_bytes_per_second
             yield layout.of_device("lookup", group, device), LOOKUP_SHARE * seconds
             yield layout.of_device("update", group, device), (1 - LOOKUP_SHARE) * seconds + passes
-            yield layout.memory(device), rows * (row_bytes * (1 + COPIES) + FLOAT_BYTES)
+            yield layout.memory(device), table.rows * (row_bytes * (1 + COPIES) + FLOAT_BYTES)
 
-    def _divided(self, number: int, choice: Choice, first: int, share: float) -> Iterator[tuple[int, float]]:
-        """The rows from the first on, divided; `share` of the lookups go there."""
+    def _divided(self, number: int, choice: Choice) -> Iterator[tuple[int, float]]:
+        """The rows of the table divided, and pooled by their owners."""
         layout, table = self.layout, self.demand.tables[number]
-        group = layout.groups.index(choice.kind)
+        group = layout.groups.index(choice.group)
         yield layout.tables(group), 1
         by_row = choice.kind in ("row_wise", "table_row_wise", "grid_shard")
-        for device, rows, width, part in self._parts(table, choice, first):
-            lookups = part if by_row else share
-            bags = table.bags * (min(1.0, lookups * table.ids_per_sample / table.bags) if by_row or first else 1.0)
+        for device, _, rows, width, part in self._parts(table, choice):
+            lookups = part if by_row else 1.0
+            bags = table.bags * (min(1.0, lookups * table.ids_per_sample / table.bags) if by_row else 1.0)
             seconds = self._rows_seconds(number, device, width, samples=self.batch_size, share=lookups, bags=bags)
             yield layout.of_device("lookup", group, device), LOOKUP_SHARE * seconds
             yield layout.of_device("update", group, device), (1 - LOOKUP_SHARE) * seconds
@@ -271,15 +283,51 @@ class TableCosts:
             else:
                 yield from self._to_all(group, device, vector)
 
-    def _parts(self, table: TableDemand, choice: Choice, first: int) -> Iterator[tuple[int, int, int, float]]:
-        """Device, rows, width and share of the table's lookups of each part."""
-        layout, rest = self.layout, table.rows - first
+    def _one_by_one(self, number: int, choice: Choice) -> Iterator[tuple[int, float]]:
+        """Frequent rows on every device, the others fetched and pooled where the samples are (OPER, ATC 2024).
+
+        The gradients of frequent rows are gathered by all, which counts as adding up so many bytes that as many come to
+        each device.
+        """
+        layout, table = self.layout, self.demand.tables[number]
+        group, row_bytes = layout.groups.index(choice.group), table.width * FLOAT_BYTES
+        lookups = self.samples * table.ids_per_sample
+        frequent = table.distinct_rows(0, choice.replicated_rows, lookups)
+        yield layout.tables(group), 1
+        yield layout.reduced, layout.count / 2 * frequent * (row_bytes + ID_BYTES)
+        for device in range(layout.count):
+            seconds = self._rows_seconds(number, device, table.width, samples=self.samples, share=1.0, bags=table.bags)
+            sort = DISTINCT_PASSES * 8 * lookups / self._row_costs(device, table.width).copy_bytes_per_second
+            moved = self._moved_seconds(number, device, frequent)
+            yield layout.of_device("lookup", group, device), LOOKUP_SHARE * seconds + sort + moved
+            yield layout.of_device("update", group, device), (1 - LOOKUP_SHARE) * seconds + 2 * layout.count * moved
+            yield layout.memory(device), choice.replicated_rows * (row_bytes + FLOAT_BYTES)
+        for owner, first, rows, width, _ in self._parts(table, choice):
+            asked = table.distinct_rows(first, first + rows, lookups)
+            moved = layout.count * self._moved_seconds(number, owner, asked)
+            yield layout.of_device("lookup", group, owner), moved
+            yield layout.of_device("update", group, owner), 2 * moved
+            yield layout.memory(owner), rows * (width + 1) * FLOAT_BYTES
+            yield from self._from_all(group, "ids", owner, asked * ID_BYTES)
+            yield from self._to_all(group, owner, asked * row_bytes)
+
+    def _moved_seconds(self, number: int, device: int, rows: float) -> float:
+        """To read so many rows of a table one by one."""
+        width = self.demand.tables[number].width
+        costs, cached = self._row_costs(device, width), self.cached_shares[number]
+        a_byte = cached * costs.cached_byte_seconds + (1 - cached) * costs.byte_seconds
+        return rows * (costs.lookup_seconds + width * FLOAT_BYTES * a_byte)
+
+    def _parts(self, table: TableDemand, choice: Choice) -> Iterator[tuple[int, int, int, int, float]]:
+        """Device, first row, rows, width and share of the table's lookups of each part."""
+        layout, before = self.layout, choice.replicated_rows
+        rest = table.rows - before
         if choice.kind == "table_wise":
-            yield choice.devices[0], rest, table.width, 1.0
+            yield choice.devices[0], before, rest, table.width, 1.0
             return
         if choice.kind in ("column_wise", "table_column_wise"):
             for device in choice.devices:
-                yield device, rest, table.width // len(choice.devices), 1.0
+                yield device, before, rest, table.width // len(choice.devices), 1.0
             return
         devices = choice.devices or tuple(range(layout.count))
         hosts = sorted({self._host_of[device] for device in devices})
@@ -287,9 +335,9 @@ class TableCosts:
         over = layout.count if choice.kind == "row_wise" else layout.per_host
         block = -(-rest // over)
         for place, device in enumerate(sorted(devices)):
-            low = first + min(rest, (place % over) * block)
-            high = first + min(rest, (place % over + 1) * block)
-            yield device, high - low, table.width // columns, table.share_before(high) - table.share_before(low)
+            low = before + min(rest, (place % over) * block)
+            high = before + min(rest, (place % over + 1) * block)
+            yield device, low, high - low, table.width // columns, table.share_before(high) - table.share_before(low)
 
     def _rows_seconds(
         self, number: int, device: int, width: int, *, samples: float, share: float, bags: float

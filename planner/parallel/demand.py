@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Self
 
 import numpy as np
@@ -87,6 +88,19 @@ class TableDemand:
         """Share of the lookups that go to the first rows of the table."""
         x, y = self._order
         return float(np.interp(rows, x, y))
+
+    def distinct_rows(self, first: float, last: float, lookups: float) -> float:
+        """Expected number of distinct rows from `first` up to `last` among so many lookups of the table.
+
+        Between two points of the curve all rows are taken to be looked up equally often.
+        """
+        rows, shares = self._order
+        found = 0.0
+        for (low, high), (before, after) in zip(pairwise(rows), pairwise(shares), strict=True):
+            own = min(high, last) - max(low, first)
+            if own > 0:
+                found += own * -math.expm1(-lookups * (after - before) / (high - low))
+        return found
 
     @cached_property
     def _order(self) -> tuple[list[float], list[float]]:

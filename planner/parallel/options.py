@@ -40,12 +40,11 @@ def options_of(table: TableDemand, machine: Machine, space: Space) -> list[Choic
         divided += _columns(table, machine, hosts)
     hot = (
         []
-        if space != "all"
+        if space == "exact"
         else [
-            choice._replace(replicated_rows=rows)
+            Choice("row_wise", replicated_rows=rows)
             for rows in hot_rows(table)
-            for choice in divided
-            if choice.kind in ("table_wise", "row_wise") and can_divide_rows(table.rows - rows, count)
+            if can_divide_rows(table.rows - rows, count)
         ]
     )
     return [Choice("data_parallel"), *divided, *hot]

@@ -43,7 +43,8 @@ HEAD = """\
 # kind: data_parallel (a copy on every device), table_wise (devices: [one]), row_wise (blocks of rows on all),
 # column_wise (devices: one for each block of columns), table_row_wise (devices: those of one host),
 # table_column_wise (blocks of columns on one host), grid_shard (columns over hosts, rows within each).
-# replicated_rows: so many of the first rows, which are the most frequent, are on every device besides.
+# replicated_rows: so many of the first rows, which are the most frequent, are on every device besides; the others of a
+# table_wise or row_wise table then travel one by one instead of pooled.
 """
 
 
@@ -55,7 +56,8 @@ class TablePlacement(Frozen):
         width: Numbers of a row.
         kind: How it is divided.
         devices: Devices that hold a part, in the order of the parts; none where all do.
-        replicated_rows: First rows of which every device has a copy; the rest is divided by `kind`.
+        replicated_rows: First rows of which every device has a copy; the rest is divided by `kind`, and its rows travel
+            one by one.
     """
 
     rows: int = Field(ge=1)
@@ -128,6 +130,8 @@ def _check_table(name: str, table: TablePlacement, count: int, per_host: int) ->
         if not table.devices or not whole or (table.kind != "grid_shard" and len(hosts) != 1):
             where = "whole hosts" if table.kind == "grid_shard" else "one whole host"
             raise ValueError(f"{told} is {table.kind}: name the devices of {where}")
+    if table.replicated_rows and table.kind not in ("data_parallel", "table_wise", "row_wise"):
+        raise ValueError(f"{told} replicates rows and is {table.kind}: make it table_wise or row_wise")
     if table.replicated_rows and (table.kind == "data_parallel" or table.replicated_rows >= table.rows):
         raise ValueError(
             f"{told} replicates {table.replicated_rows} of {table.rows} rows: make it data_parallel without "

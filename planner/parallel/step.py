@@ -20,15 +20,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from hardware.cost.step_model import message_share
 from hardware.types import Collective
 from planner.parallel.calibration import UNCALIBRATED, Amounts, Calibration, Term
-from planner.parallel.costs import GROUP_OPERATORS, Choice, TableCosts, dense_seconds
+from planner.parallel.costs import (
+    GROUP_OPERATORS,
+    ONE_BY_ONE_OPERATORS,
+    Choice,
+    Group,
+    TableCosts,
+    dense_seconds,
+)
 from planner.parallel.demand import FLOAT_BYTES, LayerDemand
-from planner.parallel.plan import Kind
 from planner.parallel.simulate import NO_RESOURCE, DeltaSimulator, Schedule, Task, TaskGraph, simulate
 
 SUMS_OF = {"ids": ("ids_out", "ids_in"), "lookup": ("lookup",), "update": ("update",)}
-BY_ROW: tuple[Kind, ...] = ("row_wise", "table_row_wise", "grid_shard")
+BY_ROW: tuple[Group, ...] = ("row_wise", "table_row_wise", "grid_shard")
 UPDATE_SHARE = 0.1  # of the layers' seconds that their optimiser takes; the rest is forward and twice as much backward
 ID_ROUNDS = 3  # exchanges of ids: how many, lengths, ids
+FREQUENT_ROUNDS = 2  # exchanges of frequent rows that have learned, and of their gradients
 COPY_OPERATORS = 12  # that update a table of which every device has a copy
 STEP_OPERATORS = 100  # of a step besides: a batch is made ready, losses and statistics of all are added up
 
@@ -179,7 +186,8 @@ class StepModel:
             starts, sending = self._exchange_seconds(phase, group, place, sums)
             return {"starts": starts, term: sending}
         own = sums[self.layout.of_device(phase, group, place)]
-        overhead, operators = self._overhead(place), GROUP_OPERATORS[phase == "update"]
+        dispatched = ONE_BY_ONE_OPERATORS if kind == "one_by_one" else GROUP_OPERATORS
+        overhead, operators = self._overhead(place), dispatched[phase == "update"]
         if kind != "data_parallel":
             return {"block_rows" if in_blocks else "whole_rows": own, "groups": operators * overhead}
         each = COPY_OPERATORS * tables * overhead if phase == "update" else 0.0
@@ -199,6 +207,8 @@ class StepModel:
         of = layout.of_host if across else layout.of_device
         sent = max(sums[of(field, group, place)] for field in fields)
         rounds = ID_ROUNDS if phase.startswith("ids") else 1
+        if layout.groups[group] == "one_by_one" and phase.startswith("gradients"):
+            rounds += FREQUENT_ROUNDS
         if across:
             channel = self.machine.across
             assert channel is not None, "there are several hosts"
@@ -253,7 +263,7 @@ class StepModel:
         return [round(sums[layout.memory(one)] + held + buffers[one]) for one in range(layout.count)]
 
 
-def _operation(phase: str, kind: Kind) -> Collective:
+def _operation(phase: str, kind: Group) -> Collective:
     """The collective by which a group exchanges."""
     if phase.startswith("ids") or kind not in BY_ROW:
         return "all_to_all"

@@ -5,7 +5,7 @@ import warnings
 from typing import Any
 
 from engine.parallel.plan import FEWEST_COLUMNS, MILLISECONDS
-from models.embeddings.sharded import build_sharder, table_collection, table_name
+from models.embeddings.torchrec_tables import build_sharder, table_collection, table_name
 from planner.parallel.costs import Choice, TableCosts
 from planner.parallel.options import Space, can_divide_rows
 

@@ -17,6 +17,17 @@ def plan_section(tree: RunTree) -> dict[str, Any] | None:
         return None
     plan = json.loads(text)
     tables = sorted(plan["tables"], key=lambda one: -one["rows"] * one["width"])
+    steps = [
+        {
+            "name": name_of(run),
+            "predicted": 1e3 * predicted,
+            "measured": 1e3 * measured,
+            "fetched": run.metrics.get("row_traffic.rows_per_lookup"),
+        }
+        for run in tree.of_kind("member")
+        if (predicted := run.metrics.get("plan.predicted_step_seconds"))
+        and (measured := run.metrics.get("plan.measured_step_seconds"))
+    ]
     return {
         "devices": plan["devices"],
         "is_given": plan["is_given"],
@@ -28,10 +39,6 @@ def plan_section(tree: RunTree) -> dict[str, Any] | None:
         ],
         "tables": tables[:MOST_TABLES],
         "left_out": max(0, len(tables) - MOST_TABLES),
-        "steps": [
-            {"name": name_of(run), "predicted": 1e3 * predicted, "measured": 1e3 * measured}
-            for run in tree.of_kind("member")
-            if (predicted := run.metrics.get("plan.predicted_step_seconds"))
-            and (measured := run.metrics.get("plan.measured_step_seconds"))
-        ],
+        "steps": steps,
+        "fetches": any(one["fetched"] is not None for one in steps),
     }

@@ -85,8 +85,8 @@ class PlanRequest(Request, frozen=True, title="Plan"):
     space: Literal["exact", "executable", "all"] = Field(
         default="exact",
         description="Plans that are searched: exact, those under which the model learns as in one process; executable, "
-        "all that shunter train --plan runs, with divided columns; or all, with copies of frequent rows on every "
-        "device and divided layers, which are only simulated.",
+        "all that shunter train --plan runs, with divided columns, and copies of frequent rows on every device while a "
+        "table's other rows travel one by one; or all, with divided layers too, which are only simulated.",
     )
     overlap: bool = Field(
         default=False,

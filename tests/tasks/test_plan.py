@@ -64,7 +64,6 @@ def test_a_plan_of_these_tables_is_handed_on_in_their_order(dataset: Any, tmp_pa
     [
         ({"single0": TablePlacement(rows=7, width=16, kind="row_wise")}, "its table 'single0' has 7 rows"),
         ({"other": TablePlacement(rows=7, width=16, kind="row_wise")}, "the model has no table 'other'"),
-        ({"bag0": TablePlacement(rows=50, width=16, kind="row_wise", replicated_rows=9)}, "are only simulated"),
     ],
 )
 def test_a_plan_of_other_tables_is_refused(
@@ -72,6 +71,16 @@ def test_a_plan_of_other_tables_is_refused(
 ) -> None:
     with pytest.raises(RequestError, match=told):
         check_plan(run_of(dataset, tmp_path, **table))
+
+
+def test_copies_of_frequent_rows_are_handed_on_and_divided_layers_refused(dataset: Any, tmp_path: Path) -> None:
+    run = run_of(dataset, tmp_path, bag0=TablePlacement(rows=50, width=16, kind="row_wise", replicated_rows=9))
+    check_plan(run)
+    assert GivenTable(kind="row_wise", replicated_rows=9) in given_tables(run.plan, table_names(dataset))
+    split = run.plan.model_copy(update={"layers": {"top.0": "output_split"}})
+    Path(run.request.training.plan).write_text(plan_text(split))
+    with pytest.raises(RequestError, match="divided layers, which are only simulated"):
+        check_plan(run)
 
 
 def test_a_plan_of_another_family_is_refused(dataset: Any, tmp_path: Path) -> None:

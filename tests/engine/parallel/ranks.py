@@ -107,9 +107,10 @@ class KeptProcesses(ManyProcesses):
 
 
 def types_of(embeddings: ShardedEmbeddings) -> list[str]:
-    """The sharding type of each table."""
+    """The sharding type of each table that is TorchRec's."""
+    assert embeddings.plan is not None
     (module_plan,) = embeddings.plan.plan.values()
-    return [module_plan[f"table{table}"].sharding_type for table in range(len(embeddings.rows))]  # type: ignore[index]
+    return [module_plan[f"table{place}"].sharding_type for place in range(len(module_plan))]  # type: ignore[index,arg-type]
 
 
 def train_and_stop(dataset: Dataset, directory: Path, step: int, **options: Any) -> None:

@@ -10,6 +10,7 @@ import torch
 from engine.data.dataset import Dataset
 from engine.job import TrainingJob
 from engine.loop.trainer import train
+from engine.parallel.given import GivenTable
 from engine.parallel.stored import gather_weights
 from engine.results import TrainResult
 from models.registry import build_model
@@ -19,6 +20,12 @@ from tests.engine.synthetic import write_dataset
 pytest.importorskip("torchrec")
 MIXED = replace(SPEC, table_dims=(4, 8, 4, 8), table_shares=(1.0, 0.2, 0.5, 1.0))
 KINDS = ("table_wise", "row_wise")
+ONE_BY_ONE = (
+    GivenTable(kind="row_wise", replicated_rows=3),
+    GivenTable(kind="data_parallel"),
+    GivenTable(kind="table_wise", processes=(1,), replicated_rows=1),
+    GivenTable(kind="row_wise"),
+)
 CLOSE = 1e-5
 
 
@@ -39,6 +46,8 @@ def cases(dataset: Dataset, folder: Path) -> dict[str, Any]:
     }
     train_and_stop(dataset, folder / "resumed", 13, spec=MIXED, sharding={"types": ("row_wise",)})
     found["resumed"] = train_here(dataset, folder / "resumed", spec=MIXED, sharding={"types": ("row_wise",)})
+    train_and_stop(dataset, folder / "one_by_one", 13, spec=MIXED, sharding={"given": ONE_BY_ONE})
+    found["one_by_one"] = train_here(dataset, folder / "one_by_one", spec=MIXED, sharding={"given": ONE_BY_ONE})
     return found
 
 
@@ -48,7 +57,7 @@ def group(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> list[An
     return run(2, folder, cases, dataset, folder)
 
 
-@pytest.mark.parametrize("case", [*KINDS, "data_parallel", "resumed"])
+@pytest.mark.parametrize("case", [*KINDS, "data_parallel", "resumed", "one_by_one"])
 def test_losses_and_weights_are_those_of_one_process(
     group: list[Any], alone: TrainResult, dataset: Dataset, case: str
 ) -> None:

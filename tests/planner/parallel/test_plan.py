@@ -38,7 +38,7 @@ def placements(draw: st.DrawFn) -> TablePlacement:
         "table_row_wise": draw(st.sampled_from([(0, 1), (2, 3)])),
         "grid_shard": (0, 1, 2, 3),
     }[kind]
-    copies = 0 if kind == "data_parallel" or rows == 1 else draw(st.integers(0, rows - 1))
+    copies = 0 if kind not in ("table_wise", "row_wise") or rows == 1 else draw(st.integers(0, rows - 1))
     return TablePlacement(rows=rows, width=16, kind=kind, devices=devices, replicated_rows=copies)
 
 
@@ -71,6 +71,10 @@ def test_a_plan_is_read_as_it_was_written(tmp_path_factory: pytest.TempPathFacto
         ("{rows: 9, width: 4, kind: table_row_wise, devices: [1, 2]}", "name the devices of one whole host"),
         ("{rows: 9, width: 4, kind: grid_shard, devices: [0, 1, 2]}", "name the devices of whole hosts"),
         ("{rows: 9, width: 4, kind: row_wise, replicated_rows: 9}", "replicates 9 of 9 rows"),
+        (
+            "{rows: 9, width: 8, kind: column_wise, devices: [0, 1], replicated_rows: 2}",
+            "make it table_wise or row_wise",
+        ),
         ("{rows: 9, width: 4, kind: sideways}", "kind"),
         ("{rows: 0, width: 4, kind: row_wise}", "rows"),
         ("{rows: 9, width: 4, kind: row_wise, colour: red}", "there is no key colour"),

@@ -150,7 +150,11 @@ def test_the_plan_of_the_tables_is_shown_with_what_its_steps_took(run_id: str) -
     assert 'id="plan"' not in render_page(tree, None)
     table = {"name": NASTY, "rows": 9, "width": 4, "placement": "row-wise", "why": "data-parallel would take +3.0%"}
     plan = {"is_given": False, "devices": 2, "step_seconds": 0.1, "told": "They are set right.", "tables": [table]}
-    steps = {"plan.predicted_step_seconds": 0.1, "plan.measured_step_seconds": 0.25}
+    steps = {
+        "plan.predicted_step_seconds": 0.1,
+        "plan.measured_step_seconds": 0.25,
+        "row_traffic.rows_per_lookup": 1234.5,
+    }
     children = tuple(
         replace(child, metrics={**child.metrics, **steps}) if child.kind == "member" else child
         for child in tree.children
@@ -165,6 +169,8 @@ def test_the_plan_of_the_tables_is_shown_with_what_its_steps_took(run_id: str) -
         "+3.0%",
         "row-wise",
         '<td class="number">2.50</td>',
+        "rows from other processes",
+        "1,234",
     ):
         assert expected in section
     assert "<script>alert" not in section

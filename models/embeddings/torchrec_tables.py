@@ -1,0 +1,248 @@
+"""TorchRec's distributed embedding bags, with row-wise Adagrad fused in the backward pass.
+
+How a table is divided is its sharding type:
+
+    data_parallel        a copy in every process; its gradient is averaged
+    table_wise           one process holds the whole table
+    row_wise             every process holds a block of rows
+    column_wise          processes hold blocks of columns
+    table_row_wise       table_wise over nodes, row_wise within the node
+    table_column_wise    column_wise, all blocks of a table within one node
+    grid_shard           column_wise over nodes, row_wise within the node
+
+Row-wise Adagrad keeps one sum a row. Where columns are divided, each block of columns keeps its own: a finer step size,
+so that such a table does not learn exactly as in one process. The other four types do.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor
+
+from models.embeddings.role import EPSILON
+from models.embeddings.selected_columns import SelectedColumns
+from models.embeddings.shards import Shard
+
+if TYPE_CHECKING:
+    from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+    from torchrec.distributed.types import ShardingPlan
+    from torchrec.modules.embedding_modules import EmbeddingBagCollection
+
+ShardingType = Literal[
+    "data_parallel",
+    "table_wise",
+    "row_wise",
+    "column_wise",
+    "table_row_wise",
+    "table_column_wise",
+    "grid_shard",
+]
+SHARDING_TYPES: tuple[ShardingType, ...] = (
+    "data_parallel",
+    "table_wise",
+    "row_wise",
+    "column_wise",
+    "table_row_wise",
+    "table_column_wise",
+    "grid_shard",
+)
+# Those under which a table learns as in one process.
+EXACT_SHARDING_TYPES: tuple[ShardingType, ...] = ("data_parallel", "table_wise", "row_wise", "table_row_wise")
+CommunicationPrecision = Literal["fp32", "fp16", "bf16"]
+# Largest relative error of a number that is rounded once on its way, as long as it is not so small that the format has
+# fewer digits for it (below 6e-5 in fp16, where the error is at most 3e-8 instead). A bag whose rows lie in n processes
+# is added up from n rounded parts, in the same format: its error is at most n times this share of the sum of the parts'
+# magnitudes.
+ROUNDING_ERROR: dict[CommunicationPrecision, float] = {"fp32": 0.0, "fp16": 2.0**-11, "bf16": 2.0**-8}
+
+MakePlan = Callable[["EmbeddingBagCollection", "EmbeddingBagCollectionSharder"], "ShardingPlan"]
+
+
+class TorchRecTables:
+    """TorchRec's distributed embedding bags; every process calls each method at the same time.
+
+    Args:
+        tables: Number in the model, rows and width of each table.
+        table_of: Table of each bag of a sample, as a place among `tables`.
+        learning_rate: Step size of the row-wise Adagrad.
+        device: Device of this process.
+        make_plan: Decision how the tables are divided; equal in every process.
+        precision: Type in which pooled rows and gradients travel.
+        is_weighted: Whether lookups bring weights of ids.
+
+    Attributes:
+        plan: How they are divided.
+    """
+
+    def __init__(
+        self,
+        tables: Sequence[tuple[int, int, int]],
+        table_of: Sequence[int],
+        *,
+        learning_rate: float,
+        device: torch.device,
+        make_plan: MakePlan,
+        precision: CommunicationPrecision,
+        is_weighted: bool,
+    ) -> None:
+        from torchrec.distributed import DistributedModelParallel
+        from torchrec.optim import RowWiseAdagrad
+
+        rows, widths = [rows for _, rows, _ in tables], [width for _, _, width in tables]
+        collection = table_collection(rows, widths, learning_rate, table_of, is_weighted=is_weighted)
+        sharder = build_sharder(precision)
+        self.plan = make_plan(collection, sharder)
+        with warnings.catch_warnings():  # TorchRec still uses what torch has renamed
+            warnings.simplefilter("ignore")
+            self._sharded: Any = DistributedModelParallel(
+                collection,
+                device=device,
+                plan=self.plan,
+                sharders=[sharder],  # pyright: ignore[reportArgumentType]
+            )
+        self._keys = [_key(bag) for bag in range(len(table_of))]
+        self._number_of = {_weight_name(place): number for place, (number, _, _) in enumerate(tables)}
+        weights = self._sharded.state_dict()
+        copies = [
+            parameter
+            for name, parameter in self._sharded.named_parameters()
+            if isinstance(weights[name], Tensor) and not _is_sharded(weights[name])
+        ]
+        self._columns: tuple[Tensor, ...] | None = None
+        self._copies = RowWiseAdagrad(copies, lr=learning_rate, eps=EPSILON) if copies else None
+
+    def lookup(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
+        """Sum the rows of each bag: `[batch, widths of all bags]`."""
+        from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
+
+        ids = KeyedJaggedTensor(keys=self._keys, values=values, offsets=offsets, weights=weights)
+        return self._in_order(self._sharded(ids))
+
+    def _in_order(self, pooled: Any) -> Tensor:
+        """The vectors of all bags beside each other in our order, where TorchRec has them group by group."""
+        vectors = pooled.values()
+        if self._columns is None:
+            starts = pooled.offset_per_key()
+            place = {key: number for number, key in enumerate(pooled.keys())}
+            order = torch.cat([torch.arange(starts[place[key]], starts[place[key] + 1]) for key in self._keys])
+            is_there = bool((order == torch.arange(len(order))).all())
+            self._columns = () if is_there else (order.to(vectors.device), order.argsort().to(vectors.device))
+        return SelectedColumns.apply(vectors, *self._columns) if self._columns else vectors  # pyright: ignore[reportReturnType]
+
+    def after_backward(self) -> None:
+        """Update the tables that every process holds; the others have updated themselves in the backward pass."""
+        if self._copies is not None:
+            self._copies.step()
+            self._copies.zero_grad(set_to_none=False)
+
+    def set_learning_rate(self, rate: float) -> None:
+        """Also in TorchRec's kernels, which take it from their optimiser, and for the tables that all hold."""
+        fused = self._sharded.fused_optimizer
+        groups: list[Any] = [*fused.param_groups, *(self._copies.param_groups if self._copies else ())]
+        for group in groups:
+            group["lr"] = rate
+        fused.step()  # updates no row, for the backward pass does: hands the rate on to the kernels
+
+    def shards(self) -> Iterator[Shard]:
+        """The blocks that lie in this process."""
+        sums = self._sharded.fused_optimizer.state_dict()["state"]
+        for name, weight in self._sharded.state_dict().items():
+            table = self._number_of[name]
+            if not _is_sharded(weight):
+                yield self._copy(table, name, weight)
+                continue
+            local = weight.local_shards()
+            if not local:
+                continue
+            (table_sums,) = (value for key, value in sums[name].items() if key.endswith(".momentum1"))
+            for block, sum_block in zip(local, table_sums.local_shards(), strict=True):
+                first_row, first_column = block.metadata.shard_offsets
+                yield Shard(
+                    table=table,
+                    first_row=first_row,
+                    first_column=first_column,
+                    weight=block.tensor,
+                    adagrad_sum=sum_block.tensor.view(-1),
+                    replicated=False,
+                )
+
+    def _copy(self, table: int, name: str, weight: Tensor) -> Shard:
+        assert self._copies is not None, "a table without shards is one that every process holds"
+        parameter = dict(self._sharded.named_parameters())[name]
+        return Shard(
+            table=table,
+            first_row=0,
+            first_column=0,
+            weight=weight.detach(),
+            adagrad_sum=self._copies.state[parameter]["sum"].view(-1),
+            replicated=True,
+        )
+
+
+def table_collection(
+    rows: Sequence[int],
+    widths: Sequence[int],
+    learning_rate: float,
+    table_of: Sequence[int] | None = None,
+    *,
+    is_weighted: bool = False,
+) -> "EmbeddingBagCollection":
+    """TorchRec's description of the tables: on the meta device, so of any size, with their optimiser."""
+    from torchrec.modules.embedding_configs import EmbeddingBagConfig
+    from torchrec.modules.embedding_modules import EmbeddingBagCollection
+    from torchrec.optim import RowWiseAdagrad, apply_optimizer_in_backward
+
+    keys: list[list[str]] = [[] for _ in rows]
+    for bag, table in enumerate(range(len(rows)) if table_of is None else table_of):
+        keys[table].append(_key(bag))
+    tables = [
+        EmbeddingBagConfig(
+            name=table_name(table), embedding_dim=width, num_embeddings=table_rows, feature_names=keys[table]
+        )
+        for table, (table_rows, width) in enumerate(zip(rows, widths, strict=True))
+    ]
+    collection = EmbeddingBagCollection(tables=tables, is_weighted=is_weighted, device=torch.device("meta"))
+    options = {"lr": learning_rate, "eps": EPSILON}
+    apply_optimizer_in_backward(RowWiseAdagrad, collection.parameters(), options)  # pyright: ignore[reportCallIssue]
+    return collection
+
+
+def build_sharder(precision: CommunicationPrecision = "fp32") -> "EmbeddingBagCollectionSharder":
+    """TorchRec's sharder with all sharding types on the CPU too, where its own offers those by row on GPUs only.
+
+    FBGEMM's codecs are taken as they are: TorchRec's registry would silently send bf16 as fp16 between CPUs, which can
+    send it as it is.
+    """
+    from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+    from torchrec.distributed.fbgemm_qcomm_codec import CommType, QCommsConfig, get_qcomm_codecs
+    from torchrec.distributed.types import CommOp
+
+    class AllTypesSharder(EmbeddingBagCollectionSharder):
+        def sharding_types(self, compute_device_type: str) -> list[str]:
+            return list(SHARDING_TYPES)
+
+    if precision == "fp32":
+        return AllTypesSharder()
+    chosen = CommType(precision)
+    codecs = get_qcomm_codecs(QCommsConfig(forward_precision=chosen, backward_precision=chosen))
+    operations = (CommOp.POOLED_EMBEDDINGS_ALL_TO_ALL, CommOp.POOLED_EMBEDDINGS_REDUCE_SCATTER)
+    return AllTypesSharder(qcomm_codecs_registry={operation.name: codecs for operation in operations})
+
+
+def table_name(table: int) -> str:
+    """Name of a table in TorchRec; the field's own name may hold characters that a name of a module may not."""
+    return f"table{table}"
+
+
+def _key(bag: int) -> str:
+    return f"field{bag}"
+
+
+def _weight_name(table: int) -> str:
+    return f"embedding_bags.{table_name(table)}.weight"
+
+
+def _is_sharded(tensor: Any) -> bool:
+    return hasattr(tensor, "local_shards")
