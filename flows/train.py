@@ -270,7 +270,12 @@ def _decide(job: _Job) -> Decision:
     if cluster:
         allowed = [row for row in decision.table if not row.excluded_by]
         choices = [Choice(row.candidate.placement, decision.weighed(row)) for row in allowed]
-        cluster.prefer(choices, may_begin_elsewhere=decision.objective == Objective.TIME.value)
+        is_on_processor = decision.placement.device == "cpu"  # else what is predicted is the device's memory
+        cluster.prefer(
+            choices,
+            may_begin_elsewhere=decision.objective == Objective.TIME.value,
+            memory_bytes=decision.prediction.memory_bytes if is_on_processor else 0,
+        )
     return decision
 
 

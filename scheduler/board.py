@@ -1,10 +1,13 @@
 """What a policy sees and moves: who waits, who runs, what is free. The simulator and a live cluster keep one each."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 from sys import maxsize
 
 from scheduler.cluster import MACHINE, NETWORK, RACK, Cluster, Placement
-from scheduler.job import Conditions, JobState
+from scheduler.job import ANYWHERE, Conditions, JobState, Need
+
+MEMORY_SLACK_GIB = 1e-6  # sums of floats: what is given back in another order may miss a little
 
 
 class Board:
@@ -18,6 +21,7 @@ class Board:
         cluster: The machines.
         now: Time in seconds.
         free: Free accelerators by machine; none where a machine is away.
+        free_memory: Free memory in GiB by the number of each server whose memory is known.
         waiting: Jobs that wait, in the order in which they came.
         running: Jobs that run.
         caps: Cap on the power of each machine, 0 for none, else one of its type's `power_caps`, from 1.
@@ -30,6 +34,7 @@ class Board:
         self.now = 0.0
         self.free = [machine.count for machine in cluster.machines]
         self.free_of = dict(cluster.count_of)
+        self.free_memory = dict(cluster.memory_of)
         self.waiting: dict[str, JobState] = {}
         self.running: dict[str, JobState] = {}
         self.touched: dict[str, tuple[JobState, Placement | None]] = {}
@@ -50,7 +55,7 @@ class Board:
         """
         assert state.name in self.waiting, f"{state.name} does not wait"
         self.touched.setdefault(state.name, (state, state.placement))
-        self._take(placement, 1)
+        self._take(state, placement, 1)
         del self.waiting[state.name]
         state.placement = placement
         self.running[state.name] = state
@@ -59,7 +64,7 @@ class Board:
         """Let a running job wait; its accelerators are free at once."""
         assert state.placement is not None, f"{state.name} does not run"
         self.touched.setdefault(state.name, (state, state.placement))
-        self._take(state.placement, -1)
+        self._take(state, state.placement, -1)
         del self.running[state.name]
         state.placement = None
         self.waiting[state.name] = state
@@ -67,7 +72,7 @@ class Board:
     def release(self, state: JobState) -> None:
         """Take a job that has ended off the board."""
         assert state.placement is not None, f"{state.name} does not run"
-        self._take(state.placement, -1)
+        self._take(state, state.placement, -1)
         del self.running[state.name]
 
     def lose(self, machine: int) -> list[JobState]:
@@ -140,7 +145,7 @@ class Board:
         worst_level: int = NETWORK,
         best_level: int = MACHINE,
         *,
-        part: int | None = None,
+        need: Need = ANYWHERE,
     ) -> Placement | None:
         """The tightest place for so many accelerators of a type, and where the fewest others are broken up.
 
@@ -149,7 +154,7 @@ class Board:
             accelerator: Their type.
             worst_level: How far apart they may lie.
             best_level: The tightest level to look for; those below are known to be taken.
-            part: Accelerators that stay together on one machine, see `scheduler.job.Job.part`.
+            need: What the job asks of each machine beside accelerators, see `scheduler.job.Job.need`.
 
         Returns:
             The placement, or None where none is free.
@@ -157,62 +162,97 @@ class Board:
         if self.free_of.get(accelerator, 0) < accelerators:
             return None
         machines = self.cluster.machines_of[accelerator]
-        free, rack_of = self.free, self.cluster.rack_of
+        room, rack_of = self._room_of(machines, need), self.cluster.rack_of
         if best_level == MACHINE:
-            found = self._tightest_machine(accelerators, self.cluster.rack_order_of[accelerator])
+            found = _tightest_machine(accelerators, self.cluster.rack_order_of[accelerator], room)
             if found is not None:
                 return ((found, accelerators),)
         if worst_level == MACHINE:
             return None
         racks: dict[int, int] = {}
         for i in machines:
-            racks[rack_of[i]] = racks.get(rack_of[i], 0) + (free[i] if part is None else free[i] - free[i] % part)
+            racks[rack_of[i]] = racks.get(rack_of[i], 0) + room[i]
         if best_level <= RACK:
-            wide_enough = [(total, rack) for rack, total in racks.items() if total >= accelerators]
-            if wide_enough:
-                _, rack = min(wide_enough)
-                return self.fill(accelerators, (i for i in machines if rack_of[i] == rack), part=part)
+            for _, rack in sorted((total, rack) for rack, total in racks.items() if total >= accelerators):
+                found = self.fill(accelerators, (i for i in machines if rack_of[i] == rack), need=need)
+                if found is not None:  # two parts of one server may have no room for both of a job's
+                    return found
         if worst_level == RACK:
             return None
-        order = sorted(machines, key=lambda i: (-racks[rack_of[i]], rack_of[i], -free[i], i))
-        return self.fill(accelerators, order, is_sorted=True, part=part)
+        order = sorted(machines, key=lambda i: (-racks[rack_of[i]], rack_of[i], -self.free[i], i))
+        return self.fill(accelerators, order, is_sorted=True, need=need)
 
     def fill(
-        self, accelerators: int, machines: Iterable[int], *, is_sorted: bool = False, part: int | None = None
+        self, accelerators: int, machines: Iterable[int], *, is_sorted: bool = False, need: Need = ANYWHERE
     ) -> Placement | None:
         """So many accelerators from the machines with most free ones, or in the order given."""
         order = machines if is_sorted else sorted(machines, key=lambda i: (-self.free[i], i))
         taken, missing = [], accelerators
+        spoken_for: dict[int, float] = {}  # memory of servers of which two machines are parts
         for i in order:
             if missing <= 0:
                 break
-            count = min(self.free[i], missing)
-            if part is not None:
-                count -= count % part
+            count = min(self.room(i, need, spoken_for.get(self.cluster.server_of[i], 0.0)), missing)
+            if need.part is not None:
+                count -= count % need.part
             if count > 0:
+                if need.memory_gib:
+                    server = self.cluster.server_of[i]
+                    spoken_for[server] = spoken_for.get(server, 0.0) + need.memory(count)
                 taken.append((i, count))
                 missing -= count
         return tuple(taken) if missing <= 0 else None
 
-    def _tightest_machine(self, accelerators: int, machines: Iterable[int]) -> int | None:
-        """The machine that has enough free ones and fewest of them, the first of these; None where none has enough."""
-        best, least, free = None, maxsize, self.free
-        for i in machines:
-            if accelerators <= free[i] < least:
-                if free[i] == accelerators:
-                    return i
-                best, least = i, free[i]
-        return best
+    def room(self, machine: int, need: Need, spoken_for: float = 0.0) -> int:
+        """How many of a machine's free accelerators a job could hold.
+
+        Args:
+            machine: The machine.
+            need: What the job asks of it beside accelerators.
+            spoken_for: Memory of its server in GiB that is not to be had, beside what jobs hold.
+        """
+        if not need.memory_gib or not self.free_memory:
+            free = self.free[machine]
+            return free if need.part is None else free - free % need.part
+        left = self.free_memory.get(self.cluster.server_of[machine], inf) + MEMORY_SLACK_GIB - spoken_for
+        return need.room(self.free[machine], left)
+
+    def _room_of(self, machines: Iterable[int], need: Need) -> Sequence[int] | Mapping[int, int]:
+        return self.free if need == ANYWHERE else {i: self.room(i, need) for i in machines}
 
     def _speed(self, placement: Placement) -> float:
         kind = self.cluster.type_of(self._types[placement[0][0]])
         return min(self.paces[machine] * kind.cap(self.caps[machine])[1] for machine, _ in placement)
 
-    def _take(self, placement: Placement, sign: int) -> None:
+    def _take(self, state: JobState, placement: Placement, sign: int) -> None:
+        need = state.job.need(self._types[placement[0][0]])
         for machine, count in placement:
+            if need.memory_gib and self.free_memory:
+                self._take_memory(machine, sign * need.memory(count))
             if machine in self._away:
                 continue
             left = self.free[machine] - sign * count
             assert 0 <= left <= self.cluster.machines[machine].count, f"machine {machine} has not {count} free"
             self.free[machine] = left
             self.free_of[self._types[machine]] -= sign * count
+
+    def _take_memory(self, machine: int, gib: float) -> None:
+        server = self.cluster.server_of[machine]
+        if server in self.free_memory:
+            left = self.free_memory[server] - gib
+            name = self.cluster.machines[machine].box
+            assert left >= -MEMORY_SLACK_GIB * (1 + len(self.running)), f"server {name} has not {gib} GiB free"
+            self.free_memory[server] = left
+
+
+def _tightest_machine(
+    accelerators: int, machines: Iterable[int], room: Sequence[int] | Mapping[int, int]
+) -> int | None:
+    """The machine that has enough room and least of it, the first of these; None where none has enough."""
+    best, least = None, maxsize
+    for i in machines:
+        if accelerators <= room[i] < least:
+            if room[i] == accelerators:
+                return i
+            best, least = i, room[i]
+    return best

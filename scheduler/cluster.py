@@ -1,7 +1,7 @@
 """The cluster: machines in racks, their accelerators with power and price, the network between them, and outages."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping
 from functools import cached_property
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
@@ -47,12 +47,26 @@ class AcceleratorType(Frozen):
 
 
 class Machine(Frozen):
-    """Some accelerators of one type in one box."""
+    """Some accelerators of one type in one box.
+
+    Attributes:
+        server: The box, of which several machines may be parts: its GPUs, and the cores beside them. By default each
+            machine is a box of its own.
+        memory_gib: Memory of the box that trainings share, whichever accelerators of it they use; 0 is unknown, and
+            then nobody counts it.
+    """
 
     name: str
     rack: str = "rack0"
     accelerator: str = "gpu"
     count: PositiveInt = 1
+    server: str = ""
+    memory_gib: NonNegativeFloat = 0.0
+
+    @property
+    def box(self) -> str:
+        """The box that it is, or a part of."""
+        return self.server or self.name
 
 
 class Outage(Frozen):
@@ -118,6 +132,14 @@ class Cluster(Frozen):
             raise ValueError(f"an outage names the machine {min(unknown)!r}, which is not there")
         if unknown := {slowdown.machine for slowdown in self.slowdowns} - set(names):
             raise ValueError(f"a slowdown names the machine {min(unknown)!r}, which is not there")
+        boxes: dict[str, Machine] = {}
+        for machine in self.machines:
+            other = boxes.setdefault(machine.box, machine)
+            if (other.rack, other.memory_gib) != (machine.rack, machine.memory_gib):
+                raise ValueError(
+                    f"the machines {other.name!r} and {machine.name!r} are of one server and differ in rack or "
+                    "memory_gib, which are the server's"
+                )
         return self
 
     @cached_property
@@ -138,6 +160,23 @@ class Cluster(Frozen):
         """Number of its rack for each machine."""
         racks = list(dict.fromkeys(machine.rack for machine in self.machines))
         return tuple(racks.index(machine.rack) for machine in self.machines)
+
+    @cached_property
+    def server_of(self) -> tuple[int, ...]:
+        """Number of its server for each machine."""
+        number = {box: i for i, box in enumerate(dict.fromkeys(machine.box for machine in self.machines))}
+        return tuple(number[machine.box] for machine in self.machines)
+
+    @cached_property
+    def memory_of(self) -> dict[int, float]:
+        """Memory in GiB by the number of each server whose memory is known."""
+        found = zip(self.server_of, self.machines, strict=True)
+        return {server: machine.memory_gib for server, machine in found if machine.memory_gib}
+
+    def beside(self, machine: int) -> tuple[int, ...]:
+        """All machines of the server of one, itself included: they go away together."""
+        server = self.server_of[machine]
+        return tuple(i for i, other in enumerate(self.server_of) if other == server)
 
     @cached_property
     def rack_order_of(self) -> dict[str, tuple[int, ...]]:
@@ -199,18 +238,23 @@ class Cluster(Frozen):
         """Whether the price of every type is known."""
         return all(self.type_of(name).price_per_hour for name in self.types)
 
-    def require(self, accelerators: int, types: Sequence[str], job: str) -> None:
+    def require(self, asks: Mapping[str, int], job: str) -> None:
         """Refuse a job that would wait for ever.
+
+        Args:
+            asks: Accelerators that it asks for by type that it can use.
+            job: Its name.
 
         Raises:
             RequestError: No type has that many accelerators.
         """
-        most = max((self.count_of.get(name, 0) for name in types), default=0)
-        if accelerators > most:
-            raise RequestError(
-                f"job {job!r} asks for {accelerators} accelerators of one type that it can use, and the cluster has "
-                f"{most}: take the job out, or describe a larger cluster"
-            )
+        if any(count <= self.count_of.get(name, 0) for name, count in asks.items()):
+            return
+        most = max((self.count_of.get(name, 0) for name in asks), default=0)
+        raise RequestError(
+            f"job {job!r} asks for {min(asks.values(), default=1)} accelerators of one type that it can use, and the "
+            f"cluster has {most}: take the job out, or describe a larger cluster"
+        )
 
 
 def uniform_cluster(

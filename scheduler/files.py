@@ -28,6 +28,7 @@ CLUSTER_EXAMPLE = "machines: [{name: node1, accelerator: A100, count: 8}]"
 JOBS_EXAMPLE = "jobs: [{name: nightly, train: {data: clicks.csv, model: dlrm}}]"
 COSTS = ("start_seconds", "checkpoint_seconds", "restore_seconds")
 CSV_READERS = ((POLLUX, read_pollux), (PHILLY, read_philly), (TIRESIAS, read_tiresias), (ALIBABA, read_alibaba))
+GIB = 2**30
 Cost = NonNegativeFloat | dict[str, NonNegativeFloat]
 
 
@@ -40,18 +41,21 @@ class OwnJob(Frozen):
         train_seconds: How long it takes by accelerator type on what it asks for, side by side. Without any, what it
             trains tells (`scheduler.foretell`).
         network_share: By how much a machine's width longer it takes across the network, as a share of that time.
-        accelerators: How many it asks for, of one type.
+        accelerators: How many it asks for, of one type; or how many of which type, `{cpu: 4, A100: 1}`, and one of each
+            that is not named.
         speedups: How much faster it is on other numbers of accelerators than on what it asks for, where it can run so.
         weight: Its share where a policy divides the cluster.
         priority: Jobs of a higher one go first where a policy keeps an order.
         start_seconds: From its first start until its first step; one figure, or one by accelerator type.
         checkpoint_seconds: What saving its state takes when it is stopped, likewise.
         restore_seconds: What taking it up again takes, likewise.
+        memory_gib: What it needs on each of its accelerators; where it is left out, what it trains tells.
+        server_memory_gib: What each of its processes needs of its server's memory, which all there share; likewise.
     """
 
     name: str
     arrival_seconds: NonNegativeFloat = 0.0
-    accelerators: PositiveInt = 1
+    accelerators: PositiveInt | dict[str, PositiveInt] = 1
     train: TrainRequest | None = None
     train_seconds: dict[str, PositiveFloat] = Field(default_factory=dict)
     network_share: NonNegativeFloat = 0.0
@@ -65,23 +69,47 @@ class OwnJob(Frozen):
     priority: int = 0
     deadline_seconds: PositiveFloat | None = None
     memory_gib: NonNegativeFloat = 0.0
+    server_memory_gib: NonNegativeFloat = 0.0
 
     @property
     def processes(self) -> int:
         """Processes that train it together."""
         return 1 if self.train is None else self.train.training.processes
 
+    def asks(self, accelerator: str) -> int:
+        """How many accelerators of a type it asks for."""
+        return self._counts.get(accelerator, self._count)
+
     @property
     def part(self) -> int | None:
         """Accelerators of each of several processes, see `scheduler.job.Job.part`; None where one trains."""
-        return None if self.processes == 1 else self.accelerators // self.processes
+        return None if self.processes == 1 else self._count // self.processes
+
+    def part_on(self, accelerator: str) -> int | None:
+        """The same on a type."""
+        return None if self.processes == 1 else self.asks(accelerator) // self.processes
+
+    @property
+    def _counts(self) -> dict[str, int]:
+        return self.accelerators if isinstance(self.accelerators, dict) else {}
+
+    @property
+    def _count(self) -> int:
+        """What it asks for of a type that it does not name."""
+        return self.processes if isinstance(self.accelerators, dict) else self.accelerators
 
     @model_validator(mode="after")
     def _check_processes(self) -> Self:
-        if self.accelerators % self.processes:
+        uneven = [count for count in (self._count, *self._counts.values()) if count % self.processes]
+        if uneven:
             raise ValueError(
-                f"job {self.name!r}: {self.accelerators} accelerators cannot be shared evenly by {self.processes} "
+                f"job {self.name!r}: {uneven[0]} accelerators cannot be shared evenly by {self.processes} "
                 "processes: give a multiple of them"
+            )
+        if self._counts and self.speedups:
+            raise ValueError(
+                f"job {self.name!r}: speedups are those on other numbers of accelerators than one for all types: give "
+                "accelerators as a number, or leave speedups out"
             )
         return self
 
@@ -100,12 +128,21 @@ class OwnJob(Frozen):
             name: (0.0, self.network_share * seconds / 2, self.network_share * seconds)
             for name, seconds in compute.items()
         }
-        shared = self.model_dump(exclude={"train", "train_seconds", "network_share", "speedups", *COSTS})
-        speedups = {**self.speedups, self.accelerators: 1.0} if self.speedups else {}
+        left_out = {"train", "train_seconds", "network_share", "speedups", "accelerators", *COSTS}
+        shared = self.model_dump(exclude=left_out)
+        speedups = {**self.speedups, self._count: 1.0} if self.speedups else {}
         by_type = {name: cost for name in COSTS if isinstance(cost := getattr(self, name), dict)}
         means = {name: fmean(cost.values()) if isinstance(cost, dict) else cost for name, cost in self._costs()}
         work = Iterations(fastest, compute, spread, speedups)
-        return Job(work=work, costs_on=by_type, part=self.part, **means, **shared)
+        return Job(
+            work=work,
+            accelerators=self._count,
+            accelerators_on=self._counts,
+            costs_on=by_type,
+            part=self.part,
+            **means,
+            **shared,
+        )
 
     def _costs(self) -> list[tuple[str, Any]]:
         return [(name, getattr(self, name) or 0.0) for name in COSTS]
@@ -236,7 +273,14 @@ def check_fit(jobs: list[Job], cluster: Cluster) -> None:
             f"power_limit_watts needs what {unknown[0]} draws: give its busy_watts in the cluster's file"
         )
     for job in jobs:
-        if job.memory_gib and not job.types(cluster) and replace(job, memory_gib=0.0).types(cluster):
+        without = replace(job, server_memory_gib=0.0)
+        if job.server_memory_gib and not job.types(cluster) and without.types(cluster):
+            raise RequestError(
+                f"job {job.name!r} needs {job.server_memory_gib:.3g} GiB of its server's memory for each process, and "
+                "the servers that it can use have no room for it: take it out, or describe larger ones (memory_gib of "
+                "a machine)"
+            )
+        if job.memory_gib and not job.types(cluster) and replace(without, memory_gib=0.0).types(cluster):
             raise RequestError(
                 f"job {job.name!r} needs {job.memory_gib:g} GiB on each accelerator, and none that it runs on has as "
                 "much: take it out, or describe a larger one"
@@ -246,7 +290,7 @@ def check_fit(jobs: list[Job], cluster: Cluster) -> None:
                 f"job {job.name!r} runs on {', '.join(job.work.types())}, and the cluster has "
                 f"{', '.join(cluster.types)}: name its accelerators as the cluster does"
             )
-        cluster.require(job.accelerators, job.types(cluster), job.name)
+        cluster.require({name: job.asks(name) for name in job.types(cluster)}, job.name)
 
 
 def of_catalogue(name: str) -> AcceleratorType | None:
@@ -256,7 +300,12 @@ def of_catalogue(name: str) -> AcceleratorType | None:
     except RequestError:
         return None
     watts = row.tdp_watts or 0.0
-    return AcceleratorType(idle_watts=IDLE_SHARE * watts, busy_watts=watts, price_per_hour=row.price_per_hour or 0.0)
+    return AcceleratorType(
+        idle_watts=IDLE_SHARE * watts,
+        busy_watts=watts,
+        price_per_hour=row.price_per_hour or 0.0,
+        memory_gib=row.memory_bytes / GIB,
+    )
 
 
 def _read_csv(path: Path, adaptive: bool) -> list[Job]:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 CPU = "cpu"
 COSTS = ("start_seconds", "checkpoint_seconds", "restore_seconds")
+GIB = 2**30
 Prepare = Callable[[OwnJob], ClickJob]
 """The training of a job that has one, with its data."""
 
@@ -39,12 +40,17 @@ class Source(StrEnum):
 
 
 class ForetoldTime(Frozen):
-    """How long a job takes on what it asks for, of one type."""
+    """How long a job takes on what it asks for, of one type.
+
+    Attributes:
+        server_memory_gib: What each of its processes needs of its server's memory, stated or predicted; 0 if unknown.
+    """
 
     job: str
     accelerator: str
     seconds: float
     source: Source
+    server_memory_gib: float = 0.0
 
 
 def is_processor(accelerator: str) -> bool:
@@ -59,21 +65,28 @@ class Foreteller:
         prepare: Makes the training of a job.
         say: Told in sentences what is left out.
         past: What past fleets measured; by default read from the tracking store when it is first needed.
+        always_memory: Whether what a job needs of memory is foreseen even if it states its times, for which its data
+            have to be there.
 
     Attributes:
         times: Where each time came from, of all jobs that were asked about.
     """
 
     def __init__(
-        self, prepare: Prepare, say: Callable[[str], None] = lambda sentence: None, past: PastJobs | None = None
+        self,
+        prepare: Prepare,
+        say: Callable[[str], None] = lambda sentence: None,
+        past: PastJobs | None = None,
+        *,
+        always_memory: bool = False,
     ) -> None:
-        self._prepare, self._say = prepare, say
+        self._prepare, self._say, self._always_memory = prepare, say, always_memory
         if past is not None:
             self.past = past
         self.times: list[ForetoldTime] = []
 
     def __call__(self, jobs: Sequence[OwnJob], types: Sequence[str]) -> list[OwnJob]:
-        """The jobs with a time on every type that something is known of.
+        """The jobs with a time on every type that something is known of, and what memory they need.
 
         Args:
             jobs: Jobs of our own.
@@ -82,7 +95,7 @@ class Foreteller:
         Raises:
             ShunterError: The data of a job cannot be read, or nothing tells how long it takes anywhere.
         """
-        return [self._with_costs(self._with_times(job, types)) for job in jobs]
+        return [self._with_costs(self._with_times(self._with_memory(job, types), types)) for job in jobs]
 
     @cached_property
     def past(self) -> PastJobs:
@@ -95,31 +108,46 @@ class Foreteller:
         else:
             found = self._predicted(own, types)
         self.times += [
-            ForetoldTime(job=own.name, accelerator=name, seconds=seconds, source=source)
+            ForetoldTime(
+                job=own.name,
+                accelerator=name,
+                seconds=seconds,
+                source=source,
+                server_memory_gib=own.server_memory_gib,
+            )
             for name, (seconds, source) in found.items()
         ]
         return own.model_copy(update={"train_seconds": {name: seconds for name, (seconds, _) in found.items()}})
+
+    def _with_memory(self, own: OwnJob, types: Sequence[str]) -> OwnJob:
+        """With what each of its processes needs of its server, and of its GPU, where the job does not state it."""
+        if own.train is None or (own.train_seconds and not self._always_memory):
+            return own
+        missing = {"server_memory_gib", "memory_gib"} - own.model_fields_set
+        foreseen = memory_gib(self._prepare(own), types) if missing else {}
+        return own.model_copy(update={name: gib for name, gib in foreseen.items() if name in missing})
 
     def _predicted(self, own: OwnJob, types: Sequence[str]) -> dict[str, tuple[float, Source]]:
         assert own.train is not None, f"{own.name} states neither times nor a training"
         training = self._prepare(own)
         key = key_of(training, own.processes)
-        known = {name: self.past.train_seconds(key, name, own.accelerators) for name in types}
+        known = {name: self.past.train_seconds(key, name, own.asks(name)) for name in types}
         found = {name: (seconds, Source.MEASURED) for name, seconds in known.items() if seconds is not None}
         if missing := [name for name in types if name not in found]:
-            estimates = self._estimated(own.train, training, missing, own.accelerators)
+            estimates = self._estimated(own, own.train, training, missing)
             found |= {name: (seconds, Source.ESTIMATED) for name, seconds in estimates.items()}
         if not found:
             raise RequestError(
-                f"nothing tells how long job {own.name!r} takes on {own.accelerators} x {', '.join(types)}: give its "
-                "train_seconds, or name accelerators as the catalogue does"
+                f"nothing tells how long job {own.name!r} takes on "
+                f"{', '.join(f'{own.asks(name)} x {name}' for name in types)}: give its train_seconds, or name "
+                "accelerators as the catalogue does"
             )
         if left := [name for name in types if name not in found]:
             self._say(f"{own.name} is not run on {', '.join(left)}: nothing tells how long it takes there.")
         return {name: found[name] for name in types if name in found}
 
     def _estimated(
-        self, request: TrainRequest, training: ClickJob, types: Sequence[str], accelerators: int
+        self, own: OwnJob, request: TrainRequest, training: ClickJob, types: Sequence[str]
     ) -> dict[str, float]:
         """Seconds by type, of those that this machine or the catalogue has."""
         from planner.choose import choose
@@ -144,7 +172,8 @@ class Foreteller:
         passes = training.schedule.max_epochs * (1 + job_size(training.dataset, request).evaluation_share)
         found = {}
         for name in types:
-            placed = _placed(candidates, rows.get(name), accelerators) if name in rows or is_processor(name) else None
+            known = name in rows or is_processor(name)
+            placed = _placed(candidates, rows.get(name), own.asks(name)) if known else None
             if placed is not None:
                 found[name] = placed.prediction.epoch_seconds * passes * placed.work_share
         return found
@@ -172,6 +201,29 @@ class Foreteller:
         from engine.profiling.profiles import local_profiles
 
         return local_profiles(tell=self._say)
+
+
+def memory_gib(training: ClickJob, types: Sequence[str]) -> dict[str, float]:
+    """What one process of a training is predicted to need, in GiB (`hardware.cost.memory_model`).
+
+    Of its server's memory what it takes where it trains on the processor: on a GPU it keeps no more there. On a GPU
+    what it takes of the device.
+
+    Args:
+        training: The training, with its data.
+        types: Accelerator types that it may run on.
+    """
+    from engine.memory import process_bytes
+    from hardware.cost.memory_model import memory_on
+    from hardware.types import Placement
+    from planner.describe import describe
+
+    workload = describe(training.dataset, training.spec, training.hyperparameters)
+    placement = Placement(accelerator=CPU, threads=1, precision="fp32", batch_size=training.execution.batch_size)
+    found = {"server_memory_gib": memory_on(CPU, workload, placement, process_bytes()) / GIB}
+    if any(not is_processor(name) for name in types):
+        found["memory_gib"] = memory_on("cuda", workload, placement) / GIB
+    return found
 
 
 def _row(name: str) -> str | None:

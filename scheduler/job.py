@@ -1,11 +1,12 @@
 """A training as the scheduler sees it: when it comes, what it asks for, and how fast it is where."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple, Protocol
 
-from scheduler.cluster import MACHINE, NETWORK, Cluster, Placement
+from scheduler.cluster import MACHINE, NETWORK, RACK, Cluster, Placement
 
 
 class Conditions(NamedTuple):
@@ -24,6 +25,32 @@ class Conditions(NamedTuple):
     level: int
     slowdown: float = 1.0
     speed: float = 1.0
+
+
+class Need(NamedTuple):
+    """What a job asks of each machine on which it lies, beside accelerators.
+
+    Attributes:
+        part: Accelerators that stay together on one machine, see `Job.part`.
+        memory_gib: Memory of the server for each of its processes; 0 if that is unknown.
+    """
+
+    part: int | None = None
+    memory_gib: float = 0.0
+
+    def memory(self, accelerators: int) -> float:
+        """What so many accelerators of one machine take of its server's memory."""
+        return self.memory_gib * (1 if self.part is None else accelerators // self.part)
+
+    def room(self, free: int, memory_gib: float) -> int:
+        """How many accelerators of a machine such a job could hold, of so many free ones and so much free memory."""
+        if self.part is None:
+            return free if self.memory_gib <= memory_gib else 0
+        parts = free // self.part
+        return self.part * (min(parts, int(memory_gib / self.memory_gib)) if self.memory_gib else parts)
+
+
+ANYWHERE = Need()
 
 
 class Work(Protocol):
@@ -101,6 +128,7 @@ class Job:
         name: Its name, once in a trace.
         arrival_seconds: When it is submitted.
         accelerators: How many it asks for, all of one type.
+        accelerators_on: How many on which type, where they are others: four cores, or one GPU.
         work: What there is to do.
         start_seconds: From its first start until its first iteration.
         checkpoint_seconds: What saving its state takes when it is stopped.
@@ -110,6 +138,8 @@ class Job:
         weight: Its share where a policy divides the cluster.
         deadline_seconds: From its arrival until when it should have ended; None if there is no hurry.
         memory_gib: What it needs on each of its accelerators; 0 if that is unknown.
+        server_memory_gib: What each of its processes needs of its server's own memory, which all that run there share;
+            0 if that is unknown.
         priority: Jobs of a higher one go first under policies that keep an order; the others go by `weight`.
         part: Accelerators that stay together on one machine, of which several machines may hold some: those of one
             process of a training in many. None: of a simulated job any part may, of a live one all stay together.
@@ -132,6 +162,24 @@ class Job:
     priority: int = 0
     part: int | None = None
     costs_on: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    accelerators_on: Mapping[str, int] = field(default_factory=dict)
+    server_memory_gib: float = 0.0
+
+    def asks(self, accelerator: str) -> int:
+        """How many accelerators of a type it asks for."""
+        return self.accelerators_on.get(accelerator, self.accelerators) if self.accelerators_on else self.accelerators
+
+    def part_on(self, accelerator: str) -> int | None:
+        """The accelerators of a type that stay together, see `part`."""
+        if self.part is None or not self.accelerators_on:
+            return self.part
+        return self.asks(accelerator) * self.part // self.accelerators
+
+    def need(self, accelerator: str) -> Need:
+        """What it asks of each machine of a type on which it lies."""
+        if self.part is None and not self.server_memory_gib:
+            return ANYWHERE
+        return Need(self.part_on(accelerator), self.server_memory_gib)
 
     def starts_in(self, accelerator: str) -> float:
         """What its first start takes on a type."""
@@ -155,6 +203,8 @@ class Job:
         """Types of the cluster that it can use, the fastest first; those whose memory is too small are left out."""
         own = self.work.types()
         found = tuple(name for name in own if name in cluster.machines_of) if own else cluster.types
+        if self.server_memory_gib and cluster.memory_of:
+            found = tuple(name for name in found if self.has_room(cluster, name))
         if not self.memory_gib:
             return found
         sizes = {name: cluster.type_of(name).memory_gib for name in found}
@@ -162,8 +212,34 @@ class Job:
 
     def ideal(self, cluster: Cluster) -> Conditions:
         """What it would run under alone: the tightest placement on its fastest type that is large enough."""
-        names = [name for name in self.types(cluster) if cluster.count_of[name] >= self.accelerators]
-        return tightest(self.accelerators, cluster, names[0])
+        names = [name for name in self.types(cluster) if cluster.count_of[name] >= self.asks(name)]
+        return tightest(self.asks(names[0]), cluster, names[0])
+
+    def has_room(self, cluster: Cluster, accelerator: str) -> bool:
+        """Whether the machines of a type, were they all free, have the accelerators and the memory for it."""
+        return sum(self._rooms(cluster, accelerator).values()) >= self.asks(accelerator)
+
+    def best_level(self, cluster: Cluster, accelerator: str) -> int:
+        """The tightest level at which a type has the accelerators, and its servers the memory, that it asks for."""
+        asked = self.asks(accelerator)
+        if not self.server_memory_gib or not cluster.memory_of:
+            return cluster.best_level(asked, accelerator)
+        rooms, racks = self._rooms(cluster, accelerator), Counter[int]()
+        if max(rooms.values()) >= asked:
+            return MACHINE
+        for machine, room in rooms.items():
+            racks[cluster.rack_of[machine]] += room
+        return RACK if max(racks.values()) >= asked else NETWORK
+
+    def _rooms(self, cluster: Cluster, accelerator: str) -> dict[int, int]:
+        """What it could hold of each machine of a type at once, were all free; the largest of a server come first."""
+        need, left, rooms = self.need(accelerator), dict(cluster.memory_of), dict[int, int]()
+        for i in sorted(cluster.machines_of[accelerator], key=lambda i: -cluster.machines[i].count):
+            server = cluster.server_of[i]
+            rooms[i] = need.room(cluster.machines[i].count, left.get(server, inf))
+            if rooms[i] and server in left:
+                left[server] -= need.memory(rooms[i])
+        return rooms
 
 
 def tightest(accelerators: int, cluster: Cluster, name: str, speed: float = 1.0) -> Conditions:

@@ -24,6 +24,7 @@ class PastJob(Frozen):
         start_seconds: From the decision to start it to its first step.
         checkpoint_seconds: From the decision to stop it until it had let go.
         restore_seconds: From the decision to go on to its next step.
+        server_memory_gib: What each of its processes was given of its server's memory, predicted or stated.
     """
 
     training: str
@@ -33,9 +34,10 @@ class PastJob(Frozen):
     start_seconds: float | None = None
     checkpoint_seconds: float | None = None
     restore_seconds: float | None = None
+    server_memory_gib: float | None = None
 
     @property
-    def measured(self) -> dict[str, float]:
+    def figures(self) -> dict[str, float]:
         """Its figures, as they are called in MLflow."""
         figures = self.model_dump(exclude={"training", "accelerator", "accelerators"}, exclude_none=True)
         return {f"job.{name}": value for name, value in figures.items()}
@@ -108,4 +110,4 @@ def keep_past_job(parent_run_id: str, name: str, job: PastJob) -> None:
     """
     with child_run(parent_run_id, name, "job") as run:
         run.log_params({NAME: name, KEY: job.training, ACCELERATOR: job.accelerator, COUNT: job.accelerators})
-        run.log_metrics(job.measured)
+        run.log_metrics(job.figures)

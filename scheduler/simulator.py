@@ -54,13 +54,14 @@ class _Simulation:
             if job.name in self._order:
                 raise RequestError(f"two jobs are called {job.name!r}: give each its own name")
             self._order[job.name] = len(self._order)
-            cluster.require(job.accelerators, job.types(cluster), job.name)
+            cluster.require({name: job.asks(name) for name in job.types(cluster)}, job.name)
             self._push(job.arrival_seconds, ARRIVAL, job)
         index = {machine.name: i for i, machine in enumerate(cluster.machines)}
         for outage in cluster.outages:
-            self._push(outage.begin_seconds, OUTAGE, index[outage.machine])
-            if outage.end_seconds is not None:
-                self._push(outage.end_seconds, RETURN, index[outage.machine])
+            for machine in cluster.beside(index[outage.machine]):
+                self._push(outage.begin_seconds, OUTAGE, machine)
+                if outage.end_seconds is not None:
+                    self._push(outage.end_seconds, RETURN, machine)
         for slowdown in cluster.slowdowns:
             machine = index[slowdown.machine]
             self._push(slowdown.begin_seconds, SLOWDOWN, (machine, slowdown.speed))

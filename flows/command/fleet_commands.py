@@ -114,7 +114,7 @@ def _print_times(times: Sequence[Any]) -> None:
 
     from scheduler.foretell import Source
 
-    foreseen = [one for one in times if one.source is not Source.STATED]
+    foreseen = [one for one in times if one.source is not Source.STATED or one.server_memory_gib]
     if not foreseen:
         return
     table = Table(title="What each job was foreseen to take")
@@ -122,8 +122,12 @@ def _print_times(times: Sequence[Any]) -> None:
         table.add_column(column, no_wrap=True)
     table.add_column("seconds", justify="right")
     table.add_column("from")
+    has_memory = any(one.server_memory_gib for one in foreseen)
+    if has_memory:
+        table.add_column("server memory (GiB)", justify="right")
     for one in foreseen[:MOST_TIMES]:
-        table.add_row(one.job, one.accelerator, f"{one.seconds:,.2f}", one.source.value)
+        memory = [f"{one.server_memory_gib:.2f}" if one.server_memory_gib else ""] if has_memory else []
+        table.add_row(one.job, one.accelerator, f"{one.seconds:,.2f}", one.source.value, *memory)
     console.print(table)
     if len(foreseen) > MOST_TIMES:
         print_line(f"{len(foreseen) - MOST_TIMES} more are on the page.")

@@ -28,6 +28,21 @@ def predict_memory_bytes(
     *,
     restores: bool = True,
 ) -> int:
+    """Peak memory in bytes of one process, or one device, of the placement; see `memory_on`.
+
+    Args:
+        workload: Demand of one sample and of one step.
+        placement: Placement on the accelerator that `profile` describes.
+        profile: Profile that tells the kind of the accelerator.
+        process_bytes: Memory that the process holds before training, counted for a CPU.
+        restores: Whether the best epoch is not the last, so that its weights are read back; nobody knows beforehand.
+    """
+    return memory_on(profile.accelerator.kind, workload, placement, process_bytes, restores=restores)
+
+
+def memory_on(
+    kind: str, workload: Workload, placement: Placement, process_bytes: int = 0, *, restores: bool = True
+) -> int:
     """Peak memory in bytes of one process, or one device, of the placement.
 
     On a CPU the peak lies in a step (weights, optimiser state, and what is alive in forward and backward, with what the
@@ -35,9 +50,9 @@ def predict_memory_bytes(
     weights may lie there all the time.
 
     Args:
+        kind: Of the accelerator, `cpu` or `cuda`.
         workload: Demand of one sample and of one step.
-        placement: Placement on the accelerator that `profile` describes.
-        profile: Profile that tells the kind of the accelerator.
+        placement: Placement on it.
         process_bytes: Memory that the process holds before training, counted for a CPU.
         restores: Whether the best epoch is not the last, so that its weights are read back; nobody knows beforehand.
     """
@@ -48,7 +63,7 @@ def predict_memory_bytes(
         state += placement.embedding_memory_bytes - workload.table_bytes
     batches = (placement.prefetch_depth + 1) * workload.input_bytes_per_sample * samples
     step = step_bytes(workload, placement, samples)
-    if profile.accelerator.kind == "cuda":
+    if kind == "cuda":
         return math.ceil(CUDA_CONTEXT_BYTES + state + workload.parameter_bytes + batches + step)
     kernels = KERNEL_BYTES + HALF_KERNEL_BYTES * (placement.precision == "bf16")
     transient = step + batches

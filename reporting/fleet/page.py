@@ -88,14 +88,15 @@ def table_html(schedules: Sequence[Schedule], figures: Sequence[Mapping[str, flo
 
 def times_html(times: Sequence[ForetoldTime]) -> str:
     """What the jobs were foreseen to take, and where that comes from; empty where all was stated."""
-    if all(one.source is Source.STATED for one in times):
+    if all(one.source is Source.STATED and not one.server_memory_gib for one in times):
         return ""
     cells = "".join(
         f"<tr><td>{escape(one.job)}</td><td>{escape(one.accelerator)}</td><td>{one.seconds:,.2f}</td>"
-        f"<td>{one.source.value}</td></tr>"
+        f"<td>{one.source.value}</td><td>{f'{one.server_memory_gib:.2f}' if one.server_memory_gib else ''}</td></tr>"
         for one in times
     )
-    head = "<tr><th>job</th><th>accelerator</th><th>foreseen (s)</th><th>by</th></tr>"
+    head = "<tr><th>job</th><th>accelerator</th><th>foreseen (s)</th><th>by</th>"
+    head += "<th>server memory of a process, predicted or stated (GiB)</th></tr>"
     return f'<details class="scroll"><summary>What each job takes</summary><table>{head}{cells}</table></details>'
 
 

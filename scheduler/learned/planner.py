@@ -252,7 +252,8 @@ class Planner:
         for pick in order:
             state = view.jobs[pick.row]
             if state.name in board.waiting:
-                placement = place(board, view.pools[pick.column], pick.count, state.job.part)
+                pool = view.pools[pick.column]
+                placement = place(board, pool, pick.count, state.job.need(pool.accelerator))
                 if placement is not None:
                     board.start(state, placement)
             if state.name in board.running:

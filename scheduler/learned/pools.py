@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from scheduler.board import Board
 from scheduler.cluster import Placement
+from scheduler.job import ANYWHERE, Need
 
 
 class Pool(NamedTuple):
@@ -36,14 +37,14 @@ def pools_of(board: Board) -> list[Pool]:
     return found
 
 
-def place(board: Board, pool: Pool, accelerators: int, part: int | None = None) -> Placement | None:
+def place(board: Board, pool: Pool, accelerators: int, need: Need = ANYWHERE) -> Placement | None:
     """The tightest free place in a pool, on slow machines rather than on fast ones."""
     if len(pool.machines) == len(board.cluster.machines_of[pool.accelerator]) and _are_alike(board, pool):
-        return board.place(accelerators, pool.accelerator, part=part)
-    fitting = [(board.paces[i], board.free[i], i) for i in pool.machines if board.free[i] >= accelerators]
+        return board.place(accelerators, pool.accelerator, need=need)
+    fitting = [(board.paces[i], board.free[i], i) for i in pool.machines if board.room(i, need) >= accelerators]
     if fitting:
         return ((min(fitting)[2], accelerators),)
-    return board.fill(accelerators, pool.machines, is_sorted=True, part=part)
+    return board.fill(accelerators, pool.machines, is_sorted=True, need=need)
 
 
 def _are_alike(board: Board, pool: Pool) -> bool:

@@ -52,7 +52,8 @@ class Promises:
             if state.job.deadline_seconds is not None and state.name not in self.kept and state.name not in self.refused
         ]
         for state in sorted(new, key=lambda state: (_deadline(state), state.name)):
-            found = self._reserve(state, board)
+            counts_memory = bool(state.job.server_memory_gib and board.free_memory)  # reservations keep none of it
+            found = None if counts_memory else self._reserve(state, board)
             if found is None:
                 self.refused.add(state.name)
             else:

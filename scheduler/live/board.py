@@ -1,12 +1,14 @@
 """A board laid out from what is on real machines."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 
 from scheduler.board import Board
 from scheduler.cluster import MACHINE, NETWORK, AcceleratorType, Cluster, Machine, Placement
-from scheduler.job import JobState
+from scheduler.job import ANYWHERE, Job, JobState, Need
 from scheduler.live.role import LiveMachine, Places
+
+NOISE_GIB = 0.01  # less than that of a server is nothing: Ray rounds
 
 
 class LiveBoard(Board):
@@ -19,24 +21,30 @@ class LiveBoard(Board):
         worst_level: int = NETWORK,
         best_level: int = MACHINE,
         *,
-        part: int | None = None,
+        need: Need = ANYWHERE,
     ) -> Placement | None:
         """See `Board.place`."""
-        if part is not None:
-            return super().place(accelerators, accelerator, worst_level, best_level, part=part)
+        if need.part is not None:
+            return super().place(accelerators, accelerator, worst_level, best_level, need=need)
         if best_level > MACHINE:
             return None
-        return super().place(accelerators, accelerator, MACHINE)
+        return super().place(accelerators, accelerator, MACHINE, need=need)
 
     def fill(
-        self, accelerators: int, machines: Iterable[int], *, is_sorted: bool = False, part: int | None = None
+        self, accelerators: int, machines: Iterable[int], *, is_sorted: bool = False, need: Need = ANYWHERE
     ) -> Placement | None:
         """See `Board.fill`; of one process the smallest machine that is large enough, so that others stay whole."""
-        if part is not None:
-            return super().fill(accelerators, machines, is_sorted=is_sorted, part=part)
+        if need.part is not None:
+            return super().fill(accelerators, machines, is_sorted=is_sorted, need=need)
         order = machines if is_sorted else sorted(machines, key=lambda i: (self.free[i], i))
-        found = next((i for i in order if self.free[i] >= accelerators), None)
+        found = next((i for i in order if self.room(i, need) >= accelerators), None)
         return None if found is None else ((found, accelerators),)
+
+    def _take_memory(self, machine: int, gib: float) -> None:
+        """See `Board._take_memory`; what others hold is known a moment late, and Ray's ledger is what counts."""
+        server = self.cluster.server_of[machine]
+        if server in self.free_memory:
+            self.free_memory[server] -= gib
 
     def withhold(self, machine: int) -> None:
         """Give nothing of what is free on a machine; what runs there goes on."""
@@ -44,19 +52,22 @@ class LiveBoard(Board):
         self.free[machine] = 0
 
 
-def largest(machines: Iterable[tuple[str, int]], types: Sequence[str], part: int | None) -> int:
-    """The most accelerators of one type that a job can hold: on one machine, or in parts on several.
+def largest(machines: Iterable[Machine], job: Job, types: Iterable[str]) -> dict[str, int]:
+    """The most accelerators of each type that a job can hold: on one machine, or in parts on several.
 
     Args:
-        machines: Type and number of each.
-        types: Types that the job runs on.
-        part: Accelerators of it that stay together; None keeps all on one machine.
+        machines: The machines.
+        job: The job, whose processes each stay on one machine.
+        types: Types that it runs on.
     """
-    found: Counter[str] = Counter()
-    for kind, count in machines:
-        if kind in types:
-            found[kind] = max(found[kind], count) if part is None else found[kind] + count - count % part
-    return max(found.values(), default=0)
+    found = dict.fromkeys(types, 0)
+    for machine in machines:
+        kind = machine.accelerator
+        if kind in found:
+            need = job.need(kind)
+            room = need.room(machine.count, machine.memory_gib or inf)
+            found[kind] = max(found[kind], room) if need.part is None else found[kind] + room
+    return found
 
 
 class Ground:
@@ -66,6 +77,7 @@ class Ground:
         self._accelerators = dict(accelerators)
         self._seen: dict[str, LiveMachine] = {}
         self._others: dict[str, int] = {}
+        self._memory_of_others: dict[str, float] = {}
         self._doubted: dict[str, float] = {}
         self.up: frozenset[str] = frozenset()
 
@@ -89,35 +101,60 @@ class Ground:
             del self._doubted[name]
         return bool(over)
 
-    def note_others(self, machine: str, ours: int) -> bool:
-        """Take in what others hold of a machine, of which we hold so much; returns whether that has changed."""
-        seen, before = self._seen[machine], self._left(machine)
+    def note_others(self, machine: str, ours: int, our_memory_gib: float = 0.0) -> bool:
+        """Take in what others hold of a machine, of which we hold so much; returns whether that has changed.
+
+        Args:
+            machine: The machine.
+            ours: Accelerators of it that our jobs hold.
+            our_memory_gib: What our jobs hold of its server's memory, on whichever part of it.
+        """
+        seen, before = self._seen[machine], (self._left(machine), self._memory_left(machine))
         self._others[machine] = max(seen.count - seen.free - ours, 0)
-        return self._left(machine) != before
+        others = max(seen.memory_gib - seen.free_memory_gib - our_memory_gib, 0.0)
+        self._memory_of_others[seen.box] = others if others > NOISE_GIB else 0.0
+        return (self._left(machine), self._memory_left(machine)) != before
+
+    def beside(self, machine: str) -> list[str]:
+        """The machines of a machine's server, itself included."""
+        box = self._seen[machine].box
+        return [name for name, one in self._seen.items() if one.box == box]
 
     def index(self, name: str) -> int:
         """Number of a machine."""
         return list(self._seen).index(name)
+
+    def type_of(self, name: str) -> str:
+        """Type of a machine's accelerators."""
+        return self._seen[name].accelerator
 
     def places(self, placement: Placement) -> Places:
         """The machines of a placement, by name."""
         names = list(self._seen)
         return tuple((names[machine], count) for machine, count in placement)
 
-    def most(self, types: Sequence[str], part: int | None) -> int:
-        """The largest number of accelerators that the machines that are up could give to a job of these types.
+    def has_room(self, job: Job, cluster: Cluster) -> bool:
+        """Whether the machines that are up could take a job, were what others leave of them free.
 
         Args:
-            types: Types that it runs on.
-            part: Accelerators of it that stay together; None keeps all on one machine.
+            job: The job.
+            cluster: See `cluster`.
         """
-        return largest(((self._seen[name].accelerator, self._left(name)) for name in self.up), types, part)
+        left = [machine for machine in cluster.machines if machine.name in self.up and self._left(machine.name)]
+        most = largest(left, job, job.types(cluster))
+        return any(count >= job.asks(kind) for kind, count in most.items())
 
     @property
     def cluster(self) -> Cluster:
         """All machines, with what others leave of them."""
         machines = [
-            Machine(name=name, accelerator=one.accelerator, count=max(self._left(name), 1))
+            Machine(
+                name=name,
+                accelerator=one.accelerator,
+                count=max(self._left(name), 1),
+                server=one.server,
+                memory_gib=self._memory_left(name),
+            )
             for name, one in self._seen.items()
         ]
         return Cluster(machines=tuple(machines), accelerators=self._accelerators)
@@ -126,7 +163,14 @@ class Ground:
     def whole_cluster(self) -> Cluster:
         """All machines, whoever holds them."""
         machines = [
-            Machine(name=name, accelerator=one.accelerator, count=one.count) for name, one in self._seen.items()
+            Machine(
+                name=name,
+                accelerator=one.accelerator,
+                count=one.count,
+                server=one.server,
+                memory_gib=one.memory_gib,
+            )
+            for name, one in self._seen.items()
         ]
         return Cluster(machines=tuple(machines), accelerators=self._accelerators)
 
@@ -159,3 +203,8 @@ class Ground:
 
     def _left(self, name: str) -> int:
         return max(self._seen[name].count - self._others.get(name, 0), 0)
+
+    def _memory_left(self, name: str) -> float:
+        """Memory of a machine's server that others leave; 0 where nobody counts it."""
+        seen = self._seen[name]
+        return max(seen.memory_gib - self._memory_of_others.get(seen.box, 0.0), NOISE_GIB) if seen.memory_gib else 0.0

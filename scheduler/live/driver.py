@@ -1,7 +1,7 @@
 """Drives trainings on real machines by a policy: the simulator's loop, with real events."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, inf
 
 from scheduler.board import Board
@@ -88,7 +88,9 @@ class Driver:
             self._policy.check(self.cluster)
         for one in self.jobs.values():
             if one.status is Status.TRAINED:  # only its last steps are missing, which need no accelerators
-                self._trainings.start(one.name, ((next(iter(self._ground.up)), one.state.job.accelerators),))
+                on = next(iter(self._ground.up))
+                count = one.state.job.asks(self._ground.type_of(on))
+                self._trainings.start(one.name, ((on, count),))
         try:
             happened = True
             while not all(one.status.is_over for one in self.jobs.values()):
@@ -137,18 +139,26 @@ class Driver:
         for name in sorted(went):
             self._around.say(f"Machine {name} is gone: what ran on it goes on elsewhere.")
         moving = [one for one in self.jobs.values() if one.status is Status.STOPPING or self._is_sent(one)]
-        busy = {name for one in moving for name, _ in one.places}
+        busy = {beside for one in moving for name, _ in one.places for beside in self._ground.beside(name)}
         changed = self._ground.trust_again(self.now)
         for machine in machines:
             if machine.name not in busy and self.now - self._moved_at.get(machine.name, -inf) >= 2 * LOOK_SECONDS:
-                held = [one for one in self.jobs.values() if one.granted_at is not None]
-                ours = sum(count for one in held for name, count in one.places if name == machine.name)
-                changed = self._ground.note_others(machine.name, ours) or changed
+                changed = self._ground.note_others(machine.name, *self._held(machine.name)) or changed
         return changed or bool(came or went)
 
+    def _held(self, machine: str) -> tuple[int, float]:
+        """Accelerators of a machine that our jobs hold, and the memory of its server, on whichever part of it."""
+        beside, count, memory = self._ground.beside(machine), 0, 0.0
+        for one in self.jobs.values():
+            for name, held in one.places if one.granted_at is not None else ():
+                count += held if name == machine else 0
+                if name in beside:
+                    memory += one.state.job.need(self._ground.type_of(name)).memory(held)
+        return count, memory
+
     def _note_moved(self, one: LiveJob) -> None:
-        """What Ray says of these machines lags behind for a moment."""
-        self._moved_at |= {name: self.now for name, _ in one.places}
+        """What Ray says of these machines, and of their servers' memory, lags behind for a moment."""
+        self._moved_at |= {beside: self.now for name, _ in one.places for beside in self._ground.beside(name)}
 
     @staticmethod
     def _is_sent(one: LiveJob) -> bool:
@@ -160,24 +170,32 @@ class Driver:
             if one.status.is_over or one.status is Status.TRAINED:
                 continue
             job, cluster = one.state.job, self.cluster
+            if not job.types(cluster) and replace(job, server_memory_gib=0.0).types(cluster):
+                raise RequestError(
+                    f"job {job.name!r} needs {job.server_memory_gib:.2g} GiB of its server's memory for each process, "
+                    "and no machine of the cluster that it can use gives out as much: add a larger one (`ray start "
+                    "--memory`)"
+                )
             if not job.types(cluster):
                 raise RequestError(
                     f"job {job.name!r} runs on {', '.join(job.work.types())}, and the cluster has "
                     f"{', '.join(cluster.types)}: give its train_seconds for one of these"
                 )
-            machines = [(machine.accelerator, machine.count) for machine in cluster.machines]
-            most = largest(machines, job.types(cluster), job.part)
-            if job.accelerators > most and job.part is None:
+            room = largest(cluster.machines, job, job.types(cluster))
+            if any(count >= job.asks(kind) for kind, count in room.items()):
+                continue
+            kind = max(room, key=lambda name: room[name] / job.asks(name))
+            asked, most, part = job.asks(kind), room[kind], job.part_on(kind)
+            if part is None:
                 raise RequestError(
-                    f"job {job.name!r} asks for {job.accelerators} accelerators, and the largest machine of the "
+                    f"job {job.name!r} asks for {asked} accelerators, and the largest machine of the "
                     f"cluster that it can use has {most}: ask for fewer, add a larger machine, or let it train in "
                     "several processes (train: {processes: 2})"
                 )
-            if job.accelerators > most:
-                raise RequestError(
-                    f"job {job.name!r} asks for {job.accelerators} accelerators, {job.part} for each process, and the "
-                    f"machines of the cluster that it can use have room for {most}: ask for fewer, or add a machine"
-                )
+            raise RequestError(
+                f"job {job.name!r} asks for {asked} accelerators, {part} for each process, and the "
+                f"machines of the cluster that it can use have room for {most}: ask for fewer, or add a machine"
+            )
 
     def _arrive(self) -> bool:
         arrived = [
@@ -213,12 +231,8 @@ class Driver:
         """Those that a machine could take, the longest waiting first."""
         waiting = [one.state for one in self.jobs.values() if one.is_on_board and one.state.placement is None]
         cluster = self._ground.cluster
-        fitting = [one for one in waiting if self._has_room(one.job, cluster)]
+        fitting = [one for one in waiting if self._ground.has_room(one.job, cluster)]
         return sorted(fitting, key=lambda state: state.waiting_since)
-
-    def _has_room(self, job: Job, cluster: Cluster) -> bool:
-        """Whether the machines that are up could take a job, were they free."""
-        return self._ground.most(job.types(cluster), job.part) >= job.accelerators
 
     def _placed(self) -> list[JobState]:
         return [one.state for one in self.jobs.values() if one.is_on_board and one.state.placement is not None]
@@ -325,7 +339,7 @@ class Driver:
         """Give up when machines are gone and none that is left can take a job."""
         waiting = [one for one in self.jobs.values() if one.status is Status.WAITING]
         fits = self._ground.cluster if waiting else None
-        unfit = [one for one in waiting if fits and not self._has_room(one.state.job, fits)]
+        unfit = [one for one in waiting if fits and not self._ground.has_room(one.state.job, fits)]
         active = any(not one.status.is_over and one not in unfit for one in self.jobs.values())
         if active or not unfit:
             self._stuck_since = None

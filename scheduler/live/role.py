@@ -14,12 +14,23 @@ class LiveMachine:
         accelerator: Type of what it trains on: the model of its GPUs, or `cpu`, counted in cores.
         count: How many it gives out.
         free: How many of them nobody holds.
+        server: The box of which it is a part, whose memory all parts share; empty for one that is a box of its own.
+        memory_gib: Memory of that box that is given out; 0 where nobody counts it.
+        free_memory_gib: How much of it nobody holds.
     """
 
     name: str
     accelerator: str
     count: int
     free: int
+    server: str = ""
+    memory_gib: float = 0.0
+    free_memory_gib: float = 0.0
+
+    @property
+    def box(self) -> str:
+        """The box that it is, or a part of."""
+        return self.server or self.name
 
 
 Places = tuple[tuple[str, int], ...]

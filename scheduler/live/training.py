@@ -112,7 +112,7 @@ class LiveJob:
         if self.granted_at is not None:
             elapsed = now - state.updated_at
             state.run_seconds += elapsed
-            state.service_seconds += elapsed * state.job.accelerators
+            state.service_seconds += elapsed * sum(count for _, count in self.places)
             state.overhead_left = max(state.overhead_left - elapsed, 0.0)
         state.updated_at = now
         if progress is not None and progress.total:
@@ -166,7 +166,7 @@ class LiveJob:
         return [
             Stretch(
                 machine=machine,
-                accelerators=self.state.job.accelerators,
+                accelerators=sum(count for _, count in self.places),
                 begin_seconds=self.granted_at,
                 end_seconds=end,
                 others=tuple(others),
@@ -175,14 +175,14 @@ class LiveJob:
 
     def isolated_seconds(self, cluster: Cluster) -> float:
         """What it would take alone, on the machine that suits it best."""
-        job = self.state.job
+        job, types = self.state.job, self.state.job.types(cluster)
         fitting = [
-            Conditions(machine.accelerator, (job.accelerators,), MACHINE)
+            Conditions(machine.accelerator, (asked,), MACHINE)
             for machine in cluster.machines
-            if machine.accelerator in job.types(cluster) and machine.count >= job.accelerators
+            if machine.accelerator in types and machine.count >= (asked := job.asks(machine.accelerator))
         ]
         if not fitting and job.part is not None:  # no machine is large enough for all of its processes
-            fitting = [tightest(job.accelerators, cluster, name) for name in job.types(cluster)]
+            fitting = [tightest(job.asks(name), cluster, name) for name in types]
         return job.start_seconds + min((job.work.seconds_left(0.0, one) for one in fitting), default=0.0)
 
 

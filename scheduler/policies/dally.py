@@ -43,8 +43,8 @@ class Delayed:
         """Offer what is free to all that wait, the oldest first; one that was stopped keeps its age."""
         oldest_first = sorted(board.waiting.values(), key=lambda state: state.job.arrival_seconds)
         for state in by_priority(oldest_first, board):
-            needed = state.job.accelerators
-            types = [name for name in state.job.types(board.cluster) if board.free_of[name] >= needed]
+            job = state.job
+            types = [name for name in job.types(board.cluster) if board.free_of[name] >= job.asks(name)]
             if not types:
                 continue
             offered = self._first_offers.setdefault(state.name, board.now)
@@ -52,15 +52,14 @@ class Delayed:
             if placement is not None:
                 board.start(state, placement)
                 level = board.cluster.level(placement)
-                self._tuner.record(needed, level, board.now - offered, board.now)
+                self._tuner.record(state.held, level, board.now - offered, board.now)
                 del self._first_offers[state.name]
 
     def _best_place(self, state: JobState, types: list[str], board: Board, offered: float) -> Placement | None:
         best: tuple[float, Placement] | None = None
         for name in types:
-            placement = board.place(
-                state.job.accelerators, name, self._worst_level(state, name, board, offered), part=state.job.part
-            )
+            worst = self._worst_level(state, name, board, offered)
+            placement = board.place(state.job.asks(name), name, worst, need=state.job.need(name))
             if placement is not None:
                 seconds = state.seconds_left(board.conditions(placement))
                 if best is None or seconds < best[0]:
@@ -69,8 +68,9 @@ class Delayed:
 
     def _worst_level(self, state: JobState, accelerator: str, board: Board, offered: float) -> int:
         """The loosest level that a job takes that was first offered something at a moment."""
-        timers = self._tuner.timers(state.job.accelerators, board.now)
-        best = board.cluster.best_level(state.job.accelerators, accelerator)
+        asked = state.job.asks(accelerator)
+        timers = self._tuner.timers(asked, board.now)
+        best = state.job.best_level(board.cluster, accelerator)
         if board.now >= offered + timers.rack_seconds:
             return NETWORK
         return max(best, RACK) if board.now >= offered + timers.machine_seconds else best
@@ -79,7 +79,8 @@ class Delayed:
         offered = self._first_offers.get(state.name)
         if offered is None:
             return ()
-        timers = self._tuner.timers(state.job.accelerators, board.now)
+        asked = {state.job.asks(name) for name in state.job.types(board.cluster)}
+        timers = [timer for count in asked for timer in self._tuner.timers(count, board.now)]
         return tuple(offered + timer for timer in timers if timer < inf)
 
 

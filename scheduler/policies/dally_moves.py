@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from scheduler.board import Board
-from scheduler.cluster import MACHINE, Placement
+from scheduler.cluster import MACHINE, NETWORK, Placement
 from scheduler.job import JobState
 
 QUANTUM_SECONDS = 600.0  # that a job runs before it is moved for another's sake; doubles with each move
@@ -40,7 +40,7 @@ class Mover:
     def _swap(self, state: JobState, board: Board) -> bool:
         assert state.placement is not None
         assert state.conditions is not None
-        goal = board.cluster.best_level(state.job.accelerators, state.conditions.accelerator)
+        goal = state.job.best_level(board.cluster, state.conditions.accelerator)
         for group in _groups(state.conditions.accelerator, goal, board):
             victims = self._victims(state, group, board)
             if victims and self._try_swap(state, victims, goal, board):
@@ -52,7 +52,7 @@ class Mover:
     def _victims(self, state: JobState, group: frozenset[int], board: Board) -> list[JobState]:
         """The least sensitive jobs within a group of machines whose accelerators are missing; empty if too few."""
         own = sum(count for machine, count in state.placement or () if machine in group)
-        missing = state.job.accelerators - own - sum(board.free[machine] for machine in group)
+        missing = state.held - own - sum(board.free[machine] for machine in group)
         inside = [
             other
             for other in board.running.values()
@@ -78,25 +78,25 @@ class Mover:
         """Move them all if that wins accelerator time; else leave them where they are."""
         concerned = [state, *victims]
         before: list[Placement] = []
+        held = [one.held for one in concerned]
         gain = 0.0
-        for one in concerned:
+        for one, count in zip(concerned, held, strict=True):
             assert one.placement is not None
             assert one.conditions is not None
             one.advance_to(board.now)
-            gain += (one.seconds_left(one.conditions) - HYSTERESIS * one.job.move_seconds) * one.job.accelerators
+            gain += (one.seconds_left(one.conditions) - HYSTERESIS * one.job.move_seconds) * count
             before.append(one.placement)
         for one in concerned:
             board.stop(one)
-        for one in concerned:
+        for one, count in zip(concerned, held, strict=True):
             assert one.conditions is not None
-            worst = goal if one is state else None
             accelerator = one.conditions.accelerator
-            new = board.place(one.job.accelerators, accelerator, *([] if worst is None else [worst]), part=one.job.part)
+            new = board.place(count, accelerator, goal if one is state else NETWORK, need=one.job.need(accelerator))
             if new is None:
                 gain = -1.0
                 break
             board.start(one, new)
-            gain -= one.seconds_left(board.conditions(new)) * one.job.accelerators
+            gain -= one.seconds_left(board.conditions(new)) * count
         if gain > 0:
             return True
         for one in concerned:
@@ -113,9 +113,9 @@ def upgrade(state: JobState, board: Board) -> bool:
     assert before is not None
     assert state.conditions is not None
     level, accelerator = board.cluster.level(before), state.conditions.accelerator
-    now_left = state.seconds_left(state.conditions)
+    now_left, held = state.seconds_left(state.conditions), state.held
     board.stop(state)
-    better = board.place(state.job.accelerators, accelerator, level - 1, part=state.job.part)
+    better = board.place(held, accelerator, level - 1, need=state.job.need(accelerator))
     if better is not None:
         saved = now_left - state.seconds_left(board.conditions(better))
         if saved > HYSTERESIS * state.job.move_seconds and saved > 0:
@@ -129,7 +129,7 @@ def is_spread(state: JobState, board: Board) -> bool:
     """Whether a running job lies wider apart than it must."""
     if state.placement is None or len(state.placement) == 1 or state.conditions is None:
         return False
-    best = board.cluster.best_level(state.job.accelerators, state.conditions.accelerator)
+    best = state.job.best_level(board.cluster, state.conditions.accelerator)
     return state.conditions.level > best
 
 

@@ -66,7 +66,7 @@ class Gavel:
         shares = self._rule(
             rates,
             left,
-            np.array([float(state.job.accelerators) for state in jobs]),
+            np.array([[float(state.job.asks(name)) for name in types] for state in jobs]),
             np.array([state.job.weight for state in jobs]),
             np.array([float(board.cluster.count_of[name]) for name in types]),
         )
@@ -88,7 +88,7 @@ class Gavel:
             if state.placement is not None and not state.job.preemptible:
                 held = board.cluster.machines[state.placement[0][0]].accelerator
                 chosen[state.name] = held
-                left[held] -= state.job.accelerators
+                left[held] -= state.job.asks(held)
         types = list(board.cluster.types)
         if self._order is not None:
             self._order.shuffle(types)
@@ -101,9 +101,10 @@ class Gavel:
                 priority = share * NEVER_RUN if had <= 0 or not given[accelerator] else share * given[accelerator] / had
                 entries.append((-priority, -share, state.job.arrival_seconds, state.name))
             for *_, name in sorted(entries):
-                if states[name].job.accelerators <= left[accelerator]:
+                asked = states[name].job.asks(accelerator)
+                if asked <= left[accelerator]:
                     chosen[name] = accelerator
-                    left[accelerator] -= states[name].job.accelerators
+                    left[accelerator] -= asked
         return chosen
 
 
@@ -125,11 +126,11 @@ class GavelFifo:
             types = state.job.types(board.cluster)
             if state.placement is not None and not state.job.preemptible:
                 types = (board.cluster.machines[state.placement[0][0]].accelerator,)
-            fitting = [name for name in types if left[name] >= state.job.accelerators]
+            fitting = [name for name in types if left[name] >= state.job.asks(name)]
             if not fitting:
                 break
             chosen[state.name] = fitting[0]
-            left[fitting[0]] -= state.job.accelerators
+            left[fitting[0]] -= state.job.asks(fitting[0])
         _move(chosen, board)
 
 
@@ -140,7 +141,7 @@ def progress_rates(jobs: list[JobState], board: Board) -> tuple[np.ndarray, np.n
     for row, state in enumerate(jobs):
         usable = state.job.types(board.cluster)
         for column, name in enumerate(board.cluster.types):
-            if name in usable and board.cluster.count_of[name] >= state.job.accelerators:
+            if name in usable and board.cluster.count_of[name] >= state.job.asks(name):
                 rates[row, column] = 1.0 / max(alone(state, board, name), 1e-6)
     return rates, left
 
@@ -153,7 +154,8 @@ def _move(chosen: dict[str, str], board: Board) -> None:
         if chosen.get(state.name) != held:
             board.stop(state)
     waiting = [state for state in board.waiting.values() if state.name in chosen]
-    for state in sorted(waiting, key=lambda state: -state.job.accelerators):
-        placement = board.place(state.job.accelerators, chosen[state.name], part=state.job.part)
+    for state in sorted(waiting, key=lambda state: -state.job.asks(chosen[state.name])):
+        on = chosen[state.name]
+        placement = board.place(state.job.asks(on), on, need=state.job.need(on))
         if placement is not None:
             board.start(state, placement)

@@ -41,8 +41,8 @@ def _move(state: JobState, board: Board) -> bool:
     before, conditions = state.placement, state.conditions
     assert before is not None
     assert conditions is not None
-    needed, types = state.job.accelerators, state.job.types(board.cluster)
-    if not any(board.free_of[name] >= needed for name in types if name != conditions.accelerator):
+    job, types = state.job, state.job.types(board.cluster)
+    if not any(board.free_of[name] >= job.asks(name) for name in types if name != conditions.accelerator):
         return False
     left = _seconds_left(state)
     board.stop(state)

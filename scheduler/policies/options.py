@@ -28,7 +28,7 @@ def options_of(state: JobState, board: Board) -> list[Option]:
     held = None if state.placement is None else board.cluster.machines[state.placement[0][0]].accelerator
     found, there = [], board.there()
     for name in state.job.types(board.cluster):
-        for count in state.job.work.counts(state.job.accelerators):
+        for count in state.job.work.counts(state.job.asks(name)):
             is_kept = held == name and state.held == count
             if count > there[name] or (held is not None and not state.job.preemptible and not is_kept):
                 continue
@@ -54,6 +54,7 @@ def carry_out(picks: dict[str, Option], board: Board) -> None:
             board.stop(state)
     waiting = [(picks[name], state) for name, state in board.waiting.items() if name in picks]
     for option, state in sorted(waiting, key=lambda one: -one[0].accelerators):
-        placement = board.place(option.accelerators, option.accelerator, part=state.job.part)
+        need = state.job.need(option.accelerator)
+        placement = board.place(option.accelerators, option.accelerator, need=need)
         if placement is not None:
             board.start(state, placement)

@@ -42,10 +42,10 @@ def fastest_place(state: JobState, board: Board, worst_level: int = NETWORK) -> 
     """The place where a job would be through first among the tightest one of each type; None where none is free."""
     types = state.job.types(board.cluster)
     if len(types) == 1:
-        return board.place(state.job.accelerators, types[0], worst_level, part=state.job.part)
+        return board.place(state.job.asks(types[0]), types[0], worst_level, need=state.job.need(types[0]))
     best: tuple[float, Placement] | None = None
     for name in types:
-        placement = board.place(state.job.accelerators, name, worst_level, part=state.job.part)
+        placement = board.place(state.job.asks(name), name, worst_level, need=state.job.need(name))
         if placement is None:
             continue
         seconds = state.seconds_left(board.conditions(placement))
@@ -95,8 +95,8 @@ def run_in_order(board: Board, urgency: Callable[[JobState], float]) -> None:
     chosen: list[JobState] = []
     for state in states:
         for name in _types_by_preference(state, board):
-            if left[name] >= state.job.accelerators:
-                left[name] -= state.job.accelerators
+            if left[name] >= state.job.asks(name):
+                left[name] -= state.job.asks(name)
                 chosen.append(state)
                 break
     names = {state.name for state in chosen}
@@ -110,7 +110,7 @@ def _fits_beside(waiting: Iterable[JobState], board: Board) -> bool:
     left = dict(board.free_of)
     for state in waiting:
         best = state.job.types(board.cluster)[0]
-        left[best] -= state.job.accelerators
+        left[best] -= state.job.asks(best)
         if left[best] < 0:
             return False
     return True
@@ -125,7 +125,7 @@ def seconds_left(state: JobState, board: Board) -> float:
 
 def alone(state: JobState, board: Board, accelerator: str) -> float:
     """How long a job would still run side by side on so many accelerators of a type."""
-    return state.seconds_left(tightest(state.job.accelerators, board.cluster, accelerator))
+    return state.seconds_left(tightest(state.job.asks(accelerator), board.cluster, accelerator))
 
 
 def _types_by_preference(state: JobState, board: Board) -> tuple[str, ...]:

@@ -10,7 +10,8 @@ Shares = np.ndarray
 ShareRule = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray], Shares]
 """From rates, remaining work, demands, weights and capacities to shares.
 
-Rates are progress a second of each job on each type (0: it cannot run there), remaining work is in the same units.
+Rates are progress a second of each job on each type (0: it cannot run there), remaining work is in the same units, and
+demands are the accelerators that each job (row) asks for on each type (column).
 """
 
 
@@ -18,7 +19,7 @@ def max_min(
     rates: np.ndarray, left: np.ndarray, demand: np.ndarray, weight: np.ndarray, capacity: np.ndarray
 ) -> Shares:
     """Max-min fairness blind to types: everyone gets as much time, whatever the accelerator."""
-    return _largest_least((rates > 0) * demand[:, None] / weight[:, None], demand, capacity, rates)
+    return _largest_least((rates > 0) * demand / weight[:, None], demand, capacity, rates)
 
 
 def max_min_heterogeneous(
@@ -26,7 +27,7 @@ def max_min_heterogeneous(
 ) -> Shares:
     """Max-min fairness of progress, each job's measured by what an equal part of the cluster would give it."""
     equal = rates @ (capacity / capacity.sum())
-    return _largest_least(rates / equal[:, None] * demand[:, None] / weight[:, None], demand, capacity, rates)
+    return _largest_least(rates / equal[:, None] * demand / weight[:, None], demand, capacity, rates)
 
 
 def min_makespan(
@@ -48,7 +49,7 @@ def _largest_least(gains: np.ndarray, demand: np.ndarray, capacity: np.ndarray, 
     scaled = gains / gains.max()
     cells = np.arange(jobs * types)
     time = csr_array((np.ones(cells.size), (cells // types, cells)), shape=(jobs, cells.size))
-    held = csr_array((np.repeat(demand, types), (cells % types, cells)), shape=(types, cells.size))
+    held = csr_array((demand.ravel(), (cells % types, cells)), shape=(types, cells.size))
     gained = csr_array((scaled.ravel(), (cells // types, cells)), shape=(jobs, cells.size))
     bounds = [(0.0, 1.0 if rate > 0 else 0.0) for rate in rates.ravel()]
     limits = np.concatenate([np.ones(jobs), capacity])

@@ -34,16 +34,17 @@ class Tiresias:
         for state in by_priority([jobs[name] for name in (*self._first, *self._second)], board):
             held = self._held_type(state, board)
             types = state.job.types(board.cluster) if held is None else (held,)
-            fitting = [one for one in types if left[one] >= state.job.accelerators]
+            fitting = [one for one in types if left[one] >= state.job.asks(one)]
             if fitting:
-                left[fitting[0]] -= state.job.accelerators
+                left[fitting[0]] -= state.job.asks(fitting[0])
                 granted.append((state, fitting[0]))
             elif state.placement is not None and state.job.preemptible:
                 board.stop(state)
         for state, accelerator in granted:
             if state.placement is None:
                 machines = board.cluster.machines_of[accelerator]
-                placement = board.fill(state.job.accelerators, machines, part=state.job.part)
+                job = state.job
+                placement = board.fill(job.asks(accelerator), machines, need=job.need(accelerator))
                 if placement is not None:
                     board.start(state, placement)
 

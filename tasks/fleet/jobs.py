@@ -7,7 +7,7 @@ from engine.data.dataset import Dataset
 from engine.job import ClickJob
 from ingestion.request import ingest_request
 from scheduler.files import OwnJob
-from scheduler.foretell import Foreteller
+from scheduler.foretell import Foreteller, is_processor
 from scheduler.job import Job
 from scheduler.live.asked import check_training
 from scheduler.own_training import training_of
@@ -80,4 +80,13 @@ def with_times(jobs: Sequence[FleetJob], types: Sequence[str], foretell: Foretel
     Raises:
         RequestError: Nothing tells how long one takes.
     """
-    return [replace(job, own=own) for job, own in zip(jobs, foretell([job.own for job in jobs], types), strict=True)]
+    asked = [by_type(job.own, types) for job in jobs]
+    return [replace(job, own=own) for job, own in zip(jobs, foretell(asked, types), strict=True)]
+
+
+def by_type(own: OwnJob, types: Sequence[str]) -> OwnJob:
+    """Where it asks for one number: so many cores, or a GPU for each process, which is what each can use."""
+    if isinstance(own.accelerators, dict) or all(is_processor(name) for name in types):
+        return own
+    cores = {name: own.accelerators for name in types if is_processor(name)}
+    return own.model_copy(update={"accelerators": cores}) if own.accelerators != own.processes else own

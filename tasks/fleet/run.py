@@ -108,8 +108,9 @@ def run_jobs(
             checkpoint_seconds=request.checkpoint_seconds,
         )
         types = sorted({machine.accelerator for machine in trainings.machines()})
-        foretell = Foreteller(lambda own: by_name[own.name].training, say)
+        foretell = Foreteller(lambda own: by_name[own.name].training, say, always_memory=True)
         foretold = with_times(list(by_name.values()), types, foretell)
+        by_name |= {job.name: job for job in foretold}
         surroundings = Surroundings(
             clock=lambda: time.time() - record.begun_at,
             keep=lambda records: state.remember(RECORD, record.model_copy(update={"jobs": records})),
@@ -150,11 +151,12 @@ def keep_measured(run_id: str, jobs: Mapping[str, FleetJob], driver: Driver) -> 
             past = PastJob(
                 training=key_of(jobs[name].training, jobs[name].own.processes),
                 accelerator=accelerator,
-                accelerators=one.state.job.accelerators,
+                accelerators=one.state.job.asks(accelerator),
                 train_seconds=seen.train_seconds if is_all else None,
                 start_seconds=seen.start_seconds,
                 checkpoint_seconds=median(seen.checkpoint_seconds) if seen.checkpoint_seconds else None,
                 restore_seconds=median(seen.restore_seconds) if seen.restore_seconds else None,
+                server_memory_gib=one.state.job.server_memory_gib or None,
             )
             keep_past_job(run_id, name, past)
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 from urllib.parse import quote
 
 from engine.execution import execution_of
@@ -42,6 +42,9 @@ from tasks.train import train_to_the_end
 
 WATCH_SECONDS = 1.0  # between two looks at Ray's nodes
 CPU = "cpu"
+CORES_OF = "cpu@"  # names the cores of a node that offers its GPUs under its own name
+MOST_CORES_OF_GPU = 4  # one that gives the orders, the others prepare batches
+GIB = 2**30
 ACCELERATOR_TYPE = "accelerator_type:"  # Ray's own way to say what a node has
 
 
@@ -116,7 +119,7 @@ class RayTrainings:
         """See `Trainings.start`."""
         assert job not in self._running, f"{job} runs already"
         self._progress.pop(job, None)  # of an earlier start: steps may be taken again
-        on = [(self._cluster.nodes[machine], count) for machine, count in places]
+        on = [Spot.of(machine, count, self._cluster.nodes) for machine, count in places]
         running = self._running[job] = _Running(job, seats_on(on, self._jobs[job]))
         threading.Thread(target=self._run, args=(running,), name=f"job-{job}", daemon=True).start()
 
@@ -205,7 +208,7 @@ class RayTrainings:
         if placement.processes > 1:
             done = self._cluster.attempt_together(task, running.seats, **told)
         else:
-            done = self._cluster.attempt(task, placement, **told)
+            done = self._cluster.attempt(task, placement, memory_bytes=running.seats[0].memory_bytes, **told)
         self._say_trained(running)
         return done
 
@@ -260,17 +263,45 @@ class _TheSeats:
 
 
 def machines_of(nodes: Sequence[ClusterNode]) -> list[LiveMachine]:
-    """Nodes as machines: of GPUs those that Ray gives out, else of cores; what is free is what Ray says."""
+    """Nodes as machines: their GPUs, and their cores beside these; what is free is what Ray says.
+
+    Each GPU keeps some cores for itself (`cores_of_gpu`), which are not offered, for who trains on it needs them.
+    """
     free = free_resources()
     found = []
     for node in nodes:
-        gpu = next((one for one in node.accelerators if one.kind != CPU), None)
-        resource = "GPU" if gpu and node.resources.get("GPU") else "CPU"
-        count = int(node.resources.get(resource, 0))
-        if count:
-            left = int(free.get(node.node_id, {}).get(resource, 0))
-            found.append(LiveMachine(node.name, gpu.model if gpu and resource == "GPU" else kind_of(node), count, left))
+        left = free.get(node.node_id, {})
+        memory = {
+            "server": node.name,
+            "memory_gib": node.resources.get("memory", 0.0) / GIB,
+            "free_memory_gib": left.get("memory", 0.0) / GIB,
+        }
+        model, gpus, kept = gpu_model(node), gpus_of(node), cores_of_gpu(node)
+        free_gpus = int(left.get("GPU", 0)) if gpus else 0
+        cores = int(node.resources.get("CPU", 0)) - gpus * kept
+        if gpus and model:
+            found.append(LiveMachine(node.name, model, gpus, free_gpus, **memory))
+        if cores > 0:
+            name = f"{CORES_OF}{node.name}" if gpus else node.name
+            free_cores = int(left.get("CPU", 0)) - free_gpus * kept
+            found.append(LiveMachine(name, kind_of(node), cores, min(max(free_cores, 0), cores), **memory))
     return found
+
+
+def gpu_model(node: ClusterNode) -> str | None:
+    """Model of a node's GPUs; None where it has none."""
+    return next((one.model for one in node.accelerators if one.kind != CPU), None)
+
+
+def gpus_of(node: ClusterNode) -> int:
+    """How many GPUs of a node Ray gives out."""
+    return int(node.resources.get("GPU", 0)) if gpu_model(node) else 0
+
+
+def cores_of_gpu(node: ClusterNode) -> int:
+    """How many cores a training on one of a node's GPUs holds beside it; 0 where there are none."""
+    gpus = gpus_of(node)
+    return max(1, min(MOST_CORES_OF_GPU, int(node.resources.get("CPU", 1)) // gpus)) if gpus else 0
 
 
 def kind_of(node: ClusterNode) -> str:
@@ -279,24 +310,46 @@ def kind_of(node: ClusterNode) -> str:
     return next((name for name in named if is_processor(name)), CPU)
 
 
-def seats_on(places: Sequence[tuple[ClusterNode, int]], job: FleetJob) -> list[Seat]:
-    """A seat for each process of a job, on the nodes that its policy has chosen.
+class Spot(NamedTuple):
+    """Some accelerators of one machine.
+
+    Attributes:
+        node: The node of which the machine is a part.
+        accelerators: How many.
+        on_gpu: Whether they are GPUs; else cores.
+    """
+
+    node: ClusterNode
+    accelerators: int
+    on_gpu: bool
+
+    @classmethod
+    def of(cls, machine: str, count: int, nodes: Mapping[str, ClusterNode]) -> "Spot":
+        """Those of a machine, as `machines_of` calls it."""
+        if machine in nodes:
+            return cls(nodes[machine], count, bool(gpus_of(nodes[machine])))
+        return cls(nodes[machine.removeprefix(CORES_OF)], count, on_gpu=False)
+
+
+def seats_on(places: Sequence[Spot], job: FleetJob) -> list[Seat]:
+    """A seat for each process of a job, on what its policy has chosen.
 
     Args:
-        places: Nodes, with how many accelerators of each.
+        places: Accelerators by machine.
         job: The job.
     """
-    seats = []
-    for node, count in places:
-        part = job.own.part or count
-        placement = placement_on(node, part, job.batch_size).model_copy(update={"processes": job.own.processes})
-        seats += [Seat(node, placement, count // part)] * (count // part)
+    asked, seats = sum(spot.accelerators for spot in places), []
+    for spot in places:
+        part = asked // job.own.processes
+        placement = placement_on(spot.node, part, job.batch_size, on_gpu=spot.on_gpu)
+        together = placement.model_copy(update={"processes": job.own.processes})
+        memory = int(job.own.server_memory_gib * GIB)
+        seats += [Seat(spot.node, together, spot.accelerators // part, memory)] * (spot.accelerators // part)
     return seats
 
 
-def placement_on(node: ClusterNode, accelerators: int, batch_size: int) -> Placement:
+def placement_on(node: ClusterNode, accelerators: int, batch_size: int, *, on_gpu: bool) -> Placement:
     """So many cores of a node, with a thread on each; or one of its GPUs with its share of the cores."""
-    gpus = int(node.resources.get("GPU", 0)) if any(one.kind != CPU for one in node.accelerators) else 0
-    threads = accelerators if not gpus else max(1, int(node.resources.get("CPU", 1)) // gpus)
-    device = "cuda:0" if gpus else CPU  # Ray shows each training its own GPU as the first
+    threads = cores_of_gpu(node) if on_gpu else accelerators
+    device = "cuda:0" if on_gpu else CPU  # Ray shows each training its own GPU as the first
     return Placement(accelerator=f"{device}@{node.name}", threads=threads, precision="fp32", batch_size=batch_size)

@@ -16,15 +16,14 @@ TYPES = ("new", "old")
 
 @some.composite
 def clusters(draw: some.DrawFn) -> Cluster:
-    machines = [
-        Machine(
-            name=f"m{i}",
-            rack=f"r{draw(some.integers(0, 1))}",
-            accelerator=draw(some.sampled_from(TYPES)),
-            count=draw(some.integers(1, 4)),
-        )
-        for i in range(draw(some.integers(1, 4)))
-    ]
+    machines = []
+    for i in range(draw(some.integers(1, 4))):
+        last = machines[-1] if machines else None
+        own = {"rack": f"r{draw(some.integers(0, 1))}", "memory_gib": draw(some.sampled_from((0.0, 4.0, 8.0)))}
+        if last is not None and not last.server and draw(some.booleans()):  # another part of the same box
+            own = {"server": last.name, "rack": last.rack, "memory_gib": last.memory_gib}
+        kind, count = draw(some.sampled_from(TYPES)), draw(some.integers(1, 4))
+        machines.append(Machine.model_validate({"name": f"m{i}", "accelerator": kind, "count": count, **own}))
     away = draw(some.lists(some.sampled_from(machines), max_size=1))
     begin = draw(some.floats(0, 500))
     outages = [Outage(machine=one.name, begin_seconds=begin, end_seconds=begin + 300) for one in away]
@@ -39,25 +38,29 @@ def cases(draw: some.DrawFn) -> tuple[Cluster, list[Job]]:
     for i in range(draw(some.integers(1, 7))):
         usable = draw(some.lists(some.sampled_from(cluster.types), min_size=1, max_size=2, unique=True))
         most = max(cluster.count_of[name] for name in usable)
+        asked = draw(some.integers(1, most))
+        on = {name: draw(some.integers(1, min(cluster.count_of[name], 3))) for name in usable}
         waits = draw(some.sampled_from((0.0, 0.5, 4.0)))
         work = Iterations(
             draw(some.sampled_from((10.0, 100.0, 1000.0))),
             {name: draw(some.sampled_from((0.5, 1.0, 2.0))) for name in usable},
             dict.fromkeys(usable, (0.0, waits / 2, waits)),
         )
-        jobs.append(
-            Job(
-                name=f"job{i}",
-                arrival_seconds=draw(some.sampled_from((0.0, 10.0, 333.3, 5000.0))),
-                accelerators=draw(some.integers(1, most)),
-                work=work,
-                start_seconds=draw(some.sampled_from((0.0, 3.0))),
-                checkpoint_seconds=1.0,
-                restore_seconds=draw(some.sampled_from((0.0, 7.0))),
-                checkpoint_every_seconds=50.0,
-                preemptible=draw(some.booleans()),
-            )
+        job = Job(
+            name=f"job{i}",
+            arrival_seconds=draw(some.sampled_from((0.0, 10.0, 333.3, 5000.0))),
+            accelerators=asked,
+            accelerators_on=on if draw(some.booleans()) else {},
+            work=work,
+            start_seconds=draw(some.sampled_from((0.0, 3.0))),
+            checkpoint_seconds=1.0,
+            restore_seconds=draw(some.sampled_from((0.0, 7.0))),
+            checkpoint_every_seconds=50.0,
+            preemptible=draw(some.booleans()),
+            server_memory_gib=draw(some.sampled_from((0.0, 2.5, 6.0))),
         )
+        if job.types(cluster):  # else it needs more memory than there is
+            jobs.append(job)
     return cluster, jobs
 
 

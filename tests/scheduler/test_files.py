@@ -47,6 +47,21 @@ def test_own_jobs_run_where_they_can(tmp_path: Path) -> None:
     assert energy == figures(schedule)["energy_joules"]
 
 
+def test_a_job_asks_for_cores_or_a_gpu_and_both_share_the_memory_of_their_server(tmp_path: Path) -> None:
+    """Eight cores and a GPU are free, and the memory is enough for two at a time."""
+    box = "server: box, memory_gib: 10"
+    text = f"machines: [{{name: gpu, accelerator: A100, {box}}}, {{name: cores, accelerator: cpu, count: 8, {box}}}]"
+    each = "train_seconds: {A100: 50, cpu: 200}, accelerators: {cpu: 4}, server_memory_gib: 4"
+    cluster = read_cluster(write(tmp_path, "c.yaml", text))
+    jobs = read_jobs(
+        write(tmp_path, "j.yaml", f"jobs: [{{name: a, {each}}}, {{name: b, {each}}}, {{name: c, {each}}}]")
+    )
+    check_fit(jobs, cluster)
+    schedule = simulate(jobs, cluster, make_policy("fifo-skip"))
+    assert [span.placement for span in schedule.spans] == [((0, 1),), ((0, 1),), ((1, 4),)]
+    assert [outcome.end_seconds for outcome in schedule.outcomes] == [50.0, 200.0, 100.0]
+
+
 def test_watts_that_the_file_does_not_give_are_the_catalogues(tmp_path: Path) -> None:
     cluster = read_cluster(write(tmp_path, "c.yaml", CLUSTER.split("accelerators:", maxsplit=1)[0]))
     row = load_catalogue().find_accelerator("A100")
@@ -64,6 +79,7 @@ def test_watts_that_the_file_does_not_give_are_the_catalogues(tmp_path: Path) ->
         ("machines: [{name: a, cont: 3}]", "did you mean count"),
         ("machines: [{name: a, count: 0}]", "count in entry 1 of machines is 0: give a number above 0"),
         ("machines: [{name: a}]\noutages: [{machine: b, begin_seconds: 1}]", "names the machine 'b'"),
+        ("machines: [{name: a, server: s, memory_gib: 1}, {name: b, server: s}]", "'a' and 'b' are of one server"),
         ("- 1", "holds no keys"),
     ],
 )
@@ -77,6 +93,12 @@ def test_a_wrong_cluster_is_refused_in_words(tmp_path: Path, text: str, complain
     [
         ("j.yaml", "jobs: [{name: a}]", "job 'a': give its train_seconds by accelerator, or under train"),
         ("j.yaml", "jobs: [{name: a, train_seconds: {x: -1}}]", "give a number above 0"),
+        ("j.yaml", "jobs: [{name: a, train_seconds: {x: 1}, accelerators: {x: 0}}]", "accelerators.* is 0"),
+        (
+            "j.yaml",
+            "jobs: [{name: a, train_seconds: {x: 1}, accelerators: {x: 2}, speedups: {1: 0.5}}]",
+            "job 'a': speedups are those",
+        ),
         ("j.csv", "a,b\n1,2\n", "columns of no known trace"),
         ("j.csv", "job_id,num_gpu,submit_time,duration\n", "holds no jobs"),
         ("j.trace", "x\n", "needs simulation_throughputs.json"),
@@ -107,6 +129,10 @@ def test_what_can_never_run_is_refused_by_what_it_lacks(tmp_path: Path) -> None:
     jobs = read_jobs(write(tmp_path, "j.yaml", "jobs: [{name: big, train_seconds: {A100: 60}, memory_gib: 80}]"))
     with pytest.raises(RequestError, match="job 'big' needs 80 GiB"):
         check_fit(jobs, cluster)
+    jobs = read_jobs(write(tmp_path, "j.yaml", "jobs: [{name: fat, train_seconds: {A100: 6}, server_memory_gib: 9}]"))
+    small = read_cluster(write(tmp_path, "s.yaml", "machines: [{name: m, accelerator: A100, memory_gib: 8}]"))
+    with pytest.raises(RequestError, match="job 'fat' needs 9 GiB of its server's memory for each process"):
+        check_fit(jobs, small)
     limited = read_cluster(write(tmp_path, "d.yaml", "power_limit_watts: 900\nmachines: [{name: m, accelerator: odd}]"))
     with pytest.raises(RequestError, match="needs what odd draws"):
         check_fit([], limited)

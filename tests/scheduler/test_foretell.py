@@ -1,6 +1,7 @@
 """Times that a job does not state: measured where this very training ran before, else estimated by the selector."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,6 +57,22 @@ def test_what_is_stated_stays_what_was_measured_is_taken_and_the_rest_is_estimat
     assert told == [
         f"{name} is not run on Mystery: nothing tells how long it takes there." for name in ("known", "wider")
     ]
+
+
+def test_memory_is_predicted_and_two_jobs_that_a_server_has_no_room_for_do_not_run_together(dataset: Dataset) -> None:
+    training = training_of(TRAIN, dataset)
+    foretell = Foreteller(lambda _: training, past=PastJobs(), always_memory=True)
+    times: dict[str, Any] = {"train_seconds": {"cpu": 100.0}}
+    one, stated = foretell([own("one", **times), own("two", server_memory_gib=0.25, **times)], ["cpu", "A100"])
+    assert 0.1 < one.server_memory_gib < 8, "a process with its libraries, and a small model"
+    assert 0.5 < one.memory_gib < one.server_memory_gib + 1, "a CUDA context, and the model"
+    assert stated.server_memory_gib == 0.25
+    jobs = [one.job(), one.model_copy(update={"name": "twin"}).job()]
+    for room, makespan in ((1.5, 200.0), (2.5, 100.0)):
+        machine = Machine(name="m", accelerator="cpu", count=2, memory_gib=room * one.server_memory_gib)
+        assert simulate(jobs, Cluster(machines=(machine,)), make_policy("fifo-skip")).end_seconds == makespan
+    without = Foreteller(lambda _: pytest.fail("its times are stated"), past=PastJobs())
+    assert without([own(**times)], ["cpu"])[0].server_memory_gib == 0
 
 
 def test_three_times_the_epochs_are_estimated_to_take_three_times_as_long(dataset: Dataset) -> None:

@@ -65,12 +65,12 @@ def test_sia_gains_as_much_as_any_choice_of_jobs_of_which_several_are_alike(
 def test_shares_follow_relative_speed() -> None:
     """Each of two jobs is twice as fast on its own type: blind sharing would give both half of each."""
     rates = np.array([[2.0, 1.0], [1.0, 2.0]])
-    shares = max_min_heterogeneous(rates, np.ones(2), np.ones(2), np.ones(2), np.ones(2))
+    shares = max_min_heterogeneous(rates, np.ones(2), np.ones((2, 2)), np.ones(2), np.ones(2))
     assert shares == pytest.approx(np.eye(2), abs=1e-6)
 
 
 def test_makespan_shares_end_all_jobs_together() -> None:
-    shares = min_makespan(np.ones((2, 1)), np.array([3.0, 1.0]), np.ones(2), np.ones(2), np.ones(1))
+    shares = min_makespan(np.ones((2, 1)), np.array([3.0, 1.0]), np.ones((2, 1)), np.ones(2), np.ones(1))
     assert shares[:, 0] == pytest.approx([0.75, 0.25], abs=1e-5)
 
 

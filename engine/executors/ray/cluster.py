@@ -84,6 +84,7 @@ class Cluster:
         self.nodes_together: list[str] = []
         self._choices: list[Choice] = []
         self._may_begin_elsewhere = False
+        self._memory_bytes = 0
 
     def profiles(self) -> list[HardwareProfile]:
         """Profiles of all nodes' accelerators; nodes that share a machine are measured one after another.
@@ -113,13 +114,16 @@ class Cluster:
         there = placement.model_copy(update={"accelerator": placement.device})
         return ray.get(self._on(node, measure_there).remote(dataset, spec, there, steps))
 
-    def prefer(self, choices: Sequence[Choice], *, may_begin_elsewhere: bool = False) -> None:
+    def prefer(self, choices: Sequence[Choice], *, may_begin_elsewhere: bool = False, memory_bytes: int = 0) -> None:
         """Say where else a training may run: when its node dies, or when a better one becomes free.
 
         Args:
             choices: The best placements, best first.
             may_begin_elsewhere: Whether it begins on another one that is free while the best is not.
+            memory_bytes: What a process of it needs of its node's memory, as predicted, which Ray then keeps for it; 0
+                where nobody can say.
         """
+        self._memory_bytes = memory_bytes
         self._choices, self._may_begin_elsewhere = list(choices), may_begin_elsewhere
 
     def executor(self, placement: Placement, checkpoints: Path | None = None) -> OnNode:
@@ -154,7 +158,8 @@ class Cluster:
         placement, restarts = self._first_free(task, placement), 0
         while True:
             try:
-                return self.attempt(task, placement, self._upgrade(task, placement).watching(hooks), ledger)
+                watched = self._upgrade(task, placement).watching(hooks)
+                return self.attempt(task, placement, watched, ledger, memory_bytes=self._memory_bytes)
             except BetterFreeError as better:
                 self._note_move(f"{better.placement.label} is free: what trained at {placement.label} goes on there.")
                 placement = better.placement
@@ -192,7 +197,7 @@ class Cluster:
         return list(found.values())
 
     def _is_free(self, placement: Placement) -> bool:
-        return is_free_on(self._node(placement), placement)
+        return is_free_on(self._node(placement), placement, self._memory_bytes)
 
     def _train_together(self, task: Task, placement: Placement, hooks: Hooks, ledger: Ledger) -> Done:
         """Train in many processes, which go on together on the nodes that are left when one is lost."""
@@ -217,6 +222,7 @@ class Cluster:
         *,
         on_begin: Callable[[], None] = lambda: None,
         on_checkpoint: Callable[[], None] = lambda: None,
+        memory_bytes: int = 0,
     ) -> Done:
         """Train to the end on the node of a placement, and nowhere else.
 
@@ -227,6 +233,7 @@ class Cluster:
             ledger: Gets the attempt.
             on_begin: Called when the node has room for it.
             on_checkpoint: Called when a checkpoint has come home.
+            memory_bytes: What it needs of the node's memory; 0 where nobody can say.
 
         Raises:
             NodeLostError: The node or its process died; the last checkpoint is here.
@@ -249,6 +256,7 @@ class Cluster:
             on_energy=ledger.update,
             on_checkpoint=keep,
             on_begin=on_begin,
+            memory_bytes=memory_bytes,
         )
 
     def seats(self, placement: Placement) -> list[Seat]:
@@ -262,7 +270,8 @@ class Cluster:
         places = [place for place, _ in spread(placement, placement.processes, nodes, PROCESSES)]
         names = [str(place.node) for place in places]
         ordered = sorted(places, key=lambda place: names.index(str(place.node)))
-        return [Seat(nodes[str(place.node)], place, names.count(str(place.node))) for place in ordered]
+        memory = self._memory_bytes
+        return [Seat(nodes[str(place.node)], place, names.count(str(place.node)), memory) for place in ordered]
 
     def attempt_together(
         self,

@@ -14,7 +14,7 @@ from engine.executors.follow import GRACE_SECONDS, Followed, LostError
 from engine.executors.messages import Done, EnergyUsed, Failed, Message, Order, Task
 from engine.executors.ray.group_trainer import GroupTrainer, Membership
 from engine.executors.ray.node_trainer import ANSWER_SECONDS
-from engine.executors.ray.training import NodeLostError, lost
+from engine.executors.ray.training import NodeLostError, lost, memory_there
 from engine.job import Hooks
 from hardware.devices.nodes import ClusterNode, alive_nodes, placed, reserved
 from hardware.types import EnergyReading, Placement
@@ -34,18 +34,21 @@ class Seat:
         node: Its node.
         placement: Its accelerator there, with the threads of this process alone.
         shared_by: Processes of the group on that node.
+        memory_bytes: Of the node's memory, as predicted; 0 where nobody can say.
     """
 
     node: ClusterNode
     placement: Placement
     shared_by: int
+    memory_bytes: int = 0
 
     @property
     def resources(self) -> dict[str, float]:
         """What Ray sets aside for it; processes that share fewer cores than they are get a part of one."""
         cores = min(float(self.placement.threads), self.node.resources.get("CPU", 0.0) / self.shared_by)
         gpus = float(self.placement.device.startswith("cuda"))
-        return {name: count for name, count in (("CPU", cores), ("GPU", gpus)) if count}
+        memory = memory_there(self.node, self.memory_bytes, self.shared_by)
+        return {name: count for name, count in (("CPU", cores), ("GPU", gpus), ("memory", memory)) if count}
 
     @property
     def cores(self) -> int | None:
@@ -144,6 +147,7 @@ def _actor(group: Any, turn: int, seat: Seat) -> Any:
     there = PlacementGroupSchedulingStrategy(placement_group=group, placement_group_bundle_index=turn)
     needs = seat.resources
     options: dict[str, Any] = {"num_cpus": needs.get("CPU", 0), "num_gpus": needs.get("GPU", 0)}
+    options |= {"memory": needs["memory"]} if "memory" in needs else {}
     return ray.remote(GroupTrainer).options(**options, scheduling_strategy=there).remote()  # pyright: ignore
 
 

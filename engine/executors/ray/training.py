@@ -27,6 +27,7 @@ def train_on_node(
     on_energy: Callable[[EnergyReading], None],
     on_checkpoint: Callable[[Files], None],
     on_begin: Callable[[], None] = lambda: None,
+    memory_bytes: int = 0,
 ) -> Done:
     """Train to the end on a node that has the data.
 
@@ -38,6 +39,7 @@ def train_on_node(
         on_energy: Called with what the node has used so far.
         on_checkpoint: Called with the files of each new checkpoint.
         on_begin: Called when the node has room for it.
+        memory_bytes: What it needs of the node's memory, as predicted; 0 where nobody can say.
 
     Raises:
         NodeLostError: The node or its process died.
@@ -47,7 +49,7 @@ def train_on_node(
     import ray
     from ray.exceptions import RayActorError
 
-    actor: Any = ray.remote(NodeTrainer).options(**_resources(node, task)).remote()  # pyright: ignore
+    actor: Any = ray.remote(NodeTrainer).options(**_resources(node, task, memory_bytes)).remote()  # pyright: ignore
     training = Followed(_NodeLine(actor, node), hooks, on_energy=on_energy, on_checkpoint=on_checkpoint)
     try:
         _start(actor, task, files, hooks)
@@ -70,11 +72,28 @@ def _start(actor: Any, task: Task, files: Files, hooks: Hooks) -> None:
     ray.get(started)
 
 
-def _resources(node: ClusterNode, task: Task) -> dict[str, Any]:
+def _resources(node: ClusterNode, task: Task, memory_bytes: int) -> dict[str, Any]:
     """What Ray sets aside on the node, so that two trainings there wait for each other."""
     execution = task.job.execution
     cores = min(execution.threads, node.resources.get("CPU", 0.0))
-    return {"num_cpus": cores, "num_gpus": int(execution.device.startswith("cuda")), **placed(node.node_id)}
+    memory = memory_there(node, memory_bytes)
+    return {
+        "num_cpus": cores,
+        "num_gpus": int(execution.device.startswith("cuda")),
+        **({"memory": memory} if memory else {}),
+        **placed(node.node_id),
+    }
+
+
+def memory_there(node: ClusterNode, memory_bytes: int, shared_by: int = 1) -> int:
+    """What Ray sets aside of a node's memory: what is needed, or all of a smaller node, which would be waited for.
+
+    Args:
+        node: The node; what it was started with (`ray start --memory`) is what it gives out.
+        memory_bytes: What a process needs.
+        shared_by: Processes that go there together.
+    """
+    return min(memory_bytes, int(node.resources.get("memory", 0.0)) // shared_by)
 
 
 class _NodeLine:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from engine.executors.ray.training import memory_there
 from engine.job import Hooks
 from hardware.devices.nodes import ClusterNode, free_resources
 from hardware.types import Placement
@@ -101,8 +102,10 @@ class Upgrade:
                 raise BetterFreeError(placement)
 
 
-def is_free_on(node: ClusterNode, placement: Placement) -> bool:
+def is_free_on(node: ClusterNode, placement: Placement, memory_bytes: int = 0) -> bool:
     """Whether Ray has at this moment what a training takes there."""
     free = free_resources().get(node.node_id, {})
     cores = min(float(placement.threads), node.resources.get("CPU", 0.0))
+    if free.get("memory", 0.0) < memory_there(node, memory_bytes):
+        return False
     return free.get("CPU", 0.0) >= cores and free.get("GPU", 0.0) >= float(placement.device.startswith("cuda"))

@@ -1,7 +1,7 @@
 """Machines in memory: they train at a known pace on a clock of their own, and break when they are told to."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
 from scheduler.job import Conditions, Job
@@ -65,8 +65,22 @@ class MachinesInMemory:
 
     def machines(self) -> Sequence[LiveMachine]:
         return [
-            LiveMachine(one.name, one.accelerator, one.count, max(self._room(name), 0)) for name, one in self.up.items()
+            replace(one, free=max(self._room(name), 0), free_memory_gib=one.memory_gib - self.held_memory(one.box))
+            for name, one in self.up.items()
         ]
+
+    def held_memory(self, box: str) -> float:
+        """What the jobs on a server hold of its memory."""
+        begun = [run for run in self.runs.values() if run.begun is not None]
+        return sum(
+            self._memory(run, name, count) for run in begun for name, count in run.places if self._is_of(name, box)
+        )
+
+    def _is_of(self, machine: str, box: str) -> bool:
+        return machine in self.up and self.up[machine].box == box
+
+    def _memory(self, run: Run, machine: str, count: int) -> float:
+        return self.jobs[run.job].need(self.up[machine].accelerator).memory(count)
 
     def _room(self, machine: str) -> int:
         return self.up[machine].count - self.held(machine) - self.others.get(machine, 0)
@@ -145,10 +159,17 @@ class MachinesInMemory:
 
     def _grant(self) -> None:
         for run in self.runs.values():
-            fits = all(name in self.up and count <= self._room(name) for name, count in run.places)
+            fits = all(
+                name in self.up and count <= self._room(name) and self._has_memory(run, name, count)
+                for name, count in run.places
+            )
             if run.begun is None and fits:
                 run.begun = self.now
                 self.told.append(Granted(run.job))
+
+    def _has_memory(self, run: Run, machine: str, count: int) -> bool:
+        one = self.up[machine]
+        return not one.memory_gib or self.held_memory(one.box) + self._memory(run, machine, count) <= one.memory_gib
 
     def _conditions(self, run: Run) -> Conditions:
         counts = tuple(count for _, count in run.places)

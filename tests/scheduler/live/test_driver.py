@@ -25,6 +25,10 @@ from tests.scheduler.live.machines import MachinesInMemory
 ONE, TWO = LiveMachine("one", "cpu", 1, 1), LiveMachine("two", "cpu", 2, 2)
 ONE_MORE = LiveMachine("one more", "cpu", 1, 1)
 FAST = LiveMachine("fast", "V100", 1, 1)
+GPU_OF_BOX, CORES_OF_BOX = (
+    LiveMachine("box", "V100", 1, 1, "box", 8.0, 8.0),
+    LiveMachine("cpu@box", "cpu", 2, 2, "box", 8.0, 8.0),
+)
 
 
 def job(name: str, seconds: float, *, at: float = 0.0, accelerators: int = 1, **options: float | bool) -> Job:
@@ -49,10 +53,11 @@ def statuses(found: Driver) -> dict[str, Status]:
 
 JOBS = st.lists(
     st.builds(
-        lambda seconds, at, accelerators: (seconds, at, accelerators),
+        lambda seconds, at, accelerators, memory: (seconds, at, accelerators, memory),
         st.floats(5, 300),
         st.floats(0, 400),
         st.integers(1, 2),
+        st.sampled_from((0.0, 3.0, 5.0)),
     ),
     min_size=1,
     max_size=6,
@@ -63,8 +68,11 @@ JOBS = st.lists(
 @settings(max_examples=12)
 @given(asked=JOBS)
 def test_under_every_policy_all_are_trained_within_what_there_is(policy: str, asked: list[tuple]) -> None:
-    jobs = [job(f"j{i}", s, at=at, accelerators=count) for i, (s, at, count) in enumerate(asked)]
-    there = machines(jobs, ONE, TWO, FAST)
+    jobs = [
+        job(f"j{i}", s, at=at, accelerators=count, server_memory_gib=memory)
+        for i, (s, at, count, memory) in enumerate(asked)
+    ]
+    there = machines(jobs, ONE, GPU_OF_BOX, CORES_OF_BOX)
     found = driver(jobs, there, policy)
     found.run()
     assert set(statuses(found).values()) == {Status.FINISHED}
@@ -75,13 +83,36 @@ def test_under_every_policy_all_are_trained_within_what_there_is(policy: str, as
 @given(asked=JOBS, seed=st.integers(0, 1000))
 def test_under_a_learned_policy_too_though_others_take_some_of_it(asked: list[tuple], seed: int) -> None:
     """Whatever its networks say; a machine of which others take and give back a part has other counts meanwhile."""
-    jobs = [job(f"j{i}", s, at=at, accelerators=count) for i, (s, at, count) in enumerate(asked)]
+    jobs = [job(f"j{i}", s, at=at, accelerators=count) for i, (s, at, count, _) in enumerate(asked)]
     others = {moment: partial(_taken, "two", count) for moment, count in ((50.0, 1), (90.0, 0))}
     there = machines(jobs, ONE, TWO, FAST, happen=others)
     found = Driver(jobs, random_policy(seed), there, Surroundings(there.clock))
     found.run()
     assert set(statuses(found).values()) == {Status.FINISHED}
     check_schedule(found.schedule(), jobs)
+
+
+def test_cores_and_gpu_of_one_server_train_side_by_side_within_its_memory() -> None:
+    """The third would fit on the cores that are left, and its memory does not."""
+    jobs = [
+        replace(job("gpu", 300, server_memory_gib=4.0), work=Iterations(300, {"V100": 1 / 3})),
+        replace(job("cpu", 100, server_memory_gib=3.0), work=Iterations(100, {"cpu": 1.0})),
+        replace(job("no room", 50, server_memory_gib=3.0), work=Iterations(50, {"cpu": 1.0})),
+    ]
+    there = machines(jobs, GPU_OF_BOX, CORES_OF_BOX)
+    found = driver(jobs, there, "fifo-skip")
+    found.run()
+    outcomes = {one.job: one for one in found.schedule().outcomes}
+    assert there.starts == [("gpu", "box"), ("cpu", "cpu@box"), ("no room", "cpu@box")]
+    assert outcomes["cpu"].first_start_seconds == outcomes["gpu"].first_start_seconds == 0
+    assert outcomes["no room"].first_start_seconds == pytest.approx(100, abs=0.5)
+    check_schedule(found.schedule(), jobs)
+
+
+def test_what_needs_more_memory_than_any_server_gives_out_is_refused() -> None:
+    there = machines([one := job("big", 10, server_memory_gib=9.0)], GPU_OF_BOX, CORES_OF_BOX)
+    with pytest.raises(RequestError, match="'big' needs 9 GiB of its server's memory for each process, and no machine"):
+        driver([one], there).run()
 
 
 def _taken(name: str, count: int, there: MachinesInMemory) -> None:

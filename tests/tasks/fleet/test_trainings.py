@@ -88,7 +88,12 @@ def test_a_moved_and_a_lost_training_has_the_weights_of_an_undisturbed_one(
         Execution(batch_size=32),
         Schedule(max_epochs=6, patience=6),
     )
-    job = FleetJob(OwnJob(name="a", train_seconds={"cpu": 60.0}), TrainRequest(data="a.csv"), dataset, training)
+    job = FleetJob(
+        OwnJob(name="a", train_seconds={"cpu": 60.0}, server_memory_gib=0.5),
+        TrainRequest(data="a.csv"),
+        dataset,
+        training,
+    )
     run_id = start_run("fleet", "fleet")
     policy = Disturbing(lambda: ray_cluster.remove_node(ray_cluster.doomed, allow_graceful=False))
     began = time.monotonic()
