@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -102,6 +103,38 @@ def _generator(table: GivenTable, per_node: int) -> Any:
         "column_wise": lambda: torchrec.column_wise(list(processes), compute_kernel=fused),
         "table_column_wise": lambda: torchrec.column_wise(list(processes), compute_kernel=fused),
         "table_row_wise": lambda: torchrec.table_row_wise(nodes[0]),
-        "grid_shard": lambda: torchrec.grid_shard(nodes),
+        "grid_shard": lambda: partial(_grid, processes=processes, nodes=len(nodes)),
     }
     return made[table.kind]()
+
+
+def _grid(
+    param: torch.nn.Parameter,
+    per_node: int,
+    count: int,
+    device_type: str,
+    sharder: Any,
+    *,
+    processes: tuple[int, ...],
+    nodes: int,
+) -> Any:
+    """Columns divided evenly over nodes, rows within each; TorchRec's own divides columns of 128 and no other."""
+    from torch.distributed._shard.metadata import ShardMetadata
+    from torch.distributed._shard.sharding_spec.api import EnumerableShardingSpec
+    from torchrec.distributed.planner.utils import placement
+    from torchrec.distributed.sharding_plan import calculate_shard_sizes_and_offsets
+    from torchrec.distributed.types import ParameterSharding
+
+    sizes, offsets = calculate_shard_sizes_and_offsets(
+        param, count, per_node, "grid_shard", col_wise_shard_dim=param.shape[1] // nodes
+    )
+    shards = [
+        ShardMetadata(shard_sizes=size, shard_offsets=offset, placement=placement(device_type, process, per_node))
+        for size, offset, process in zip(sizes, offsets, processes, strict=True)
+    ]
+    return ParameterSharding(
+        sharding_spec=EnumerableShardingSpec(shards),
+        sharding_type="grid_shard",
+        compute_kernel="fused",
+        ranks=list(processes),
+    )
