@@ -97,14 +97,15 @@ def train(features: Features, batches: list[Batch], variant: Variant) -> tuple[d
 def _slow_down(tables: EmbeddingTables, rows_per_second: float) -> None:
     """Simulate a tier that delivers so many rows a second."""
     assert isinstance(tables, TieredEmbeddings)
-    move = tables._move
+    tiers = tables._tiers
+    move = tiers._move
 
     def move_slowly(admission: Admission) -> None:
         started = time.perf_counter()
         move(admission)
         time.sleep(max(len(admission.arriving) / rows_per_second - (time.perf_counter() - started), 0))
 
-    tables._move = move_slowly
+    tiers._move = move_slowly
 
 
 def _step_seconds(steps: Iterator[Batch], model: Model, optimizer: torch.optim.Optimizer) -> Iterator[float]:
@@ -117,7 +118,7 @@ def _step_seconds(steps: Iterator[Batch], model: Model, optimizer: torch.optim.O
 
 
 def _counts(model: Model) -> dict[str, float]:
-    return dict(vars(model.embeddings.counts)) if isinstance(model.embeddings, TieredEmbeddings) else {}
+    return dict(vars(model.embeddings.cache_counts)) if isinstance(model.embeddings, TieredEmbeddings) else {}
 
 
 def compare(features: Features, batches: list[Batch], variants: dict[str, Variant], rounds: int) -> dict[str, Any]:

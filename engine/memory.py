@@ -19,9 +19,6 @@ from shunter.errors import RequestError, TooLargeError
 
 FLOAT_BYTES = 4
 COMPILER_BYTES = 40 << 20  # that importing torch's compiler adds to a process which holds the rest of torch
-TABLES_NEED_ONE_PROCESS = (
-    "Embedding tables in a file are trained by one process: leave out --embedding-memory, or use one process."
-)
 # Torch's allocator on the CPU, the kernel and C++ say it in the text of their errors only.
 OUT_OF_MEMORY_SIGNS = ("can't allocate memory", "not enough memory", "Cannot allocate memory", "bad_alloc")
 

@@ -131,7 +131,7 @@ def choose(
         if offered.is_local:
             decision = explored(decision, job.past, request.placement.explore)
         if not (decision.chosen.candidate.is_here and probes.measure_candidate(decision.chosen.candidate)):
-            return with_expected_misses(decision, dataset, job.spec)
+            return with_expected_misses(decision, dataset, job.spec, _processes(request))
 
 
 @dataclass(frozen=True)
@@ -272,10 +272,16 @@ def _predicted(job: _Job, offered: _Offered, in_training: InTraining) -> list[Ca
     found = predict(embedding_memory_bytes=asked)
     needs_memory = isinstance(job.request, TrainRequest) and job.request.needs_tables_in_memory
     if asked is None and not needs_memory:
-        memory = memory_for_tables(job.workload, found, job.request.limits.max_memory_gib)
+        processes = _processes(job.request)
+        memory = memory_for_tables(job.workload, found, job.request.limits.max_memory_gib, processes)
         if memory is not None:
             return predict(embedding_memory_bytes=memory)
     return found
+
+
+def _processes(request: JobRequest) -> int:
+    """Processes that train each member together."""
+    return request.training.processes if isinstance(request, TrainRequest) else 1
 
 
 def _elsewhere(job: _Job, offered: _Offered, probes: Probes) -> tuple[list[Candidate], list[str]]:

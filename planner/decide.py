@@ -69,6 +69,11 @@ class Decision(Frozen):
         "for, estimated; None where they lie in memory.",
         exclude_if=lambda value: value is None,
     )
+    tier_highest_miss_rate: float | None = Field(
+        default=None,
+        description="That share of the process where it is highest; None where one process trains.",
+        exclude_if=lambda value: value is None,
+    )
     exploration: Exploration | None = Field(
         default=None, description="Why it is tried though another is the best known, if so."
     )

@@ -1,24 +1,30 @@
 """Embedding tables in a file: how often a training is expected to read it, said with the decision."""
 
+from collections.abc import Sequence
+
 from engine.data.dataset import Dataset
 from engine.memory import cached_rows
+from engine.parallel.tier_blocks import TierBlocks
 from models.graph import GraphSpec
 from models.spec import ModelSpec
 from planner.decide import Decision
 from planner.memory.compare import ids_per_sample
-from planner.memory.demand import demands
-from planner.memory.hits import predict_hits
+from planner.memory.demand import TableDemand, demands
+from planner.memory.hits import Hits, predict_hits
 
 MIB = 2**20
 
 
-def with_expected_misses(decision: Decision, dataset: Dataset, spec: ModelSpec | GraphSpec) -> Decision:
+def with_expected_misses(
+    decision: Decision, dataset: Dataset, spec: ModelSpec | GraphSpec, processes: int = 1
+) -> Decision:
     """The decision with the misses that its cache is expected to have, as `shunter plan memory` predicts them.
 
     Args:
         decision: The decision.
         dataset: What is trained on.
         spec: The model that it was made for.
+        processes: Processes that train each member together, of which each has a part of the rows and of the memory.
 
     Raises:
         DataError: An array of the data set is missing.
@@ -31,11 +37,39 @@ def with_expected_misses(decision: Decision, dataset: Dataset, spec: ModelSpec |
     if rows is None:
         return decision
     tables = demands(dataset, spec, ids_per_sample(dataset))
-    hits = predict_hits(tables, placement.batch_size, float(rows * tables[0].row_bytes))
-    fetched = float(hits.misses.sum()) * tables[0].row_bytes
+    row_bytes = tables[0].row_bytes
+    blocks = TierBlocks.of(spec, dataset.features, processes)
+    found = _of_processes(tables, blocks, placement.batch_size, float(rows // processes * row_bytes))
+    requests, misses = (sum(float(getattr(one, name).sum()) for one in found) for name in ("requests", "misses"))
+    share, fetched = misses / requests if requests else 0.0, misses * row_bytes
+    highest = max(one.miss_rate for one in found) if processes > 1 else None
     note = (
-        f"Of the different rows of a batch of {placement.batch_size:,} samples, {hits.miss_rate:.1%} are expected to "
-        f"be read from the file, {fetched / MIB:,.2g} MiB a step (estimated from the statistics of the data)."
+        f"Of the different rows of a batch of {placement.batch_size:,} samples, {share:.1%} are expected to be read "
+        f"from the file, {fetched / MIB:,.2g} MiB a step (estimated from the statistics of the data)."
     )
-    update = {"tier_miss_rate": hits.miss_rate, "notes": (*decision.notes, note)}
+    notes = [note]
+    if highest is not None:
+        alone = decision.prediction.memory_bytes - memory + memory // processes
+        notes.append(
+            f"Each of {processes} processes has its rows in a file of its own and {memory / processes / MIB:,.3g} MiB "
+            f"of memory for them: up to {highest:.1%} are expected to be read in one, and each to take up to "
+            f"{alone / MIB:,.0f} MiB of memory in all."
+        )
+    update = {
+        "tier_miss_rate": share,
+        "tier_highest_miss_rate": highest,
+        "notes": (*decision.notes, *notes),
+    }
     return decision.model_copy(update=update)
+
+
+def _of_processes(tables: Sequence[TableDemand], blocks: TierBlocks, samples: int, cache_bytes: float) -> list[Hits]:
+    """What the cache of each process comes to."""
+    if blocks.processes == 1:
+        return [predict_hits(tables, samples, cache_bytes)]
+    found = []
+    for rank in range(blocks.processes):
+        parts = zip(tables, *(part.tolist() for part in blocks.own(rank)), strict=True)
+        own = [table.block(first, rows) for table, first, rows in parts if rows]
+        found.append(predict_hits(own, samples, cache_bytes))
+    return found

@@ -85,13 +85,14 @@ def planned_training(run: RunContext, job: ClickJob, placement: Placement) -> Pl
     """How a training of several processes divides its tables: as the given plan says, else by the best one found.
 
     What was found is kept in the folder of the run, so that a training that is gone on with goes on under the same
-    plan. None where one process trains, on a cluster, and where no plan is found: TorchRec's planner decides then.
+    plan. None where one process trains, on a cluster, where the tables lie in files, and where no plan is found:
+    TorchRec's planner decides then.
 
     Raises:
         RequestError: The given plan divides columns of other widths.
     """
-    if run.cluster is not None or run.processes == 1:
-        return None
+    if run.cluster is not None or run.processes == 1 or placement.embedding_memory_bytes is not None:
+        return None  # tables in files are divided by row
     assert isinstance(job, TrainingJob), "graph models take one process"
     path = run.request.training.plan
     found = _given(run, job, Path(path), placement) if path is not None else _searched(run, job, placement)

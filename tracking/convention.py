@@ -186,7 +186,8 @@ def training_metrics(training: TrainingFigures[Any, Any] | Trained[Any, Any, Any
 def _tier_metrics(tiers: CacheCounts) -> Values:
     """What moved between memory and the file of the embedding tables: `tiers.*`."""
     derived = ("miss_rate", "bytes_read", "bytes_written")
-    return _flat("tiers", {**asdict(tiers), **{name: getattr(tiers, name) for name in derived}})
+    counted = {name: value for name, value in asdict(tiers).items() if value is not None}
+    return _flat("tiers", {**counted, **{name: getattr(tiers, name) for name in derived}})
 
 
 def _traffic_metrics(traffic: RowTraffic) -> Values:

@@ -194,7 +194,7 @@ def contradictions() -> Iterator[Case]:
         Case("train --towers 2", "--towers 2 has no effect without --model dmt"),
         Case(
             "train --cluster auto --processes 2 --embedding-memory 1GiB",
-            "--processes 2 keeps all embedding tables in memory",
+            "--processes 2 on a cluster keeps all embedding tables in memory",
         ),
         Case("train --cluster-resource gpu", "--cluster-resource gpu has no effect without --cluster"),
         Case("train --search-minutes 90 --max-hours 1", "--search-minutes 90 is more than --max-hours 1"),

@@ -1,6 +1,7 @@
 """The loader knows the next batches, so their embedding rows are fetched from the file before they are needed."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -46,6 +47,18 @@ def admitted(batches: Iterator[Batch], model: Model) -> Iterator[Batch]:
     """
     tables = model.embeddings
     tables.begin()
-    for batch in batches:
-        values = tables.admit(batch.values, batch.offsets)
-        yield batch if values is batch.values else replace(batch, values=values)
+    try:
+        for batch in batches:
+            values = tables.admit(batch.values, batch.offsets)
+            yield batch if values is batch.values else replace(batch, values=values)
+    finally:
+        tables.leave()
+
+
+@contextmanager
+def trained(model: Model) -> Iterator[None]:
+    """A pass over admitted batches, to be left before their reader is closed."""
+    try:
+        yield
+    finally:
+        model.embeddings.end()

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import torch
 
+from engine.checkpoint.lookahead import embedding_cache
 from engine.config import Execution
 from engine.executors.follow import GRACE_SECONDS, Followed, LostError
 from engine.executors.messages import Done, Message, Order, Task, receive, send
 from engine.executors.role import Executor, Reading
 from engine.job import Checkpointing, ClickJob, Hooks
-from engine.memory import TABLES_NEED_ONE_PROCESS
 from engine.parallel.plan import Sharding
 from engine.parallel.stored import gather_weights
 from engine.private_files import write_private
@@ -53,6 +53,7 @@ class ProcessGroup(Executor):
         """Train; see `engine.executors.role.Executor.run`.
 
         Raises:
+            RequestError: The memory for the embedding tables is too little.
             TrainingError: A process died, and with it the training; the last good checkpoint is kept, and beside it
                 `processes.log`.
             ShunterError: See `engine.loop.trainer.train`.
@@ -60,11 +61,14 @@ class ProcessGroup(Executor):
         """
         with tempfile.TemporaryDirectory(prefix="shunter-") as name:
             kept = checkpointing or Checkpointing(Path(name) / "checkpoint")
+            cache = embedding_cache(job.execution, job.spec, job.dataset.features, kept.directory)
             done = self._train(job, hooks, kept, Path(name))
             assert isinstance(done.weights, Path), "they lie in parts in the checkpoint"
             on_gpu = job.execution.device.startswith("cuda")
             device = "cuda:0" if on_gpu else job.execution.device
-            model = build_model(job.spec, job.dataset.features, device=device)
+            if cache is not None:  # the finished tables are larger than memory too, and are only read
+                cache = replace(cache, rows=1)
+            model = build_model(job.spec, job.dataset.features, device=device, cache=cache)
             gather_weights(done.weights, model)
         return TrainResult(model=model.eval(), **vars(done.figures))
 
@@ -158,8 +162,6 @@ def _keep_log(group: Group, directory: Path) -> None:
 def _check(execution: Execution, processes: int) -> None:
     if processes < 1:
         raise RequestError(f"A training takes at least one process, not {processes}: raise it.")
-    if execution.embedding_memory_bytes is not None:
-        raise RequestError(TABLES_NEED_ONE_PROCESS)
     if execution.device.startswith("cuda") and processes > torch.cuda.device_count():
         raise HardwareError(
             f"{processes} processes want a CUDA device each, and torch sees {torch.cuda.device_count()}: use fewer."

@@ -12,11 +12,13 @@ from engine.checkpoint.keeping import Keeping
 from engine.executors.messages import Stop
 from engine.job import Checkpointing, ClickJob, Hooks
 from engine.loop.trainer import train
+from engine.parallel.agreement import from_all
 from engine.parallel.checkpoint import ShardedCheckpoint
 from engine.parallel.folders import Folders
 from engine.parallel.plan import Sharding, with_link
 from engine.parallel.processes import ManyProcesses, broadcast_number
 from engine.results import TrainingFigures
+from models.embeddings.cache_counts import CacheCounts
 
 GO_ON, STOP, INTERRUPT = range(3)
 Read = Callable[[], Stop | None]
@@ -42,7 +44,8 @@ def train_together(
         folders: Who sees which folder of checkpoints; None is one that all see.
 
     Returns:
-        The figures, with the memory of all processes, and the folder in which the best weights lie in parts.
+        The figures, with the memory and the tiers of all processes, and the folder in which the best weights lie in
+        parts.
 
     Raises:
         KeyboardInterrupt: It was ordered; the state has been saved.
@@ -53,8 +56,9 @@ def train_together(
     result = train(job, replace(hooks, should_stop=_Orders(read)), checkpointing, processes=processes)
     memory = torch.tensor([result.peak_memory_bytes])
     dist.all_reduce(memory)
+    tiers = None if result.tiers is None else CacheCounts.of_all(from_all(result.tiers))
     assert processes.kept is not None, "it was made when the training began"
-    return replace(result.figures, peak_memory_bytes=int(memory)), processes.kept.best
+    return replace(result.figures, peak_memory_bytes=int(memory), tiers=tiers), processes.kept.best
 
 
 class _KeptProcesses(ManyProcesses):

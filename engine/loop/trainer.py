@@ -14,7 +14,7 @@ from typing import Any, get_args
 import torch
 
 from engine.checkpoint.directory import CheckpointDirectory
-from engine.checkpoint.lookahead import admitted, embedding_cache
+from engine.checkpoint.lookahead import admitted, embedding_cache, trained
 from engine.checkpoint.storage import save_model
 from engine.config import Hyperparameters, LearningRateSchedule, Schedule
 from engine.data.batch import Batch
@@ -286,7 +286,8 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
         total_steps = self.schedule.max_epochs * len(self.loader)
         rows = self.loader.rows_of_batches(epoch=state.epoch, start_batch=state.next_batch)
         source = admitted(self.read_ahead.items(rows), self.model)
-        with prefetch(source, replace(self.execution, prefetch_depth=self.read_ahead.plan.depth)) as batches:
+        ahead = replace(self.execution, prefetch_depth=self.read_ahead.plan.depth)
+        with prefetch(source, ahead) as batches, trained(self.model):
             self.read_ahead.follow(batches)
             self.clock = step_clock(self.device, lambda: batches.wait_seconds)
             for batch in batches:

@@ -10,6 +10,8 @@ import torch
 from models.embeddings.shards import Shard, copy_block, overlap
 from shunter.errors import CheckpointError
 
+VALUES_AT_ONCE = 1 << 22
+
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
@@ -98,8 +100,12 @@ def _fill(shard: Shard, path: Path, block: Block, *, with_sums: bool) -> int:
         shared_rows, shared_columns = rows.stop - rows.start, columns.stop - columns.start
         if not shared_rows or not shared_columns:
             return 0
-        copy_block(weight[rows], block.first_row + rows.start, block.first_column, shard)
-        if with_sums:
-            sums = file.get_slice(block.sum_key)[rows].to(shard.weight.device)
-            shard.adagrad_sum[own_rows] += sums * (shared_columns / width)
+        at_once = max(VALUES_AT_ONCE // columns_there, 1)
+        for first in range(0, shared_rows, at_once):  # neither they nor the shard need fit into memory
+            start, count = rows.start + first, min(at_once, shared_rows - first)
+            part, own = slice(start, start + count), slice(own_rows.start + first, own_rows.start + first + count)
+            copy_block(weight[part], block.first_row + start, block.first_column, shard)
+            if with_sums:
+                sums = file.get_slice(block.sum_key)[part].to(shard.weight.device)
+                shard.adagrad_sum[own] += sums * (shared_columns / width)
     return shared_rows * shared_columns

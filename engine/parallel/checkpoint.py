@@ -21,7 +21,12 @@ from torch import Tensor
 from torch import distributed as dist
 
 from engine.checkpoint.background import WRITER
-from engine.checkpoint.directory import COPIED_SHARE_OF_FREE_MEMORY, LONG_FROM_BYTES, CheckpointDirectory
+from engine.checkpoint.directory import (
+    COPIED_SHARE_OF_FREE_MEMORY,
+    LONG_FROM_BYTES,
+    VALUES_CHECKED_AT_ONCE,
+    CheckpointDirectory,
+)
 from engine.checkpoint.generations import check_upon, history_of
 from engine.checkpoint.keeping import BY_DEFAULT, FULL_PRECISION, CheckpointFigures, Keeping
 from engine.checkpoint.optimizer_state import optimizer_tensors, restore_optimizer, state_tensors
@@ -50,6 +55,7 @@ from engine.parallel.stored import (
     remove_newer,
     remove_older,
 )
+from engine.parallel.tiered import TieredShards
 from engine.parallel.tower_model import HostRecommender
 from models.embeddings.sharded import ShardedEmbeddings
 from models.registry import Model
@@ -127,7 +133,7 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
     def follow(self, model: Model) -> None:
         """Be ready to keep the rows that change, where the tables of all processes are large together."""
         tables = model.embeddings
-        if not isinstance(tables, ShardedEmbeddings):
+        if not isinstance(tables, ShardedEmbeddings | TieredShards):
             return
         table_bytes = sum(from_all(bytes_of(tables)))
         if self.keeping.is_incremental(table_bytes):
@@ -147,7 +153,7 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
             dense = _dense_weights(model)
             name = self._best_name = f"{BEST}{step}"
             self._write_best = None  # the old copy goes first: both together would raise the peak of the memory
-            may_copy = self._may_copy({**blocks, **dense})
+            may_copy = self._may_copy(model, {**blocks, **dense})
             if may_copy:
                 blocks, dense = _copies(blocks), _copies(dense)
 
@@ -194,7 +200,7 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         if isinstance(model, HostRecommender):
             model.gather_towers(optimizer)
         own, dense = self._own_blocks(model), {**_dense_weights(model), **_full_state(optimizer)}
-        may_copy = self._may_copy({**own, **dense})
+        may_copy = self._may_copy(model, {**own, **dense})
         if not may_copy:
             all_do(lambda: _check_finite([*own.items(), *dense.items()], state["step"]), self._group)
         blocks: dict[str, Tensor] = own
@@ -330,8 +336,13 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
                 tensors[block.weight_key], tensors[block.sum_key] = shard.weight, shard.adagrad_sum
         return tensors
 
-    def _may_copy(self, tensors: dict[str, Tensor]) -> bool:
-        """Whether all processes may copy as much at once: half of the memory that is free on their machine."""
+    def _may_copy(self, model: Model, tensors: dict[str, Tensor]) -> bool:
+        """Whether all processes may copy as much at once: half of the memory that is free on their machine.
+
+        Of tables in files nothing is copied: all is written while training waits.
+        """
+        if not model.embeddings.is_in_memory:
+            return False
         needed = sum(tensor.nbytes for tensor in tensors.values())
         free = COPIED_SHARE_OF_FREE_MEMORY * available_memory_bytes(torch.device("cpu")) / self.processes
         return all(from_all(needed <= free))
@@ -359,12 +370,15 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
             lay_into(list(model.embeddings.shards()), self.directory, parts)
         else:
             fill_shards(model.embeddings.shards(), StoredBlocks(folder, index["files"]), with_sums=with_sums)
+        if isinstance(model.embeddings, TieredShards):
+            model.embeddings.forget_rows()
         return dense
 
 
 def _check_finite(tensors: Iterable[tuple[str, Tensor]], step: int) -> None:
     for name, value in tensors:
-        if not torch.isfinite(value).all():
+        parts = value.reshape(-1).split(VALUES_CHECKED_AT_ONCE)  # a mapped file may be larger than memory
+        if not all(bool(torch.isfinite(part).all()) for part in parts):
             raise TrainingError(
                 f"After step {step} {name} holds a value that is not finite: lower the learning rates; "
                 f"the last good checkpoint is kept."

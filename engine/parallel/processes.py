@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,12 @@ from engine.loop.evaluation import SMALLEST_BATCH, scored_as
 from engine.loop.loss import mean_losses, weighted_sum
 from engine.loop.processes import OneProcess
 from engine.loop.step import applied, autocast, prefetch
-from engine.memory import TABLES_NEED_ONE_PROCESS
 from engine.parallel.checkpoint import ShardedCheckpoint
 from engine.parallel.folders import Folders
 from engine.parallel.loader import BatchShare, ShareLoader
 from engine.parallel.plan import Sharding, make_plan
+from engine.parallel.tier_blocks import TierBlocks
+from engine.parallel.tiered import TieredShards
 from engine.parallel.tower_model import HostRecommender, build_host_model, can_be_divided
 from engine.results import Evaluation
 from models.embeddings.request import EmbeddingCache
@@ -32,7 +34,6 @@ from models.embeddings.sharded import ShardedEmbeddings
 from models.positions import Positions
 from models.registry import Model, assemble_model, bag_tables, check_spec, reads_positions
 from models.spec import Features, ModelSpec
-from shunter.errors import RequestError
 
 SEEDS_APART = 1_000_003
 
@@ -77,11 +78,13 @@ class ManyProcesses(OneProcess):
         Raises:
             RequestError: the model cannot be built.
             InfeasibleError: no plan fits into memory.
+            HardwareError: there is no room for the file of this process's tables.
         """
-        if cache is not None:
-            raise RequestError(TABLES_NEED_ONE_PROCESS)
         check_spec(spec, features)
         device = torch.device(execution.device)
+        if cache is not None:
+            embeddings = self._in_files(spec, features, hyperparameters, device, cache)
+            return assemble_model(spec, features, embeddings, seed=seed, device=device)
         per_host = self._sharding.processes_per_node or int(os.environ.get("LOCAL_WORLD_SIZE", self.count))
         if can_be_divided(spec, features, hyperparameters, per_host):
             return build_host_model(
@@ -115,6 +118,29 @@ class ManyProcesses(OneProcess):
         embeddings.l2 = hyperparameters.embedding_l2
         embeddings.initial_bound = hyperparameters.embedding_initial_bound
         return assemble_model(spec, features, embeddings, seed=seed, device=device)
+
+    def _in_files(
+        self,
+        spec: ModelSpec,
+        features: Features,
+        hyperparameters: Hyperparameters,
+        device: torch.device,
+        cache: EmbeddingCache,
+    ) -> TieredShards:
+        """Tables of which each process keeps its rows in a file, with its part of the memory for them."""
+        embeddings = TieredShards(
+            TierBlocks.of(spec, features, self.count),
+            spec.embedding_dim,
+            learning_rate=hyperparameters.embedding_learning_rate,
+            device=device,
+            cache=replace(cache, rows=max(cache.rows // self.count, 1)),
+            sharding=self._sharding,
+            table_of=bag_tables(spec, features),
+            is_weighted=features.is_weighted,
+        )
+        embeddings.l2 = hyperparameters.embedding_l2
+        embeddings.initial_bound = hyperparameters.embedding_initial_bound
+        return embeddings
 
     def _ids_of_bags(self, spec: ModelSpec, features: Features) -> list[float]:
         """Mean number of ids in each bag of a sample."""

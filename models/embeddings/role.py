@@ -52,7 +52,8 @@ class EmbeddingTables(nn.Module, ABC):
         build        the kind's constructor (`models.embeddings.kinds`; divided tables: `engine.parallel`)
         initialise   once, by `models.registry.assemble_model`; a checkpoint may overwrite what it drew
         load         `load_state_dict` and `load_optimizer_tensors`, or `shards`, by `engine.checkpoint`
-        begin        before each pass over training batches, in the thread that reads them
+        begin        before each pass over training batches, in the thread that reads them; `end` when training leaves
+                     the pass, in the training thread, then `leave` in the thread that reads
         admit        once for each batch of the pass, in the same thread, some batches ahead of training
         forward      once for each admitted batch in the same order, in the training thread; then the loss's backward
                      pass, which updates the rows, outside of every compiled graph
@@ -151,6 +152,10 @@ class EmbeddingTables(nn.Module, ABC):
             values: Ids, as for `forward`; of a batch to be trained, what `admit` returned.
             offsets: Bounds of the bags, as for `forward`.
         """
+        return self._row_of_each(values, offsets)
+
+    def _row_of_each(self, values: Tensor, offsets: Tensor) -> Tensor:
+        """The row of each id that `lookup` was given, numbered through all tables."""
         starts = self._first_row_of_bag.on(values.device)
         ids_of_bag = offsets[:: (len(offsets) - 1) // len(self.table_of)].diff()
         return values.long() + starts.repeat_interleave(ids_of_bag, output_size=len(values))
@@ -167,6 +172,12 @@ class EmbeddingTables(nn.Module, ABC):
 
     def begin(self) -> None:
         """Start a pass over training batches: those admitted and not trained are dropped. Most kinds need nothing."""
+
+    def end(self) -> None:
+        """Let an admission that waits for training give up: no batch is trained any more. Most kinds never wait."""
+
+    def leave(self) -> None:
+        """End a pass in the thread that admitted its batches. Most kinds need nothing."""
 
     def admit(self, values: Tensor, offsets: Tensor) -> Tensor:
         """Make the rows of a batch ready for training; may run in another thread than training.
@@ -236,12 +247,11 @@ class EmbeddingTables(nn.Module, ABC):
         lengths = offsets.diff()
         bags, device = len(lengths), values.device
         bag = torch.repeat_interleave(lengths, output_size=len(values))
-        starts = self._first_row_of_bag.on(device)
-        rows = values.long() + starts[bag // (bags // len(self.table_of))]
-        ordered, order = rows.sort()
+        ordered, order = self._row_of_each(values, offsets).sort()
         slot = torch.zeros_like(order)
         slot[1:] = (ordered[1:] != ordered[:-1]).cumsum(0)
-        occurrences = torch.zeros(len(rows), device=device).index_add_(0, slot, torch.ones(len(rows), device=device))
+        ones = torch.ones(len(values), device=device)
+        occurrences = torch.zeros(len(values), device=device).index_add_(0, slot, ones)
         rarity = torch.zeros(bags, device=device).index_add_(0, bag[order], occurrences[slot].reciprocal())
         return (rarity / lengths.clamp(min=1)).view(len(self.table_of), -1).t().unsqueeze(2)
 

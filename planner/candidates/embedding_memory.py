@@ -13,7 +13,7 @@ GIB, MIB = 2**30, 2**20
 
 
 def memory_for_tables(
-    workload: Workload, candidates: Sequence[Candidate], max_memory_gib: float | None = None
+    workload: Workload, candidates: Sequence[Candidate], max_memory_gib: float | None = None, processes: int = 1
 ) -> int | None:
     """What the embedding tables may take where no placement on a processor has room for all of them.
 
@@ -21,6 +21,7 @@ def memory_for_tables(
         workload: Demand of the training.
         candidates: Placements with all tables in memory, and what they are predicted to take.
         max_memory_gib: Most memory that the user permits.
+        processes: Processes that share the tables and the memory, each of which takes the rest as well.
 
     Returns:
         Bytes; None where they fit somewhere, where no processor is among the candidates, where the tables of this model
@@ -32,10 +33,9 @@ def memory_for_tables(
     limit = min(one.accelerator_memory_bytes for one in here)
     if max_memory_gib is not None:
         limit = min(limit, int(max_memory_gib * GIB))
-    least = min(one.prediction.memory_bytes for one in here)
-    if least <= limit:
+    others = processes * max(min(one.prediction.memory_bytes for one in here) - workload.table_bytes, 0)
+    if workload.table_bytes + others <= limit:
         return None
-    others = max(least - workload.table_bytes, 0)
     memory = int(SHARE_OF_TABLES * (limit - others)) // MIB * MIB
     return memory if memory > 2 * _book_bytes(workload) else None
 

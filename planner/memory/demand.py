@@ -59,6 +59,15 @@ class TableDemand:
         segments = tuple(Segment(one.rows * factor, one.share / factor) for one in self.segments)
         return replace(self, rows=self.rows * factor, segments=segments)
 
+    def block(self, first: int, rows: int) -> "TableDemand":
+        """Some of its rows alone, with the lookups that they get; the rows are numbered by how frequent they are."""
+        ends = np.cumsum([one.rows for one in self.segments])
+        kept = [
+            Segment(min(end, first + rows) - max(end - one.rows, first), one.share)
+            for one, end in zip(self.segments, ends.tolist(), strict=True)
+        ]
+        return replace(self, rows=float(rows), segments=tuple(one for one in kept if one.rows > 0))
+
     def chances(self, samples: int) -> tuple[np.ndarray, np.ndarray]:
         """Rows of each segment, and the chance of each that a batch of so many samples asks for it."""
         rows = np.array([one.rows for one in self.segments])

@@ -1,5 +1,6 @@
 """Where the time went: the section of a report."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from reporting.page.figures import name_of
@@ -46,7 +47,7 @@ def tier_lines(tree: RunTree) -> list[dict[str, Any]]:
         {
             "name": name_of(run),
             "rows": f"{run.metrics['tiers.rows']:,.0f}",
-            "missed": f"{run.metrics['tiers.miss_rate']:.1%}",
+            "missed": _missed(run.metrics),
             "expected": "" if expected is None else f"{expected:.1%}",
             "read": f"{run.metrics['tiers.bytes_read'] / 2**20:,.1f}",
             "written": f"{run.metrics['tiers.bytes_written'] / 2**20:,.1f}",
@@ -55,6 +56,14 @@ def tier_lines(tree: RunTree) -> list[dict[str, Any]]:
         for run in tree.of_kind("member")
         if run.metrics.get("tiers.rows")
     ]
+
+
+def _missed(metrics: Mapping[str, float]) -> str:
+    """The share of a batch's rows that was fetched, and by the process that fetched the largest of several."""
+    share, highest = f"{metrics['tiers.miss_rate']:.1%}", metrics.get("tiers.highest_miss_rate")
+    if highest is None:
+        return share
+    return f"{share}, {highest:.1%} in one of {metrics['tiers.processes']:.0f} processes"
 
 
 def _copies(run: TrackedRun) -> str:

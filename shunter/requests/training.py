@@ -71,8 +71,8 @@ class TrainRequest(JobRequest, frozen=True):
         """The first option with which embedding tables cannot lie in a file; None where they can."""
         if self.training.plan is not None:
             return f"--plan {self.training.plan}"
-        if self.training.processes > 1:
-            return f"--processes {self.training.processes}"
+        if self.training.processes > 1 and self.nodes.cluster is not None:
+            return f"--processes {self.training.processes} on a cluster"
         if self.search.space != SearchSpaceName.SETTINGS:  # tries tables of several widths
             return f"--search-space {self.search.space.value}"
         if self.ensemble.ensemble_of is EnsembleOf.SNAPSHOTS:

@@ -62,4 +62,6 @@ def _job_metrics(decision: Decision) -> dict[str, float]:
         metrics["prediction.interval_level"] = chosen.time_level
     if decision.tier_miss_rate is not None:
         metrics["prediction.tier_miss_rate"] = decision.tier_miss_rate
+    if decision.tier_highest_miss_rate is not None:
+        metrics["prediction.tier_highest_miss_rate"] = decision.tier_highest_miss_rate
     return metrics

@@ -24,6 +24,7 @@ from engine.probes.steps import time_steps
 from engine.results import EpochReport, TrainResult
 from models.embeddings.mapped import MappedEmbeddings
 from models.embeddings.tiered import TieredEmbeddings
+from models.embeddings.tiers import RowTiers
 from models.ensemble import Ensemble
 from models.recommender import Recommender
 from models.registry import model_spec
@@ -118,8 +119,8 @@ def test_weights_sums_and_losses_are_those_of_a_training_in_memory(
     assert_same(cached, in_memory)
     tables = cached.model.embeddings
     assert isinstance(tables, TieredEmbeddings)
-    assert tables.counts.hits > 0
-    assert tables.counts.written_back > 400
+    assert tables.cache_counts.hits > 0
+    assert tables.cache_counts.written_back > 400
     told = cached.tiers
     assert told is not None
     assert (told.rows, told.row_bytes) == (400, 36)
@@ -159,7 +160,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from engine.data.dataset import Dataset
-from models.embeddings.tiered import TieredEmbeddings
+from models.embeddings.tiers import RowTiers
 from tests.engine.checkpoint.test_lookahead import train_cached
 left = int(sys.argv[3])
 def half_written(self, rows, slots):
@@ -169,7 +170,7 @@ def half_written(self, rows, slots):
     if not left:
         os.kill(os.getpid(), signal.SIGKILL)
     self.adagrad_sum.index_copy_(0, rows, self._fast_sum.index_select(0, slots))
-TieredEmbeddings._write_back = half_written
+RowTiers.write_back = half_written
 train_cached(Dataset.load(Path(sys.argv[1])), Path(sys.argv[2]), checkpoint_steps=3)
 """
 
@@ -190,15 +191,15 @@ def test_killed_between_the_halves_of_an_eviction_it_goes_on_bit_by_bit(
 def test_a_disk_that_fails_while_rows_leave_is_told_and_the_state_stays(
     dataset: Dataset, in_memory: TrainResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_back, left = TieredEmbeddings._write_back, [40]
+    write_back, left = RowTiers.write_back, [40]
 
-    def fail(tables: TieredEmbeddings, rows: torch.Tensor, slots: torch.Tensor) -> None:
+    def fail(tables: RowTiers, rows: torch.Tensor, slots: torch.Tensor) -> None:
         left[0] -= 1
         if not left[0]:
             raise OSError(errno.ENOSPC, "No space left on device")
         write_back(tables, rows, slots)
 
-    monkeypatch.setattr(TieredEmbeddings, "_write_back", fail)
+    monkeypatch.setattr(RowTiers, "write_back", fail)
     with pytest.raises(HardwareError, match=r"file of the embedding tables.*: make room"):
         train_cached(dataset, tmp_path, checkpoint_steps=3)
     assert_same(train_cached(dataset, tmp_path), in_memory)

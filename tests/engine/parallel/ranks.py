@@ -85,14 +85,15 @@ def train_here(dataset: Dataset, directory: Path, **options: Any) -> dict[str, A
     arguments = {"spec": SPEC, "hyperparameters": RATES, "execution": EXECUTION, "schedule": SCHEDULE, **options}
     processes = KeptProcesses(dataset, sharding)
     result = train(*parts_of(dataset, checkpoint_directory=directory, **arguments), processes=processes)
-    assert isinstance(result.model.embeddings, ShardedEmbeddings)
-    shards = list(result.model.embeddings.shards())
+    tables = result.model.embeddings
+    shards = list(tables.shards())
     return {
         "history": result.history,
         "best": processes.kept.best,
         "shards": [(s.table, s.first_row, s.first_column, s.weight.clone(), s.adagrad_sum.clone()) for s in shards],
         "layers": {name: value.clone() for name, value in result.model.layers.state_dict().items()},
-        "types": types_of(result.model.embeddings),
+        "types": types_of(tables) if isinstance(tables, ShardedEmbeddings) else [],
+        "tiers": result.tiers,
     }
 
 

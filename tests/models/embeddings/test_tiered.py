@@ -97,6 +97,7 @@ def test_any_access_pattern_gives_bitwise_the_tables_in_memory(
     in_memory = build(TABLES, kernel)
     slots = max(largest_window(batches, window), 1) + spare
     tiered = build_tiered(TABLES, kernel, slots, window)
+    tiered.l2 = in_memory.l2
     expected = train_in_memory(in_memory, batches)
     found = train_tiered(tiered, batches, depth)
     assert all(torch.equal(left, right) for left, right in zip(found, expected, strict=True))
@@ -126,15 +127,15 @@ def test_a_large_batch_waits_for_its_turn_and_those_behind_it_are_ahead_again() 
     ]
     expected = train_in_memory(in_memory, batches)
     admitted = [tiered.admit(*batch) for batch in batches]
-    assert [batch.position is None for batch in tiered._admitted] == [True, False, False, False]
+    assert [batch.is_there for batch in tiered._admitted] == [True, False, False, False]
     found = [train_step(tiered, admitted[seed], batches[seed][1], seed) for seed in (0, 1)]
-    assert [batch.position is None for batch in tiered._admitted] == [False, False]
+    assert [batch.is_there for batch in tiered._admitted] == [False, False]
     found.append(train_step(tiered, admitted[2], batches[2][1], 2))
-    assert [batch.position is None for batch in tiered._admitted] == [True]
+    assert [batch.is_there for batch in tiered._admitted] == [True]
     found.append(train_step(tiered, admitted[3], batches[3][1], 3))
     assert all(torch.equal(left, right) for left, right in zip(found, expected, strict=True))
     assert_same_tables(tiered, in_memory)
-    assert tiered.counts.lookups == 8
+    assert tiered.cache_counts.lookups == 8
 
 
 def test_a_batch_of_more_rows_than_the_cache_is_refused() -> None:
@@ -172,11 +173,12 @@ def test_many_rows_moved_while_a_batch_is_trained_give_bitwise_the_tables_in_mem
         for _ in range(150)
     ]
     in_memory, tiered = build(rows, kernel), build_tiered(rows, kernel, slots=2_700, window=4)
+    in_memory.l2 = tiered.l2 = 0.01
     expected = train_in_memory(in_memory, batches)
     found = train_tiered(tiered, batches, depth=2)
     assert all(torch.equal(left, right) for left, right in zip(found, expected, strict=True))
     assert_same_tables(tiered, in_memory)
-    assert tiered.counts.written_back > 10_000
+    assert tiered.cache_counts.written_back > 10_000
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -224,7 +226,7 @@ def test_a_new_sequence_needs_no_room_for_the_last_batches_of_the_former() -> No
     for ids in ([0, 1, 2], [3, 4, 5]):
         tiered.begin()
         tiered.admit(torch.tensor(ids, dtype=torch.int32), offsets)
-    assert tiered.counts.written_back == 3
+    assert tiered.cache_counts.written_back == 3
 
 
 def test_rows_that_are_loaded_replace_those_in_the_cache() -> None:
@@ -242,7 +244,7 @@ def test_hits_misses_and_write_backs_are_counted() -> None:
     offsets = torch.tensor([0, 3], dtype=torch.int32)
     for ids in ([0, 1, 0], [1, 1, 1], [1, 2, 2], [0, 0, 0]):
         tiered.admit(torch.tensor(ids, dtype=torch.int32), offsets)
-    counts = tiered.counts
+    counts = tiered.cache_counts
     assert (counts.lookups, counts.hits, counts.misses, counts.written_back) == (12, 2, 4, 2)
     assert counts.transfer_seconds > 0
 

@@ -51,6 +51,22 @@ def test_what_is_chosen_fits_and_nothing_is_chosen_where_all_fit(memory_mib: int
         assert min(predict_memory_bytes(WORKLOAD, placement, profile, held) for placement in found) <= 1.01 * limit
 
 
+def test_of_many_processes_each_takes_the_rest_as_well() -> None:
+    large = predicted_candidates(WORKLOAD, local_offers([make_profile(cores=2, memory_bytes=2**40)], None))
+    least = min(one.prediction.memory_bytes for one in large)
+    others = least - TABLES
+
+    def chosen(memory_bytes: int, processes: int) -> int | None:
+        candidates = [one.model_copy(update={"accelerator_memory_bytes": memory_bytes}) for one in large]
+        return memory_for_tables(WORKLOAD, candidates, processes=processes)
+
+    assert chosen(least, 1) is None
+    for processes in (2, 3):
+        short = least + (processes - 1) * others - others // 2
+        assert chosen(short, processes) == (short - processes * others) // 2 // MIB * MIB
+        assert chosen(least + (processes - 1) * others, processes) is None
+
+
 def test_tables_that_fit_and_accelerators_get_none() -> None:
     assert {one.embedding_memory_bytes for one in placements(WORKLOAD, [make_profile()], None, TABLES)} == {None}
     gpu = placements(WORKLOAD, [make_profile(name="cuda:0")], None, TABLES // 2)
@@ -84,7 +100,7 @@ def test_a_machine_without_room_for_the_tables_trains_them_all_the_same(dataset:
         dataset, model_spec(), Hyperparameters(), execution_of(decision.placement), Schedule(max_epochs=1)
     )
     assert isinstance(train(job).model.embeddings, TieredEmbeddings)
-    for options in ({"processes": 2}, {"search_space": "wide"}, {"ensemble_of": "snapshots"}):
+    for options in ({"search_space": "wide"}, {"ensemble_of": "snapshots"}):
         with pytest.raises(NoFeasiblePlacementError, match="memory"):
             choose(dataset, TrainRequest(**options, batch_sizes="64"), [small], probe_seconds=0)
 
@@ -98,6 +114,14 @@ def test_what_was_asked_for_is_said(dataset: Dataset) -> None:
     assert 0 < decision.tier_miss_rate < 1
     told = f"{decision.tier_miss_rate:.1%} are expected to be read from the file"
     assert any(told in note for note in decision.notes)
+    by_two = TrainRequest(embedding_memory="8MiB", batch_sizes="64", processes=2)
+    shared = choose(dataset, by_two, [make_profile(cores=1)], probe_seconds=0)
+    assert shared.tier_miss_rate is not None
+    assert shared.tier_miss_rate == pytest.approx(decision.tier_miss_rate, rel=0.2)
+    assert shared.tier_highest_miss_rate is not None
+    assert shared.tier_highest_miss_rate >= shared.tier_miss_rate
+    [told] = [note for note in shared.notes if note.startswith("Each of 2 processes")]
+    assert f"4 MiB of memory for them: up to {shared.tier_highest_miss_rate:.1%}" in told
     asked = choose(dataset, TrainRequest(batch_sizes="64"), [make_profile(cores=1)], probe_seconds=0)
     assert asked.tier_miss_rate is None
     assert "8 MiB of memory hold the rows in use and the rest lies in a file, as asked" in note

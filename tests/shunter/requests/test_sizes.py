@@ -25,7 +25,7 @@ def test_what_is_no_size_is_refused(text: str) -> None:
     [
         ({"embedding_memory": "lots"}, "no size"),
         ({"model": "lightgcn"}, "for models of clicks: --model lightgcn"),
-        ({"processes": 2}, "--processes 2 keeps all embedding tables in memory"),
+        ({"processes": 2, "cluster": "auto"}, "--processes 2 on a cluster keeps all embedding tables in"),
         ({"search_space": "architecture"}, "--search-space architecture keeps all embedding tables in memory"),
         ({"search_space": "wide"}, "--search-space wide keeps all"),
         ({"ensemble_of": "snapshots", "trials": 2}, "--ensemble-of snapshots keeps all"),

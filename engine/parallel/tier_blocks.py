@@ -1,0 +1,47 @@
+"""Which rows of tables in files belong to which process of a training."""
+
+import math
+from collections.abc import Sequence
+from typing import Self
+
+import numpy as np
+
+from models.registry import bag_tables
+from models.spec import Features, ModelSpec
+
+
+class TierBlocks:
+    """A block of rows of each table for each process, those of a table as large as under TorchRec's `row_wise`.
+
+    The first rows of a table are its frequent ones. So that they do not all lie with the first process, each table
+    gives its first block to another than the table before, unless bags of it are added up from more than two parts, of
+    which the order shows in the last bit of the sum.
+
+    Args:
+        rows: Rows of each table.
+        processes: Processes that share them.
+        is_spread: Of each table, whether its blocks may lie in any order of the processes.
+    """
+
+    def __init__(self, rows: Sequence[int], processes: int, is_spread: Sequence[bool]) -> None:
+        self.rows, self.processes = tuple(rows), processes
+        self._sizes = np.array([math.ceil(count / processes) for count in rows])
+        self._turns = np.where(is_spread, np.cumsum(is_spread) - 1, 0) % processes
+
+    @classmethod
+    def of(cls, spec: ModelSpec, features: Features, processes: int) -> Self:
+        """Of the tables of a model."""
+        bags = zip(bag_tables(spec, features), features.categorical, strict=True)
+        in_many_parts = {table for table, field in bags if field.multi_valued and processes > 2}
+        return cls(
+            features.table_rows, processes, [table not in in_many_parts for table in range(len(features.table_rows))]
+        )
+
+    def own(self, rank: int) -> tuple[np.ndarray, np.ndarray]:
+        """First row and number of rows of each table that belong to a process."""
+        first = np.minimum((rank - self._turns) % self.processes * self._sizes, self.rows)
+        return first, np.minimum(first + self._sizes, self.rows) - first
+
+    def owner(self, table: np.ndarray, row: np.ndarray) -> np.ndarray:
+        """The process to which each row of a table belongs."""
+        return (row // self._sizes[table] + self._turns[table]) % self.processes

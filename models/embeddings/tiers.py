@@ -1,0 +1,219 @@
+"""Rows of embedding tables in a file, some of which lie in slots of memory: the tiers, whoever looks the rows up.
+
+    file, mapped          weight [rows, dim], adagrad_sum [rows]          slow, as large as the disk
+        | fetch   ^ write back
+        v         |
+    slots                 weight [slots, dim], adagrad_sum [slots]        memory of an in-memory kernel
+
+The files have no name: they vanish with the process, however it ends. What survives is a checkpoint, from which the
+tables are written anew.
+"""
+
+import mmap
+import os
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from models.embeddings.cache_counts import CacheCounts
+from models.embeddings.request import EmbeddingCache
+from models.embeddings.slots import Admission, SlotMap
+from shunter.errors import HardwareError, RequestError
+
+# Rows after which the pages of the files are given back: 64 MiB at most, for Linux maps 64 KiB around what is read, of
+# the weights and of the sums.
+MOST_TOUCHED_ROWS = 512
+BROKEN = "Rows cannot be moved to and from the file of the embedding tables"
+REMEDY = "make room on its disk or see to it, and train again, which goes on from the last checkpoint."
+
+
+class RowTiers:
+    """Rows in a file and in slots.
+
+    What is in the file lags behind the slots; `flush` brings it up to the last trained batch.
+
+    Args:
+        rows: Rows of all tables that lie here.
+        dim: Width of every row.
+        cache: Batches in work, and the place of the file.
+        weight: `[slots, dim]` float32, memory of the kernel that trains them.
+        adagrad_sum: `[slots]` float32, the optimiser's state likewise.
+
+    Attributes:
+        weight: `[rows, dim]` float32, in the file.
+        adagrad_sum: `[rows]` float32, in the file.
+        slots: How many rows lie in memory at most.
+        counts: What was moved.
+        lock: Held by whoever calls `bring`, `leave_window` or `forget`; `flush` takes it itself.
+
+    Raises:
+        HardwareError: There is no room for the file.
+    """
+
+    def __init__(self, rows: int, dim: int, cache: EmbeddingCache, weight: Tensor, adagrad_sum: Tensor) -> None:
+        self._files = tuple(_MappedFile(floats, cache.directory) for floats in (rows * dim, rows))
+        self.weight = self._files[0].tensor.view(rows, dim)
+        self.adagrad_sum = self._files[1].tensor
+        # Same memory, but to autograd not the same tensor: rows arrive between a forward and its backward pass.
+        self._fast_weight, self._fast_sum = (torch.from_numpy(one.numpy()) for one in (weight, adagrad_sum))
+        self.slots = len(weight)
+        self._map = SlotMap(rows, self.slots, cache.window_batches)
+        self._touched_rows = 0
+        self._file_is_current = self._is_whole = True
+        self.counts = CacheCounts(rows=self.slots, row_bytes=4 * (dim + 1))
+        self.lock = threading.Lock()
+
+    @torch.no_grad()
+    def bring(self, rows: np.ndarray, *, counted: bool = True) -> np.ndarray:
+        """Bring the rows of the next batch into slots, and return these.
+
+        Args:
+            rows: The batch's rows, each once.
+            counted: Whether it counts among the batches of the training.
+
+        Raises:
+            TooLargeError: The rows of the batches in work are more than there are slots; then nothing has changed.
+            HardwareError: The file cannot be read or written.
+        """
+        started = time.perf_counter()
+        admission = self._map.admit(rows)
+        self._move(admission)
+        if counted:
+            self.counts.hits += len(rows) - len(admission.arriving)
+            self.counts.misses += len(admission.arriving)
+            self.counts.written_back += len(admission.leaving)
+            self.counts.transfer_seconds += time.perf_counter() - started
+        return admission.slots
+
+    def leave_window(self) -> None:
+        """Let go of all batches so far: nobody works on their slots any more."""
+        self._map.leave_window()
+
+    def note_trained(self) -> None:
+        """The slots are about to change: the file lags behind from here on."""
+        self._file_is_current = False
+
+    @torch.no_grad()
+    def flush(self) -> None:
+        """Write all cached rows to the file, unless nothing was trained since; between two steps, not within one.
+
+        Until the next step the file stays as it is, though rows may leave the cache: they write the same values again.
+        """
+        if self._file_is_current:
+            return
+        with self.lock:
+            self._check_whole()
+            rows, slots = (torch.from_numpy(part.astype(np.int64)) for part in self._map.residents())
+            self.write_back(rows, slots)
+            self._file_is_current = True
+
+    def forget(self) -> None:
+        """Empty the slots without writing them back: the file was written by others."""
+        self._map.clear()
+        self._file_is_current = self._is_whole = True
+
+    def note_touched(self, rows: int) -> None:
+        """Give the pages of the files back now and then: they count as this process's memory while they are mapped."""
+        self._touched_rows += rows
+        if self._touched_rows >= MOST_TOUCHED_ROWS:
+            self.leave_pages()
+
+    def leave_pages(self) -> None:
+        """Give the pages of the files back."""
+        for file in self._files:
+            file.leave_pages()
+        self._touched_rows = 0
+
+    def _move(self, admission: Admission) -> None:
+        """Write leaving rows back and fetch arriving ones.
+
+        Raises:
+            HardwareError: The file cannot be read or written; then what is in memory is no state to save any more, for
+                a slot may hold a row other than that of the book.
+        """
+        self._check_whole()
+        self._is_whole = False
+        as_index = {name: torch.from_numpy(part.astype(np.int64)) for name, part in vars(admission).items()}
+        try:
+            self.write_back(as_index["leaving"], as_index["leaving_slots"])
+            rows, slots = as_index["arriving"], as_index["arriving_slots"]
+            self._fast_weight.index_copy_(0, slots, self.weight.index_select(0, rows))
+            self._fast_sum.index_copy_(0, slots, self.adagrad_sum.index_select(0, rows))
+        except OSError as error:
+            raise HardwareError(f"{BROKEN} ({error.strerror or error}): {REMEDY}") from error
+        self._is_whole = True
+        self.note_touched(len(rows))
+
+    def _check_whole(self) -> None:
+        if not self._is_whole:
+            raise HardwareError(f"{BROKEN}: {REMEDY}")
+
+    def write_back(self, rows: Tensor, slots: Tensor) -> None:
+        """Write rows from their slots to the file."""
+        self.weight.index_copy_(0, rows, self._fast_weight.index_select(0, slots))
+        self.adagrad_sum.index_copy_(0, rows, self._fast_sum.index_select(0, slots))
+        self.note_touched(len(rows))
+
+
+def check_cache(cache: EmbeddingCache, device: torch.device) -> None:
+    """Refuse what cannot be.
+
+    Raises:
+        RequestError: The cache has no row, or the device is not the CPU.
+    """
+    if cache.rows < 1:
+        raise RequestError(f"A cache of {cache.rows} embedding rows is no cache: use at least 1.")
+    if device.type != "cpu":
+        raise RequestError(
+            f"Embedding tables in a file are trained on the device cpu and not on {device}: leave out "
+            f"--embedding-memory there."
+        )
+
+
+class _MappedFile:
+    """A new file of zeros without a name, mapped.
+
+    Args:
+        floats: How many numbers it holds.
+        directory: Its folder; None is the system's for temporary files.
+
+    Attributes:
+        tensor: `[floats]` float32, in the file.
+
+    Raises:
+        HardwareError: The folder cannot be written to or has no room.
+    """
+
+    def __init__(self, floats: int, directory: Path | None) -> None:
+        self._mapped = _map_file(4 * floats, directory)
+        self.tensor = torch.frombuffer(self._mapped, dtype=torch.float32)
+
+    def leave_pages(self) -> None:
+        """Let the system have the pages: what was written is in its cache of the file, from where it is read again."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self._mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def _map_file(size: int, directory: Path | None) -> mmap.mmap:
+    """Map a new file of zeros without a name, of `size` bytes."""
+    folder = directory or Path(tempfile.gettempdir())
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.truncate(size)
+            if hasattr(os, "posix_fallocate"):  # a mapped file that found the disk full later would kill the process
+                os.posix_fallocate(file.fileno(), 0, size)
+            mapped = mmap.mmap(file.fileno(), size)
+    except OSError as error:
+        raise HardwareError(
+            f"The folder {folder} cannot take the {size:,} bytes of an embedding file ({error.strerror}): "
+            f"make room or name another one."
+        ) from error
+    # Rows are small and far apart, so that reading ahead of a page would only displace what memory holds of the file.
+    if hasattr(mmap, "MADV_RANDOM"):
+        mapped.madvise(mmap.MADV_RANDOM)
+    return mapped
