@@ -1,9 +1,10 @@
-"""Rows of embedding tables in an open file, read block by block by several threads.
+"""Rows of embedding tables in an open file, read block by block, many blocks at once.
 
-A block device reads whole blocks, so rows that lie in blocks side by side are one read. The blocks of one request are
-divided over a fixed number of readers: that many reads are under way at most, whatever is asked for. Where the file
-system allows it, reads go past the page cache of the operating system: the memory of the tables is then what their
-owner gave them, and nothing that other programs may push out again. Elsewhere rows come through it, each by itself.
+A block device reads whole blocks, so rows that lie in blocks side by side are one read. Where the file system allows
+it, reads go past the page cache of the operating system: the memory of the tables is then what their owner gave them,
+and nothing that other programs may push out again. The kernel then has a bounded number of them under way, whatever is
+asked for; where it does not do that, a fixed number of readers shares the blocks of a request. Elsewhere rows come
+through the page cache, each by itself.
 """
 
 import mmap
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from models.embeddings.stored.kernel_reads import DEPTH, KernelReads
 from shunter.errors import CheckpointError, HardwareError
 
 BLOCK = 4096
@@ -67,11 +69,16 @@ class RowFile:
         assert readers >= 1, "there is memory for a reader"
         # A piece may reach beyond its share by one row and its rest of a block.
         self._share = min(buffer_bytes // readers - _overhang(dim), MOST_BUFFER_BYTES) // BLOCK * BLOCK
-        self._buffers = [mmap.mmap(-1, self._share + _overhang(dim)) for _ in range(readers)]
-        self._free = list(range(readers))
+        sizes = [self._share + _overhang(dim)] * readers
+        self._kernel = _kernel_reads(self._file) if self.is_direct else None
+        if self._kernel is not None:
+            sizes = [buffer_bytes // BLOCK * BLOCK]
+            self._share = max((sizes[0] - _overhang(dim)) // DEPTH // BLOCK, 1) * BLOCK
+        self._buffers = [mmap.mmap(-1, size) for size in sizes]
+        self._free = list(range(len(self._buffers)))
         self._readers = ThreadPoolExecutor(readers, thread_name_prefix="rows")
         self.counts = FileCounts()
-        self._end_of_life = weakref.finalize(self, _close, self._file, self._readers)
+        self._end_of_life = weakref.finalize(self, _close, self._file, self._readers, self._kernel)
 
     def read(self, rows: np.ndarray) -> np.ndarray:
         """Read rows.
@@ -122,7 +129,7 @@ class RowFile:
         row_end = np.append(row_at[1:], len(rows))
         begins = first[row_at] * BLOCK
         length = (last[row_end - 1] + 1) * BLOCK - begins
-        each = max(min(self._share, int(length.sum()) // len(self._buffers)), BLOCK)
+        each = max(-(-int(length.sum()) // len(self._buffers)), BLOCK)
         reader = (np.cumsum(length) - length) // each
         cuts = np.flatnonzero(np.diff(reader)) + 1
         parts = list(zip([0, *cuts.tolist()], [*cuts.tolist(), len(begins)], strict=True))
@@ -169,18 +176,25 @@ class RowFile:
                 lengths = pieces.length[first:end]
                 places = np.cumsum(lengths) - lengths
                 count = max(int(np.searchsorted(places + lengths, len(buffer), side="right")), 1)
-                for place, begin, length in zip(
-                    places[:count].tolist(),
-                    pieces.begin[first : first + count].tolist(),
-                    lengths.tolist(),
-                    strict=False,
-                ):
-                    self._read_piece(memoryview(buffer)[place : place + length], begin)
-                at = places[:count] - pieces.begin[first : first + count]
+                count = count if self._kernel is None else min(count, DEPTH)
+                places, begins = places[:count], pieces.begin[first : first + count]
+                self._read_pieces(buffer, places, begins, lengths[:count])
+                at = places - begins
                 self._take_out(np.frombuffer(buffer, np.float32), pieces, slice(first, first + count), at, (rows, out))
                 first += count
         finally:
             self._free.append(which)
+
+    def _read_pieces(self, buffer: mmap.mmap, places: np.ndarray, begins: np.ndarray, lengths: np.ndarray) -> None:
+        """Read pieces to their places in a buffer: all at once where the kernel does that."""
+        left = np.arange(len(begins))
+        if self._kernel is not None and len(begins) > 1:
+            addresses = np.frombuffer(buffer, np.uint8).ctypes.data + places
+            came = self._kernel.read(begins, lengths, addresses)
+            left = np.flatnonzero(came < np.minimum(lengths, self._end - begins))
+        for one in left.tolist():
+            place, begin, length = int(places[one]), int(begins[one]), int(lengths[one])
+            self._read_piece(memoryview(buffer)[place : place + length], begin)
 
     def _read_piece(self, target: memoryview, begin: int) -> None:
         needed = min(len(target), self._end - begin)  # the last block of the file need not be whole
@@ -248,6 +262,15 @@ def _made(descriptor: int) -> tuple[int, int]:
     return found.st_size, found.st_mtime_ns
 
 
-def _close(descriptor: int, readers: ThreadPoolExecutor) -> None:
+def _kernel_reads(descriptor: int) -> KernelReads | None:
+    try:
+        return KernelReads(descriptor)
+    except OSError:  # another system, a sandbox that forbids it, or all queues taken
+        return None
+
+
+def _close(descriptor: int, readers: ThreadPoolExecutor, kernel: KernelReads | None) -> None:
     readers.shutdown(wait=False)  # nothing is read any more, and it may be a reader that calls
+    if kernel is not None:
+        kernel.close()
     os.close(descriptor)

@@ -19,9 +19,15 @@ def written(path: Path, start: int, rows: int, dim: int) -> np.ndarray:
     return numbers
 
 
-def opened(path: Path, start: int, rows: int, dim: int, readers: int = 3) -> RowFile:
-    with path.open("rb") as file:
+def opened(path: Path, start: int, rows: int, dim: int, readers: int = 3, *, by_threads: bool = False) -> RowFile:
+    with path.open("rb") as file, pytest.MonkeyPatch.context() as patch:
+        if by_threads:
+            patch.setattr("models.embeddings.stored.row_file.KernelReads", forbidden)
         return RowFile(file.fileno(), start, rows, dim, readers * least_buffer_bytes(dim))
+
+
+def forbidden(descriptor: int) -> None:
+    raise PermissionError
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
@@ -29,14 +35,15 @@ def opened(path: Path, start: int, rows: int, dim: int, readers: int = 3) -> Row
     start=st.integers(0, 3_000).map(lambda number: 4 * number),
     dim=st.sampled_from([4, 12, 300, 1_500]),
     readers=st.integers(1, 20),
+    by_threads=st.booleans(),
     data=st.data(),
 )
 def test_rows_are_those_that_were_written(
-    tmp_path: Path, start: int, dim: int, readers: int, data: st.DataObject
+    tmp_path: Path, *, start: int, dim: int, readers: int, by_threads: bool, data: st.DataObject
 ) -> None:
     rows = 400
     numbers = written(tmp_path / "rows", start, rows, dim)
-    file = opened(tmp_path / "rows", start, rows, dim, readers)
+    file = opened(tmp_path / "rows", start, rows, dim, readers, by_threads=by_threads)
     for asked in data.draw(st.lists(st.sets(st.integers(0, rows - 1)), max_size=3)):
         which = np.array(sorted(asked), np.int64)
         assert np.array_equal(file.read(which), numbers[which])
@@ -54,6 +61,28 @@ def test_without_direct_reads_rows_are_the_same(tmp_path: Path, monkeypatch: pyt
     file._made = (9_000, (tmp_path / "rows").stat().st_mtime_ns)  # as if it had been noticed too late
     with pytest.raises(CheckpointError, match="is cut off"):
         file.read(np.array([0, 2_999]))
+
+
+@pytest.mark.parametrize("by_threads", [False, True])
+def test_a_file_that_is_cut_off_between_look_and_read_is_told(tmp_path: Path, *, by_threads: bool) -> None:
+    written(tmp_path / "rows", 0, 3_000, 16)
+    file = opened(tmp_path / "rows", 0, 3_000, 16, by_threads=by_threads)
+    os.truncate(tmp_path / "rows", 2 * BLOCK)
+    file._made = (2 * BLOCK, (tmp_path / "rows").stat().st_mtime_ns)  # as if it had been noticed too late
+    with pytest.raises(CheckpointError, match="is cut off"):
+        file.read(np.array([0, 1_000, 2_999]))
+
+
+def test_what_the_kernel_refuses_is_told_and_what_comes_next_is_read(tmp_path: Path) -> None:
+    numbers, which = written(tmp_path / "rows", 0, 40_000, 16), np.arange(0, 40_000, 200)
+    file = opened(tmp_path / "rows", 0, 40_000, 16, readers=40)
+    if file._kernel is None:
+        pytest.skip("This system has no asynchronous reads past its page cache.")
+    right, file._kernel._file = file._kernel._file, os.open(tmp_path, os.O_RDONLY)  # a folder
+    with pytest.raises(HardwareError, match="cannot be read"):
+        file.read(which)
+    file._kernel._file = right
+    assert np.array_equal(file.read(which), numbers[which])
 
 
 def test_rows_of_neighbouring_blocks_are_one_read(tmp_path: Path) -> None:
