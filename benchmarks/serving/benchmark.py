@@ -3,7 +3,8 @@
 A DLRM of Criteo's shape, exported once. Clients in a closed loop send requests of 1, 10 and 100 rows in MLflow's
 protocol from a process of their own. MLflow gets each number of workers from one to all cores, and its best counts.
 Both servers give the same scores, bit by bit, which is checked before. Shunter serves once more with memory for a tenth
-of the tables, the rest of which it reads from the file of the weights.
+of the tables, the rest of which it reads from the file of the weights. How long as many rows take as a request of 100
+misses, with the kernel's asynchronous reads and with threads, is measured beside.
 
 Joules are those of the product's own estimate: processor time of the server and its processes by the catalogue's watts,
 with the power at rest of all cores for the time of the load.
@@ -23,6 +24,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -33,6 +35,8 @@ from engine.checkpoint.storage import save_model
 from hardware.devices.discovery import cpu_identity
 from hardware.meters.cpu import CpuPowerModel
 from ingestion.request import ingest_request
+from models.embeddings.stored import row_file
+from models.embeddings.stored.room import WORKING_SHARE
 from models.registry import build_model, model_spec
 from shunter.requests import TrainRequest
 from shunter.settings import PROJECT_ROOT
@@ -46,6 +50,9 @@ REQUEST_ROWS = (1, 10, 100)
 BODIES = {1: 4_096, 10: 1_024, 100: 256}  # different requests by their rows, which the clients go through
 MEMORY = "shunter, a tenth of the tables in memory"
 PATIENCE_SECONDS = 180
+READ_ROWS = 350  # which a request of 100 rows misses
+READS = 50
+ROW_BYTES = SPEC.embedding_dim * row_file.FLOAT_BYTES
 
 
 @dataclass(frozen=True)
@@ -171,6 +178,26 @@ def scores(url: str, bodies: Path) -> list[Any]:
     return found
 
 
+def milliseconds_to_read(model: Path, memory_bytes: int) -> dict[str, float]:
+    """Of rows that are not in memory, as many as a request of 100 rows asked for: the median, by who reads."""
+    path = model / DATA / WEIGHTS
+    random, rows = np.random.default_rng(SEED), path.stat().st_size // ROW_BYTES
+    asked = [np.sort(random.choice(rows, READ_ROWS, replace=False)) for _ in range(READS)]
+    found: dict[str, float] = {}
+    for name in ("kernel", "threads"):
+        hidden = mock.patch.object(row_file, "KernelReads", side_effect=OSError) if name == "threads" else None
+        with path.open("rb") as file, hidden or contextlib.nullcontext():
+            opened = row_file.RowFile(file.fileno(), 0, rows, SPEC.embedding_dim, memory_bytes // WORKING_SHARE)
+        taken: list[float] = []
+        for one in asked:
+            begin = time.perf_counter()
+            opened.read(one)
+            taken.append(1e3 * (time.perf_counter() - begin))
+        opened.close()
+        found[name] = float(np.median(taken))
+    return found
+
+
 def best(found: Sequence[dict[str, Any]], most_milliseconds: float = float("inf")) -> dict[str, Any] | None:
     """The run of most requests among those whose p99 is no more."""
     kept = [one for one in found if one["p99_milliseconds"] <= most_milliseconds]
@@ -205,28 +232,39 @@ def main() -> None:
                         found |= {"server_core_seconds": busy, "wall_seconds": time.monotonic() - begin}
                         found["joules_per_1000"] = 1e3 * joules / (rows * found["asked"])
                         runs.append({"server": contestant.name, "rows": rows, "clients": count, **found})
+        reads = milliseconds_to_read(model, (model / DATA / WEIGHTS).stat().st_size // 10)
     table(
         "requests in a closed loop, times in ms",
         ("server", "rows", "clients", "requests/s", "rows/s", "p50", "p99"),
         [_row(one) for one in runs],
     )
-    publish("serving", headline(runs), {"runs": runs, "seconds": seconds}, seeds=[SEED], quick=quick)
+    figures = {
+        **headline(runs),
+        "read_milliseconds": reads["kernel"],
+        "read_milliseconds_by_threads": reads["threads"],
+    }
+    publish("serving", figures, {"runs": runs, "seconds": seconds}, seeds=[SEED], quick=quick)
 
 
 def headline(runs: Sequence[dict[str, Any]]) -> dict[str, float | None]:
     """Throughput beside MLflow's best, at no more than the p99 that it had there."""
     figures: dict[str, float | None] = {}
     for rows in REQUEST_ROWS:
-        mine = [one for one in runs if one["rows"] == rows and one["server"] == "shunter"]
-        theirs = best([one for one in runs if one["rows"] == rows and one["server"].startswith("mlflow")])
-        small = best([one for one in runs if one["rows"] == rows and one["server"] == MEMORY])
+        of_rows = [one for one in runs if one["rows"] == rows]
+        mine = [one for one in of_rows if one["server"] == "shunter"]
+        of_less = [one for one in of_rows if one["server"] == MEMORY]
+        theirs = best([one for one in of_rows if one["server"].startswith("mlflow")])
+        small = best(of_less)
         assert theirs is not None
         assert small is not None
-        equal = best(mine, theirs["p99_milliseconds"])
-        ratio = equal["requests_per_second"] / theirs["requests_per_second"] if equal else None
+        equal, small_equal = (best(one, theirs["p99_milliseconds"]) for one in (mine, of_less))
+        ratio, small_ratio = (
+            one["requests_per_second"] / theirs["requests_per_second"] if one else None for one in (equal, small_equal)
+        )
+        figures[f"memory_10_ratio_to_mlflow_{rows}"] = small_ratio
         figures[f"ratio_to_mlflow_{rows}"] = ratio
         if equal is not None:
-            beside = _like([one for one in runs if one["server"] == MEMORY], equal)
+            beside = _like(of_less, equal)
             figures[f"requests_at_memory_10_ratio_{rows}"] = small["requests_per_second"] / equal["requests_per_second"]
             if rows == 1:
                 figures |= {"p99_at_memory_10": beside["p99_milliseconds"], "joules_per_1000": equal["joules_per_1000"]}
