@@ -1,4 +1,7 @@
-"""Scoring one day from its raw rows, as a registered model scores them when it is served."""
+"""Scoring one day from its raw rows, as a registered model scores them when it is served.
+
+Embedding tables that are too large for the memory that is free stay in their file, and the scores are the same.
+"""
 
 from collections.abc import Callable
 
@@ -6,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.checkpoint.storage import load_model
+from engine.checkpoint.stored import load_stored_model, memory_for_tables
 from ingestion.batch import RawBatch
 from ingestion.encoding.encoder import Encoder
 from ingestion.sources.days import DayLog, arrange_for
@@ -55,7 +59,8 @@ def scores_of(
         Labels and log odds, each `[rows]`, and the key of each row's unit; None where the day has no such column.
     """
     encoder = Encoder.load(files.encoder)
-    model = load_model(files.model)
+    memory_bytes = memory_for_tables(files.model)
+    model = load_model(files.model) if memory_bytes is None else load_stored_model(files.model, memory_bytes)
     if member is not None and isinstance(model, Ensemble):
         model = model.models[member]
     scorer = Scorer(encoder, model)

@@ -67,7 +67,7 @@ def past_champions(
     left_out: list[int] = []
     known: set[str] = set()
     for version in champions_of(name, MOST_VERSIONS):
-        models = _models_of(version, dataset, folder)
+        models = _models_of(version, dataset, folder, is_mapped=execution.maps_tables)
         if not models:
             left_out.append(version.version)
         for number, model in enumerate(models):
@@ -83,12 +83,12 @@ def past_champions(
     return PastChampions(members, left_out)
 
 
-def _models_of(version: Version, dataset: Dataset, folder: Path) -> tuple[Model, ...]:
+def _models_of(version: Version, dataset: Dataset, folder: Path, *, is_mapped: bool) -> tuple[Model, ...]:
     """The members of a version as it was registered; none where it learned other data, or is not to be had."""
     if fingerprint_of(version) != dataset.fingerprint:
         return ()
     try:
-        model = load_model(download(version, folder / f"fetched-{version.version}").model)
+        model = load_model(download(version, folder / f"fetched-{version.version}").model, is_mapped=is_mapped)
     except (CheckpointError, TrackingError):
         return ()
     if is_compressed(model) or model.features != dataset.features:

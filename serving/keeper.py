@@ -188,13 +188,13 @@ def load(
         increments: As `open_model` takes them. Clients go on calling what comes of them by the name of the model that
             they are laid upon.
         memory_bytes: What the embedding tables may take; of larger ones the rest is read from a file. None is what
-            they need.
+            they need, where that much is free.
 
     Raises:
         ShunterError: There is no such model, it is not what was signed, or it cannot score.
     """
     with open_model(named, increments) as found:
-        scorer = found.scorer(memory_bytes)
+        scorer = found.fitting_scorer() if memory_bytes is None else found.scorer(memory_bytes)
         registered = REGISTERED.fullmatch(found.title)
         if registered is not None and not Path(found.title).exists():
             base = REGISTERED.fullmatch(named) if increments else registered

@@ -26,6 +26,7 @@ from engine.checkpoint.storage import (
     read_json,
     ready_to_score,
 )
+from engine.memory import available_memory_bytes
 from models.embeddings.role import EmbeddingTables
 from models.embeddings.stored.room import Room, divide
 from models.embeddings.stored.row_file import FLOAT_BYTES, RowFile
@@ -37,6 +38,8 @@ from shunter.errors import CheckpointError, RequestError
 from shunter.files import path_of
 
 TABLES = "embeddings.weight"
+LARGEST_SHARE = 0.8  # of the free memory that tables may need to be loaded whole
+SHARE = 0.5  # of the free memory for those that are not
 LARGEST_HEAD_BYTES = 100 << 20  # as safetensors has it
 
 
@@ -90,6 +93,26 @@ def load_stored_model(
         )
         load_weights(model, dict(_layers(file, weights_path)), weights_path)
     return ready_to_score(model, path)
+
+
+def memory_for_tables(directory: Path) -> int | None:
+    """What the embedding tables of a model may take of the memory that is free, where they are too large for it.
+
+    Args:
+        directory: Folder of the model.
+
+    Returns:
+        For `load_stored_model`; None where there is room for all of them, or they can lie in memory alone.
+
+    Raises:
+        CheckpointError: The model is missing, or not one of this version.
+    """
+    path = directory / "model.json"
+    features, specs = _described(path)
+    free = available_memory_bytes(torch.device("cpu"))
+    size = sum(EmbeddingTables.count_bytes(spec.tables(features)).weights for spec in specs)
+    is_in_memory_alone = any(spec.has_mixed_tables for spec in specs) or read_json(path).get("packed", False)
+    return None if is_in_memory_alone or size <= LARGEST_SHARE * free else int(SHARE * free)
 
 
 def stored_tables(model: torch.nn.Module) -> list[StoredEmbeddings]:

@@ -83,12 +83,12 @@ class WarmStart:
         return found.hexdigest()
 
     def load(self) -> Model:
-        """The former model.
+        """The former model, its tables in their file where they can be: they are copied part by part.
 
         Raises:
             CheckpointError: It is missing, damaged, compressed, or has no such member.
         """
-        found = load_model(self.directory)
+        found = load_model(self.directory, is_mapped=True)
         members = found.models if isinstance(found, Ensemble) else (found,)
         if is_compressed(found):
             raise CheckpointError(

@@ -66,7 +66,7 @@ def predict_file(
     """
     check_out(out)
     with open_model(named, increments) as model:
-        scorer = model.scorer()
+        scorer = model.fitting_scorer()
         if taken := sorted(set(keep) & set(scorer.outputs)):
             raise RequestError(f"--keep {taken[0]} has the name of a score: rename that column first.")
         columns = tuple(dict.fromkeys([*scorer.encoder.columns, *keep]))

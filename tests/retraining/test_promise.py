@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import date
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from retraining.losses import losses_of, scores_of
 from retraining.promise import carried, check_day
 from tracking.registry.versions import ModelFiles, Version
 
+SOME_OF_THE_TABLES = 140 << 10  # bytes; they have 36 rows of 4,096
 DAY = date(2026, 5, 1)
 SURE = {"promise.min_auc": "0.9", "promise.confidence": "0.95", "promise.unit": "user"}
 
@@ -28,7 +30,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> tuple[ModelFiles, DayLog]
     (folder / "schema.yaml").write_text("label: click\nnumeric: [price]\ncategorical: [user, item]\n")
     log = open_day(DAY, [folder / "day.csv"], None, str(folder / "schema.yaml"))
     dataset, _ = ingest_source(DaysSource("log", (log,)), folder / "cache", 0, 0.01)
-    save_model(build_model(model_spec(), dataset.features).eval(), folder / "model")
+    save_model(build_model(model_spec(embedding_dim=1_024), dataset.features).eval(), folder / "model")
     return ModelFiles(folder / "model", dataset.directory / "encoder"), log
 
 
@@ -68,9 +70,16 @@ def test_without_a_promise_nothing_is_scored(given: tuple[ModelFiles, DayLog]) -
     assert carried({**SURE, "promise.words": "text", "other": "1"}) == SURE
 
 
-def test_losses_are_those_of_the_scores(given: tuple[ModelFiles, DayLog]) -> None:
+def test_losses_are_those_of_the_scores(given: tuple[ModelFiles, DayLog], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the memory that is free has no room for the embedding tables."""
     labels, logits, users = scores_of(*given, unit="user")
     assert users is not None
     assert len(np.unique(users)) == 30
     np.testing.assert_allclose(losses_of(*given), np.logaddexp(0, logits.astype(float)) - labels * logits, rtol=1e-6)
     assert scores_of(*given, unit="absent")[2] is None
+    forbidden = mock.Mock(side_effect=AssertionError("the tables are loaded whole"))
+    monkeypatch.setattr("engine.checkpoint.stored.available_memory_bytes", lambda device: 2 * SOME_OF_THE_TABLES)
+    monkeypatch.setattr("retraining.losses.load_model", forbidden)
+    monkeypatch.setattr("engine.checkpoint.stored.load_model", forbidden)
+    monkeypatch.setattr("engine.checkpoint.stored.LARGEST_SHARE", 0.5)
+    np.testing.assert_array_equal(scores_of(*given)[1], logits)

@@ -10,7 +10,9 @@ import httpx
 import numpy as np
 import pandas as pd
 import pytest
+from mlflow.pyfunc import PyFuncModel
 
+from engine.checkpoint.stored import stored_tables
 from models.embeddings.stored.tables import StoredEmbeddings
 from serving.keeper import Keeper
 from serving.metrics import Metrics
@@ -99,6 +101,30 @@ def test_weights_that_change_under_a_server_are_told_and_it_goes_on(
         weights.write_bytes(kept)
         os.utime(weights, ns=(made, made))
         assert ask(server.port, some_rows(rows)).status_code == 200
+
+
+def test_a_champion_larger_than_the_free_memory_is_loaded_with_its_tables_in_the_file(
+    large: Path, rows: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By Python and by `shunter serve`; the scores are the same bit by bit."""
+    some = some_rows(rows)
+    whole = np.asarray(load_champion("large").predict(some))
+    asked_for = load_champion("large", memory="128KiB")
+    assert len(tables_of(asked_for)) == 1
+    assert np.array_equal(np.asarray(asked_for.predict(some)), whole)
+    monkeypatch.setattr("engine.checkpoint.stored.available_memory_bytes", lambda device: 256 << 10)
+    monkeypatch.setattr("engine.checkpoint.stored.LARGEST_SHARE", 0.5)
+    found = load_champion("large")
+    (tables,) = tables_of(found)
+    assert tables.room.cached_rows < sum(tables.rows)
+    assert np.array_equal(np.asarray(found.predict(some)), whole)
+    assert Keeper("large", Metrics()).current().tables
+    with pytest.raises(RequestError, match=r"The memory 'half' is no size: .*512MiB"):
+        load_champion("large", memory="half")
+
+
+def tables_of(model: PyFuncModel) -> list[StoredEmbeddings]:
+    return stored_tables(model._model_impl.model)
 
 
 def test_a_memory_too_small_is_told_before_anything_is_served(large: Path) -> None:

@@ -15,6 +15,7 @@ from engine.data.dataset import Dataset
 from engine.ranking.storage import is_ranker
 from shunter.errors import RequestError, TrackingError
 from shunter.frozen import Frozen
+from shunter.requests.sizes import parse_bytes
 from tracking.convention import SCHEMA_VERSION
 from tracking.outbox import LOCAL, StoreAwayError
 from tracking.patience import PatientCaller
@@ -110,10 +111,16 @@ def register_model(
     return RegisteredModel(name=name, version=registered, uri=uri, not_promoted=not_promoted)
 
 
-def load_champion(name: str = "shunter") -> "PyFuncModel":
+def load_champion(name: str = "shunter", memory: str | None = None) -> "PyFuncModel":
     """Load the champion from Shunter's own store; `.predict(frame)` scores raw rows.
 
+    Args:
+        name: Name of the registered model.
+        memory: What its embedding tables may take, such as `256MiB`; of larger ones the rest stays in the file of the
+            weights, with the same scores bit by bit. None is all that they need, where that much is free.
+
     Raises:
+        RequestError: The memory is no size, too little, or the model cannot stay in its file.
         TrackingError: there is no such model, it could run code of its own or is not what was signed, or the store
             fails.
     """
@@ -121,6 +128,12 @@ def load_champion(name: str = "shunter") -> "PyFuncModel":
     from mlflow.artifacts import download_artifacts
     from mlflow.exceptions import MlflowException
 
+    from tracking.registry.serving import tables_within
+
+    try:
+        memory_bytes = None if memory is None else parse_bytes(memory)
+    except ValueError as error:
+        raise RequestError(f"The memory {error}.") from None
     client = open_store().mlflow
     try:
         champion = client.get_model_version_by_alias(name, CHAMPION)
@@ -137,7 +150,8 @@ def load_champion(name: str = "shunter") -> "PyFuncModel":
         checked_copy(Path(folder, DATA), copy / DATA, name, signed_since=(champion.creation_timestamp or 0) / 1000)
         copy_beside(Path(folder), copy)
         check_model_folder(copy, name)
-        return mlflow.pyfunc.load_model(str(copy))
+        with tables_within(memory_bytes):
+            return mlflow.pyfunc.load_model(str(copy))
 
 
 def _id_in_store(run: Run) -> str:

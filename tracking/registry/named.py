@@ -65,6 +65,12 @@ class NamedModel:
 
         return load_scorer(self.folder / DATA / "model", self.folder / DATA / "encoder", memory_bytes)
 
+    def fitting_scorer(self) -> "Scorer | RankingScorer":
+        """As `scorer`; tables that are too large for the memory that is free stay in their file."""
+        from tracking.registry.serving import free_memory_for
+
+        return self.scorer(free_memory_for(self.weights))
+
     def loaded(self) -> LoadedModel:
         """The model in memory; raises as `scorer` does."""
         return LoadedModel(self.title, self.folder, self.scorer())

@@ -8,6 +8,9 @@ Layout of the model's data folder, `data/recommender` in MLflow's format:
 """
 
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +18,7 @@ import numpy as np
 import torch
 
 from engine.checkpoint.storage import load_model
-from engine.checkpoint.stored import load_stored_model
+from engine.checkpoint.stored import load_stored_model, memory_for_tables
 from engine.data.batch import Bags, make_batch
 from engine.ranking.storage import is_ranker, load_ranker
 from shunter.errors import RequestError
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from models.registry import Model
 
 ROWS_AT_ONCE = 8_192
+_given_memory: ContextVar[int | None] = ContextVar("memory of the embedding tables", default=None)
 
 
 class Scorer:
@@ -124,7 +128,23 @@ def _load_pyfunc(data_path: str) -> "Scorer | RankingScorer":
         check_model_folder(whole, str(whole))
     with tempfile.TemporaryDirectory(prefix=MODEL_COPY) as temporary:
         folder = checked_copy(data, Path(temporary, "recommender"), str(whole))
-        return load_scorer(folder / "model", folder / "encoder")
+        given = _given_memory.get()
+        return load_scorer(folder / "model", folder / "encoder", given or free_memory_for(folder / "model"))
+
+
+@contextmanager
+def tables_within(memory_bytes: int | None) -> Iterator[None]:
+    """Let the embedding tables of what MLflow loads within the block take so much; None is what is free."""
+    before = _given_memory.set(memory_bytes)
+    try:
+        yield
+    finally:
+        _given_memory.reset(before)
+
+
+def free_memory_for(model: Path) -> int | None:
+    """As `engine.checkpoint.stored.memory_for_tables`, of any model; one that ranks lies in memory alone."""
+    return None if is_ranker(model) else memory_for_tables(model)
 
 
 def load_scorer(model: Path, encoder: Path, memory_bytes: int | None = None) -> "Scorer | RankingScorer":
