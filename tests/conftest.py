@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from filelock import FileLock
@@ -21,7 +22,8 @@ SHARED_DATA = PROJECT_ROOT.parent / "shared" / "data"
 DEAREST = (
     "tests/docs",
     "tests/end_to_end/test_train_flow.py",
-    "tests/engine/executors/ray",
+    "tests/tasks/fleet",
+    "tests/engine/executors",
     "tests/end_to_end",
     "tests/flows",
     "tests/engine/parallel",
@@ -202,12 +204,18 @@ def _hand_over_what_prefect_has_yet_to_send() -> None:
 
 
 @pytest.fixture(scope="session")
-def warm_starter() -> Iterator[SimpleNamespace]:
+def warm_starter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
     """What starts processes that have torch loaded already."""
     from tests.warm_processes import warm_starter
 
-    with warm_starter() as starter:
+    with warm_starter(tmp_path_factory.mktemp("warm")) as starter:
         yield starter
+
+
+@pytest.fixture(scope="session")
+def ray_node(warm_starter: SimpleNamespace) -> dict[str, Any]:
+    """Arguments of each node of a test's cluster: little memory, and workers that have torch loaded already."""
+    return {"object_store_memory": 80 * 2**20, **warm_starter.ray_node}
 
 
 @pytest.fixture(scope="module")

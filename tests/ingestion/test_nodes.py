@@ -20,8 +20,6 @@ from ingestion.workers import Work
 from shunter.errors import HardwareError
 from shunter.requests import ClusterRequest
 
-MEMORY = 80 * 2**20
-
 
 @pytest.fixture
 def log_file(tmp_path: Path) -> Path:
@@ -69,12 +67,12 @@ def test_only_a_long_log_asks_the_cluster(log_file: Path) -> None:
 
 
 @pytest.fixture
-def ray_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def ray_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ray_node: dict[str, Any]) -> Iterator[Any]:
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     monkeypatch.setenv("SHUNTER_HOME", str(tmp_path / "home"))
     from ray.cluster_utils import Cluster as RayCluster
 
-    made = RayCluster(initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": MEMORY})
+    made = RayCluster(initialize_head=True, head_node_args={"num_cpus": 0, **ray_node})
     yield made
     made.shutdown()
 
@@ -89,11 +87,9 @@ def contents(source: CriteoSource, directory: Path, work: Work) -> dict[str, byt
 
 @pytest.mark.slow
 def test_nodes_give_the_arrays_of_one_process_though_one_dies(
-    ray_cluster: Any, log_file: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ray_cluster: Any, ray_node: dict[str, Any], log_file: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    steady, doomed = (
-        ray_cluster.add_node(num_cpus=1, object_store_memory=MEMORY, node_name=name) for name in ("steady", "doomed")
-    )
+    steady, doomed = (ray_cluster.add_node(num_cpus=1, **ray_node, node_name=name) for name in ("steady", "doomed"))
     ray_cluster.wait_for_nodes()
     source, unit_bytes, told = CriteoSource("log", criteo_schema(Options()), (log_file,)), 300_000, list[Progress]()
 

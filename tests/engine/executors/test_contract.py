@@ -4,6 +4,7 @@ import json
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -42,16 +43,15 @@ class StrangeError(Exception):
 
 
 @pytest.fixture(scope="module")
-def nodes() -> Iterator[Cluster]:
+def nodes(ray_node: dict[str, Any]) -> Iterator[Cluster]:
     """A real cluster of two nodes on this machine."""
     patch = pytest.MonkeyPatch()
     patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     from ray.cluster_utils import Cluster as RayCluster
 
-    memory = 80 * 2**20
-    made = RayCluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": memory})
-    made.add_node(num_cpus=1, object_store_memory=memory)
+    made = RayCluster(initialize_head=True, head_node_args={"num_cpus": 1, **ray_node})
+    made.add_node(num_cpus=1, **ray_node)
     made.wait_for_nodes()
     with open_cluster(str(made.address)) as cluster:
         yield cluster

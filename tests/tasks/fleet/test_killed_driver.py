@@ -23,7 +23,6 @@ from shunter.requests import TrainRequest
 from shunter.settings import PROJECT_ROOT, Settings
 
 pytestmark = pytest.mark.slow
-MEMORY = 80 * 2**20
 PATIENCE_SECONDS = 300.0
 KILLS, CHECKPOINTS = 2, 3  # how often a driver is killed, and after how many checkpoints
 TRAIN: dict[str, Any] = {
@@ -32,7 +31,7 @@ TRAIN: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def address(tmp_path_factory: pytest.TempPathFactory, ray_node: dict[str, Any]) -> Iterator[str]:
     """A cluster of one node with one core."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
@@ -40,8 +39,8 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         patch.setenv("SHUNTER_HOME", str(tmp_path_factory.mktemp("node")))
         from ray.cluster_utils import Cluster as RayCluster
 
-        made = RayCluster(initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": MEMORY})
-        made.add_node(num_cpus=1, object_store_memory=MEMORY, resources={"training": 1}, node_name="node")
+        made = RayCluster(initialize_head=True, head_node_args={"num_cpus": 0, **ray_node})
+        made.add_node(num_cpus=1, **ray_node, resources={"training": 1}, node_name="node")
         made.wait_for_nodes()
         yield str(made.address)
         made.shutdown()

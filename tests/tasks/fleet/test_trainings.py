@@ -26,12 +26,13 @@ from tracking.runs import closing, start_run
 from tracking.tree import read_tree
 
 pytestmark = pytest.mark.slow
-MEMORY = 80 * 2**20
 MOVE_AT, KILL_AT = 0.2, 0.6  # shares of the training
 
 
 @pytest.fixture(scope="module")
-def ray_cluster(tmp_path_factory: pytest.TempPathFactory, furnish: Callable[[Path], Path]) -> Iterator[Any]:
+def ray_cluster(
+    tmp_path_factory: pytest.TempPathFactory, furnish: Callable[[Path], Path], ray_node: dict[str, Any]
+) -> Iterator[Any]:
     """A head that only orders, and a worker; their caches are not ours."""
     patch = pytest.MonkeyPatch()
     patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
@@ -39,10 +40,10 @@ def ray_cluster(tmp_path_factory: pytest.TempPathFactory, furnish: Callable[[Pat
     patch.setenv("SHUNTER_HOME", str(furnish(tmp_path_factory.mktemp("node"))))
     from ray.cluster_utils import Cluster as RayCluster
 
-    made = RayCluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": MEMORY})
-    made.add_node(num_cpus=1, object_store_memory=MEMORY, resources={"training": 1}, node_name="steady")
+    made = RayCluster(initialize_head=True, head_node_args={"num_cpus": 1, **ray_node})
+    made.add_node(num_cpus=1, **ray_node, resources={"training": 1}, node_name="steady")
     made.doomed = made.add_node(  # type: ignore[attr-defined]
-        num_cpus=1, object_store_memory=MEMORY, resources={"training": 1}, node_name="doomed"
+        num_cpus=1, **ray_node, resources={"training": 1}, node_name="doomed"
     )
     made.wait_for_nodes()
     yield made

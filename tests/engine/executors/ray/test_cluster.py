@@ -39,9 +39,9 @@ from tracking.runs import start_run_tree
 from tracking.store import tracking_uri
 
 pytestmark = pytest.mark.slow
-MEMORY = 80 * 2**20
 SPEC = model_spec(embedding_dim=8)
-SCHEDULE = Schedule(max_epochs=4)
+EPOCHS = 12  # so that a node dies long before the end
+SCHEDULE = Schedule(max_epochs=EPOCHS, patience=EPOCHS)
 SMALL = SearchSpace(embedding_dims=(4, 8), top_widths=(8, 16), most_top_layers=2, bottom_widths=(8,))
 LEARNED_WITH = Hyperparameters(dense_learning_rate=5e-3, embedding_learning_rate=0.1)
 
@@ -53,7 +53,7 @@ def node_home(tmp_path_factory: pytest.TempPathFactory, furnish: Callable[[Path]
 
 
 @pytest.fixture(scope="module")
-def ray_cluster(node_home: Path) -> Iterator[Any]:
+def ray_cluster(node_home: Path, ray_node: dict[str, Any]) -> Iterator[Any]:
     """A head that only orders, and two workers with a label each; their caches are not ours."""
     patch = pytest.MonkeyPatch()
     patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
@@ -61,8 +61,8 @@ def ray_cluster(node_home: Path) -> Iterator[Any]:
     patch.setenv("SHUNTER_HOME", str(node_home))
     from ray.cluster_utils import Cluster as RayCluster
 
-    made = RayCluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": MEMORY})
-    made.add_node(num_cpus=1, object_store_memory=MEMORY, resources={"training": 1, "steady": 1}, node_name="steady")
+    made = RayCluster(initialize_head=True, head_node_args={"num_cpus": 1, **ray_node})
+    made.add_node(num_cpus=1, **ray_node, resources={"training": 1, "steady": 1}, node_name="steady")
     made.wait_for_nodes()
     yield made
     made.shutdown()
@@ -72,6 +72,15 @@ def ray_cluster(node_home: Path) -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def address(ray_cluster: Any) -> str:
     return str(ray_cluster.address)
+
+
+@pytest.fixture
+def second(ray_cluster: Any, ray_node: dict[str, Any]) -> Iterator[Any]:
+    """One more node."""
+    node = ray_cluster.add_node(num_cpus=1, **ray_node, resources={"training": 1}, node_name="second")
+    ray_cluster.wait_for_nodes()
+    yield node
+    ray_cluster.remove_node(node)
 
 
 @pytest.fixture
@@ -128,8 +137,8 @@ def test_a_training_on_a_node_equals_one_here(cluster: Cluster, dataset: Dataset
     expected = run_here(dataset)
     assert_same_weights(result, expected)
     assert result.validation == expected.validation
-    assert [report.epoch for report in epochs] == [1, 2, 3, 4]
-    assert steps[-1] == (44, 44)
+    assert [report.epoch for report in epochs] == list(range(1, EPOCHS + 1))
+    assert steps[-1] == (11 * EPOCHS, 11 * EPOCHS)
     assert steps == sorted(steps), "progress only moves on"
 
 
@@ -185,10 +194,8 @@ def test_ctrl_c_here_saves_the_state_there_and_the_next_attempt_resumes(
 
 
 def test_trials_of_one_search_run_on_two_nodes_at_a_time(
-    ray_cluster: Any, address: str, dataset: Dataset, tracking_root: Path, tmp_path: Path
+    second: Any, address: str, dataset: Dataset, tracking_root: Path, tmp_path: Path
 ) -> None:
-    second = ray_cluster.add_node(num_cpus=1, object_store_memory=MEMORY, resources={"training": 1}, node_name="second")
-    ray_cluster.wait_for_nodes()
     parent = start_run_tree(TrainRequest(), dataset)
     under_way: set[str] = set()
     with open_cluster(address, "training") as cluster:
@@ -213,7 +220,6 @@ def test_trials_of_one_search_run_on_two_nodes_at_a_time(
             on_trial=look,
         )
         assert cluster.ledger.total_with_branches().seconds > 0
-    ray_cluster.remove_node(second)
     assert result.complete_trials + result.pruned_trials == 8
     assert "RUNNING" in under_way, "one went on while another ended"
     assert {run.data.params["placement.accelerator"] for run in trial_runs(parent)} == {"cpu@steady", "cpu@second"}
@@ -234,11 +240,9 @@ def trial_runs(parent: str) -> list[MlflowRun]:
 
 
 def test_when_its_node_dies_the_training_goes_on_elsewhere_from_its_checkpoint(
-    ray_cluster: Any, address: str, dataset: Dataset, tmp_path: Path
+    ray_cluster: Any, ray_node: dict[str, Any], address: str, dataset: Dataset, tmp_path: Path
 ) -> None:
-    doomed = ray_cluster.add_node(
-        num_cpus=1, object_store_memory=MEMORY, resources={"training": 1, "doomed": 1}, node_name="doomed"
-    )
+    doomed = ray_cluster.add_node(num_cpus=1, **ray_node, resources={"training": 1, "doomed": 1}, node_name="doomed")
     ray_cluster.wait_for_nodes()
     epochs: list[int] = []
 
@@ -255,7 +259,7 @@ def test_when_its_node_dies_the_training_goes_on_elsewhere_from_its_checkpoint(
         assert "doomed" in cluster.moves[0]
         assert cluster.moves[0].endswith("It goes on at cpu@steady x1 fp32 b128.")
         assert_same_weights(result, run_here(dataset))
-        assert [report.epoch for report in result.history] == [1, 2, 3, 4]
+        assert [report.epoch for report in result.history] == list(range(1, EPOCHS + 1))
         assert run(cluster, dataset, "doomed").validation == result.validation, "a dead node is not asked again"
 
 

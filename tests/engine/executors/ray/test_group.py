@@ -25,8 +25,8 @@ from tests.engine.synthetic import write_dataset
 
 pytest.importorskip("torchrec")
 pytestmark = pytest.mark.slow
-MEMORY = 80 * 2**20
 NODES = ("second", "steady")
+EPOCHS = 12  # so that a node dies long before the end
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def _at_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def ray_cluster(home: Path) -> Iterator[Any]:
+def ray_cluster(home: Path, ray_node: dict[str, Any]) -> Iterator[Any]:
     """A head that only orders, and a node of one core."""
     patch = pytest.MonkeyPatch()
     patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
@@ -49,23 +49,23 @@ def ray_cluster(home: Path) -> Iterator[Any]:
     patch.setenv("SHUNTER_HOME", str(home))
     from ray.cluster_utils import Cluster as RayCluster
 
-    made = RayCluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": MEMORY})
-    add_node(made, "steady")
+    made = RayCluster(initialize_head=True, head_node_args={"num_cpus": 1, **ray_node})
+    add_node(made, "steady", ray_node)
     yield made
     made.shutdown()
     patch.undo()
 
 
-def add_node(ray_cluster: Any, name: str) -> Any:
-    node = ray_cluster.add_node(num_cpus=1, object_store_memory=MEMORY, resources={"training": 1}, node_name=name)
+def add_node(ray_cluster: Any, name: str, ray_node: dict[str, Any]) -> Any:
+    node = ray_cluster.add_node(num_cpus=1, **ray_node, resources={"training": 1}, node_name=name)
     ray_cluster.wait_for_nodes()
     return node
 
 
 @pytest.fixture
-def cluster(ray_cluster: Any) -> Iterator[tuple[Cluster, Any]]:
+def cluster(ray_cluster: Any, ray_node: dict[str, Any]) -> Iterator[tuple[Cluster, Any]]:
     """Two nodes that train, and the second as Ray's handle, which may be killed."""
-    second = add_node(ray_cluster, "second")
+    second = add_node(ray_cluster, "second", ray_node)
     with open_cluster(str(ray_cluster.address), "training") as opened:
         yield opened, second
     if second in ray_cluster.list_all_nodes():
@@ -83,7 +83,13 @@ def placed(accelerator: str) -> Placement:
 
 def job_of(dataset: Dataset, placement: Placement) -> ClickJob:
     rates = Hyperparameters(dense_learning_rate=5e-3, embedding_learning_rate=0.1)
-    return TrainingJob(dataset, model_spec(embedding_dim=8), rates, execution_of(placement), Schedule(max_epochs=3))
+    return TrainingJob(
+        dataset,
+        model_spec(embedding_dim=8),
+        rates,
+        execution_of(placement),
+        Schedule(max_epochs=EPOCHS, patience=EPOCHS),
+    )
 
 
 def kept_in(folder: Path) -> Checkpointing:
@@ -130,12 +136,12 @@ def test_when_a_node_dies_the_processes_go_on_together_and_the_weights_are_those
     with executor.meter() as meter:
         result = executor.run(job_of(dataset, placement), Hooks(on_epoch=kill_node), kept)
     assert epochs[:2] == [1, 2]
-    assert epochs[-1] == 3
+    assert epochs[-1] == EPOCHS
     assert len(opened.moves) == 1
     assert opened.moves[0].endswith("It goes on on steady.")
     assert opened.nodes_together == ["steady", "second"]
     assert_same_weights(result, on_one_machine)
-    assert [report.epoch for report in result.history] == [1, 2, 3]
+    assert [report.epoch for report in result.history] == list(range(1, EPOCHS + 1))
     assert meter.reading.seconds > 0
 
 
