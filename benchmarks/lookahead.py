@@ -39,6 +39,8 @@ SAMPLES = 2_048
 SIMULATED_ROWS_PER_SECOND = 500_000
 WARMUP_STEPS = 10
 
+COUNTED = ("lookups", "hits", "misses", "written_back", "transfer_seconds")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
@@ -118,7 +120,8 @@ def _step_seconds(steps: Iterator[Batch], model: Model, optimizer: torch.optim.O
 
 
 def _counts(model: Model) -> dict[str, float]:
-    return dict(vars(model.embeddings.cache_counts)) if isinstance(model.embeddings, TieredEmbeddings) else {}
+    counts = model.embeddings.cache_counts
+    return {} if counts is None else {name: getattr(counts, name) for name in COUNTED}
 
 
 def compare(features: Features, batches: list[Batch], variants: dict[str, Variant], rounds: int) -> dict[str, Any]:

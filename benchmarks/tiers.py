@@ -2,7 +2,8 @@
 
 Training: the steps of a Criteo-shaped DLRM in turn with all tables in memory and with a cache of 5 and 20 % of the rows
 in front of a file, ids by Zipf's law with the exponent 1.05; all end with the same bits, which is checked. The file's
-pages are in this machine's memory, so a fetch costs book-keeping and a copy, not a disk.
+pages are in this machine's memory, so a fetch costs book-keeping and a copy, not a disk. The same in two processes,
+by whole trainings of an epoch in turn: tables divided by row in memory, and in files with 20 % of the rows in memory.
 
 Misses: what `shunter plan memory` predicts from the statistics of ml-100k, beside the cache of a training that goes
 through its samples in random order. Policies: what `shunter serve --memory` finds without the file, with a tenth of the
@@ -21,18 +22,25 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from benchmarks.checkpoints import job_of, zipf_log
 from benchmarks.lookahead import RATES, SAMPLES, SPEC, TABLES, Variant, compare
 from benchmarks.report import parse_arguments, publish, result_path, table
 from engine.data.batch import Batch, make_batch
 from engine.data.dataset import Dataset
+from engine.executors.process_group import ProcessGroup
+from engine.executors.this_machine import machine_here
+from engine.parallel import GivenTable, Sharding
+from hardware.types import Placement
 from ingestion.request import ingest_request
-from models.embeddings.slots import SlotMap
+from models.embeddings.slots import BYTES_A_ROW, BYTES_A_SLOT, SlotMap
 from models.embeddings.stored import row_file
 from models.embeddings.stored.room import divide
 from models.embeddings.stored.row_file import RowFile
@@ -46,6 +54,7 @@ from planner.memory.nodes import Ask
 from planner.memory.power import BASE as SERVING_BASE
 from planner.memory.power import saving, serving_fleets
 from planner.memory.servers import BASE, read_servers
+from planner.parallel.calibration import typical_step_seconds
 from shunter.requests import TrainRequest
 
 SEED = 0
@@ -59,7 +68,9 @@ POLICIES: dict[str, dict[str, Any]] = {
 }
 MODEL_BYTES = 11e12
 SERVED, SERVED_SAMPLES = ((4e11, 50.0), (1e12, 50.0), (1e12, 100.0), (3e12, 100.0)), 2e7
-TIMED = ("bitwise_equal", "slowdown_cache_", "bytes_per_step_ratio", "row_file_", "sqlite_")
+DIVIDED_PROCESSES, DIVIDED_SAMPLES = 2, 1_024
+DIVIDED_SIZES = {False: (120_000, 50_000, 2), True: (20_000, 5_000, 1)}  # samples, ids of a field, turns
+TIMED = ("bitwise_equal", "processes_", "slowdown_", "bytes_per_step_ratio", "row_file_", "sqlite_")
 
 
 def zipf_ids(random: np.random.Generator, rows: int, count: int) -> np.ndarray:
@@ -87,6 +98,38 @@ def train_beside_memory(rows: int, steps: int, rounds: int) -> dict[str, Any]:
     variants = {"in memory": Variant()}
     variants |= {f"cache {share:.0%}": Variant(cache_rows=int(share * TABLES * rows), ahead=True) for share in SHARES}
     return compare(features, draw(features, steps), variants, rounds)
+
+
+def train_divided(folder: Path, samples: int, ids: int, turns: int) -> dict[str, Any]:
+    """Trainings of two processes; seconds of a step of each turn, and what moved.
+
+    Raises:
+        AssertionError: They do not end with the same bits.
+    """
+    job = job_of(zipf_log(folder, samples, ids), DIVIDED_SAMPLES, epochs=1)
+    features = job.dataset.features
+    rows, row_bytes = sum(features.table_rows), 4 * (job.spec.embedding_dim + 1)
+    memory = rows * BYTES_A_ROW + int(SHARES[-1] * rows) * (row_bytes + BYTES_A_SLOT)
+    placement = Placement(
+        accelerator="cpu", threads=2, precision="fp32", batch_size=DIVIDED_SAMPLES, processes=DIVIDED_PROCESSES
+    )
+    by_row = tuple(GivenTable(kind="row_wise") for _ in features.table_rows)
+    group = ProcessGroup(placement, Sharding(machine=machine_here("cpu", DIVIDED_PROCESSES), given=by_row))
+    in_files = replace(job, execution=replace(job.execution, embedding_memory_bytes=memory))
+    found: dict[str, Any] = {"in memory": [], "in files": []}
+    weights: dict[str, Tensor] | None = None
+    for _ in range(turns):
+        for name, one in (("in memory", job), ("in files", in_files)):
+            result = group.run(one)
+            seconds = typical_step_seconds(result.history)
+            assert seconds is not None, "it has trained for a whole epoch"
+            found[name].append(seconds)
+            ended = {key: value.clone() for key, value in result.model.state_dict().items()}
+            weights = ended if weights is None else weights
+            assert all(torch.equal(value, weights[key]) for key, value in ended.items()), "other bits"
+            if result.tiers is not None:
+                found["moved"] = {**asdict(result.tiers), "miss_rate": result.tiers.miss_rate}
+    return found
 
 
 def miss_rates(dataset: Dataset, batch: int, shares: tuple[float, ...]) -> list[dict[str, float]]:
@@ -238,12 +281,16 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="shunter-tiers-") as temporary:
         found = policies(Path(temporary), 10_000, 100 if quick else 300)
         microseconds = {} if asked.untimed else readers(Path(temporary), 100_000, 50 if quick else 400)
+        divided = {} if asked.untimed else train_divided(Path(temporary), *DIVIDED_SIZES[quick])
     nodes, served = simulated_nodes(), simulated_serving()
     _print(trained, misses, found, microseconds)
+    if divided:
+        times = [(name, f"{1e3 * min(divided[name]):.1f}") for name in ("in memory", "in files")]
+        table("two processes, tables divided by row", ("tables", "step, ms"), times)
     kept, details = ({}, {}) if trained else _kept_timings()
     best = {one["samples_per_second"]: _fewest(one) for one in nodes}
     headline: dict[str, float | bool] = {
-        **(_timed(trained, microseconds) if trained else kept),
+        **(_timed(trained, microseconds) | _divided(divided) if trained else kept),
         "hit_rate_error": max(abs(one["predicted"] - one["measured"]) for one in misses),
         "nodes_ratio_simulated": best[10_000.0],
         "nodes_ratio_simulated_1e5": best[100_000.0],
@@ -257,7 +304,7 @@ def main() -> None:
             f"energy_saving_simulated_{host}": max(savings),
             f"energy_saving_simulated_{host}_least": min(savings),
         }
-    details = {"training": trained, "readers": microseconds} | details
+    details = {"training": trained, "divided": divided, "readers": microseconds} | details
     details |= {"misses": misses, "policies": found, "nodes": nodes, "serving": served}
     details |= {"rates": vars(RATES), "embedding_dim": SPEC.embedding_dim, "samples": SAMPLES}
     publish("tiers", headline, details, seeds=[SEED], quick=quick)
@@ -274,7 +321,7 @@ def _kept_timings() -> tuple[dict[str, Any], dict[str, Any]]:
         return {}, {}
     former = json.loads(path.read_text())
     figures = {name: value for name, value in former["headline"].items() if name.startswith(TIMED)}
-    details = {name: former["details"].get(name, {}) for name in ("training", "readers")}
+    details = {name: former["details"].get(name, {}) for name in ("training", "divided", "readers")}
     return figures, {**details, "timed_at": former["details"].get("timed_at", former["date"])}
 
 
@@ -290,6 +337,13 @@ def _timed(trained: dict[str, Any], microseconds: dict[str, float]) -> dict[str,
         "bytes_per_step_ratio": (cached["misses"] + cached["written_back"]) / cached["lookups"],
         "row_file_microseconds": microseconds["row file, through the page cache"],
         "sqlite_microseconds": microseconds["SQLite, through the page cache"],
+    }
+
+
+def _divided(divided: dict[str, Any]) -> dict[str, float | bool]:
+    return {
+        "processes_bitwise_equal": True,  # asserted in `train_divided`, of each run
+        "slowdown_processes_cache_20": min(divided["in files"]) / min(divided["in memory"]),
     }
 
 
