@@ -31,6 +31,7 @@ from planner.explore import PastJob, explored
 from planner.history import History, data_key
 from planner.predict.core_scaling import CoreScaling
 from planner.predict.in_training import InTraining
+from planner.predict.moved_rows import with_moved_rows
 from planner.predict.observe import measured_before, probe_observations
 from planner.predict.power import PowerLimits, device_power_limits
 from planner.predict.predicted import absent_candidates, predicted_candidates, with_quality, with_work
@@ -92,8 +93,9 @@ def choose(
     offered = _Offered.of(request, offers, profiles)
     in_training = InTraining.of(job.history.unlimited_steps, profiles)
     watts = observed_watts(job.history)
+    predicted = with_moved_rows(_predicted(job, offered, in_training), dataset, job.spec, profiles)
     probes = Probes(
-        job.learned(with_learned_watts(_predicted(job, offered, in_training), job.workload, profiles, watts)),
+        job.learned(with_learned_watts(predicted, job.workload, profiles, watts)),
         job.workload,
         job.terms,
         partial(measure, dataset, job.spec),

@@ -62,5 +62,6 @@ def embedding_memory_notes(workload: Workload, candidates: Sequence[Candidate], 
     return [
         f"The embedding tables take {workload.table_bytes / MIB:,.3g} MiB with their optimiser's state: on the "
         f"processor {memory / MIB:,.3g} MiB of memory hold the rows in use and the rest lies in a file, {why} "
-        "(--embedding-memory); estimates of the time know nothing of the disk, measured steps do."
+        "(--embedding-memory); estimated steps wait for the rows that they are expected to read, as far as the disk "
+        "was measured (shunter profile)."
     ]

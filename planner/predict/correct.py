@@ -145,7 +145,7 @@ def _interpolated(candidate: Candidate, smaller: Probe, larger: Probe) -> Predic
     if watts[0] is not None and watts[1] is not None:
         octaves = math.log(size / low) / math.log(high / low)
         known = watts[0] ** (1 - octaves) * watts[1] ** octaves
-    estimate = _with_step_seconds(candidate.prediction, step_seconds)
+    estimate = with_step_seconds(candidate.prediction, step_seconds)
     return _with_memory_and_power(estimate, round((1 - share) * more[0] + share * more[1]), known)
 
 
@@ -161,7 +161,7 @@ def _estimated_from_nearest(candidate: Candidate, nearest: Probe, fixed: FixedSe
     else:  # another kind, whose whole step is expected to take less than the fixed part of this one
         step_seconds = prediction.step_seconds * measurement.step_seconds / neighbour.prediction.step_seconds
     more_bytes = measurement.memory_bytes - neighbour.prediction.memory_bytes
-    estimate = _with_step_seconds(prediction, step_seconds)
+    estimate = with_step_seconds(prediction, step_seconds)
     return _with_memory_and_power(estimate, more_bytes, _estimated_watts(candidate, neighbour, measurement))
 
 
@@ -189,7 +189,7 @@ def _predicted_watts(candidate: Candidate) -> float | None:
 
 def _measured(candidate: Candidate, measurement: Measurement, workload: Workload) -> Prediction:
     """The prediction with the probe's figures; estimated power stays the cost model's, so that all compare alike."""
-    prediction = _with_step_seconds(candidate.prediction, measurement.step_seconds)
+    prediction = with_step_seconds(candidate.prediction, measurement.step_seconds)
     update: dict[str, object] = {
         "step_seconds_source": "measured",
         "step_seconds_interval": measurement.step_seconds_interval,
@@ -203,7 +203,7 @@ def _measured(candidate: Candidate, measurement: Measurement, workload: Workload
     return prediction.model_copy(update=update)
 
 
-def _with_step_seconds(prediction: Prediction, step_seconds: float) -> Prediction:
+def with_step_seconds(prediction: Prediction, step_seconds: float) -> Prediction:
     """The prediction for another step time at the same power."""
     scale, interval = step_seconds / prediction.step_seconds, prediction.step_seconds_interval
     return prediction.model_copy(

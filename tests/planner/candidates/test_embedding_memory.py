@@ -11,6 +11,7 @@ from engine.job import TrainingJob
 from engine.loop.trainer import train
 from engine.memory import process_bytes
 from hardware.cost.memory_model import predict_memory_bytes
+from hardware.types import DiskRates, Quantity
 from models.embeddings.tiered import TieredEmbeddings
 from models.registry import model_spec
 from planner.candidates.embedding_memory import MIB, embedding_memory_notes, memory_for_tables
@@ -25,6 +26,7 @@ from tests.engine.synthetic import write_dataset
 from tests.hardware.profiles import make_profile, make_workload
 
 TABLES = 800 * MIB
+MEASURED = Quantity(value=100.0, source="measured")
 WORKLOAD = make_workload(
     parameter_bytes=TABLES * 16 // 17, optimizer_bytes=TABLES // 17, table_bytes=TABLES, dense_parameter_bytes=10**6
 )
@@ -124,5 +126,11 @@ def test_what_was_asked_for_is_said(dataset: Dataset) -> None:
     assert f"4 MiB of memory for them: up to {shared.tier_highest_miss_rate:.1%}" in told
     asked = choose(dataset, TrainRequest(batch_sizes="64"), [make_profile(cores=1)], probe_seconds=0)
     assert asked.tier_miss_rate is None
+    [with_file, without] = [one.prediction.step_seconds for one in (decision, asked)]
+    assert with_file > without  # one core computes and moves rows
+    slow = DiskRates(sequential_bytes_per_second=MEASURED, random_reads_per_second=MEASURED)
+    narrow = make_profile(cores=1, memory_bytes=process_bytes() + 60 * MIB).model_copy(update={"disk": slow})
+    waiting = choose(dataset, request, [narrow], probe_seconds=0)
+    assert waiting.prediction.step_seconds > 10 * with_file
     assert "8 MiB of memory hold the rows in use and the rest lies in a file, as asked" in note
     assert embedding_memory_notes(describe(dataset, model_spec()), [], was_asked=False) == []

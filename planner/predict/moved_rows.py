@@ -1,0 +1,86 @@
+"""The time of a step whose embedding rows come from a file: with what is expected to be moved beside it.
+
+Rows are moved by a thread of its own while the batch before is trained (MTrainS, arXiv 2305.01515: a step takes the
+longer of computing and fetching). Where training uses every core, the thread's own work comes on top of the step; what
+it waits for the disk does not.
+"""
+
+from collections.abc import Sequence
+
+from engine.data.dataset import Dataset
+from engine.memory import cached_rows
+from hardware.types import HardwareProfile, Placement
+from models.graph import GraphSpec
+from models.spec import ModelSpec
+from planner.assessment import Candidate
+from planner.memory.compare import ids_per_sample
+from planner.memory.demand import TableDemand, demands
+from planner.memory.hits import predict_hits
+from planner.predict.correct import with_step_seconds
+
+# Of a row that is fetched, with that which makes room for it: its book-keeping and copies. `benchmarks.tiers` measured
+# 2.8 and 4.4 microseconds with 20 and 5 % of the rows in memory and the file in the page cache.
+SECONDS_A_ROW = 3.5e-6
+READS_A_ROW = 2  # of its weights, and of its optimiser's state
+
+
+def with_moved_rows(
+    candidates: Sequence[Candidate],
+    dataset: Dataset,
+    spec: ModelSpec | GraphSpec,
+    profiles: Sequence[HardwareProfile],
+) -> list[Candidate]:
+    """The candidates, those with tables in a file with steps that wait for the rows that they are expected to miss.
+
+    Args:
+        candidates: As predicted where all rows lie in memory.
+        dataset: What is trained on.
+        spec: The model.
+        profiles: Profiles of this machine.
+
+    Raises:
+        DataError: An array of the data set is missing.
+    """
+    in_file = [one for one in candidates if one.is_here and one.placement.embedding_memory_bytes is not None]
+    if not in_file or isinstance(spec, GraphSpec):
+        return list(candidates)
+    tables = demands(dataset, spec, ids_per_sample(dataset))
+    profile_of = {profile.accelerator.name: profile for profile in profiles}
+    misses: dict[tuple[int, int | None], float] = {}
+    found = []
+    for one in candidates:
+        placement = one.placement
+        rows = None if placement.embedding_memory_bytes is None else _rows(spec, dataset, placement)
+        profile = profile_of.get(placement.accelerator)
+        if rows is None or profile is None or not one.is_here:
+            found.append(one)
+            continue
+        key = (placement.batch_size, placement.embedding_memory_bytes)
+        if key not in misses:
+            hits = predict_hits(tables, placement.batch_size, float(rows * tables[0].row_bytes))
+            misses[key] = float(hits.misses.sum())
+        found.append(_slowed(one, misses[key], tables, profile))
+    return found
+
+
+def _rows(spec: ModelSpec, dataset: Dataset, placement: Placement) -> int | None:
+    assert placement.embedding_memory_bytes is not None, "the tables lie in a file"
+    return cached_rows(spec, dataset.features, placement.embedding_memory_bytes)
+
+
+def _slowed(candidate: Candidate, misses: float, tables: Sequence[TableDemand], profile: HardwareProfile) -> Candidate:
+    step = candidate.prediction.step_seconds
+    moving = misses * SECONDS_A_ROW
+    waiting = _waiting(candidate, misses, sum(table.total_bytes for table in tables), profile)
+    has_core = profile.accelerator.cores > candidate.placement.threads
+    seconds = max(step if has_core else step + moving, moving + waiting)
+    return candidate.model_copy(update={"prediction": with_step_seconds(candidate.prediction, seconds)})
+
+
+def _waiting(candidate: Candidate, misses: float, table_bytes: float, profile: HardwareProfile) -> float:
+    """Seconds of reading rows that the page cache does not hold; none where the disk has not been measured."""
+    if profile.disk is None or not table_bytes:
+        return 0.0
+    page_cache = max(candidate.accelerator_memory_bytes - candidate.prediction.memory_bytes, 0)
+    on_disk = max(1 - page_cache / table_bytes, 0.0)
+    return misses * on_disk * READS_A_ROW / profile.disk.random_reads_per_second.value
