@@ -4,7 +4,7 @@ import math
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from typing import Annotated
 
 from prefect import flow
@@ -34,7 +34,8 @@ from search.result import TuneResult
 from shunter.errors import ExplorationEndedError, QualityMissedError
 from shunter.process_age import seconds_before_run
 from shunter.requests import Objective, TrainRequest, shown
-from tasks.accelerators import hold, keep_chosen, tell
+from tasks.accelerators import hold, holds_all, keep_chosen, tell
+from tasks.better import BetterOfThisMachine
 from tasks.copies import check_copies, forget_copies
 from tasks.evidence import keeping_evidence
 from tasks.ingest import ingest
@@ -178,11 +179,14 @@ def _train_held(job: _Job) -> TrainSummary:
     here = [] if job.cluster else job.profiles  # Ray keeps trainings off each other's nodes
     together = trainings_together(job.request, job.profiles, processes_of(job.request))
     chosen = job.state.recall("decision", Decision)
-    foreseen = None if job.cluster else partial(estimate, job.dataset, job.request, job.profiles)
+    foreseen = None if job.cluster else cache(partial(estimate, job.dataset, job.request, job.profiles))
     with hold(
         here, together=together, decision=chosen, estimate=foreseen, priority=job.request.training.priority
     ) as held:
-        return _train_tracked(job if job.cluster else replace(job, profiles=held.of(job.profiles)), held)
+        better = None
+        if foreseen is not None and together == 1 and not holds_all(held, job.profiles):
+            better = BetterOfThisMachine(held, foreseen)
+        return _train_tracked(job if job.cluster else replace(job, profiles=held.of(job.profiles)), held, better)
 
 
 def _goes_back(state: RunState, error: Exception) -> bool:
@@ -199,7 +203,7 @@ def _goes_back(state: RunState, error: Exception) -> bool:
     return True
 
 
-def _train_tracked(job: _Job, held: Reservation) -> TrainSummary:
+def _train_tracked(job: _Job, held: Reservation, better: BetterOfThisMachine | None) -> TrainSummary:
     """The steps that are tracked in one tree of MLflow runs, resumed where an earlier attempt was interrupted."""
     dataset, state, clock = job.dataset, job.state, job.clock
     with ExitStack() as stack:
@@ -226,6 +230,7 @@ def _train_tracked(job: _Job, held: Reservation) -> TrainSummary:
             job.cluster,
             notes,
             ExplorationEnd(decision.exploration) if decision.exploration else None,
+            better if decision.exploration is None else None,
         )
         with limited(decision.placement.accelerator, decision.placement.power_limit_watts):
             outcome = recipe_of(request.model).train(run, clock)

@@ -95,6 +95,8 @@ class Reservation:
         self._locks: dict[str, list[tuple[str, FileLock]]] = {}
         self._holder = ""
         self._since = datetime.now(UTC)
+        self._thread = threading.get_ident()
+        self._said: tuple[int, datetime | None] = (0, None)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -128,6 +130,7 @@ class Reservation:
             self._release(name)
         if processes == 1 and memory_bytes and CPU in self._locks:
             self._release(CPU, beyond=placement.threads)
+        self._said = memory_bytes, until
         for name in self._locks:
             self._write(name, memory_bytes, until)
         _here.tell()
@@ -156,6 +159,30 @@ class Reservation:
         """As `take`; returns in words by whom one is used."""
         missing = self.take(groups, holder)
         return None if missing is None else _description_of_use(missing, leases_of_others(missing))
+
+    def exchange(self, after: Placement, memory_bytes: int, until: datetime | None) -> bool:
+        """Hold what another placement of one training uses, and no longer what it used before.
+
+        Args:
+            after: The placement; of the processor it may be more of the cores that are held.
+            memory_bytes: What it needs of the accelerator's memory.
+            until: When it expects to be through.
+
+        Returns:
+            Whether that was free; else nothing has changed.
+        """
+        name, cores = after.accelerator, self.cores
+        if self._thread != threading.get_ident():  # locks nest in the thread that has taken them
+            return False
+        if not self._acquire(name, self._holder, in_part=True):
+            return False
+        if name == CPU and self.cores < after.threads:
+            self._release(CPU, beyond=cores)
+            if cores:
+                self._write(CPU, *self._said)
+            return False
+        self.keep(after, memory_bytes=memory_bytes, until=until)
+        return True
 
     def release(self) -> None:
         """Give back everything."""

@@ -52,6 +52,12 @@ def in_line(name: str, priority: int, wanted: Iterable[str]) -> Iterator[None]:
     path.with_suffix(".lock").unlink(missing_ok=True)
 
 
+def is_wanted(names: Iterable[str]) -> bool:
+    """Whether anybody waits for something of this, whatever the priority."""
+    asked = set(names)
+    return any(asked.intersection(one.wanted) for one in _waiting())
+
+
 def first_in_line(priority: int, wanted: Iterable[str]) -> Waiter | None:
     """Of those with a higher priority that wait for something of this, the one with the highest; None without any.
 

@@ -72,6 +72,16 @@ def _accepting(estimate: Estimate) -> Accept:
     return accept
 
 
+def holds_all(held: Reservation, profiles: Sequence[HardwareProfile]) -> bool:
+    """Whether something of each model of accelerator is held, and all cores: then nothing better becomes free."""
+    models = {profile.accelerator.model for profile in profiles}
+    here = held.of(profiles)
+    cores = {one.accelerator.name: one.accelerator.cores for one in profiles}
+    return {one.accelerator.model for one in here} == models and all(
+        one.accelerator.cores == cores[one.accelerator.name] for one in here
+    )
+
+
 def _is_held(held: Reservation, placement: Placement) -> bool:
     return placement.accelerator in held.names and (placement.device != "cpu" or placement.threads <= held.cores)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from engine.data.dataset import Dataset
 from engine.executors.ray.cluster import Cluster
+from engine.executors.role import Place
 from hardware.budget import Budget
 from hardware.types import HardwareProfile
 from planner.decide import Decision, Exploration
@@ -54,6 +55,8 @@ class RunContext:
         cluster: Nodes that train instead of this machine.
         notes: What the run comes to, for the record that is kept of it.
         exploration: When to give it up; None of a run that is none.
+        better: Lets a training move to a better accelerator of this machine that becomes free; None where there is
+            none, or where it may not.
     """
 
     request: TrainRequest
@@ -66,6 +69,7 @@ class RunContext:
     cluster: Cluster | None = None
     notes: FlowNotes = field(default_factory=FlowNotes)
     exploration: ExplorationEnd | None = None
+    better: Place | None = None
 
     def should_stop(self) -> str | None:
         """What ends the search and the training: a limit that is used up, or the end of an exploration."""

@@ -1,9 +1,9 @@
 """Training in this process."""
 
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from typing import Any
 
-from engine.executors.role import Executor, Reading
+from engine.executors.role import Executor
 from engine.job import Checkpointing, ClickJob, Hooks, TrainingJob
 from engine.libraries import load_libraries
 from engine.loop.interrupt import stopped_between_steps
@@ -11,7 +11,7 @@ from engine.loop.trainer import train
 from engine.ranking.solver import solve_ranking
 from engine.ranking.trainer import train_ranking
 from engine.results import TrainingFigures, TrainResult
-from hardware.meters.meter import measure_energy
+from hardware.meters.meter import EnergyMeter, measure_energy
 from hardware.types import Placement
 from models.graph import SOLVED, GraphSpec
 
@@ -25,6 +25,7 @@ class Here(Executor):
 
     def __init__(self, placement: Placement) -> None:
         self.placement = placement
+        self.moves: Sequence[str] = []
 
     def run(
         self, job: TrainingJob[Any, Any, Any], hooks: Hooks = Hooks(), checkpointing: Checkpointing | None = None
@@ -40,7 +41,7 @@ class Here(Executor):
         """Train for the figures alone."""
         return train(job, hooks).figures
 
-    def meter(self) -> AbstractContextManager[Reading]:
+    def meter(self) -> EnergyMeter:
         """Meter of this machine."""
         load_libraries(self.placement.device)
         return measure_energy(self.placement.accelerator)

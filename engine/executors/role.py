@@ -35,10 +35,12 @@ class Executor(ABC):
         placement: Where it trains.
         eager_because: Why its steps are taken as they are, neither compiled nor with threads that follow them (so
             without the hook `adapt`); None where both may be.
+        moves: Sentences that say where on this machine its training went on, and why.
     """
 
     placement: Placement
     eager_because: str | None = None
+    moves: Sequence[str] = ()
 
     @abstractmethod
     def run(self, job: ClickJob, hooks: Hooks = Hooks(), checkpointing: Checkpointing | None = None) -> TrainResult:

@@ -164,7 +164,7 @@ def train_one(
         parent_run_id=run.run_id,
         should_stop=run.should_stop,
         adaptation=None if fixed_threads else _adaptation(expected, placement, run.decision),
-        place=run.cluster or (planned.place if planned else None),
+        place=run.cluster or (planned.place if planned else run.better),
         expected=expected,
         checkpoints=run.checkpoints,
     )

@@ -106,14 +106,16 @@ def train_to_the_end(
             job,
             directory=directory,
             name=name,
-            placement=placement,
+            placement=executor.placement,
             energy=energy.reading(),
             run_id=run.run_id if run else None,
             **own_fields,
         )
         if run:
             log_result(run, trained, kind)
-            is_as_placed = adaptation is None or adaptation.placement == placement
+            if executor.moves:
+                run.set_tags({"training.moves": " ".join(executor.moves)})
+            is_as_placed = executor.placement == placement and (adaptation is None or adaptation.placement == placement)
             lesson.log(run, trained, learns_steps=kind.has_steps and is_as_placed)
     trained.save()
     shutil.rmtree(folder, ignore_errors=True)  # what is solved has none
