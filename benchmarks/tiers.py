@@ -248,7 +248,8 @@ def simulated_nodes() -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for rate in (10_000.0, 100_000.0, 1_000_000.0):
         compared = compare_servers(read_servers(), Ask(tables, 1e8, 65_536, rate))
-        found.append({"samples_per_second": rate, **compared.to_dict()["servers"], "by_misses": compared.around})
+        by_misses = [vars(one) for one in compared.around if one.samples_per_second == rate]
+        found.append({"samples_per_second": rate, **compared.to_dict()["servers"], "by_misses": by_misses})
         for plan in (one for one in found[-1].values() if isinstance(one, dict)):
             plan.pop("places", None)
     return found
@@ -288,13 +289,17 @@ def main() -> None:
         times = [(name, f"{1e3 * min(divided[name]):.1f}") for name in ("in memory", "in files")]
         table("two processes, tables divided by row", ("tables", "step, ms"), times)
     kept, details = ({}, {}) if trained else _kept_timings()
-    best = {one["samples_per_second"]: _fewest(one) for one in nodes}
+    best = {(rate, factor): ratio for rate, factor, ratio in map(_fewest, _by_misses(nodes))}
     headline: dict[str, float | bool] = {
         **(_timed(trained, microseconds) | _divided(divided) if trained else kept),
         "hit_rate_error": max(abs(one["predicted"] - one["measured"]) for one in misses),
-        "nodes_ratio_simulated": best[10_000.0],
-        "nodes_ratio_simulated_1e5": best[100_000.0],
-        "nodes_ratio_simulated_1e6": best[1_000_000.0],
+        "nodes_ratio_simulated": best[10_000.0, 1.0],
+        **{
+            f"nodes_ratio_simulated_{exponent}{words}": best[float(exponent), factor]
+            for exponent in ("1e4", "1e5", "1e6")
+            for factor, words in ((0.5, "_half_the_misses"), (1.0, ""), (2.0, "_twice_the_misses"))
+            if (exponent, factor) != ("1e4", 1.0)
+        },
         **{f"served_{name.replace(' ', '_')}": one["as trained"] for name, one in found.items()},
         **{f"served_{name.replace(' ', '_')}_moved": one["moved"] for name, one in found.items()},
     }
@@ -347,10 +352,14 @@ def _divided(divided: dict[str, Any]) -> dict[str, float | bool]:
     }
 
 
-def _fewest(one: dict[str, Any]) -> float:
-    """Nodes of the base over those of the server that needs fewest."""
-    nodes = [plan["nodes"] for name, plan in one.items() if isinstance(plan, dict) and "nodes" in plan]
-    return one[BASE]["nodes"] / min(nodes)
+def _by_misses(nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [one for of_rate in nodes for one in of_rate["by_misses"]]
+
+
+def _fewest(one: dict[str, Any]) -> tuple[float, float, float]:
+    """Rate, misses over those predicted, and nodes of the base over those of the server that needs fewest."""
+    fewest = min(nodes for nodes in one["nodes"].values() if nodes is not None)
+    return one["samples_per_second"], one["miss_factor"], one["nodes"][BASE] / fewest
 
 
 def _print(

@@ -45,7 +45,7 @@ def _print(found: "Comparison", request: PlanMemoryRequest) -> None:
         "prices are those of the file of servers, misses are predicted from the statistics of the data."
     )
     columns = ("server", "nodes", "misses", "limited by", "samples/s", "hours", "kWh", "USD")
-    table = Table(*columns, box=box.SIMPLE, title="for a billion samples")
+    table = Table(*columns, box=box.SIMPLE, title="for a billion samples", collapse_padding=True, pad_edge=False)
     for name, plan in found.plans.items():
         if plan is None:
             table.add_row(name, "-", *[""] * 6)
@@ -57,12 +57,27 @@ def _print(found: "Comparison", request: PlanMemoryRequest) -> None:
         if plan is not None:
             tiers = dict.fromkeys(plan.places.values())
             counts = ", ".join(f"{list(plan.places.values()).count(tier)} on {tier}" for tier in tiers)
-            half, twice = ("none" if one is None else f"{one:,}" for one in found.around[name])
-            misses = (
-                f"; nodes if the cache missed half as often {half}, twice as often {twice}" if plan.miss_rate else ""
-            )
-            print_line(f"{name}: {counts}; {plan.cache_bytes / 1e9:,.0f} GB of each node are left{misses}.")
+            print_line(f"{name}: {counts}; {plan.cache_bytes / 1e9:,.0f} GB of each node are left.")
+    _print_around(found)
     _print_serving(found)
+
+
+def _print_around(found: "Comparison") -> None:
+    from rich import box
+    from rich.table import Table
+
+    table = Table("samples/s", "misses", box=box.SIMPLE, title="nodes by rate, and by misses over those predicted")
+    for name in found.plans:
+        table.add_column(name.replace("_", " "), justify="right")
+    for one in found.around:
+        cells = (_nodes_told(nodes, one.miss_rates[name]) for name, nodes in one.nodes.items())
+        table.add_row(f"{one.samples_per_second:,.0f}", f"x {one.miss_factor:g}", *cells)
+    console.print(table)
+
+
+def _nodes_told(nodes: int | None, miss_rate: float | None) -> str:
+    """Nodes, with the share of rows that the cache misses where there is one."""
+    return "-" if nodes is None else f"{nodes:,}" + ("" if miss_rate is None else f" ({miss_rate:.0%})")
 
 
 def _print_serving(found: "Comparison") -> None:

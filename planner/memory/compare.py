@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,35 @@ from shunter.requests.architecture import GRAPH_MODELS
 from shunter.requests.plan_memory import PlanMemoryRequest
 
 FORWARD_AND_BACKWARD = 3  # times the arithmetic of the forward pass
-FACTORS = (0.5, 2.0)  # of the misses, to see what depends on them
+MISSES = (0.5, 1.0, 2.0)  # times as many as predicted, to see what depends on them
+RATES = (0.1, 1.0, 10.0)  # times the rate that is asked for, likewise
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """What it takes at another rate, or where caches miss more or less often than predicted.
+
+    Attributes:
+        samples_per_second: The rate.
+        miss_factor: Misses over those predicted.
+        nodes: Of each server; None where no number of nodes does.
+        miss_rates: Of each server; None where nothing is cached.
+    """
+
+    samples_per_second: float
+    miss_factor: float
+    nodes: Mapping[str, int | None]
+    miss_rates: Mapping[str, float | None]
+
+    @classmethod
+    def of(cls, ask: Ask, plans: Mapping[str, Plan | None]) -> "Elsewhere":
+        """From the plan of each server."""
+        return cls(
+            ask.samples_per_second,
+            ask.miss_factor,
+            {name: None if plan is None else plan.nodes for name, plan in plans.items()},
+            {name: plan.miss_rate if plan is not None and plan.miss_rate else None for name, plan in plans.items()},
+        )
 
 
 @dataclass(frozen=True)
@@ -28,13 +57,13 @@ class Comparison:
     Attributes:
         ask: What was asked.
         plans: By server; None where no number of nodes does.
-        around: Nodes of each server if its cache missed half and twice as often.
+        around: What it takes at other rates and with other misses, and at those asked for, rate by rate.
         serving: Hosts of each kind that serve the tables at the same rate.
     """
 
     ask: Ask
     plans: Mapping[str, Plan | None]
-    around: Mapping[str, tuple[int | None, ...]]
+    around: Sequence[Elsewhere]
     serving: Mapping[str, Fleet]
 
     def to_dict(self) -> dict[str, Any]:
@@ -46,9 +75,7 @@ class Comparison:
             "table_bytes": sum(table.total_bytes for table in self.ask.tables),
             "samples_per_second": self.ask.samples_per_second,
             "servers": plans,
-            "nodes_by_misses": {
-                name: dict(zip(map(str, FACTORS), one, strict=True)) for name, one in self.around.items()
-            },
+            "nodes_by_rate_and_misses": [asdict(one) for one in self.around],
             "serving": {
                 name: {**asdict(fleet), "energy_saving": saving(self.serving, name)}
                 for name, fleet in self.serving.items()
@@ -82,13 +109,16 @@ def compare(dataset: Dataset, request: PlanMemoryRequest) -> Comparison:
 
 
 def compare_servers(servers: Mapping[str, Server], ask: Ask) -> Comparison:
-    """Plan for each server, and for misses that are other than predicted."""
-    around: dict[str, tuple[int | None, ...]] = {}
-    for name, server in servers.items():
-        other = [fewest_nodes(server, replace(ask, miss_factor=factor)) for factor in FACTORS]
-        around[name] = tuple(None if plan is None else plan.nodes for plan in other)
-    serving = serving_fleets(ask.tables, ask.samples_per_second)
-    return Comparison(ask, {name: fewest_nodes(server, ask) for name, server in servers.items()}, around, serving)
+    """Plan for each server, and for other rates, and misses that are other than predicted."""
+    around: list[Elsewhere] = []
+    plans: dict[str, Plan | None] = {}
+    for rate, misses in product(RATES, MISSES):
+        other = replace(ask, samples_per_second=rate * ask.samples_per_second, miss_factor=misses)
+        found = {name: fewest_nodes(server, other) for name, server in servers.items()}
+        around.append(Elsewhere.of(other, found))
+        if rate == misses == 1:
+            plans = found
+    return Comparison(ask, plans, around, serving_fleets(ask.tables, ask.samples_per_second))
 
 
 def ids_per_sample(dataset: Dataset) -> Sequence[float]:

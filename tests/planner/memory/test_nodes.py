@@ -1,11 +1,12 @@
 """Nodes: fewer with more memory, none that break a limit, and what is wrong with a file of servers."""
 
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 import pytest
 
-from planner.memory.compare import compare_servers
+from planner.memory.compare import MISSES, RATES, compare_servers
 from planner.memory.demand import TableDemand, segments_of
 from planner.memory.nodes import Ask, fewest_nodes, plan_for
 from planner.memory.servers import SHIPPED, read_servers
@@ -26,10 +27,12 @@ def test_servers_with_more_memory_need_fewer_nodes() -> None:
         assert plan is not None
         assert plan.samples_per_second >= ASK.samples_per_second
         assert set(plan.places.values()) <= set(read_servers()[name].tiers)
-        half, twice = found.around[name]
-        assert half is not None
-        assert twice is not None
-        assert half <= plan.nodes <= twice
+        nodes_of = {(one.samples_per_second, one.miss_factor): one.nodes[name] for one in found.around}
+        assert nodes_of[20_000, 1.0] == plan.nodes
+        for others in (MISSES, RATES):  # more of either needs no fewer nodes
+            places = [(20_000, one) if others is MISSES else (20_000 * one, 1.0) for one in others]
+            needed = [one if (one := nodes_of[place]) is not None else inf for place in places]
+            assert needed == sorted(needed)
 
 
 def test_one_node_fewer_does_not_hold() -> None:
