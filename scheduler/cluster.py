@@ -1,22 +1,45 @@
 """The cluster: machines in racks, their accelerators with power and price, the network between them, and outages."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
+from typing import Annotated
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, NonNegativeFloat, PositiveFloat, model_validator
 
 from shunter.errors import RequestError
 from shunter.frozen import Frozen
 
 MACHINE, RACK, NETWORK = 0, 1, 2  # how far the accelerators of a placement lie apart
+LARGEST_COUNT = 1_000_000  # of accelerators in one machine, or for one job
+LONGEST_SECONDS = 1e10  # three centuries
+LONGEST_NAME = 200
 LEVELS = ("machine", "rack", "network")
 
 Placement = tuple[tuple[int, int], ...]
 """What a job holds: indices of machines, each with a count of its accelerators."""
 
 
-class PowerCap(Frozen):
+def _plain(text: str) -> str:
+    if not text.isprintable() or not 0 < len(text) <= LONGEST_NAME:
+        raise ValueError(f"a name is 1 to {LONGEST_NAME} printable characters, and {text[:LONGEST_NAME]!a} is not")
+    return text
+
+
+Name = Annotated[str, AfterValidator(_plain)]
+"""What is written on terminals and pages: without line ends and escape sequences."""
+Count = Annotated[int, Field(gt=0, le=LARGEST_COUNT)]
+Seconds = Annotated[float, Field(ge=0, le=LONGEST_SECONDS)]
+PositiveSeconds = Annotated[float, Field(gt=0, le=LONGEST_SECONDS)]
+
+
+class Finite(Frozen):
+    """What a user writes: no figure of it is infinite."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
+
+
+class PowerCap(Finite):
     """What a limit on the power of a machine does to its accelerators at work.
 
     Attributes:
@@ -28,7 +51,7 @@ class PowerCap(Frozen):
     speed: PositiveFloat = Field(le=1.0)
 
 
-class AcceleratorType(Frozen):
+class AcceleratorType(Finite):
     """What one accelerator of a type draws, holds and costs, as the cluster's file or the catalogue says; 0 is unknown.
 
     Attributes:
@@ -46,7 +69,7 @@ class AcceleratorType(Frozen):
         return (self.power_caps[level - 1].power_share, self.power_caps[level - 1].speed) if level else (1.0, 1.0)
 
 
-class Machine(Frozen):
+class Machine(Finite):
     """Some accelerators of one type in one box.
 
     Attributes:
@@ -56,11 +79,11 @@ class Machine(Frozen):
             then nobody counts it.
     """
 
-    name: str
-    rack: str = "rack0"
-    accelerator: str = "gpu"
-    count: PositiveInt = 1
-    server: str = ""
+    name: Name
+    rack: Name = "rack0"
+    accelerator: Name = "gpu"
+    count: Count = 1
+    server: Name | None = None
     memory_gib: NonNegativeFloat = 0.0
 
     @property
@@ -69,24 +92,24 @@ class Machine(Frozen):
         return self.server or self.name
 
 
-class Outage(Frozen):
+class Outage(Finite):
     """A machine that is away for a while; what runs on it is stopped and goes on from its last checkpoint."""
 
     machine: str
-    begin_seconds: NonNegativeFloat
-    end_seconds: PositiveFloat | None = None  # None: it never returns
+    begin_seconds: Seconds
+    end_seconds: PositiveSeconds | None = None  # None: it never returns
 
 
-class Slowdown(Frozen):
+class Slowdown(Finite):
     """A machine that computes more slowly for a while, for a fault of its own or for others that load it."""
 
     machine: str
-    begin_seconds: NonNegativeFloat
-    end_seconds: PositiveFloat | None = None  # None: for good
+    begin_seconds: Seconds
+    end_seconds: PositiveSeconds | None = None  # None: for good
     speed: PositiveFloat = Field(default=0.5, le=1.0)
 
 
-class Network(Frozen):
+class Network(Finite):
     """The network that jobs share.
 
     Attributes:
@@ -106,7 +129,7 @@ class Network(Frozen):
         return self.congestion if level > MACHINE else 1.0
 
 
-class Cluster(Frozen):
+class Cluster(Finite):
     """All machines, in the order in which ties between them are decided.
 
     Attributes:
@@ -115,7 +138,7 @@ class Cluster(Frozen):
     """
 
     machines: tuple[Machine, ...]
-    accelerators: dict[str, AcceleratorType] = Field(default_factory=dict)
+    accelerators: dict[Name, AcceleratorType] = Field(default_factory=dict)
     network: Network = Network()
     outages: tuple[Outage, ...] = ()
     slowdowns: tuple[Slowdown, ...] = ()
@@ -213,10 +236,13 @@ class Cluster(Frozen):
     @cached_property
     def largest_rack_of(self) -> dict[str, int]:
         """Accelerators of each type in the rack that has most of them."""
-        return {
-            name: max(Counter(self.rack_of[i] for i in machines for _ in range(self.machines[i].count)).values())
-            for name, machines in self.machines_of.items()
-        }
+        return {name: max(self._count_by_rack(machines).values()) for name, machines in self.machines_of.items()}
+
+    def _count_by_rack(self, machines: Iterable[int]) -> Counter[int]:
+        found: Counter[int] = Counter()
+        for i in machines:
+            found[self.rack_of[i]] += self.machines[i].count
+        return found
 
     def best_level(self, accelerators: int, accelerator: str) -> int:
         """The tightest level at which so many accelerators of a type exist at all; NETWORK also where they do not."""

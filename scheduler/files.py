@@ -4,14 +4,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, ValidationError, model_validator
+from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveFloat, ValidationError, model_validator
 
 from hardware.catalogue.design_power import IDLE_SHARE
 from hardware.catalogue.rows import load_catalogue
 from ingestion.sources.guard import check_words
-from scheduler.cluster import AcceleratorType, Cluster
+from scheduler.cluster import LARGEST_COUNT, AcceleratorType, Cluster, Count, Finite, Name, PositiveSeconds, Seconds
 from scheduler.job import Iterations, Job
 from scheduler.traces.durations import ALIBABA, PHILLY, TIRESIAS, read_alibaba, read_philly, read_tiresias
 from scheduler.traces.gavel import read_gavel
@@ -29,10 +29,20 @@ JOBS_EXAMPLE = "jobs: [{name: nightly, train: {data: clicks.csv, model: dlrm}}]"
 COSTS = ("start_seconds", "checkpoint_seconds", "restore_seconds")
 CSV_READERS = ((POLLUX, read_pollux), (PHILLY, read_philly), (TIRESIAS, read_tiresias), (ALIBABA, read_alibaba))
 GIB = 2**30
-Cost = NonNegativeFloat | dict[str, NonNegativeFloat]
+Cost = Seconds | dict[Name, Seconds]
 
 
-class OwnJob(Frozen):
+def _countable(asked: int | dict[str, int]) -> int | dict[str, int]:
+    for count in asked.values() if isinstance(asked, dict) else (asked,):
+        if not 0 < count <= LARGEST_COUNT:
+            raise ValueError(f"accelerators is {count}: give a number from 1 to {LARGEST_COUNT:,}")
+    return asked
+
+
+Asked = Annotated[int | dict[Name, int], AfterValidator(_countable)]
+
+
+class OwnJob(Finite):
     """One training in a file of our own.
 
     Attributes:
@@ -53,21 +63,21 @@ class OwnJob(Frozen):
         server_memory_gib: What each of its processes needs of its server's memory, which all there share; likewise.
     """
 
-    name: str
-    arrival_seconds: NonNegativeFloat = 0.0
-    accelerators: PositiveInt | dict[str, PositiveInt] = 1
+    name: Name
+    arrival_seconds: Seconds = 0.0
+    accelerators: Asked = 1
     train: TrainRequest | None = None
-    train_seconds: dict[str, PositiveFloat] = Field(default_factory=dict)
+    train_seconds: dict[Name, PositiveSeconds] = Field(default_factory=dict)
     network_share: NonNegativeFloat = 0.0
-    speedups: dict[PositiveInt, PositiveFloat] = Field(default_factory=dict)
+    speedups: dict[Count, PositiveFloat] = Field(default_factory=dict)
     start_seconds: Cost = 0.0
     checkpoint_seconds: Cost = 0.0
     restore_seconds: Cost = 0.0
-    checkpoint_every_seconds: PositiveFloat = 600.0
+    checkpoint_every_seconds: PositiveSeconds = 600.0
     preemptible: bool = True
     weight: PositiveFloat = 1.0
     priority: int = 0
-    deadline_seconds: PositiveFloat | None = None
+    deadline_seconds: PositiveSeconds | None = None
     memory_gib: NonNegativeFloat = 0.0
     server_memory_gib: NonNegativeFloat = 0.0
 

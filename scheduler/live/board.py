@@ -152,7 +152,7 @@ class Ground:
                 name=name,
                 accelerator=one.accelerator,
                 count=max(self._left(name), 1),
-                server=one.server,
+                server=one.server or None,
                 memory_gib=self._memory_left(name),
             )
             for name, one in self._seen.items()
@@ -167,7 +167,7 @@ class Ground:
                 name=name,
                 accelerator=one.accelerator,
                 count=one.count,
-                server=one.server,
+                server=one.server or None,
                 memory_gib=one.memory_gib,
             )
             for name, one in self._seen.items()

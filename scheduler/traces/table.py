@@ -8,6 +8,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from scheduler.cluster import LARGEST_COUNT, LONGEST_NAME, LONGEST_SECONDS
 from shunter.errors import DataError
 from shunter.files import open_regular
 
@@ -60,12 +61,12 @@ def read(path: Path, line: int, name: str, text: str | None, how: Reader) -> Any
 
 def seconds(text: str) -> float:
     """A moment or a duration."""
-    return _number(text, "a number of seconds, 0 or more", least=0.0)
+    return _number(text, "a number of seconds, 0 or more", least=0.0, most=LONGEST_SECONDS)
 
 
 def positive(text: str) -> float:
     """A number above zero."""
-    value = _number(text, "a number above 0", least=0.0)
+    value = _number(text, "a number above 0", least=0.0, most=LONGEST_SECONDS)
     if value == 0:
         raise ValueError("a number above 0")
     return value
@@ -74,16 +75,16 @@ def positive(text: str) -> float:
 def count(text: str) -> int:
     """A whole number of at least one."""
     expected = "a whole number of at least 1"
-    value = _number(text, expected, least=1.0)
+    value = _number(text, expected, least=1.0, most=LARGEST_COUNT)
     if value != int(value):
         raise ValueError(expected)
     return int(value)
 
 
 def name(text: str) -> str:
-    """A name that is not empty."""
-    if not text:
-        raise ValueError("a name")
+    """A name that is not empty, and can be written on a terminal."""
+    if not text or not text.isprintable() or len(text) > LONGEST_NAME:
+        raise ValueError(f"a name of 1 to {LONGEST_NAME} printable characters")
     return text
 
 
@@ -94,11 +95,13 @@ def folder_name(text: str) -> str:
     return text
 
 
-def _number(text: str, expected: str, least: float) -> float:
+def _number(text: str, expected: str, least: float, most: float) -> float:
     try:
         value = float(text)
     except ValueError as error:
         raise ValueError(expected) from error
     if not isfinite(value) or value < least:
         raise ValueError(expected)
+    if value > most:
+        raise ValueError(f"{expected}, and at most {most:,.0f}")
     return value

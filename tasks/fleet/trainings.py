@@ -143,7 +143,8 @@ class RayTrainings:
 
     def directory_of(self, job: str) -> Path:
         """Folder of a job: its checkpoints, and in the end its model."""
-        return self._directory / quote(job, safe="")
+        name = quote(job, safe="")
+        return self._directory / (name if name.strip(".") else name.replace(".", "%2E"))  # `..` leads elsewhere
 
     def _run(self, running: _Running) -> None:
         last = self._last_event(running)

@@ -1,5 +1,6 @@
 """Cores of several kinds in one cluster: as their nodes were started."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,7 +13,7 @@ from scheduler.files import OwnJob
 from scheduler.live.role import LiveMachine
 from shunter.requests import TrainRequest
 from tasks.fleet.jobs import FleetJob, by_type
-from tasks.fleet.trainings import GIB, Spot, kind_of, machines_of, seats_on
+from tasks.fleet.trainings import GIB, RayTrainings, Spot, kind_of, machines_of, seats_on
 
 
 @pytest.mark.parametrize(
@@ -72,3 +73,10 @@ def test_a_seat_takes_what_its_half_of_the_node_gives_and_the_memory_that_its_jo
         (seat,) = seats_on([Spot.of(machine, count, {"box": BOX})], job)
         assert (seat.placement.accelerator, seat.placement.threads) == (placement, 4)
         assert seat.resources == resources
+
+
+@pytest.mark.parametrize("name", ["..", ".", "../../x", "a/b", "%2E%2E"])
+def test_the_folder_of_a_job_lies_in_that_of_the_fleet_whatever_its_name(name: str, tmp_path: Path) -> None:
+    trainings = RayTrainings.__new__(RayTrainings)
+    trainings._directory = tmp_path
+    assert trainings.directory_of(name).resolve().parent == tmp_path.resolve()
