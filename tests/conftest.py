@@ -214,8 +214,8 @@ def warm_starter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNam
 
 @pytest.fixture(scope="session")
 def ray_node(warm_starter: SimpleNamespace) -> dict[str, Any]:
-    """Arguments of each node of a test's cluster: little memory, and workers that have torch loaded already."""
-    return {"object_store_memory": 80 * 2**20, **warm_starter.ray_node}
+    """Arguments of each node of a test's cluster: little memory, no pages, workers that have torch loaded already."""
+    return {"object_store_memory": 80 * 2**20, "include_dashboard": False, **warm_starter.ray_node}
 
 
 @pytest.fixture(scope="module")
