@@ -17,6 +17,8 @@ _TYPES: dict[frozenset[type], type[pl.DataType]] = {
     frozenset({float}): pl.Float64,
     frozenset({int, float}): pl.Float64,
 }
+MOST_MISSING = 64  # times as many values as are given
+FEW_VALUES = 1_000_000  # of which any share may be missing
 _INT64 = range(-(2**63), 2**63)
 
 
@@ -51,8 +53,18 @@ def columns_of_rows(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict
 
 
 def columns_of_records(records: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Columns of rows that name their values; what a row does not name is missing in it."""
+    """Columns of rows that name their values; what a row does not name is missing in it.
+
+    Raises:
+        RefusedError: Nearly all would be missing.
+    """
     names = dict.fromkeys(name for record in records for name in record)
+    given = sum(map(len, records))
+    if len(names) * len(records) > max(MOST_MISSING * given, FEW_VALUES):
+        raise RefusedError(
+            f"The rows name {len(names):,} columns, and {given / len(records):,.0f} each: name the columns of the "
+            "model in every row."
+        )
     return {name: [record.get(name) for record in records] for name in names}
 
 
@@ -73,9 +85,10 @@ def _series(name: str, values: Sequence[Any]) -> pl.Series:
 def _lists(name: str, values: Sequence[Any], types: frozenset[type]) -> pl.Series:
     if types != {list}:
         raise RefusedError(f"The column {name} holds lists beside other values: give a list, or null, in each row.")
-    inner = _series(name, [value for row in values if row is not None for value in row])
-    if isinstance(inner.dtype, pl.List):
+    flat = [value for row in values if row is not None for value in row]
+    if list in set(map(type, flat)):
         raise RefusedError(f"The column {name} holds lists of lists: give a list of numbers or texts in each row.")
+    inner = _series(name, flat)
     if inner.dtype == pl.String:
         values = [None if row is None else [None if _is_missing(one) else str(one) for one in row] for row in values]
     return pl.Series(name, values, pl.List(inner.dtype), strict=False)

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -98,7 +99,7 @@ def unique(names: list[Any], what: str) -> list[str]:
     """
     texts = [str(name) for name in names]
     if len(set(texts)) < len(texts):
-        twice = next(name for name in texts if texts.count(name) > 1)
+        (twice, _), *_ = Counter(texts).most_common(1)
         raise RefusedError(f"The column {twice} is there more than once in `{what}`: name each column once.")
     return texts
 

@@ -13,12 +13,12 @@ import polars as pl
 
 from serving.errors import MediaTypeError, RefusedError, TooLargeRequestError
 from serving.protocols.body import expect, read_object, same_length, scores_by_name, top_of, unique, written
+from serving.protocols.parquet import read_parquet
 from serving.table import Table, columns_of_records, columns_of_rows
 from shunter.errors import first_line
 
 JSON, CSV, PARQUET = "application/json", "text/csv", "application/vnd.apache.parquet"
 FORMATS = ("dataframe_split", "dataframe_records", "instances", "inputs")
-LARGEST_EXPANSION = 16  # of what Parquet has compressed
 
 
 def read_table(body: bytes, content_type: str, max_rows: int) -> Table:
@@ -43,7 +43,7 @@ def read_table(body: bytes, content_type: str, max_rows: int) -> Table:
         case "text/csv":
             table = _of_frame(_csv(body))
         case "application/vnd.apache.parquet":
-            table = _of_frame(_parquet(body, max_rows))
+            table = _of_frame(read_parquet(body, max_rows))
         case other:
             raise MediaTypeError(f"The content type is {other[:60]!r}: send {JSON}, {CSV} or {PARQUET}.")
     return within(table, max_rows)
@@ -55,12 +55,17 @@ def within(table: Table, max_rows: int) -> Table:
     Raises:
         TooLargeRequestError: It has.
     """
-    if table.rows > max_rows:
-        raise TooLargeRequestError(
-            f"The request has {table.rows:,} rows, at most {max_rows:,} are scored at once: send several requests, or "
-            "use `shunter predict` for a file."
-        )
+    check_rows(table.rows, max_rows)
     return table
+
+
+def check_rows(rows: int, max_rows: int) -> None:
+    """Raise a `TooLargeRequestError` for more rows than one request may have."""
+    if rows > max_rows:
+        raise TooLargeRequestError(
+            f"The request has {rows:,} rows, at most {max_rows:,} are scored at once: send several requests, or use "
+            "`shunter predict` for a file."
+        )
 
 
 def answer(scores: np.ndarray | pl.DataFrame, outputs: tuple[str, ...]) -> bytes:
@@ -117,26 +122,6 @@ def _csv(body: bytes) -> pl.DataFrame:
         return pl.read_csv(io.BytesIO(body), infer_schema=False, raise_if_empty=True)
     except (pl.exceptions.PolarsError, UnicodeDecodeError) as error:
         raise RefusedError(f"The body cannot be read as CSV ({first_line(error)}): send a header and rows.") from None
-
-
-def _parquet(body: bytes, max_rows: int) -> pl.DataFrame:
-    import pyarrow as pa
-    import pyarrow.parquet as pa_parquet
-
-    try:
-        file = pa_parquet.ParquetFile(pa.BufferReader(body))
-        found = file.metadata
-        expanded = sum(found.row_group(place).total_byte_size for place in range(found.num_row_groups))
-        if found.num_rows > max_rows or expanded > LARGEST_EXPANSION * max(len(body), 1 << 20):
-            raise TooLargeRequestError(
-                f"The file has {found.num_rows:,} rows of {expanded:,} bytes, at most {max_rows:,} rows are scored at "
-                "once: send several requests, or use `shunter predict` for a file."
-            )
-        frame = pl.from_arrow(file.read())
-    except (pa.ArrowException, OSError) as error:
-        raise RefusedError(f"The body cannot be read as Parquet ({first_line(error)}): send a whole file.") from None
-    assert isinstance(frame, pl.DataFrame)
-    return frame
 
 
 def _of_frame(frame: pl.DataFrame) -> Table:

@@ -13,7 +13,7 @@ import polars as pl
 
 from serving.errors import RefusedError
 from serving.protocols.body import expect, read_object, same_length, scores_by_name, top_of, unique, written
-from serving.protocols.invocations import within
+from serving.protocols.invocations import check_rows, within
 from serving.table import Table
 
 NUMBERS = {"INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64"}
@@ -43,7 +43,7 @@ def read_table(body: bytes, max_rows: int, known: frozenset[str]) -> tuple[Table
     names = unique([expect(one.get("name"), str, "name") for one in inputs], "inputs")
     if strange := [name for name in names if name not in known]:
         raise RefusedError(f"The model has no input {strange[0][:60]!r}: give {', '.join(sorted(known))}.")
-    columns = {name: _values(name, one) for name, one in zip(names, inputs, strict=True)}
+    columns = {name: _values(name, one, max_rows) for name, one in zip(names, inputs, strict=True)}
     top = top_of(values.get("parameters"), "parameters")
     return within(Table(same_length(columns, "inputs"), columns, top), max_rows), values
 
@@ -89,8 +89,12 @@ def _datatype(values: np.ndarray | list[Any]) -> str:
     return "FP64" if isinstance(values, np.ndarray) or not values else kinds.get(type(values[0]), "FP64")
 
 
-def _values(name: str, given: dict[str, Any]) -> list[Any]:
-    """The values of an input, in lists where a row has several."""
+def _values(name: str, given: dict[str, Any], max_rows: int) -> list[Any]:
+    """The values of an input, in lists where a row has several.
+
+    Raises:
+        RefusedError: They are not what is said, or for too many rows.
+    """
     shape = expect(given.get("shape"), list, "shape")
     data = _flat(expect(given.get("data"), list, "data"))
     allowed = TYPES.get(str(given.get("datatype")))
@@ -105,6 +109,7 @@ def _values(name: str, given: dict[str, Any]) -> list[Any]:
         raise RefusedError(
             f"The input {name} has the shape {str(shape)[:60]} and {len(data)} values: give [rows] or [rows, length]."
         )
+    check_rows(shape[0], max_rows)  # a list without values costs nothing to send
     width = shape[1] if len(shape) == 2 else 1
     if width == 1:
         return data

@@ -1,5 +1,6 @@
 """Scores over HTTP are bit by bit those of `load_champion`, by every form of both protocols; what is wrong is told."""
 
+import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +9,8 @@ from typing import Any
 import httpx
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -105,6 +108,20 @@ def test_health_metadata_and_metrics(client: TestClient, rows: pd.DataFrame) -> 
     assert 'shunter_model{name="shop",version="2"} 1.0' in page
 
 
+PARQUET = {"content-type": "application/vnd.apache.parquet"}
+
+
+def parquet(values: list[Any]) -> bytes:
+    """A column whose values are alike takes next to nothing, whatever it comes to."""
+    file = io.BytesIO()
+    pq.write_table(pa.table({"genres": values}), file)
+    return file.getvalue()
+
+
+def nested(depth: int) -> Any:
+    return [nested(depth - 1)] if depth else "war"
+
+
 ROW = {"price": 1, "age": 2, "user": "007", "item": 3, "genres": "war"}
 
 
@@ -133,6 +150,19 @@ ROW = {"price": 1, "age": 2, "user": "007", "item": 3, "genres": "war"}
         ({"inputs": [{**ROW, "price": {}}]}, JSON, 400, "The column price holds a JSON object"),
         ({"inputs": [{**ROW, "price": [1]}]}, JSON, 400, "The column price holds lists: give one number"),
         ({"inputs": [{**ROW, "item": "\ud800"}]}, JSON, 400, "The body is no JSON .*surrogates not allowed"),
+        ({"inputs": [{**ROW, "genres": nested(900)}]}, JSON, 400, "The column genres holds lists of lists"),
+        (
+            {"inputs": [{f"a{place}": 1} for place in range(1_100)]},
+            JSON,
+            400,
+            "rows name 1,100 columns, and 1 each",
+        ),
+        (
+            {"dataframe_split": {"columns": [*map(str, range(30_000)), "7"], "data": []}},
+            JSON,
+            400,
+            "The column 7 is there more than once",
+        ),
         ({"inputs": [ROW] * 401}, JSON, 413, "has 401 rows, at most 400 are scored at once"),
         (" " * 300_000, JSON, 413, "has 300,000 bytes, at most 262,144 are taken"),
         ("{}", {}, 415, "The content type is ''"),
@@ -146,7 +176,11 @@ ROW = {"price": 1, "age": 2, "user": "007", "item": 3, "genres": "war"}
         ("{}", {**JSON, "content-encoding": "gzip"}, 415, "The body is compressed"),
         ("", {"content-type": "text/csv"}, 400, "cannot be read as CSV"),
         ("a,b\n1,2,3\n", {"content-type": "text/csv"}, 400, "cannot be read as CSV"),
-        ("x", {"content-type": "application/vnd.apache.parquet"}, 400, "cannot be read as Parquet"),
+        ("x", PARQUET, 400, "cannot be read as Parquet"),
+        (parquet(["x" * 10_000] * 1_700), PARQUET, 413, "has 1,700 rows"),
+        (parquet(["x" * 100_000] * 200), PARQUET, 413, "has 200 rows of 20,000,000 bytes"),
+        (parquet([["x" * 1_000] * 100] * 200), PARQUET, 413, "has 200 rows of 20,000,000 bytes"),
+        (parquet([["x"] * 30_000] * 100), PARQUET, 413, "has 100 rows of 24,000,000 bytes"),
     ],
 )
 def test_what_cannot_be_scored_is_told_in_one_sentence(
@@ -173,6 +207,7 @@ def one_input(**values: Any) -> dict[str, Any]:
         (one_input(datatype="STRING"), 400, "The input price has the datatype 'STRING': give BOOL"),
         (one_input(data=["x"]), 400, "The input price is said to be FP64, and holds a str"),
         (one_input(shape=[2]), 400, r"The input price has the shape \[2\] and 1 values: give"),
+        (one_input(shape=[10**9, 0], data=[]), 413, "The request has 1,000,000,000 rows, at most 400"),
         (one_input(shape=["1"]), 400, "give .rows. or"),
         (one_input(), 400, "lacks the columns age, user, item, genres of shop/2: give"),
         (one_input(shape=[401], data=[1] * 401), 413, "has 401 rows"),
