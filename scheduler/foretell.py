@@ -4,7 +4,8 @@ A time is *measured* if this very training (data, model, settings, batch size) r
 in a live fleet before: the median of those. Else it is *estimated* by the selector: the cost model's step at that
 placement, corrected by all past runs in MLflow, times the epochs that past runs of the data lead to expect. What
 starting and moving takes is the median of what past live fleets measured, by type, whatever they trained; where none
-was stopped yet, going on is taken to take what starting takes.
+was stopped yet, going on is taken to take what starting takes. Of several processes on processors the cost model says
+how many times as long their steps take as those of one with as many threads.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,6 +23,7 @@ from shunter.frozen import Frozen
 from shunter.requests import LOCAL_OFFERS, Explore, TrainRequest
 
 if TYPE_CHECKING:
+    from hardware.types import Placement
     from planner.assessment import Candidate
 
 CPU = "cpu"
@@ -176,7 +178,24 @@ class Foreteller:
             placed = _placed(candidates, rows.get(name), own.asks(name)) if known else None
             if placed is not None:
                 found[name] = placed.prediction.epoch_seconds * passes * placed.work_share
+                if own.processes > 1 and is_processor(name):
+                    found[name] *= self._processes_factor(training, placed.placement, own.processes)
         return found
+
+    def _processes_factor(self, training: ClickJob, placement: "Placement", processes: int) -> float:
+        """How many times as long a step takes in so many processes that share the threads of one.
+
+        By the cost model, with what processes of this machine take to exchange rows and gradients; between machines
+        `network_share` of the job adds to that.
+        """
+        from hardware.cost.cost_model import CostModel
+        from planner.describe import describe
+
+        workload = describe(training.dataset, training.spec, training.hyperparameters)
+        profile = next(one for one in self._profiles if one.accelerator.name == placement.accelerator)
+        together = placement.model_copy(update={"processes": processes, "threads": max(placement.threads, processes)})
+        model = CostModel(profile)
+        return model.predict(workload, together).step_seconds / model.predict(workload, placement).step_seconds
 
     def _with_costs(self, own: OwnJob) -> OwnJob:
         """With what starting and moving took in past fleets, where the job does not state it."""

@@ -6,7 +6,11 @@ from typing import Any
 import pytest
 
 from engine.data.dataset import Dataset
+from engine.profiling.profiles import local_profiles
+from hardware.cost.cost_model import predict
+from hardware.types import Placement
 from ingestion.request import ingest_request
+from planner.describe import describe
 from scheduler.cluster import Cluster, Machine
 from scheduler.files import OwnJob, check_fleet, read_fleet, read_own_jobs
 from scheduler.foretell import Foreteller, Source
@@ -82,6 +86,24 @@ def test_three_times_the_epochs_are_estimated_to_take_three_times_as_long(datase
         return foretell([own(train=request)], ["A100"])[0].train_seconds["A100"]
 
     assert seconds(9) == pytest.approx(3 * seconds(3))
+
+
+def test_processes_are_estimated_by_what_the_cost_model_says_of_their_steps(dataset: Dataset) -> None:
+    """Two of one thread each, beside one with two threads."""
+    both = TRAIN.model_copy(update={"training": TRAIN.training.model_copy(update={"processes": 2})})
+    training = training_of(TRAIN, dataset)
+    foretell = Foreteller(lambda _: training, past=PastJobs())
+    found = foretell([own("one", accelerators=2), own("both", accelerators=2, train=both)], ["cpu"])
+    one, together = (job.train_seconds["cpu"] for job in found)
+    (profile,) = (found for found in local_profiles() if found.accelerator.name == "cpu")
+    workload = describe(dataset, training.spec, training.hyperparameters)
+    at = Placement(accelerator="cpu", threads=min(2, profile.accelerator.cores), precision="fp32", batch_size=256)
+    steps = [
+        predict(workload, at.model_copy(update={"processes": count, "threads": max(count, at.threads)}), profile)
+        for count in (1, 2)
+    ]
+    assert together / one == pytest.approx(steps[1].step_seconds / steps[0].step_seconds)
+    assert steps[1].parts["communication"] > 0
 
 
 def test_a_job_of_which_nothing_is_known_anywhere_is_refused(dataset: Dataset) -> None:
