@@ -18,6 +18,7 @@ from scheduler.board import Board
 from scheduler.files import OwnJob
 from scheduler.live.driver import Driver, Surroundings
 from scheduler.live.record import Status
+from scheduler.policies import make_policy
 from shunter.requests import TrainRequest
 from tasks.fleet.jobs import FleetJob
 from tasks.fleet.trainings import RayTrainings
@@ -76,6 +77,43 @@ class Disturbing:
             board.start(state, ((names.index(name), 1),))
             self.places.append(name)
         return None
+
+
+def test_a_job_in_two_processes_trains_on_two_nodes_together(
+    ray_cluster: Any, tmp_path: Path, tracking_root: Path
+) -> None:
+    """No node has two cores; a core and its memory are set aside on each."""
+    pytest.importorskip("torchrec")
+    dataset = write_dataset(tmp_path / "data", rows=1_000)
+    request = TrainRequest(data="a.csv", processes=2)
+    training = TrainingJob(
+        dataset, model_spec(embedding_dim=8), Hyperparameters(), Execution(batch_size=128), Schedule(max_epochs=2)
+    )
+    own = OwnJob(name="wide", accelerators=2, train_seconds={"cpu": 10.0}, server_memory_gib=0.25, train=request)
+    run_id = start_run("fleet", "fleet")
+    began = time.monotonic()
+    with closing(run_id), open_cluster(str(ray_cluster.address), "training") as cluster:
+        trainings = RayTrainings(
+            cluster,
+            address=str(ray_cluster.address),
+            resource="training",
+            jobs={"wide": FleetJob(own, request, dataset, training)},
+            directory=tmp_path / "jobs",
+            run_id=run_id,
+            checkpoint_seconds=60,
+            finish=lambda job, trained, directory: {"epochs": float(len(trained.history))},
+        )
+        with trainings:
+            driver = Driver([own.job()], make_policy("fifo"), trainings, Surroundings(lambda: time.monotonic() - began))
+            driver.run()
+        (outcome,) = driver.schedule().outcomes
+        (span,) = driver.schedule().spans
+        assert driver.jobs["wide"].figures == {"epochs": 2.0}
+        assert outcome.accelerators == 2
+        names = {driver.cluster.machines[machine].name for machine, _ in span.placement}
+        assert names == {"steady", "doomed"}
+        assert [count for _, count in span.placement] == [1, 1]
+        assert sorted(cluster.nodes_together) == ["doomed", "steady"]
 
 
 def test_a_moved_and_a_lost_training_has_the_weights_of_an_undisturbed_one(
