@@ -1,6 +1,7 @@
 """The server: it listens, answers until it is told to stop, and finishes what it has begun."""
 
 import contextlib
+import resource
 import signal
 import socket
 import threading
@@ -19,6 +20,9 @@ from shunter.errors import RequestError
 from shunter.requests.serving import ServeRequest
 
 MOST_CONNECTIONS = 1_000  # beyond which uvicorn answers 503; each holds a file
+TOLD_CONNECTIONS = 32  # beyond those that are told so; more are closed at once
+BACKLOG = 128  # connections that are taken at a time
+OTHER_FILES = 96  # of the model, the store and the log
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -82,7 +86,8 @@ class ScoreServer:
             log_config=None,
             access_log=False,
             server_header=False,
-            limit_concurrency=MOST_CONNECTIONS,
+            limit_concurrency=_most_connections(),
+            backlog=BACKLOG,
             timeout_keep_alive=max(round(seconds), 1),
             timeout_graceful_shutdown=round(2 * seconds) + 1,  # after which each has been answered, were it with 504
         )
@@ -96,6 +101,9 @@ class ImpatientProtocol(H11Protocol):
     def connection_made(self, transport: object) -> None:
         """Begin to wait for the first request."""
         super().connection_made(transport)  # pyright: ignore[reportArgumentType]
+        if self.limit_concurrency is not None and len(self.connections) > self.limit_concurrency + TOLD_CONNECTIONS:
+            self.transport.abort()
+            return
         self._wait()
 
     def data_received(self, data: bytes) -> None:
@@ -142,6 +150,18 @@ class _Server(uvicorn.Server):
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def _most_connections() -> int:
+    """Connections for which there are files: without one asyncio could take none, and would say so without end."""
+    few, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = MOST_CONNECTIONS + TOLD_CONNECTIONS + BACKLOG + OTHER_FILES
+    if few != resource.RLIM_INFINITY and few < needed:
+        few = needed if most == resource.RLIM_INFINITY else min(needed, most)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (few, most))
+    if few == resource.RLIM_INFINITY:
+        return MOST_CONNECTIONS
+    return max(min(MOST_CONNECTIONS, few - (needed - MOST_CONNECTIONS)), 1)
 
 
 @contextlib.contextmanager

@@ -1,10 +1,12 @@
 """The server as clients meet it: a champion that changes, clients that are slow or go away, and its end."""
 
 import concurrent.futures
+import contextlib
 import json
 import logging
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -19,7 +21,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from serving.server import ScoreServer, _listening
+from serving.server import ScoreServer, _listening, _most_connections
 from tests.serving.conftest import Serving
 from tracking.registry.models import load_champion
 from tracking.registry.versions import roll_back
@@ -140,6 +142,44 @@ def test_who_goes_away_or_speaks_nonsense_does_no_harm(serving: Serving) -> None
         )
         assert chunked.status_code == 413
         goes_on(server)
+
+
+def test_connections_beyond_what_there_are_files_for_are_closed_and_it_goes_on(
+    serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serving.server.MOST_CONNECTIONS", 3)
+    monkeypatch.setattr("serving.server.TOLD_CONNECTIONS", 2)
+    with serving(follow_seconds=0) as server, contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(socket.create_connection(("127.0.0.1", server.port))) for _ in range(9)]
+        for client in clients:
+            client.settimeout(PATIENCE_SECONDS)
+        assert {ended(client) for client in clients[5:]} == {True}
+        clients[4].sendall(b"GET /ping HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        assert b"503 Service Unavailable" in read_all(clients[4])
+        for client in clients:
+            client.close()
+        wait_for(lambda: httpx.get(f"http://127.0.0.1:{server.port}/version").status_code == 200)
+
+
+def ended(client: socket.socket) -> bool:
+    try:
+        return not client.recv(1)
+    except ConnectionResetError:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("few", "most", "kept", "expected"),
+    [(64, 128, 128, 1), (600, 600, 600, 344), (1_024, -1, 1_256, 1_000), (-1, -1, None, 1_000)],
+)
+def test_as_many_connections_as_there_are_files_for(
+    monkeypatch: pytest.MonkeyPatch, few: int, most: int, kept: int | None, expected: int
+) -> None:
+    limits: list[Any] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (few, most))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, both: limits.append(both))
+    assert _most_connections() == expected
+    assert limits in ([], [(kept, most)])
 
 
 def goes_on(server: ScoreServer) -> None:
