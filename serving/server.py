@@ -20,6 +20,7 @@ from shunter.errors import RequestError
 from shunter.requests.serving import ServeRequest
 
 MOST_CONNECTIONS = 1_000  # beyond which uvicorn answers 503; each holds a file
+FEWEST_CONNECTIONS = 16  # where there are hardly any files
 TOLD_CONNECTIONS = 32  # beyond those that are told so; more are closed at once
 BACKLOG = 128  # connections that are taken at a time
 OTHER_FILES = 96  # of the model, the store and the log
@@ -161,7 +162,7 @@ def _most_connections() -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (few, most))
     if few == resource.RLIM_INFINITY:
         return MOST_CONNECTIONS
-    return max(min(MOST_CONNECTIONS, few - (needed - MOST_CONNECTIONS)), 1)
+    return min(MOST_CONNECTIONS, max(few - (needed - MOST_CONNECTIONS), FEWEST_CONNECTIONS))
 
 
 @contextlib.contextmanager
