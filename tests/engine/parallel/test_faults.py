@@ -267,8 +267,15 @@ def test_a_launched_training_survives_a_dead_process_and_an_interrupt(dataset: D
 
 
 def workers() -> list[psutil.Process]:
-    descendants = psutil.Process().children(recursive=True)
-    return [process for process in descendants if WORKER in " ".join(process.cmdline())]
+    return [process for process in psutil.Process().children(recursive=True) if WORKER in command_of(process)]
+
+
+def command_of(process: psutil.Process) -> str:
+    """Nothing of one that has ended meanwhile, as those of other tests may."""
+    try:
+        return " ".join(process.cmdline())
+    except (psutil.NoSuchProcess, psutil.ZombieProcess):
+        return ""
 
 
 def worker_of_rank(rank: int) -> psutil.Process:

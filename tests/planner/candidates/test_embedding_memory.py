@@ -64,7 +64,7 @@ def test_of_many_processes_each_takes_the_rest_as_well() -> None:
 
     assert chosen(least, 1) is None
     for processes in (2, 3):
-        short = least + (processes - 1) * others - others // 2
+        short = least + (processes - 1) * others - TABLES // 2
         assert chosen(short, processes) == (short - processes * others) // 2 // MIB * MIB
         assert chosen(least + (processes - 1) * others, processes) is None
 
