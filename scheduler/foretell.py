@@ -33,6 +33,9 @@ Prepare = Callable[[OwnJob], ClickJob]
 """The training of a job that has one, with its data."""
 
 
+LEAST_SECONDS = 1e-3  # of a training that had ended when it was first seen to train
+
+
 class Source(StrEnum):
     """Where a time comes from."""
 
@@ -134,7 +137,11 @@ class Foreteller:
         training = self._prepare(own)
         key = key_of(training, own.processes)
         known = {name: self.past.train_seconds(key, name, own.asks(name)) for name in types}
-        found = {name: (seconds, Source.MEASURED) for name, seconds in known.items() if seconds is not None}
+        found = {
+            name: (max(seconds, LEAST_SECONDS), Source.MEASURED)
+            for name, seconds in known.items()
+            if seconds is not None
+        }
         if missing := [name for name in types if name not in found]:
             estimates = self._estimated(own, own.train, training, missing)
             found |= {name: (seconds, Source.ESTIMATED) for name, seconds in estimates.items()}
