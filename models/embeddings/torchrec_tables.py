@@ -16,7 +16,7 @@ so that such a table does not learn exactly as in one process. The other four ty
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -39,15 +39,7 @@ ShardingType = Literal[
     "table_column_wise",
     "grid_shard",
 ]
-SHARDING_TYPES: tuple[ShardingType, ...] = (
-    "data_parallel",
-    "table_wise",
-    "row_wise",
-    "column_wise",
-    "table_row_wise",
-    "table_column_wise",
-    "grid_shard",
-)
+SHARDING_TYPES: tuple[ShardingType, ...] = get_args(ShardingType)
 # Those under which a table learns as in one process.
 EXACT_SHARDING_TYPES: tuple[ShardingType, ...] = ("data_parallel", "table_wise", "row_wise", "table_row_wise")
 CommunicationPrecision = Literal["fp32", "fp16", "bf16"]

@@ -37,6 +37,7 @@ ITEM_BYTES: dict[CommunicationPrecision, int] = {"fp32": 4, "fp16": 2, "bf16": 2
 # lengths, splits and permutations, forward; and backward.
 GROUP_OPERATORS = (90, 40)
 # The same of the tables whose rows travel one by one: rows are numbered, sorted, and fetched; gradients are added up.
+# Counted in `models.embeddings.exchanged` by reading, and the passes assumed: executed plans set both right.
 ONE_BY_ONE_OPERATORS = (60, 50)
 DISTINCT_PASSES = 60  # over the ids of a device as eight bytes each, to number and sort them
 COPIES = 2  # beside its weights, of a table that every device keeps: its gradient, and the message of all gradients

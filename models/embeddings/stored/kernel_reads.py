@@ -11,6 +11,8 @@ import os
 import platform
 import weakref
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -124,8 +126,12 @@ class KernelReads:
             count -= len(found)
 
 
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.syscall.restype = ctypes.c_long
+@cache
+def _system_call() -> Any:
+    """The C library's `syscall`."""
+    found = ctypes.CDLL(None, use_errno=True).syscall
+    found.restype = ctypes.c_long
+    return found
 
 
 def _call(number: int, *arguments: object) -> int:
@@ -134,7 +140,7 @@ def _call(number: int, *arguments: object) -> int:
     Raises:
         OSError: It failed.
     """
-    found = _libc.syscall(ctypes.c_long(number), *arguments)
+    found = _system_call()(ctypes.c_long(number), *arguments)
     if found < 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
