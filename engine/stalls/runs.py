@@ -203,7 +203,7 @@ class StallRuns:
             spec, self._plan.dataset.features, self._plan.hyperparameters, execution, seed=0, cache=None
         )
         assert isinstance(model.embeddings, ShardedEmbeddings)
-        if not self.sharding:
+        if not self.sharding and model.embeddings.plan is not None:
             for module in model.embeddings.plan.plan.values():
                 for table in module.values():  # pyright: ignore[reportAttributeAccessIssue]
                     self.sharding[table.sharding_type] = self.sharding.get(table.sharding_type, 0) + 1
