@@ -139,7 +139,7 @@ def job_size(dataset: Dataset, request: JobRequest) -> JobSize:
 
     Trials that are expected to come to their end are members as they are.
     The trials count by `hyperband_epochs`. Of a search without a number of trials the minutes or the energy count that
-    it may use: it uses them wherever it runs.
+    it may use: it uses them wherever it runs, and seeds of the best setting, if any, are trained within the minutes.
     """
     train, validation = dataset.splits["train"].rows, dataset.splits["validation"].rows
     if request.model in GRAPH_FAMILIES:  # all trials as if each came to its end, and what is kept learned again
@@ -154,7 +154,10 @@ def job_size(dataset: Dataset, request: JobRequest) -> JobSize:
             tuning_seconds=_search_seconds(request) if trials is None else None,
             tuning_joules=_search_joules(request) if trials is None else None,
         )
-    final_epochs = members_to_train(request) * request.longest_epochs
+    members = members_to_train(request)
+    if request.search.search_minutes is not None:  # seeds of the best setting are trained within them
+        members = min(members, 1)
+    final_epochs = members * request.longest_epochs
     evaluation_share = EVALUATION_SHARE * validation / train
     if request.search.most_trials is None:
         return JobSize(

@@ -13,6 +13,7 @@ from search.protocol import BudgetLeft
 from shunter.requests.search import SearchRequest
 
 FILE = "used.json"
+MOST_RESERVED = 0.5  # share of the search's time that seeds of the best setting may have
 
 
 class SearchBudget:
@@ -38,6 +39,7 @@ class SearchBudget:
         self._file = directory / FILE
         self._joules = joules
         self.max_seconds, self.max_joules = max_seconds, max_joules
+        self.reserved_seconds = 0.0
         self._earlier = _read(self._file)
         self._began = time.monotonic()
         self._asked_at = -ENERGY_INTERVAL_SECONDS
@@ -71,10 +73,15 @@ class SearchBudget:
         joules = self._joules()
         return None if joules is None else self._earlier["joules"] + joules
 
+    def reserve(self, seconds: float) -> None:
+        """Leave the end of the time to trainings that come after the trials: at most half of it."""
+        if self.max_seconds is not None:
+            self.reserved_seconds = min(seconds, MOST_RESERVED * self.max_seconds)
+
     @property
     def share(self) -> float:
         """Of the time or the energy that is used, whichever is nearer to its end; 0 without a budget."""
-        times = 0.0 if self.max_seconds is None else self.seconds / self.max_seconds
+        times = 0.0 if self.max_seconds is None else self.seconds / (self.max_seconds - self.reserved_seconds)
         energy = 0.0 if self.max_joules is None else (self.joules or 0.0) / self.max_joules
         return max(times, energy)
 
@@ -83,14 +90,16 @@ class SearchBudget:
         joules = self.joules if self.max_joules is not None else None
         return BudgetLeft(
             trials=trials,
-            seconds=None if self.max_seconds is None else max(0.0, self.max_seconds - self.seconds),
+            seconds=None if self.max_seconds is None else self._seconds_left(self.max_seconds),
             joules=None if self.max_joules is None else max(0.0, self.max_joules - (joules or 0.0)),
         )
 
     def exhausted(self) -> str | None:
         """Which part is used up, in one sentence; cheap enough to ask after each step."""
-        if self.max_seconds is not None and self.seconds >= self.max_seconds:
-            return f"The {self.max_seconds / 60:.4g} minutes of the search are used up."
+        if self.max_seconds is not None and self._seconds_left(self.max_seconds) == 0:
+            kept = self.reserved_seconds / 60
+            rest = f", but for {kept:.2g} in which seeds of the best setting are trained" if kept else ""
+            return f"The {self.max_seconds / 60:.4g} minutes of the search are used up{rest}."
         now = time.monotonic()
         if self.max_joules is not None and now - self._asked_at >= ENERGY_INTERVAL_SECONDS:
             self._asked_at, self._answer = now, self._judge_energy(self.max_joules)
@@ -106,6 +115,9 @@ class SearchBudget:
             joules = self.joules
             kept = self._earlier["joules"] if joules is None else joules
             write_text(self._file, json.dumps({"seconds": self.seconds, "joules": kept}))
+
+    def _seconds_left(self, most: float) -> float:
+        return max(0.0, most - self.reserved_seconds - self.seconds)
 
     def _judge_energy(self, most: float) -> str | None:
         budget = f"{most / JOULES_PER_KWH:.4g} kWh of the search"

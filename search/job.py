@@ -38,6 +38,7 @@ class SearchJob:
         checks: Passes over the data after which trainings are compared within the first epoch; None decides by the
             size of the data.
         keep: Models of the best trials to keep for the ensemble; those of a cluster come here.
+        seeds: Seeds of the best setting that are trained after the search, one after the other, and within its minutes.
         observe: Makes of a trial's architecture, placement and mean seconds of a step what later choices learn; None,
             also as its answer, keeps nothing.
     """
@@ -52,6 +53,7 @@ class SearchJob:
     used_joules: float = 0.0
     checks: tuple[float, ...] | None = None
     keep: int = 0
+    seeds: int = 0
     observe: Callable[[ModelSpec, Placement, float], StepObservation | None] | None = None
 
     @property

@@ -72,7 +72,14 @@ def search(
         executors = stack.enter_context(open_executors(job.placement, options.parallel_trials, place))
         meters = stack.enter_context(open_meters(executors, place))
         budget = SearchBudget.of(options, job.directory, meters.joules)
-        loop = Loop(study, budget, options.most_trials, should_stop=should_stop or (lambda: None), on_trial=on_trial)
+        loop = Loop(
+            study,
+            budget,
+            options.most_trials,
+            should_stop=should_stop or (lambda: None),
+            on_trial=on_trial,
+            seeds=job.seeds,
+        )
         context = _method_context(job, space, study, loop)
         trials = TrialContext(
             dataset=job.dataset,

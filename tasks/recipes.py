@@ -36,6 +36,7 @@ from tasks.ensemble import (
     distil,
     scoring_placement,
     train_members,
+    trainings_after,
 )
 from tasks.evidence import note_search, note_trainings
 from tasks.fusion import fuse
@@ -116,6 +117,7 @@ class EnsembleRecipe(Recipe):
                 placement=run.decision.placement,
                 directory=run.search_directory,
                 keep=run.request.ensemble.ensemble_size if run.processes == 1 else 0,
+                seeds=trainings_after(run.request),
                 parent_run_id=run.run_id,
                 used_seconds=run.budget.seconds,
                 used_joules=run.budget.joules or 0.0,

@@ -70,6 +70,7 @@ class Loop:
         trials: Budget in trials; None sets none.
         should_stop: Asked after each step; a text ends the search.
         on_trial: Called after each trial.
+        seeds: Trainings of the best setting that follow, in turns as long as its trial, within the search's time.
     """
 
     def __init__(
@@ -80,11 +81,12 @@ class Loop:
         *,
         should_stop: Callable[[], str | None],
         on_trial: Callable[[Progress], None] | None,
+        seeds: int = 0,
     ) -> None:
         self.study, self.budget, self.trials = study, budget, trials
         self.stopped_because: str | None = None
         self.resumed = len(finished_trials(study))
-        self._should_stop, self._on_trial = should_stop, on_trial
+        self._should_stop, self._on_trial, self._seeds = should_stop, on_trial, seeds
         self._told: set[int] = set()
         self._lock = threading.RLock()
         self._gave_up = threading.Event()
@@ -95,6 +97,7 @@ class Loop:
         With one slot that is done in this thread, which takes Ctrl-C between steps.
         """
         self.method, self.context = method, context
+        self._reserve()
         if len(slots) == 1:
             self._in_slot(slots[0])
             return
@@ -129,6 +132,7 @@ class Loop:
             with self._lock:
                 tell(self.study, trial, outcome, self.context.cost)
                 self._tell_method()
+                self._reserve()
                 self.budget.save()
                 self._report(in_words(trial.number, outcome, self.context.schedule.select_by))
 
@@ -166,6 +170,11 @@ class Loop:
             if trial.number not in self._told:
                 self._told.add(trial.number)
                 self.method.tell(dict(trial.params), outcome_of(trial))
+
+    def _reserve(self) -> None:
+        """Leave the seeds of the setting that is best so far their time."""
+        if self._seeds and (trials := trials_with_result(self.study)):
+            self.budget.reserve(self._seeds * outcome_of(min(trials, key=lowest_loss)).seconds)
 
     def _report(self, last: str) -> None:
         if self._on_trial:

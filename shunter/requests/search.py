@@ -57,7 +57,10 @@ class SearchBudget(Group, frozen=True, title="Search"):
         description=f"Settings to try; if omitted {TRIALS}, or with --search-minutes or --search-kwh as many as fit.",
     )
     search_minutes: float | None = Field(
-        default=None, gt=0, description="Longest search, in minutes; it counts against --max-hours too."
+        default=None,
+        gt=0,
+        description="Longest search, in minutes, in which the ensemble's members are trained too; it counts against "
+        "--max-hours.",
     )
     search_kwh: float | None = Field(
         default=None, gt=0, description="Most energy of the search, in kilowatt hours; it counts against --max-kwh too."

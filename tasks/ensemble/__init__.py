@@ -14,7 +14,7 @@ from hardware.types import Placement
 from tasks.ensemble.champions import champions_before
 from tasks.ensemble.combine import NO_LIMITS, EnsembleLimits, combine_members
 from tasks.ensemble.distillation import distil
-from tasks.ensemble.members import scoring_placement, train_members
+from tasks.ensemble.members import scoring_placement, train_members, trainings_after
 
 __all__ = [
     "EnsembleLimits",
@@ -24,6 +24,7 @@ __all__ = [
     "distil",
     "scoring_placement",
     "train_members",
+    "trainings_after",
 ]
 
 

@@ -24,7 +24,7 @@ from planner.redecide import alternatives, redecide
 from planner.together import trainings_at_a_time
 from search.result import Setting, TuneResult
 from search.study.kept import kept_model
-from shunter.requests import EnsembleOf
+from shunter.requests import EnsembleOf, TrainRequest
 from tasks.accelerators import tell
 from tasks.ensemble.side_by_side import Training, side_by_side
 from tasks.plan import keep_step, planned_training
@@ -39,9 +39,9 @@ def train_members(run: RunContext, tuned: TuneResult) -> list[TrainedModel]:
     """The best settings, trained to the end; when settings are few, they take turns, each time from another seed.
 
     In the first turn the seed is the search's, so that a trial which came to its end is a member as it is. The
-    trainings that such trials spare, of those that the job was planned with, go to further seeds of the best setting:
-    of all these the ensemble takes what is best together. With `--parallel-trials` so many run side by side at most,
-    and the selector says how many are best.
+    trainings that such trials spare, of those that the job was planned with, go to further seeds of the best setting,
+    as many as `--search-minutes` leaves time for: of all these the ensemble takes what is best together. With
+    `--parallel-trials` so many run side by side at most, and the selector says how many are best.
     """
     if run.request.ensemble.ensemble_of is EnsembleOf.SNAPSHOTS:
         return _train_snapshots(run, tuned)
@@ -62,8 +62,22 @@ def train_members(run: RunContext, tuned: TuneResult) -> list[TrainedModel]:
         return members
     trained = sum(member.trial is None for member in members)
     seeds_taken = math.ceil(size / len(settings))
-    more = range(seeds_taken, seeds_taken + max(0, members_to_train(run.request) - trained))
+    more = range(seeds_taken, seeds_taken + max(0, trainings_within(run.request, tuned) - trained))
     return [*members, *(_all_of(run, [of_seed(turn) for turn in more]) if more else [])]
+
+
+def trainings_after(request: TrainRequest) -> int:
+    """Most trainings that follow a search, for which its minutes leave time."""
+    is_alone = request.ensemble.ensemble_size == 1 or request.ensemble.ensemble_of is EnsembleOf.CHAMPIONS
+    return 0 if is_alone else members_to_train(request)
+
+
+def trainings_within(request: TrainRequest, tuned: TuneResult) -> int:
+    """Trainings that follow a search: as many as its minutes have room for, each as long as the best trial."""
+    most, minutes, one = trainings_after(request), request.search.search_minutes, tuned.best.seconds
+    if minutes is None or tuned.seconds is None or one == 0:
+        return most
+    return min(most, max(0, round((60 * minutes - tuned.seconds) / one)))
 
 
 def _all_of(run: RunContext, trainings: Sequence[Training[TrainedModel]]) -> list[TrainedModel]:

@@ -41,6 +41,23 @@ def test_time_is_up(tmp_path: Path) -> None:
     assert budget(tmp_path, max_seconds=120).exhausted() is None
 
 
+def test_trials_end_as_early_as_the_trainings_after_them_need(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text('{"seconds": 600, "joules": 0}')
+    one = budget(tmp_path, max_seconds=1200)
+    one.reserve(540)
+    assert one.exhausted() is None
+    assert one.share == pytest.approx(600 / 660, rel=0.01)
+    left = one.left(None).seconds
+    assert left is not None
+    assert 0 < left <= 60
+    one.reserve(10_000)  # the trials keep half
+    reason = one.exhausted()
+    assert (
+        reason == "The 20 minutes of the search are used up, but for 10 in which seeds of the best setting are trained."
+    )
+    budget(tmp_path).reserve(60)  # without a time there is nothing to leave
+
+
 def test_energy_that_nobody_can_watch_is_no_budget(tmp_path: Path) -> None:
     reason = budget(tmp_path, joules=None, max_joules=1e9).exhausted()
     assert reason is not None

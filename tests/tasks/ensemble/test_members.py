@@ -12,7 +12,11 @@ from tasks.ensemble.members import train_members
 
 
 def asked(
-    monkeypatch: pytest.MonkeyPatch, request: TrainRequest, trials: list[int | None], stop_after: int = 99
+    monkeypatch: pytest.MonkeyPatch,
+    request: TrainRequest,
+    trials: list[int | None],
+    stop_after: int = 99,
+    searched: float = 0.0,
 ) -> Any:
     """Settings and turns that are asked for, where the members are trials or None for those that were trained."""
     made: list[tuple[str, int]] = []
@@ -23,7 +27,13 @@ def asked(
 
     monkeypatch.setattr(members, "_member", member)
     run = SimpleNamespace(request=request, should_stop=lambda: len(made) >= stop_after)
-    found = train_members(cast("Any", run), cast("Any", SimpleNamespace(winners=("best", "next", "third"))))
+    found = train_members(
+        cast("Any", run),
+        cast(
+            "Any",
+            SimpleNamespace(winners=("best", "next", "third"), seconds=searched, best=SimpleNamespace(seconds=30.0)),
+        ),
+    )
     assert len({member.name for member in found}) == len(found) == len(made)
     return made
 
@@ -34,6 +44,14 @@ def test_trainings_that_trials_spare_go_to_seeds_of_the_best(monkeypatch: pytest
     assert asked(monkeypatch, request, [7, 4, 1]) == [*own, ("best", 1), ("best", 2), ("best", 3)]
     assert asked(monkeypatch, request, [7, None, 1]) == [*own, ("best", 1), ("best", 2)]
     assert asked(monkeypatch, request, [None, None, None]) == own
+
+
+def test_seeds_are_as_many_as_the_searchs_minutes_have_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trial of the best setting took 30 s."""
+    request = TrainRequest(search_minutes=5, ensemble_size=3)
+    for searched, seeds in ((212.0, 3), (240.0, 2), (268.0, 1), (290.0, 0), (400.0, 0)):
+        assert len(asked(monkeypatch, request, [7, 4, 1], searched=searched)) == 3 + seeds
+    assert len(asked(monkeypatch, request, [7, None, 1], searched=240.0)) == 3 + 1
 
 
 def test_of_few_settings_seeds_go_on_where_the_turns_end(monkeypatch: pytest.MonkeyPatch) -> None:
