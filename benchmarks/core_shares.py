@@ -1,5 +1,6 @@
 """Holds processes to a share of the cores, as a small machine would: the kernel's bandwidth control (cgroups)."""
 
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ def held_to(name: str, cores: float, processes: Iterable[int]) -> Iterator[None]
     """Let processes, and all that they start from now on, have so many cores together for the length of the block.
 
     Args:
-        name: Of the group, once on this machine.
+        name: Of the group, once in this process.
         cores: How many, for instance 0.5.
         processes: Their ids; they must have ended, or be let go, when the block ends.
 
@@ -25,7 +26,7 @@ def held_to(name: str, cores: float, processes: Iterable[int]) -> Iterator[None]
     quota = round(cores * PERIOD_MICROSECONDS)
     is_old = (OLD / "cpu.cfs_quota_us").exists() or (OLD / "cgroup.procs").exists()
     root = OLD if is_old else NEW
-    folder = root / f"shunter-{name}"
+    folder = root / f"shunter-{os.getpid()}-{name}"
     try:
         folder.mkdir(exist_ok=True)
         if is_old:

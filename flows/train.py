@@ -13,8 +13,8 @@ from pydantic import BaseModel, ConfigDict
 
 from engine.data.dataset import Dataset
 from engine.ensemble.result import EnsembleResult
+from engine.executors.ray.choices import Choice
 from engine.executors.ray.cluster import Cluster, requested_cluster
-from engine.executors.ray.upgrade import Choice
 from engine.fixed import read_fixed
 from engine.probes.measurement import measure
 from engine.ranking.result import TrainedRanker
@@ -29,6 +29,7 @@ from planner.parallel.plan import processes_of
 from reporting.card.figures import BaselineFigures
 from reporting.card.promise import Promise
 from reporting.card.ranking_baselines import RankingBaseline
+from scheduler.one_node import better_place
 from search.noise import Noise
 from search.result import TuneResult
 from shunter.errors import ExplorationEndedError, QualityMissedError
@@ -278,6 +279,7 @@ def _decide(job: _Job) -> Decision:
         is_on_processor = decision.placement.device == "cpu"  # else what is predicted is the device's memory
         cluster.prefer(
             choices,
+            better_place=better_place,
             may_begin_elsewhere=decision.objective == Objective.TIME.value,
             memory_bytes=decision.prediction.memory_bytes if is_on_processor else 0,
         )

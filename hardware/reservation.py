@@ -194,8 +194,9 @@ class Reservation:
         if accelerator.name != CPU or self.cores >= accelerator.cores:
             return profile
         free = accelerator.memory_bytes - sum(lease.memory_bytes for lease in leases_of_others(CPU))
-        update = {"cores": self.cores, "memory_bytes": max(min(free, psutil.virtual_memory().available), 0)}
-        return profile.model_copy(update={"accelerator": accelerator.model_copy(update=update)})
+        memory = max(min(free, psutil.virtual_memory().available), 0)
+        part = profile.with_cores(self.cores)
+        return part.model_copy(update={"accelerator": part.accelerator.model_copy(update={"memory_bytes": memory})})
 
     def _release_all(self) -> None:
         for name in list(self._locks):

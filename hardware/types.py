@@ -167,6 +167,25 @@ class HardwareProfile(Frozen):
     skips_zeros: Literal["inputs", "outputs", "both"] | None = Field(
         default=None, description="What it leaves out of the products of a backward pass; None: nothing."
     )
+    measured_cores: int | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="Cores that its figures are of, where fewer are offered; None: all that the accelerator has.",
+    )
+
+    @property
+    def rated_cores(self) -> int:
+        """Cores that its figures are of; a GPU counts as one."""
+        if self.accelerator.kind == "cuda":
+            return 1
+        return self.measured_cores or self.accelerator.cores
+
+    def with_cores(self, cores: int) -> Self:
+        """The same of a processor of which no more than so many cores are offered."""
+        if self.accelerator.kind == "cuda" or cores >= self.accelerator.cores:
+            return self
+        offered = self.accelerator.model_copy(update={"cores": cores})
+        return self.model_copy(update={"accelerator": offered, "measured_cores": self.rated_cores})
 
 
 class PowerSample(Frozen):

@@ -218,6 +218,7 @@ def _train(
         run_kind=purpose.kind,
         should_stop=purpose.should_stop,
         checkpoints=run.checkpoints,
+        place=run.better,
         expected=expect(run.dataset, job.spec, placement, profile, run.decision.observations) if has_steps else None,
         watch=watch,
     )

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from engine.data.dataset import Dataset
 from engine.executors.ray.cluster import Cluster
-from engine.executors.role import Place
 from hardware.budget import Budget
 from hardware.types import HardwareProfile
 from planner.decide import Decision, Exploration
@@ -15,6 +14,7 @@ from planner.history.record import FlowNotes
 from planner.parallel.plan import processes_of
 from shunter.errors import ExplorationEndedError
 from shunter.requests import CheckpointRequest, TrainRequest
+from tasks.better import BetterOfThisMachine
 from tasks.run_state import copies_address
 from tracking.evidence import EXPLORED
 
@@ -69,7 +69,7 @@ class RunContext:
     cluster: Cluster | None = None
     notes: FlowNotes = field(default_factory=FlowNotes)
     exploration: ExplorationEnd | None = None
-    better: Place | None = None
+    better: BetterOfThisMachine | None = None
 
     def should_stop(self) -> str | None:
         """What ends the search and the training: a limit that is used up, or the end of an exploration."""

@@ -206,7 +206,7 @@ def _line(profile: HardwareProfile, loads: Sequence[MeasuredLoad]) -> PowerModel
     ends = PowerModel.of(profile)
     if ends is None or len(loads) < FEWEST_FOR_LINE:
         return ends
-    cores = profile.accelerator.cores if profile.accelerator.kind == "cpu" else 1
+    cores = profile.rated_cores
     samples = [
         PowerSample(watts=load.watts, source="measured", **load.model_dump(include=set(Load.model_fields)))
         for load in loads

@@ -56,7 +56,7 @@ class PowerModel(Frozen):
         """From the power at rest and at full work that a profile tells; None when it does not."""
         if profile.idle_watts is None or profile.busy_watts is None:
             return None
-        cores = profile.accelerator.cores if profile.accelerator.kind == "cpu" else 1
+        cores = profile.rated_cores
         return cls.fit(
             [
                 PowerSample(watts=profile.idle_watts.value, busy_cores=0, source=profile.idle_watts.source),

@@ -87,7 +87,7 @@ class StepModel:
     def __init__(self, profile: HardwareProfile) -> None:
         self.profile = profile
         self._matmul: dict[Precision, MatmulModel] = {}
-        self._cores = profile.accelerator.cores if profile.accelerator.kind == "cpu" else 1
+        self._cores = profile.rated_cores
 
     def parts(self, workload: Workload, placement: Placement) -> StepParts:
         """Seconds of one step, by the formulas at the head of this file."""
@@ -256,7 +256,7 @@ def busy_share(placement: Placement, profile: HardwareProfile) -> float:
     """Share of the accelerator's cores that the placement keeps busy; a GPU is used as a whole."""
     if profile.accelerator.kind == "cuda":
         return 1.0
-    return min(1.0, placement.threads / profile.accelerator.cores)
+    return min(1.0, placement.threads / profile.rated_cores)
 
 
 def row_seconds(curve: Sequence[RowRate], row_bytes: float) -> float | None:

@@ -10,7 +10,7 @@ import pytest
 from engine.checkpoint.storage import load_model
 from engine.config import Hyperparameters, Schedule
 from engine.execution import execution_of
-from engine.executors.moving import Going
+from engine.executors.watch import Going
 from engine.job import TrainingJob
 from hardware.leases import all_leases
 from hardware.waiting_line import in_line
@@ -33,7 +33,7 @@ GOING = Going(share=0.1, seconds_left=1000.0, start_seconds=1.0)
 def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hardware.leases.usable_cores", lambda: 2)
     ticks = itertools.count()  # a second passes whenever the clock is read
-    monkeypatch.setattr("engine.executors.moving.time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
+    monkeypatch.setattr("engine.executors.watch.time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
 
 
 def on_one() -> Decision:

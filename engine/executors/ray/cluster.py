@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,15 @@ from engine.execution import execution_of
 from engine.executors.checkpoint_files import Files, read_checkpoint, write_checkpoint
 from engine.executors.ledger import Ledger
 from engine.executors.messages import Done, Task
+from engine.executors.ray.choices import BetterPlace, Choice, Choices, Elsewhere, are_free, nowhere
 from engine.executors.ray.data import has_dataset, read_pieces, write_piece
 from engine.executors.ray.energy import FlowMeter
 from engine.executors.ray.group import Seat, train_on_nodes, wait_until_known
 from engine.executors.ray.node_work import measure_there, profiles_there
 from engine.executors.ray.slots import PROCESSES, OnNode, spread
 from engine.executors.ray.training import NodeLostError, train_on_node
-from engine.executors.ray.upgrade import BetterFreeError, Choice, Upgrade, is_free_on
 from engine.executors.sharded_files import read_sharded, write_sharded
+from engine.executors.watch import MoveError, Watch
 from engine.job import Hooks
 from engine.parallel import holds_sharded_checkpoint
 from engine.probes.measurement import Measurement
@@ -82,12 +84,12 @@ class Cluster:
         self.ledger = Ledger()
         self.moves: list[str] = []
         self.nodes_together: list[str] = []
-        self._choices: list[Choice] = []
-        self._may_begin_elsewhere = False
-        self._memory_bytes = 0
+        self._elsewhere = Elsewhere(Choices(), self.seats)
 
     def profiles(self) -> list[HardwareProfile]:
         """Profiles of all nodes' accelerators; nodes that share a machine are measured one after another.
+
+        Of a processor as many cores count as Ray may give out.
 
         Raises:
             HardwareError: a device refuses to be measured.
@@ -101,7 +103,7 @@ class Cluster:
             asked = {node.name: self._on(node, profiles_there).remote() for node in round_}
             found |= {name: ray.get(reference) for name, reference in asked.items()}
             waiting = [node for node in waiting if node.name not in found]
-        return [_named(profile, name) for name in self.nodes for profile in found[name]]
+        return [_offered(profile, node) for name, node in self.nodes.items() for profile in found[name]]
 
     def measure(
         self, dataset: Dataset, spec: ModelSpec | GraphSpec, placement: Placement, steps: int
@@ -114,17 +116,18 @@ class Cluster:
         there = placement.model_copy(update={"accelerator": placement.device})
         return ray.get(self._on(node, measure_there).remote(dataset, spec, there, steps))
 
-    def prefer(self, choices: Sequence[Choice], *, may_begin_elsewhere: bool = False, memory_bytes: int = 0) -> None:
-        """Say where else a training may run: when its node dies, or when a better one becomes free.
-
-        Args:
-            choices: The best placements, best first.
-            may_begin_elsewhere: Whether it begins on another one that is free while the best is not.
-            memory_bytes: What a process of it needs of its node's memory, as predicted, which Ray then keeps for it; 0
-                where nobody can say.
-        """
-        self._memory_bytes = memory_bytes
-        self._choices, self._may_begin_elsewhere = list(choices), may_begin_elsewhere
+    def prefer(
+        self,
+        choices: Sequence[Choice],
+        *,
+        better_place: BetterPlace = nowhere,
+        may_begin_elsewhere: bool = False,
+        memory_bytes: int = 0,
+    ) -> None:
+        """Say where else a training may run: when its node dies, or when a better one becomes free; see `Choices`."""
+        asked = Choices(tuple(one for one in choices if one.placement.node in self.nodes), better_place)
+        asked = replace(asked, may_begin_elsewhere=may_begin_elsewhere, memory_bytes=memory_bytes)
+        self._elsewhere = Elsewhere(asked, self.seats)
 
     def executor(self, placement: Placement, checkpoints: Path | None = None) -> OnNode:
         """The executor of one training, on the node of a placement and as many others as its processes need."""
@@ -137,9 +140,12 @@ class Cluster:
     def executors(self, placement: Placement, count: int) -> list[OnNode]:
         """Executors on the nodes with the same accelerator, see `Place.executors`; so that all measure alike.
 
+        Where the chosen one is taken and another one is free, all of them begin and stay there.
+
         Raises:
             RequestError: There are fewer GPUs of that model than executors.
         """
+        placement = self._begun_at(placement)
         places = spread(placement, count, self.nodes)
         return [OnNode(self, place, self.ledger.branch(), shared_by=shared_by) for place, shared_by in places]
 
@@ -152,66 +158,42 @@ class Cluster:
             hooks: Functions that are called here.
             ledger: Gets each attempt.
         """
-        placement = self._alive(placement)
-        if placement.processes > 1 or is_begun_by_many(task):
-            return self._train_together(task, placement, hooks, ledger)
-        placement, restarts = self._first_free(task, placement), 0
+        is_together = placement.processes > 1 or is_begun_by_many(task)
+        placement, restarts = self._alive(placement), 0
+        if task.checkpointing is not None:
+            placement = self._begun_at(placement)
         while True:
+            seats = self.seats(placement)
+            watch = Watch(partial(self._elsewhere.better, placement, seats))
+            on_begin = _nothing if are_free(seats) else watch.begin
+            watched = hooks if task.checkpointing is None else watch.watching(hooks)
+            memory = self._elsewhere.choices.memory_bytes
             try:
-                watched = self._upgrade(task, placement).watching(hooks)
-                return self.attempt(task, placement, watched, ledger, memory_bytes=self._memory_bytes)
-            except BetterFreeError as better:
-                self._note_move(f"{better.placement.label} is free: what trained at {placement.label} goes on there.")
-                placement = better.placement
+                if is_together:
+                    return self.attempt_together(task, seats, watched, ledger, on_begin=on_begin)
+                return self.attempt(task, placement, watched, ledger, on_begin=on_begin, memory_bytes=memory)
+            except MoveError as move:
+                self._note_move(f"{self._label(move.to)} is free: what trained at {_label(seats)} goes on there.")
+                placement = move.to
             except NodeLostError as error:
                 restarts += 1
                 if restarts > MOST_RESTARTS:
                     raise
-                placement = self._move(placement, error)
+                if is_together:
+                    wait_until_known(seats)
+                placement = self._alive(placement, exclude=None if is_together else placement.node)
+                self._note_move(f"{error} It goes on at {self._label(placement)}.")
 
-    def _first_free(self, task: Task, placement: Placement) -> Placement:
-        """Where a training begins: at its placement, unless that is taken and another one is free."""
-        if not self._may_begin_elsewhere or task.checkpointing is None or self._is_free(placement):
+    def _begun_at(self, placement: Placement) -> Placement:
+        """Where trainings begin: at their placement, unless that is taken and another one is free."""
+        free = self._elsewhere.begin(placement)
+        if free is None:
             return placement
-        free = [one.placement for one in self._alike(placement) if self._is_free(one.placement)]
-        if not free:
-            return placement
-        self._note_move(f"{placement.label} is taken: it begins at {free[0].label}.")
-        return free[0]
+        self._note_move(f"{self._label(placement)} is taken: it begins at {self._label(free)}.")
+        return free
 
-    def _upgrade(self, task: Task, placement: Placement) -> Upgrade:
-        """Looks for a better place; of a training whose state is not kept, for none."""
-        here = next((one for one in self._choices if one.placement == placement), None)
-        if here is None or task.checkpointing is None:
-            return Upgrade(Choice(placement, 0.0), (), self._is_free)
-        return Upgrade(here, self._alike(placement), self._is_free)
-
-    def _alike(self, placement: Placement) -> list[Choice]:
-        """The best choice on each other node, with the same batches and precision."""
-        found: dict[str | None, Choice] = {}
-        for one in self._choices:
-            other = one.placement
-            same = (other.batch_size, other.precision) == (placement.batch_size, placement.precision)
-            if same and other.node != placement.node and other.node in self.nodes:
-                found.setdefault(other.node, one)
-        return list(found.values())
-
-    def _is_free(self, placement: Placement) -> bool:
-        return is_free_on(self._node(placement), placement, self._memory_bytes)
-
-    def _train_together(self, task: Task, placement: Placement, hooks: Hooks, ledger: Ledger) -> Done:
-        """Train in many processes, which go on together on the nodes that are left when one is lost."""
-        seats = self.seats(placement)
-        for restart in range(MOST_RESTARTS + 1):
-            try:
-                return self.attempt_together(task, seats, hooks, ledger)
-            except NodeLostError as error:
-                if restart == MOST_RESTARTS:
-                    raise
-                wait_until_known(seats)
-                seats = self.seats(self._alive(placement))
-                self._note_move(f"{error} It goes on on {', '.join(dict.fromkeys(one.node.name for one in seats))}.")
-        raise AssertionError("the last restart returns or raises")
+    def _label(self, placement: Placement) -> str:
+        return _label(self.seats(placement))
 
     def attempt(
         self,
@@ -260,17 +242,20 @@ class Cluster:
         )
 
     def seats(self, placement: Placement) -> list[Seat]:
-        """Where the processes of a training go: its own node first, then others like it that are up.
+        """Where the processes of a training go: its own node first, then the best others like it that are up.
 
         Raises:
             RequestError: There are fewer GPUs of that model than processes.
         """
         up = {node["NodeID"] for node in alive_nodes()}
-        nodes = {name: node for name, node in self.nodes.items() if node.node_id in up}
+        alive = [name for name, node in self.nodes.items() if node.node_id in up or name == placement.node]
+        best = [one.placement.node for one in self._elsewhere.choices.all]
+        alive.sort(key=lambda name: best.index(name) if name in best else len(best))
+        nodes = {name: self.nodes[name] for name in alive}
         places = [place for place, _ in spread(placement, placement.processes, nodes, PROCESSES)]
         names = [str(place.node) for place in places]
         ordered = sorted(places, key=lambda place: names.index(str(place.node)))
-        memory = self._memory_bytes
+        memory = self._elsewhere.choices.memory_bytes
         return [Seat(nodes[str(place.node)], place, names.count(str(place.node)), memory) for place in ordered]
 
     def attempt_together(
@@ -305,12 +290,6 @@ class Cluster:
             on_begin=on_begin,
         )
 
-    def _move(self, placement: Placement, error: NodeLostError) -> Placement:
-        """Where a training goes on whose process was lost."""
-        following = self._alive(placement, exclude=placement.node)
-        self._note_move(f"{error} It goes on at {following.label}.")
-        return following
-
     def _note_move(self, move: str) -> None:
         log.warning(move)
         self.moves.append(move)
@@ -332,7 +311,7 @@ class Cluster:
         if placement.node in alive and placement.node != exclude:
             return placement
         elsewhere = [name for name in alive if name != exclude] or alive
-        choices = [one.placement for one in self._choices]
+        choices = [one.placement for one in self._elsewhere.choices.all]
         others = [one for one in choices if one.node in elsewhere and one.precision == placement.precision]
         if others:
             return placement.model_copy(update={"accelerator": others[0].accelerator, "threads": others[0].threads})
@@ -365,11 +344,25 @@ class Cluster:
         return ray.remote(num_cpus=0)(work).options(**placed(node.node_id))
 
 
+def _label(seats: Sequence[Seat]) -> str:
+    """The placement of one process, the nodes of several."""
+    if len(seats) == 1:
+        return seats[0].placement.label
+    return " and ".join(dict.fromkeys(seat.node.name for seat in seats))
+
+
+def _nothing() -> None:
+    """What is called where nothing is to be done."""
+
+
 def is_begun_by_many(task: Task) -> bool:
     """Whether many processes have begun a training: their state is read by such processes alone, be it one."""
     return task.checkpointing is not None and holds_sharded_checkpoint(task.checkpointing.directory)
 
 
-def _named(profile: HardwareProfile, node: str) -> HardwareProfile:
-    accelerator = profile.accelerator.model_copy(update={"name": f"{profile.accelerator.name}@{node}"})
-    return profile.model_copy(update={"accelerator": accelerator})
+def _offered(profile: HardwareProfile, node: ClusterNode) -> HardwareProfile:
+    """What a node measured, under its name in the cluster and of the cores that it gives."""
+    accelerator = profile.accelerator.model_copy(update={"name": f"{profile.accelerator.name}@{node.name}"})
+    named = profile.model_copy(update={"accelerator": accelerator})
+    cores = int(node.resources.get("CPU", 0.0))
+    return named.with_cores(cores) if cores else named

@@ -1,5 +1,6 @@
 """Training on a real Ray cluster of nodes on this machine: chosen by label, followed, lost, moved elsewhere."""
 
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,12 +15,13 @@ from engine.checkpoint.storage import load_model, read_json
 from engine.config import Hyperparameters, Schedule
 from engine.data.dataset import Dataset
 from engine.execution import execution_of
+from engine.executors.ray.choices import Choice
 from engine.executors.ray.cluster import Cluster, open_cluster
 from engine.executors.ray.data import copy_directory, find_dataset, read_pieces, write_piece
 from engine.executors.ray.training import NodeLostError
-from engine.executors.ray.upgrade import Choice
 from engine.job import TrainingJob
 from engine.loop.trainer import train
+from engine.probes.measurement import Measurement
 from engine.profiling.cache import ProfileFile
 from engine.results import EpochReport, TrainResult
 from engine.trained_model import FILE, TrainedModel
@@ -286,28 +288,73 @@ def test_a_node_tells_what_was_measured_there(cluster: Cluster, node_home: Path)
     assert [profile.copy_bytes_per_second for profile in told] == [one.copy_bytes_per_second for one in kept]
 
 
-def test_a_training_is_ordered_on_the_cluster_and_tracked_here(
-    address: str, tracking_root: Path, shunter_home: Path, prefect_server: str
+class Other:
+    """Another program on a node."""
+
+    def there(self) -> None:
+        """Say that it has its core."""
+
+
+@pytest.fixture
+def other_on_second(second: Any, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The second node is measured as ten times as fast, and another program holds it until a member has to wait."""
+    import ray
+
+    taken: Any = ray.remote(num_cpus=1)(Other)
+    other: Any = taken.options(**placed(cluster.nodes["second"].node_id)).remote()
+    ray.get(other.there.remote())
+    begun = 0
+
+    def give_way(record: logging.LogRecord) -> bool:
+        nonlocal begun
+        begun += "it begins at" in record.getMessage()
+        if begun == 2:  # the search, and then the member
+            ray.kill(other)
+        return True
+
+    def measured(self: Cluster, data: Dataset, spec: Any, placement: Placement, steps: int) -> Measurement | None:
+        found = measure(self, data, spec, placement, steps)
+        if found is None or placement.node != "second":
+            return found
+        return found.model_copy(update={"step_seconds": found.step_seconds / 10, "step_seconds_interval": None})
+
+    measure = Cluster.measure
+    monkeypatch.setattr(Cluster, "measure", measured)
+    monkeypatch.setattr("engine.executors.watch.LOOK_SECONDS", 0.0)
+    logger = logging.getLogger("engine.executors.ray.cluster")
+    logger.addFilter(give_way)
+    yield
+    logger.removeFilter(give_way)
+
+
+def test_a_training_is_ordered_on_the_cluster_moves_to_the_better_node_and_is_tracked_here(
+    address: str, other_on_second: None, tracking_root: Path, shunter_home: Path, prefect_server: str
 ) -> None:
-    """`shunter train --cluster` as a whole: a node is chosen, trains, and its model is registered."""
+    """`shunter train --cluster` as a whole: begun where there is room, moved when there is better, registered."""
     from flows.train import train as train_flow
     from tracking.registry.models import load_champion
 
     request = TrainRequest(
         data="synthetic:4000",
         trials=1,
-        max_epochs=1,
+        max_epochs=30,
         ensemble_size=1,
+        set=["patience=99"],
         cluster=address,
         cluster_resource="training",
     )
     summary = train_flow(request)
     placement = summary.decision.placement
-    assert placement.node is not None
-    assert {row.candidate.placement.node for row in summary.decision.table} == {placement.node}
+    assert placement.node == "second"
+    assert {row.candidate.placement.node for row in summary.decision.table} == {"second", "steady"}
+    assert {row.candidate.placement.threads for row in summary.decision.table} == {1}, "Ray gives a core of each"
     assert summary.decision.chosen.candidate.prediction.step_seconds_source == "measured"
     run = MlflowClient(tracking_uri()).get_run(summary.run_id)
-    assert run.data.tags["cluster.moves"] == "none"
+    steady = placement.label.replace("second", "steady")
+    assert run.data.tags["cluster.moves"] == (
+        f"{placement.label} is taken: it begins at {steady}. {placement.label} is taken: it begins at {steady}. "
+        f"{placement.label} is free: what trained at {steady} goes on there."
+    )
     assert run.data.params["placement.accelerator"] == placement.accelerator
     assert summary.energy.joules is None or "nodes: " in summary.energy.source
     assert load_champion(request.register_as) is not None

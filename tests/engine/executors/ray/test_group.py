@@ -11,8 +11,8 @@ from engine.checkpoint.storage import write_text
 from engine.config import Hyperparameters, Schedule
 from engine.data.dataset import Dataset
 from engine.execution import execution_of
+from engine.executors.ray.choices import Choice
 from engine.executors.ray.cluster import Cluster, open_cluster
-from engine.executors.ray.upgrade import Choice
 from engine.executors.this_machine import ThisMachine
 from engine.job import Checkpointing, ClickJob, Hooks, TrainingJob
 from engine.loop.trainer import train
@@ -138,7 +138,7 @@ def test_when_a_node_dies_the_processes_go_on_together_and_the_weights_are_those
     assert epochs[:2] == [1, 2]
     assert epochs[-1] == EPOCHS
     assert len(opened.moves) == 1
-    assert opened.moves[0].endswith("It goes on on steady.")
+    assert opened.moves[0].endswith("It goes on at steady.")
     assert opened.nodes_together == ["steady", "second"]
     assert_same_weights(result, on_one_machine)
     assert [report.epoch for report in result.history] == list(range(1, EPOCHS + 1))
@@ -151,14 +151,17 @@ def test_a_training_begins_where_there_is_room_and_moves_to_the_better_node_that
     """The second node is declared the better one, and another program holds its core until the first epoch ends."""
     import ray
 
-    monkeypatch.setattr("engine.executors.ray.upgrade.LOOK_SECONDS", 0.0)
-    monkeypatch.setattr("engine.executors.ray.upgrade.LEAST_SECONDS_LEFT", 0.0)
+    monkeypatch.setattr("engine.executors.watch.LOOK_SECONDS", 0.0)
     opened, _ = cluster
     better, steady = (placed(f"cpu@{name}").model_copy(update={"processes": 1, "threads": 1}) for name in NODES)
     taken: Any = ray.remote(num_cpus=1)(Other)
     other: Any = taken.options(**on_node(opened.nodes["second"].node_id)).remote()
     ray.get(other.there.remote())
-    opened.prefer([Choice(better, 1.0), Choice(steady, 10.0)], may_begin_elsewhere=True)
+    choices = [Choice(better, 1.0), Choice(steady, 10.0)]
+    there = better.accelerator
+    opened.prefer(
+        choices, better_place=lambda totals, here, going: None if here == there else there, may_begin_elsewhere=True
+    )
 
     def give_way(report: EpochReport) -> None:
         if report.epoch == 1:
