@@ -77,9 +77,11 @@ def address(ray_cluster: Any) -> str:
 
 
 @pytest.fixture
-def second(ray_cluster: Any, ray_node: dict[str, Any]) -> Iterator[Any]:
+def second(ray_cluster: Any, ray_node: dict[str, Any], node_home: Path) -> Iterator[Any]:
     """One more node."""
-    node = ray_cluster.add_node(num_cpus=1, **ray_node, resources={"training": 1}, node_name="second")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SHUNTER_HOME", str(node_home))
+        node = ray_cluster.add_node(num_cpus=1, **ray_node, resources={"training": 1}, node_name="second")
     ray_cluster.wait_for_nodes()
     yield node
     ray_cluster.remove_node(node)
