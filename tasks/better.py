@@ -1,11 +1,12 @@
 """A training of this machine moves to a better accelerator, or more cores, that others have given back."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from engine.executors.moving import Movable
+from engine.executors.here import Here
+from engine.executors.moving import HereOrBetter
 from engine.executors.role import Executor
 from engine.executors.this_machine import ThisMachine
 from engine.executors.watch import Going
@@ -21,48 +22,28 @@ from tasks.accelerators import tell
 
 
 @dataclass
-class _Known:
-    """What is known of the trainings so far.
-
-    Attributes:
-        now: Where one has moved to last; None before any has.
-        going: How the one that runs went when it was last asked.
-        table: Where else a training could be; None before anybody asked.
-    """
-
-    now: Placement | None = None
-    going: Going | None = None
-    table: Sequence[Assessment] | None = None
-
-
-@dataclass(frozen=True)
 class BetterOfThisMachine:
     """A `engine.executors.role.Place` for one training at a time, begun while others used what would have suited it.
 
     Args:
         held: What is leased for the training; follows its moves.
         estimate: What all placements of this machine are expected to take, were they all free.
-        machine: Gives the executors; it says how several processes divide the tables.
     """
 
     held: Reservation
     estimate: Callable[[], Decision]
-    machine: ThisMachine = field(default_factory=ThisMachine)
-    _known: _Known = field(default_factory=_Known)
-
-    def dividing(self, machine: ThisMachine) -> "BetterOfThisMachine":
-        """The same for trainings whose tables are divided otherwise."""
-        return replace(self, machine=machine)
+    _now: Placement | None = None
+    _going: Going | None = None
+    _table: Sequence[Assessment] | None = None
 
     def executor(self, placement: Placement, checkpoints: Path | None = None) -> Executor:
         """See `Place.executor`; once one has moved, the next ones begin where it went."""
-        now = self._known.now
-        begun = placement if now is None else now.model_copy(update={"batch_size": placement.batch_size})
-        return Movable(begun, self, lambda at: self.machine.executor(at, checkpoints))
+        found = ThisMachine().executor(placement, checkpoints)
+        return HereOrBetter(self._now or placement, self) if isinstance(found, Here) else found
 
     def executors(self, placement: Placement, count: int) -> Sequence[Executor]:
         """See `Place.executors`; several at a time stay where they are."""
-        return self.machine.executors(placement, count)
+        return ThisMachine().executors(placement, count)
 
     def choose(self, here: Placement, going: Going) -> Placement | None:
         """Where a fleet's policy would have it go on, of what is free and nobody waits for; see `Mover.choose`."""
@@ -70,12 +51,14 @@ class BetterOfThisMachine:
         was = _row_of(here, rows)
         if was is None or is_wanted({row.candidate.placement.accelerator for row in rows}):
             return None
-        self._known.going = going
-        free = {here: was} | {place: row for row in rows if (place := _at(row, here)) != here and _is_free(row)}
+        self._going = going
+        free = {here.label: was} | {
+            row.candidate.placement.label: row for row in rows if row.candidate.placement != here and _is_free(row)
+        }
         weighed = self.estimate().weighed
-        totals = {place.label: weighed(row) for place, row in free.items()}
+        totals = {label: weighed(row) for label, row in free.items()}
         label = better_place(totals, here.label, going) if len(totals) > 1 else None
-        return next((place for place in free if place.label == label), None)
+        return None if label is None else free[label].candidate.placement
 
     def take(self, here: Placement, after: Placement) -> bool:
         """See `Mover.take`."""
@@ -83,29 +66,23 @@ class BetterOfThisMachine:
         was, row = _row_of(here, rows), _row_of(after, rows)
         assert was is not None, "it was chosen"
         assert row is not None, "it was chosen"
-        assert self._known.going is not None, "it was chosen"
-        seconds = self._known.going.seconds_left * row.hours / was.hours
+        assert self._going is not None, "it was chosen"
+        seconds = self._going.seconds_left * row.hours / was.hours
         until = datetime.now(UTC) + timedelta(seconds=seconds)
         if not self.held.exchange(after, row.candidate.prediction.memory_bytes, until):
             return False
         tell(f"{after.label} is free: what trains at {here.label} goes on there, from its checkpoint.")
-        self._known.now = after
+        self._now = after
         return True
 
     def _rows(self, here: Placement) -> list[Assessment]:
         """Where the same training could go on, were all free."""
-        known = self._known
-        if known.table is None:
+        if self._table is None:
             try:
-                known.table = self.estimate().table
+                self._table = self.estimate().table
             except ShunterError:  # no placement keeps the limits, as far as can be foreseen
-                known.table = ()
-        return [row for row in known.table if _may_take_over(row, here)]
-
-
-def _at(row: Assessment, here: Placement) -> Placement:
-    """The placement of a row, for as many processes as train here."""
-    return row.candidate.placement.model_copy(update={"processes": here.processes})
+                self._table = ()
+        return [row for row in self._table if _may_take_over(row, here)]
 
 
 def _row_of(placement: Placement, rows: Sequence[Assessment]) -> Assessment | None:
@@ -134,16 +111,12 @@ def _is_free(row: Assessment) -> bool:
 
 
 def _may_take_over(row: Assessment, here: Placement) -> bool:
-    """Whether the same training could go on there: with the same batches and precision, within every limit.
-
-    Processes that have a GPU each stay there.
-    """
+    """Whether the same training could go on there: with the same batches and precision, within every limit."""
     other = row.candidate.placement
-    is_alike = (other.batch_size, other.precision, other.embedding_memory_bytes) == (
+    is_alike = (other.batch_size, other.precision, other.processes, other.embedding_memory_bytes) == (
         here.batch_size,
         here.precision,
+        here.processes,
         here.embedding_memory_bytes,
     )
-    if here.processes > 1 and {other.accelerator, here.accelerator} != {CPU}:
-        return False
     return is_alike and row.candidate.is_here and not row.excluded_by and other.power_limit_watts is None

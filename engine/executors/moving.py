@@ -1,15 +1,13 @@
-"""Training on this machine that goes on elsewhere on it, through its checkpoint, where that is better."""
+"""Training in this process that goes on elsewhere on this machine, through its checkpoint, where that is better."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
-from engine.executors.role import Executor, Reading
+from engine.executors.here import Here
 from engine.executors.watch import Going, MoveError, Watch
 from engine.job import Checkpointing, Hooks, TrainingJob
-from engine.results import TrainingFigures, TrainResult
+from engine.results import TrainResult
 from hardware.meters.meter import EnergyMeter
 from hardware.types import Placement
 
@@ -29,26 +27,22 @@ class Mover(Protocol):
         ...
 
 
-class Movable(Executor):
-    """Trains as another executor does, and moves when it is told to: then the threads may round otherwise from there.
+class HereOrBetter(Here):
+    """Trains in this process, and moves when it is told to: then the threads may round otherwise from there on.
 
     Args:
         placement: Where it begins, whatever the execution of its jobs says.
         mover: Asked now and then.
-        executor_at: The executor of a placement.
 
     Attributes:
         placement: Where it is, or was last.
         moves: Sentences that say where it went, and why.
     """
 
-    def __init__(self, placement: Placement, mover: Mover, executor_at: Callable[[Placement], Executor]) -> None:
-        self.placement = placement
-        self.moves = []
-        self._mover, self._executor_at = mover, executor_at
-        self._now = executor_at(placement)
-        self.eager_because = self._now.eager_because
-        self._meter: AbstractContextManager[Reading] | None = None
+    def __init__(self, placement: Placement, mover: Mover) -> None:
+        super().__init__(placement)
+        self._mover = mover
+        self._meter: EnergyMeter | None = None
         self._may_move = True
 
     def run(
@@ -60,31 +54,23 @@ class Movable(Executor):
             if there != job.execution:  # threads that follow the steps know the first place alone
                 job, hooks = replace(job, execution=there), replace(hooks, adapt=None)
             if checkpointing is None or not self._may_move:
-                return self._now.run(job, hooks, checkpointing)
-            watch = Watch(partial(self._mover.choose, self.placement))
+                return super().run(job, hooks, checkpointing)
             try:
-                return self._now.run(job, watch.watching(hooks), checkpointing)
+                watch = Watch(partial(self._mover.choose, self.placement))
+                return super().run(job, watch.watching(hooks), checkpointing)
             except MoveError as move:
                 self._move(move.to)
-
-    def figures(self, job: TrainingJob[Any, Any, Any], hooks: Hooks = Hooks()) -> TrainingFigures:
-        """Train for the figures alone, which are of one place."""
-        return self._now.figures(job, hooks)
-
-    def meter(self) -> AbstractContextManager[Reading]:
-        """Meter of this machine, which follows the moves."""
-        self._meter = self._now.meter()
-        return self._meter
-
-    def close(self) -> None:
-        """See `Executor.close`."""
-        self._now.close()
 
     def _move(self, after: Placement) -> None:
         self._may_move = self._mover.take(self.placement, after)
         if not self._may_move:  # somebody was faster; it goes on, and saves its state for nothing no more
             return
         self.moves = [*self.moves, f"{after.label} is free: what trained at {self.placement.label} goes on there."]
-        self.placement, self._now = after, self._executor_at(after)
-        if isinstance(self._meter, EnergyMeter):
+        self.placement = after
+        if self._meter is not None:
             self._meter.count_only([after.accelerator])
+
+    def meter(self) -> EnergyMeter:
+        """Meter of this machine, which follows the moves."""
+        self._meter = super().meter()
+        return self._meter

@@ -27,7 +27,7 @@ from search.study.kept import kept_model
 from shunter.requests import EnsembleOf, TrainRequest
 from tasks.accelerators import tell
 from tasks.ensemble.side_by_side import Training, side_by_side
-from tasks.plan import PlannedTraining, keep_step, planned_training
+from tasks.plan import keep_step, planned_training
 from tasks.run_context import RunContext
 from tasks.train import adopt_trial, train_member, train_to_the_end
 from tracking.runs import open_run
@@ -178,20 +178,13 @@ def train_one(
         parent_run_id=run.run_id,
         should_stop=run.should_stop,
         adaptation=None if fixed_threads else _adaptation(expected, placement, run.decision),
-        place=run.cluster or _place_here(run, planned),
+        place=run.cluster or (planned.place if planned else run.better),
         expected=expected,
         checkpoints=run.checkpoints,
     )
-    if planned is not None and trained.placement == placement:  # the steps of two places teach nothing of one
+    if planned is not None:
         keep_step(run, planned, trained)
     return trained
-
-
-def _place_here(run: RunContext, planned: PlannedTraining | None) -> Place | None:
-    """This machine, its tables divided as planned, with moves where something better may become free."""
-    if planned is None:
-        return run.better
-    return run.better.dividing(planned.place) if run.better is not None else planned.place
 
 
 def scoring_placement(placement: Placement) -> Placement:
