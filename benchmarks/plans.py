@@ -8,7 +8,9 @@ Three parts, of which each says what it is:
   simulator, which the search minimises and TorchRec's planner does not know;
 - measured: plans trained by processes of this machine, the time of a step beside what was predicted for it
   (`benchmarks.plans_executed`), and tables whose rows travel one by one (`benchmarks.plans_rows`);
-- counted: a search's single changes against all plans on tiny models, and simulations a second of processor time.
+- counted: the search, without the integer program that belongs to it, against the best of all plans (all simulated, or
+  proven by the dynamic or the integer program, on equal and on unequal devices), and simulations a second of processor
+  time.
 """
 
 import argparse
@@ -18,7 +20,9 @@ import logging
 import random
 import time
 from collections.abc import Sequence
-from statistics import geometric_mean
+from pathlib import Path
+from statistics import fmean, geometric_mean
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks import report
@@ -28,10 +32,13 @@ from benchmarks.plans_rows import rows_one_by_one
 from hardware.types import Workload
 from planner.parallel.costs import Choice, TableCosts
 from planner.parallel.demand import ModelDemand, TableDemand
-from planner.parallel.machine import machine_of
+from planner.parallel.dynamic_program import best_by_states
+from planner.parallel.integer_program import solve
+from planner.parallel.machine import Machine, machine_of
 from planner.parallel.options import by_hand
 from planner.parallel.scale import WAYS, scale
 from planner.parallel.search import Search
+from planner.parallel.shares import samples_by_rate
 from planner.parallel.simulate import DeltaSimulator, simulate
 from planner.parallel.step import SimulatedPlan, StepModel, step_of
 from planner.parallel.torchrec_plan import torchrec_choices
@@ -53,6 +60,11 @@ SKEWS, WIDTHS, DEVICES = (0.6, 1.05, 1.3), (32, 128), ((8, 8), (16, 8))
 BATCH = 65_536
 SEARCH_SECONDS = 2.0
 TINY = 20
+PROOF_SECONDS = 10.0
+UNEQUAL = """
+hosts: [{name: fast, accelerator: NVIDIA A100 SXM4 40GB}, {name: slow, accelerator: NVIDIA T4}]
+links: [{between: [fast, slow], bytes_per_second: 1.25e+10}]
+"""
 EDITS = 300
 LAYERS = Workload(  # those of MLPerf's DLRM, roughly: 2.4 million weights
     matmul_flops_per_sample=14.4e6,
@@ -86,7 +98,7 @@ def main() -> None:
         details["rows"] = rows_one_by_one(quick=arguments.quick)
     if "simulated" in arguments.parts:
         details["sets"] = against_torchrec(quick=arguments.quick)
-        details["tiny"] = against_all_plans(TINY // 4 if arguments.quick else TINY)
+        details["tiny"] = against_the_best(quick=arguments.quick)
         details["speed"] = simulator_speed()
         details["scaling"] = scaling(64 if arguments.quick else 128)
     headline = figures(details.get("executed", ()))
@@ -110,7 +122,7 @@ def _published(parts: Sequence[str], *, quick: bool) -> dict[str, Any]:
     return json.loads(path.read_text())["details"]
 
 
-def _simulated_figures(sets: Sequence[dict[str, Any]], tiny: Sequence[float]) -> dict[str, float]:
+def _simulated_figures(sets: Sequence[dict[str, Any]], tiny: Sequence[dict[str, Any]]) -> dict[str, float]:
     if not sets:
         return {}
     report.table(
@@ -131,7 +143,10 @@ def _simulated_figures(sets: Sequence[dict[str, Any]], tiny: Sequence[float]) ->
         "table_sets": len(sets),
         "ratio_to_torchrec_planner": geometric_mean(one["ratio"] for one in sets),
         "worst_ratio_to_torchrec_planner": max(one["ratio"] for one in sets),
-        "ratio_to_exhaustive": max(tiny),
+        "ratio_to_exhaustive": max(one["ratio"] for one in tiny),
+        "mean_ratio_to_exhaustive": fmean(one["ratio"] for one in tiny),
+        "proven_cases": sum(one["is_proven"] for one in tiny),
+        "gap_to_bound_8_devices": fmean(one["gap"] for one in sets if one["devices"] == 8),
     }
 
 
@@ -203,7 +218,8 @@ def against_torchrec(*, quick: bool) -> list[dict[str, Any]]:
             continue
         theirs = step_of(model, rival)[0]
         # The search does not begin from TorchRec's plan here, so that it has to find its own.
-        ours = Search(model, seed=0).run(SEARCH_SECONDS).step_seconds
+        best = Search(model, seed=0).run(SEARCH_SECONDS)
+        ours = best.step_seconds
         found.append(
             {
                 "name": f"{name} x {width}, skew {skew}",
@@ -211,30 +227,76 @@ def against_torchrec(*, quick: bool) -> list[dict[str, Any]]:
                 "found": ours,
                 "torchrec": theirs,
                 "ratio": ours / theirs,
+                "gap": best.gap,
             }
         )
     return found
 
 
-def against_all_plans(count: int) -> list[float]:
-    """Step of what single changes find, over the best of all plans, on models of three tables and two devices."""
-    ratios = []
-    for seed in range(count):
-        chance = random.Random(seed)
-        tables = tuple(
-            TableDemand.zipf(
-                f"t{place}", int(10 ** chance.uniform(1, 7)), 32, ids_per_sample=chance.choice((1.0, 20.0))
+def against_the_best(*, quick: bool) -> list[dict[str, Any]]:
+    """Steps of what the search finds without the integer program, over the best plan there is.
+
+    The best of four tables on two devices is that of all plans; on two devices of unequal speed, with parts of the
+    batch in proportion, and on four devices, it is what the dynamic or the integer program proves.
+    """
+    found = []
+    with TemporaryDirectory() as name:
+        slow_and_fast = Path(name) / "machine.yaml"
+        slow_and_fast.write_text(UNEQUAL)
+        two, four = (machine_of(DevicesRequest(devices=count, accelerator=ACCELERATOR), ()) for count in (2, 4))
+        unequal = machine_of(DevicesRequest(machine=str(slow_and_fast)), ())
+        for kind, machine, tables, count in (
+            ("4 tables, 2 devices", two, 4, TINY),
+            ("6 tables, 2 unequal devices", unequal, 6, TINY // 2),
+            ("8 tables, 4 devices", four, 8, TINY // 4),
+        ):
+            for seed in range(count // 4 if quick else count):
+                found.append({"case": kind, "seed": seed, **_against_the_best(machine, tables, seed)})
+    report.table(
+        "the search over the best plan",
+        ("case", "models", "proven", "worst", "mean"),
+        [
+            (
+                kind,
+                str(len(ones)),
+                str(sum(one["is_proven"] for one in ones)),
+                f"{max(one['ratio'] for one in ones):.4f}",
+                f"{fmean(one['ratio'] for one in ones):.4f}",
             )
-            for place in range(4)
-        )
-        machine = machine_of(DevicesRequest(devices=2, accelerator=ACCELERATOR), ())
-        model = StepModel(TableCosts(machine, ModelDemand("dlrm", "made", tables, LAYERS), 8192))
+            for kind, ones in _by(found, "case").items()
+        ],
+    )
+    return found
+
+
+def _by(lines: Sequence[dict[str, Any]], key: str) -> dict[str, list[dict[str, Any]]]:
+    grouped: dict[str, list[dict[str, Any]]] = {}
+    for line in lines:
+        grouped.setdefault(line[key], []).append(line)
+    return grouped
+
+
+def _against_the_best(machine: Machine, count: int, seed: int) -> dict[str, Any]:
+    chance = random.Random(seed)
+    tables = tuple(
+        TableDemand.zipf(f"t{place}", int(10 ** chance.uniform(1, 7)), 32, ids_per_sample=chance.choice((1.0, 20.0)))
+        for place in range(count)
+    )
+    demand = ModelDemand("dlrm", "made", tables, LAYERS)
+    model = StepModel(TableCosts(machine, demand, 8192, samples=samples_by_rate(machine, demand, 8192)))
+    search = Search(model, "executable", seed, with_program=False)
+    if count == 4:  # all plans would be simulated: what single changes find of themselves
+        plan = SimulatedPlan(model, [Choice("table_wise", (0,))] * count)
+        search._descend(plan, lambda: 0.0, 1.0)
         best = Search(model, "executable").run(60.0)
         assert best.is_optimal
-        plan = SimulatedPlan(model, [Choice("table_wise", (0,))] * 4)
-        Search(model, "executable", seed)._descend(plan, lambda: 0.0, 1.0)
-        ratios.append(plan.step_seconds / best.step_seconds)
-    return ratios
+        return {"ratio": plan.step_seconds / best.step_seconds, "is_proven": True}
+    found = search.run(SEARCH_SECONDS)
+    programmed = solve(model, search.options, PROOF_SECONDS)
+    states = best_by_states(model, search.options, found.choices) if count == 6 else None
+    least = programmed.bound_seconds if states is None else states[1]
+    upper = min(found.step_seconds, *([] if programmed.choices is None else [step_of(model, programmed.choices)[0]]))
+    return {"ratio": found.step_seconds / least, "is_proven": least >= upper * (1 - 1e-3)}
 
 
 def simulator_speed() -> dict[str, float]:

@@ -10,6 +10,7 @@ import torch
 
 from engine.config import Execution
 from hardware.devices.cgroup import memory_limit_bytes
+from hardware.devices.process_limits import memory_left_bytes
 from models.embeddings.fbgemm_kernel import choose_kernel
 from models.embeddings.role import EmbeddingTables
 from models.embeddings.slots import BYTES_A_ROW, BYTES_A_SLOT
@@ -33,7 +34,13 @@ def available_memory_bytes(device: torch.device) -> int:
         available = int(line.split()[1]) * 1024
     except (OSError, StopIteration):  # not Linux
         available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return available if limit is None else min(available, limit)
+    own = memory_left_bytes()
+    return min(one for one in (available, limit, own) if one is not None)
+
+
+def free_memory_bytes() -> int:
+    """Main memory that this process could still take."""
+    return available_memory_bytes(torch.device("cpu"))
 
 
 def check_tables_fit(

@@ -20,7 +20,7 @@ from models.graph import SOLVED, GraphSpec
 from models.names import AUTO_FAMILIES, representative
 from models.spec import ModelSpec
 from planner.assessment import Candidate
-from planner.candidates.embedding_memory import embedding_memory_notes, memory_for_tables
+from planner.candidates.embedding_memory import embedding_memory_notes, memory_for_tables, need_several_processes
 from planner.candidates.offers import Offer, catalogue_offers, check_limits, local_offers, priced
 from planner.candidates.placements import Sizes, everywhere, sizes_of_kinds
 from planner.decide import Decision, NoFeasiblePlacementError, decide
@@ -99,7 +99,7 @@ def choose(
         job.workload,
         job.terms,
         partial(measure, dataset, job.spec),
-        seconds=0.0 if job.family in SOLVED else probe_seconds,  # what has no steps is estimated
+        seconds=0.0 if job.family in SOLVED or job.is_too_large_for_one else probe_seconds,  # these are estimated
         known=measured_before(job.workload, job.history.steps, profiles, datetime.now(UTC)),
         in_training=in_training,
     )
@@ -232,6 +232,13 @@ class _Job:
     @property
     def history(self) -> History:
         return self.past.history
+
+    @property
+    def is_too_large_for_one(self) -> bool:
+        """Whether several processes are to hold tables that one of them, which a probe is, may not hold."""
+        if self.request.placement.embedding_memory is not None:
+            return False
+        return need_several_processes(self.workload.table_bytes, _processes(self.request))
 
     def learned(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """The candidates with the work and the quality that past runs of the same data lead to expect."""

@@ -10,7 +10,8 @@ from engine.job import ClickJob, TrainingJob
 from engine.parallel import GivenTable
 from hardware.types import Placement
 from models.spec import ModelSpec
-from planner.describe import spec_of
+from planner.candidates.embedding_memory import need_several_processes
+from planner.describe import describe, spec_of
 from planner.parallel.automatic import plan_training, step_of_plan, trains_as_simulated
 from planner.parallel.calibration import (
     ExecutedPlan,
@@ -55,8 +56,8 @@ def check_plan(run: RunContext) -> None:
     plan = read_plan(Path(path))
     if plan.model != run.request.model:
         raise RequestError(f"The plan {path} is for --model {plan.model}, not {run.request.model}: make one for it.")
-    if plan.layers:
-        raise RequestError(f"The plan {path} has divided layers, which are only simulated: search with --space exact.")
+    if plan.only_simulated is not None:
+        raise RequestError(f"The plan {path} {plan.only_simulated}.")
     if plan.divided_width not in (None, _fixed_width(run.request)):
         raise RequestError(
             f"The plan {path} divides columns, so that no other width of a row can be tried: add --set "
@@ -100,6 +101,18 @@ def planned_training(run: RunContext, job: ClickJob, placement: Placement) -> Pl
         return None
     plan, step = found
     return PlannedTraining(ThisMachine(given_tables(plan, table_names(run.dataset)), plan.precision), step)
+
+
+def trial_placement(run: RunContext) -> Placement:
+    """Where the search tries settings: in one process, but for tables that only several together may hold."""
+    placement = run.decision.placement
+    if run.cluster is not None or placement.embedding_memory_bytes is not None or run.processes == 1:
+        return placement
+    fixed = read_fixed(run.request.model, run.request.architecture.set).architecture
+    spec = spec_of(run.request.model, run.request.architecture.towers, fixed)
+    if need_several_processes(describe(run.dataset, spec).table_bytes, run.processes):
+        return placement.model_copy(update={"processes": run.processes})
+    return placement
 
 
 def keep_step(run: RunContext, planned: PlannedTraining, trained: Any) -> None:

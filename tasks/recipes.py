@@ -40,7 +40,7 @@ from tasks.ensemble import (
 )
 from tasks.evidence import note_search, note_trainings
 from tasks.fusion import fuse
-from tasks.plan import check_plan
+from tasks.plan import check_plan, trial_placement
 from tasks.rankers import WHOLE, Purpose, Tried, best_again, best_of, train_rankers, try_settings
 from tasks.register import register_ranker, register_result
 from tasks.report import report
@@ -114,7 +114,7 @@ class EnsembleRecipe(Recipe):
             job = SearchJob(
                 dataset=run.dataset,
                 request=run.request,
-                placement=run.decision.placement,
+                placement=trial_placement(run),
                 directory=run.search_directory,
                 keep=run.request.ensemble.ensemble_size if run.processes == 1 else 0,
                 seeds=trainings_after(run.request),

@@ -16,6 +16,7 @@ from engine.executors.follow import GRACE_SECONDS, Followed, LostError
 from engine.executors.messages import Done, Message, Order, Task, receive, send
 from engine.executors.role import Executor, Reading
 from engine.job import Checkpointing, ClickJob, Hooks
+from engine.memory import free_memory_bytes
 from engine.parallel.plan import Sharding
 from engine.parallel.stored import gather_weights
 from engine.private_files import write_private
@@ -23,9 +24,12 @@ from engine.results import TrainingFigures, TrainResult
 from hardware.devices.processes import LAST_WORDS_SECONDS, Group
 from hardware.meters.meter import measure_energy
 from hardware.types import Placement
-from models.registry import build_model
+from models.embeddings.request import EmbeddingCache
+from models.embeddings.role import EmbeddingTables
+from models.registry import build_model, may_lie_in_file
 from shunter.errors import HardwareError, ProcessLostError, RequestError, ShunterError, TrainingError
 
+LARGEST_SHARE = 0.5  # of the memory that this process may still take, for the finished tables: scoring needs some too
 TASK, KEPT_LOG = "task.pickle", "processes.log"
 POLL_SECONDS = 0.1
 WORKER = "engine.executors.process_group_worker"
@@ -66,8 +70,9 @@ class ProcessGroup(Executor):
             assert isinstance(done.weights, Path), "they lie in parts in the checkpoint"
             on_gpu = job.execution.device.startswith("cuda")
             device = "cuda:0" if on_gpu else job.execution.device
-            if cache is not None:  # the finished tables are larger than memory too, and are only read
-                cache = replace(cache, rows=1)
+            if cache is not None or (not on_gpu and _are_too_large(job)):
+                # The finished tables are larger than the memory of one process, and are only read.
+                cache = EmbeddingCache(rows=1, window_batches=1, directory=kept.directory)
             model = build_model(job.spec, job.dataset.features, device=device, cache=cache)
             gather_weights(done.weights, model)
         return TrainResult(model=model.eval(), **vars(done.figures))
@@ -147,6 +152,13 @@ def group_failure(group: Group) -> ShunterError:
     return (ProcessLostError if is_lost else TrainingError)(
         f"{what}, so the training stopped: the last good checkpoint is kept, train again to resume from it."
     )
+
+
+def _are_too_large(job: ClickJob) -> bool:
+    """Whether the tables that many processes hold together should not lie in this one's memory, and need not."""
+    size = EmbeddingTables.count_bytes(job.spec.tables(job.dataset.features))
+    free = free_memory_bytes()
+    return may_lie_in_file(job.spec) and size.weights + size.optimizer > LARGEST_SHARE * free
 
 
 def _keep_log(group: Group, directory: Path) -> None:

@@ -37,13 +37,15 @@ class ThisMachine:
         return ProcessGroup(placement, Sharding(machine=machine, given=self._tables, precision=self._precision))
 
     def executors(self, placement: Placement, count: int) -> list[Executor]:
-        """This process for one training at a time, else a process each: they share a processor, but no GPU.
+        """This process (or its group) for one training at a time, else a process each.
+
+        They share a processor, but no GPU.
 
         Raises:
             RequestError: There are fewer GPUs of the chosen model.
         """
         if count == 1:
-            return [Here(placement)]
+            return [Here(placement) if placement.processes == 1 else self.executor(placement)]
         cores = max(1, usable_cores() // count)
         if placement.device == "cpu":
             shared = placement.model_copy(update={"threads": max(1, placement.threads // count)})

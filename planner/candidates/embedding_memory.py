@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from engine.memory import free_memory_bytes
 from hardware.cost.memory_model import lies_in_file
 from hardware.types import Workload
 from planner.assessment import Candidate
@@ -10,6 +11,11 @@ from planner.assessment import Candidate
 # more the page cache has, the fewer rows are read from the disk.
 SHARE_OF_TABLES = 0.5
 GIB, MIB = 2**30, 2**20
+
+
+def need_several_processes(table_bytes: int, processes: int) -> bool:
+    """Whether several processes are to hold tables that this one may not: then nothing is measured or tried in one."""
+    return processes > 1 and table_bytes > free_memory_bytes()
 
 
 def memory_for_tables(

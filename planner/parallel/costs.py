@@ -15,14 +15,12 @@ multiples of 2^-44, bytes whole numbers: sums are exact in any order, so that wh
 added on without an error that grows.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Literal, NamedTuple
 
-from hardware.cost.step_model import StepModel, row_seconds, scaled_seconds
-from hardware.types import HardwareProfile, Placement
 from planner.parallel.demand import FLOAT_BYTES, ModelDemand, TableDemand
+from planner.parallel.device_costs import RowCosts
 from planner.parallel.machine import Machine
 from planner.parallel.plan import KINDS, CommunicationPrecision, Kind, Plan, TablePlacement
 
@@ -116,57 +114,6 @@ class Layout:
         return self.memory_base + device
 
 
-@dataclass(frozen=True)
-class RowCosts:
-    """What looking up and updating rows costs on a device, without what other tables change.
-
-    Attributes:
-        bag_seconds: To pool a bag, look-up and update.
-        lookup_seconds: For each id.
-        cached_byte_seconds: For each byte of a row from the caches.
-        byte_seconds: For each byte of a row from memory.
-        copy_bytes_per_second: Rate at which whole tables are worked through.
-        operator_seconds: To dispatch an operator.
-    """
-
-    bag_seconds: float
-    lookup_seconds: float
-    cached_byte_seconds: float
-    byte_seconds: float
-    copy_bytes_per_second: float
-    operator_seconds: float
-
-    @classmethod
-    def of(cls, profile: HardwareProfile, share: float, row_bytes: float) -> "RowCosts":
-        """Of a share of a profile's cores, at rows of a width."""
-        copy = profile.copy_bytes_per_second.value * min(1.0, 2 * share)
-        overhead = profile.operator_overhead_seconds.value
-        if profile.step_costs:
-            cores = profile.accelerator.cores if profile.accelerator.kind == "cpu" else 1
-
-            def at_share(name: str) -> float:
-                costs = [(one.threads / cores, getattr(one, name)) for one in profile.step_costs]
-                return scaled_seconds(costs, max(share, min(of for of, _ in costs)))
-
-            crowd = max(1.0, min(one.threads for one in profile.step_costs) / cores / share)
-            factor = crowd * (at_share("memory_factor") or 1.0)
-            return cls(
-                bag_seconds=factor * at_share("bag_seconds"),
-                lookup_seconds=factor * at_share("lookup_seconds"),
-                cached_byte_seconds=factor * at_share("cached_byte_seconds"),
-                byte_seconds=factor * at_share("byte_seconds"),
-                copy_bytes_per_second=copy,
-                operator_seconds=overhead,
-            )
-        gather = profile.gather_bytes_per_second.value * share
-        lookup = row_seconds(profile.gather_curve, row_bytes)
-        update = row_seconds(profile.scatter_curve, row_bytes)
-        each = (lookup / share if lookup else row_bytes / gather) + (
-            update / share if update else 2 * row_bytes / gather
-        )
-        return cls(0.0, 0.0, each / row_bytes, each / row_bytes, copy, overhead)
-
-
 class TableCosts:
     """Contributions of the tables of a model on a machine.
 
@@ -175,14 +122,21 @@ class TableCosts:
         demand: The model.
         batch_size: Samples of a step of all devices together.
         precision: Precision in which pooled rows travel.
+        samples: Samples of a step of each device; if omitted, equal parts of the batch.
     """
 
     def __init__(
-        self, machine: Machine, demand: ModelDemand, batch_size: int, precision: CommunicationPrecision = "fp32"
+        self,
+        machine: Machine,
+        demand: ModelDemand,
+        batch_size: int,
+        precision: CommunicationPrecision = "fp32",
+        samples: Sequence[float] | None = None,
     ) -> None:
         self.machine, self.demand, self.batch_size, self.precision = machine, demand, batch_size, precision
         self.layout = Layout(machine)
-        self.samples = batch_size / len(machine.devices)
+        count = len(machine.devices)
+        self.samples = tuple(samples or [batch_size / count] * count)
         self._item = ITEM_BYTES[precision]
         self._kept: dict[tuple[int, Choice], Contribution] = {}
         self._costs: dict[tuple[int, int], RowCosts] = {}
@@ -257,7 +211,7 @@ class TableCosts:
         yield layout.tables(group), 1
         yield layout.reduced, table.rows * row_bytes
         for device in range(layout.count):
-            seconds = self._rows_seconds(number, device, table.width, samples=self.samples, share=1.0, bags=table.bags)
+            seconds = self._own_seconds(number, device)
             passes = DENSE_PASSES * table.rows * row_bytes / self._row_costs(device, table.width).copy_bytes_per_second
             yield layout.of_device("lookup", group, device), LOOKUP_SHARE * seconds
             yield layout.of_device("update", group, device), (1 - LOOKUP_SHARE) * seconds + passes
@@ -276,13 +230,13 @@ class TableCosts:
             yield layout.of_device("lookup", group, device), LOOKUP_SHARE * seconds
             yield layout.of_device("update", group, device), (1 - LOOKUP_SHARE) * seconds
             yield layout.memory(device), rows * (width + 1) * FLOAT_BYTES
-            sent = self.samples * (table.ids_per_sample * lookups + table.bags) * ID_BYTES
-            yield from self._from_all(group, "ids", device, sent)
-            vector = self.samples * table.bags * width * self._item
+            of_ids = (table.ids_per_sample * lookups + table.bags) * ID_BYTES
+            yield from self._from_all(group, "ids", device, [of_ids * samples for samples in self.samples])
+            vectors = [table.bags * width * self._item * samples for samples in self.samples]
             if choice.kind in ("table_row_wise", "grid_shard"):
-                yield from self._staged(group, device, vector)
+                yield from self._staged(group, device, vectors)
             else:
-                yield from self._to_all(group, device, vector)
+                yield from self._to_all(group, device, vectors)
 
     def _one_by_one(self, number: int, choice: Choice) -> Iterator[tuple[int, float]]:
         """Frequent rows on every device, the others fetched and pooled where the samples are (OPER, ATC 2024).
@@ -292,25 +246,38 @@ class TableCosts:
         """
         layout, table = self.layout, self.demand.tables[number]
         group, row_bytes = layout.groups.index(choice.group), table.width * FLOAT_BYTES
-        lookups = self.samples * table.ids_per_sample
-        frequent = table.distinct_rows(0, choice.replicated_rows, lookups)
+        lookups = [samples * table.ids_per_sample for samples in self.samples]
+        frequent = self._distinct_rows(table, 0, choice.replicated_rows)
         yield layout.tables(group), 1
-        yield layout.reduced, layout.count / 2 * frequent * (row_bytes + ID_BYTES)
+        yield layout.reduced, sum(frequent) / 2 * (row_bytes + ID_BYTES)
         for device in range(layout.count):
-            seconds = self._rows_seconds(number, device, table.width, samples=self.samples, share=1.0, bags=table.bags)
-            sort = DISTINCT_PASSES * 8 * lookups / self._row_costs(device, table.width).copy_bytes_per_second
-            moved = self._moved_seconds(number, device, frequent)
+            seconds = self._own_seconds(number, device)
+            sort = DISTINCT_PASSES * 8 * lookups[device] / self._row_costs(device, table.width).copy_bytes_per_second
+            moved = self._moved_seconds(number, device, frequent[device])
+            learned = 2 * self._moved_seconds(number, device, sum(frequent))
             yield layout.of_device("lookup", group, device), LOOKUP_SHARE * seconds + sort + moved
-            yield layout.of_device("update", group, device), (1 - LOOKUP_SHARE) * seconds + 2 * layout.count * moved
+            yield layout.of_device("update", group, device), (1 - LOOKUP_SHARE) * seconds + learned
             yield layout.memory(device), choice.replicated_rows * (row_bytes + FLOAT_BYTES)
         for owner, first, rows, width, _ in self._parts(table, choice):
-            asked = table.distinct_rows(first, first + rows, lookups)
-            moved = layout.count * self._moved_seconds(number, owner, asked)
+            asked = self._distinct_rows(table, first, first + rows)
+            moved = self._moved_seconds(number, owner, sum(asked))
             yield layout.of_device("lookup", group, owner), moved
             yield layout.of_device("update", group, owner), 2 * moved
             yield layout.memory(owner), rows * (width + 1) * FLOAT_BYTES
-            yield from self._from_all(group, "ids", owner, asked * ID_BYTES)
-            yield from self._to_all(group, owner, asked * row_bytes)
+            yield from self._from_all(group, "ids", owner, [one * ID_BYTES for one in asked])
+            yield from self._to_all(group, owner, [one * row_bytes for one in asked])
+
+    def _distinct_rows(self, table: TableDemand, first: float, last: float) -> list[float]:
+        """Distinct rows of a block that each device looks up."""
+        each = {
+            samples: table.distinct_rows(first, last, samples * table.ids_per_sample) for samples in set(self.samples)
+        }
+        return [each[samples] for samples in self.samples]
+
+    def _own_seconds(self, number: int, device: int) -> float:
+        """Look-up and update of all that a device's own samples ask of a table."""
+        table, samples = self.demand.tables[number], self.samples[device]
+        return self._rows_seconds(number, device, table.width, samples=samples, share=1.0, bags=table.bags)
 
     def _moved_seconds(self, number: int, device: int, rows: float) -> float:
         """To read so many rows of a table one by one."""
@@ -350,65 +317,56 @@ class TableCosts:
         ids = table.ids_per_sample * share
         return samples * (bags * costs.bag_seconds + ids * (costs.lookup_seconds + width * FLOAT_BYTES * a_byte))
 
-    def _from_all(self, group: int, what: str, owner: int, sent: float) -> Iterator[tuple[int, float]]:
-        """Every other device sends so much to the owner."""
+    def _from_all(self, group: int, what: str, owner: int, sent: Sequence[float]) -> Iterator[tuple[int, float]]:
+        """Every other device sends the owner what `sent` has of it."""
         layout, host = self.layout, self._host_of[owner]
-        for device in range(layout.count):
-            if device != owner and self._host_of[device] == host:
-                yield layout.of_device(f"{what}_out", group, device), sent
-        yield layout.of_device(f"{what}_in", group, owner), sent * (layout.per_host - 1)
+        near, far = self._by_distance(owner, sent)
+        for device, amount in near.items():
+            yield layout.of_device(f"{what}_out", group, device), amount
+        yield layout.of_device(f"{what}_in", group, owner), sum(near.values())
         if layout.hosts > 1:
-            for other in range(layout.hosts):
-                if other != host:
-                    yield layout.of_host(f"{what}_out", group, other), sent * layout.per_host
-            yield layout.of_host(f"{what}_in", group, host), sent * (layout.count - layout.per_host)
+            for other, amount in far.items():
+                yield layout.of_host(f"{what}_out", group, other), amount
+            yield layout.of_host(f"{what}_in", group, host), sum(far.values())
 
-    def _to_all(self, group: int, owner: int, vector: float) -> Iterator[tuple[int, float]]:
-        """The owner sends every other device what it has of that one's samples."""
+    def _to_all(self, group: int, owner: int, vectors: Sequence[float]) -> Iterator[tuple[int, float]]:
+        """The owner sends every other device what `vectors` has for it: that one's samples."""
         layout, host = self.layout, self._host_of[owner]
-        for device in range(layout.count):
-            if device != owner and self._host_of[device] == host:
-                yield layout.of_device("in", group, device), vector
-        yield layout.of_device("out", group, owner), vector * (layout.per_host - 1)
+        near, far = self._by_distance(owner, vectors)
+        for device, amount in near.items():
+            yield layout.of_device("in", group, device), amount
+        yield layout.of_device("out", group, owner), sum(near.values())
         if layout.hosts > 1:
-            for other in range(layout.hosts):
-                if other != host:
-                    yield layout.of_host("in", group, other), vector * layout.per_host
-            yield layout.of_host("out", group, host), vector * (layout.count - layout.per_host)
+            for other, amount in far.items():
+                yield layout.of_host("in", group, other), amount
+            yield layout.of_host("out", group, host), sum(far.values())
 
-    def _staged(self, group: int, owner: int, vector: float) -> Iterator[tuple[int, float]]:
+    def _by_distance(self, owner: int, amounts: Sequence[float]) -> tuple[dict[int, float], dict[int, float]]:
+        """Amounts of the owner's neighbours by device, and of the other hosts by host."""
+        near: dict[int, float] = {}
+        far: dict[int, float] = {}
+        for device, amount in enumerate(amounts):
+            host = self._host_of[device]
+            if host != self._host_of[owner]:
+                far[host] = far.get(host, 0.0) + amount
+            elif device != owner:
+                near[device] = amount
+        return near, far
+
+    def _staged(self, group: int, owner: int, vectors: Sequence[float]) -> Iterator[tuple[int, float]]:
         """Rows divided within a host: partial sums are added up there first, then each device sends its part across."""
         layout, host = self.layout, self._host_of[owner]
-        partial = vector * layout.count * (layout.per_host - 1) / layout.per_host
+        partial = sum(vectors) * (layout.per_host - 1) / layout.per_host
         yield layout.of_device("out", group, owner), partial
         yield layout.of_device("in", group, owner), partial
         if layout.hosts > 1:
             # The host as a whole sends the sums of the others' samples once: its part falls to each of its devices.
-            yield layout.of_host("out", group, host), vector * (layout.count - layout.per_host) / layout.per_host
-            for other in range(layout.hosts):
-                if other != host:
-                    yield layout.of_host("in", group, other), vector
+            _, far = self._by_distance(owner, vectors)
+            yield layout.of_host("out", group, host), sum(far.values()) / layout.per_host
+            for other, amount in far.items():
+                yield layout.of_host("in", group, other), amount / layout.per_host
 
 
 def choices_of(plan: Plan, demand: ModelDemand) -> list[Choice]:
     """The choices of a plan, in the order of the tables."""
     return [Choice.of(plan.tables[table.name]) for table in demand.tables]
-
-
-def dense_seconds(machine: Machine, demand: ModelDemand, batch_size: int) -> list[float]:
-    """Layers of a step on each device, forward, backward and update, with its own part of the batch."""
-    alone = demand.workload.model_copy(update={"lookups_per_sample": 0.0, "tables": 0, "input_bytes_per_sample": 0.0})
-    samples = max(1, -(-batch_size // len(machine.devices)))
-    models: dict[int, StepModel] = {}
-    seconds = []
-    for device in machine.devices:
-        profile = device.profile
-        model = models.setdefault(id(profile), StepModel(profile))
-        threads = max(1, round(device.share * profile.accelerator.cores)) if profile.accelerator.kind == "cpu" else 1
-        placement = Placement(
-            accelerator=profile.accelerator.name, threads=threads, precision="fp32", batch_size=samples
-        )
-        parts = model.parts(alone, placement)
-        crowd = max(1.0, threads / (device.share * profile.accelerator.cores)) if device.share < 1 else 1.0
-        seconds.append((parts.dense + parts.overhead) * crowd)
-    return seconds

@@ -67,21 +67,48 @@ def best_of_both(loads: Sequence[float], sizes: Sequence[float], room: Sequence[
     return min(fitting, key=lambda one: max(_sums(loads, one, room)), default=None)
 
 
+def earliest_end(loads: Sequence[Sequence[float]], sizes: Sequence[float], room: Sequence[float]) -> list[int] | None:
+    """Over unequal devices: the largest load first, each to the device with room that would end first.
+
+    List scheduling for machines of unequal speed (Gonzalez, Ibarra and Sahni, 1977).
+
+    Args:
+        loads: Seconds of each table on each device.
+        sizes: Bytes of each table.
+        room: Bytes of each device.
+    """
+    ends, left = [0.0] * len(room), list(room)
+    found = [0] * len(loads)
+    for table in sorted(range(len(loads)), key=lambda one: (-max(loads[one]), -sizes[one], one)):
+        fitting = [device for device in range(len(room)) if sizes[table] <= left[device]]
+        if not fitting:
+            return None
+        device = min(fitting, key=lambda one: (ends[one] + loads[table][one], one))
+        found[table] = device
+        ends[device] += loads[table][device]
+        left[device] -= sizes[table]
+    return found
+
+
 def whole_tables(costs: TableCosts) -> list[Choice] | None:
-    """Every table whole, balanced by its seconds on the first device; None where they do not fit."""
+    """Every table whole, balanced by its seconds on each device; None where they do not fit."""
     layout = costs.layout
     loads, sizes = [], []
     for table in range(len(costs.demand.tables)):
-        load = size = 0.0
-        for place, amount in costs.contribution(table, Choice("table_wise", (0,))).amounts:
-            if place == layout.memory(0):
-                size = amount
-            elif place < 2 * len(layout.groups) * layout.count:
-                load += amount
-        loads.append(load)
+        seconds, size = [0.0] * layout.count, 0.0
+        for device in range(layout.count):
+            for place, amount in costs.contribution(table, Choice("table_wise", (device,))).amounts:
+                if place == layout.memory(device):
+                    size = amount
+                elif place < 2 * len(layout.groups) * layout.count:
+                    seconds[device] += amount
+        loads.append(seconds)
         sizes.append(size)
     room = [float(device.memory_bytes) for device in costs.machine.devices]
-    found = best_of_both(loads, sizes, room)
+    if all(len(set(seconds)) == 1 for seconds in loads):
+        found = best_of_both([seconds[0] for seconds in loads], sizes, room)
+    else:
+        found = earliest_end(loads, sizes, room)
     return None if found is None else [Choice("table_wise", (device,)) for device in found]
 
 

@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import yaml
 from pydantic import Field, ValidationError, model_validator
@@ -87,6 +87,7 @@ class Plan(Frozen):
         precision: Precision in which pooled rows and their gradients travel.
         tables: Placement of each table by its field's name.
         layers: Layers that are not data parallel, by their names; only simulated.
+        samples: Samples of a step of each device, where they are not equal; only simulated.
     """
 
     model: str
@@ -98,6 +99,16 @@ class Plan(Frozen):
     precision: CommunicationPrecision = "fp32"
     tables: dict[str, TablePlacement]
     layers: dict[str, LayerKind] = Field(default={})
+    samples: tuple[Annotated[int, Field(ge=1)], ...] = ()
+
+    @property
+    def only_simulated(self) -> str | None:
+        """What of it no training does, in words; None where it can be trained by."""
+        if self.layers:
+            return "has divided layers, which are only simulated: search with --space exact"
+        if self.samples:
+            return "gives devices unequal parts of the batch, which is only simulated: take `samples` out"
+        return None
 
     @property
     def divided_width(self) -> int | None:
@@ -109,6 +120,8 @@ class Plan(Frozen):
         count = len(self.devices)
         if count % self.devices_per_host:
             raise ValueError(f"{count} devices are no multiple of devices_per_host {self.devices_per_host}")
+        if self.samples and (len(self.samples) != count or sum(self.samples) != self.batch_size):
+            raise ValueError(f"samples has to name a part for each of {count} devices, {self.batch_size} together")
         for name, table in self.tables.items():
             _check_table(name, table, count, self.devices_per_host)
         return self
@@ -229,7 +242,7 @@ def check_fits(plan: Plan, shapes: Sequence[tuple[str, int, int]], path: str = "
 
 def differences(first: Plan, second: Plan) -> Iterator[tuple[str, str, str]]:
     """What differs between two plans: what, in the first, in the second."""
-    for name in ("model", "data", "fingerprint", "batch_size", "devices", "devices_per_host", "precision"):
+    for name in ("model", "data", "fingerprint", "batch_size", "devices", "devices_per_host", "precision", "samples"):
         one, other = getattr(first, name), getattr(second, name)
         if one != other:
             yield name, _shown(one), _shown(other)
@@ -250,4 +263,4 @@ def _table(table: TablePlacement, both: Sequence[TablePlacement | None]) -> str:
 
 
 def _shown(value: object) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return (", ".join(map(str, value)) or "equal") if isinstance(value, tuple) else str(value)

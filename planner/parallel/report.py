@@ -15,6 +15,7 @@ from planner.parallel.machine import Machine, machine_of
 from planner.parallel.options import Space
 from planner.parallel.plan import Plan, TablePlacement
 from planner.parallel.search import Found, Search, split_layers
+from planner.parallel.shares import samples_by_rate
 from planner.parallel.simulate import critical_path, simulate
 from planner.parallel.step import SimulatedPlan, StepModel, step_of
 from planner.parallel.torchrec_plan import torchrec_choices
@@ -134,15 +135,24 @@ def search_plan(
     """
     check_devices(demand, machine)
     model = step_model(demand, machine, request, executed)
-    costs = model.costs
     space: Space = request.space
-    rival = torchrec_choices(costs, space)
-    found = Search(model, space, request.seed).run(request.search_seconds, {} if rival is None else {TORCHREC: rival})
-    told = ""
+    rival = torchrec_choices(model.costs, space)
+    begin = {} if rival is None else {TORCHREC: rival}
+    samples = samples_by_rate(machine, demand, request.batch_size)
+    seconds = request.search_seconds / (1 if samples is None else 2)
+    found, told = Search(model, space, request.seed).run(seconds, begin), ""
+    if samples is not None:
+        unequal = step_model(demand, machine, request, executed, samples)
+        other = Search(unequal, space, request.seed).run(seconds, {**begin, "found for equal parts": found.choices})
+        told = _told_of_parts(found, other)
+        if other.step_seconds < found.step_seconds:
+            # Rivals stay as they can be trained, in equal parts.
+            model, found = unequal, replace(other, beginnings={**found.beginnings, "equal parts": found.step_seconds})
     if is_cautious and rival is not None and TORCHREC in found.beginnings:
         found, told = more_surely(found, rival, model.calibration.error)
+    samples = samples if model.costs.samples == samples else None
     layers = split_layers(model, found.choices) if space == "all" else ()
-    plan = plan_of(demand, machine, found.choices, request, layers)
+    plan = plan_of(demand, machine, found.choices, request, layers, samples=samples or ())
     totals = totals_of(demand, machine, request, step_of(model, found.choices, layers)[0])
     check_limits(totals, request)
     report = _report(model, found, plan, totals, space, has_rival=rival is not None)
@@ -160,12 +170,31 @@ def more_surely(found: Found, rival: Sequence[Choice], error: float | None) -> t
     return kept, told
 
 
+def _told_of_parts(equal: Found, unequal: Found) -> str:
+    """What unequal parts of the batch would do."""
+    change = unequal.step_seconds / equal.step_seconds - 1
+    taken = "are planned, which shunter train cannot take" if change < 0 else "are not worth it"
+    return f"Parts of the batch in proportion to the devices' rates {taken}: a step would take {change:+.1%}."
+
+
 def step_model(
-    demand: ModelDemand, machine: Machine, request: PlanRequest, executed: Sequence[ExecutedPlan] = ()
+    demand: ModelDemand,
+    machine: Machine,
+    request: PlanRequest,
+    executed: Sequence[ExecutedPlan] = (),
+    samples: Sequence[float] | None = None,
 ) -> StepModel:
-    """The simulator of a model on a machine, set right by the plans that were executed there."""
+    """The simulator of a model on a machine, set right by the plans that were executed there.
+
+    Args:
+        demand: The model.
+        machine: Devices and links.
+        request: Batch, precision and overlap.
+        executed: Plans that were trained by.
+        samples: Samples of a step of each device; if omitted, equal parts of the batch.
+    """
     known = [one for one in executed if machine.key is not None and one.step.machine == machine.key]
-    costs = TableCosts(machine, demand, request.batch_size, request.communication)
+    costs = TableCosts(machine, demand, request.batch_size, request.communication, samples)
     return StepModel(costs, overlap=request.overlap, calibration=calibrate(known))
 
 
@@ -197,6 +226,8 @@ def plan_of(
     choices: Sequence[Choice],
     request: PlanRequest,
     layers: Sequence[LayerDemand] = (),
+    *,
+    samples: Sequence[int] = (),
 ) -> Plan:
     """Choices as a plan that is written."""
     return Plan(
@@ -218,6 +249,7 @@ def plan_of(
             for table, choice in zip(demand.tables, choices, strict=True)
         },
         layers={layer.name: "output_split" for layer in layers},
+        samples=tuple(samples),
     )
 
 

@@ -20,8 +20,9 @@ from dataclasses import dataclass
 
 from hardware.cost.step_model import message_share
 from hardware.types import HardwareProfile
-from planner.parallel.costs import RowCosts, TableCosts, dense_seconds
+from planner.parallel.costs import TableCosts
 from planner.parallel.demand import FLOAT_BYTES, ModelDemand
+from planner.parallel.device_costs import RowCosts, dense_seconds
 from planner.parallel.machine import Channel, Machine, machine_of
 from planner.parallel.search import Search
 from planner.parallel.step import StepModel
@@ -184,7 +185,7 @@ def _point(
     )
     vectors = float(batch * FLOAT_BYTES * sum(table.bags * table.width for table in demand.tables))
     weights = float(demand.workload.dense_parameter_bytes)
-    dense = dense_seconds(machine, demand, batch * devices)[0]
+    dense = dense_seconds(machine, demand, [batch] * devices)[0]
     computing = dense + _rows_seconds(demand, machine, batch)
     reduced = links.all_reduce(weights)
     exchange = 2 * links.flat(vectors)

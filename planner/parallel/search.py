@@ -4,7 +4,9 @@ The chain is FlexFlow's (MLSys 2019, section 6): a placement is changed at rando
 min(1, exp(beta (before - after))), with the seconds of a step as shares of those at the beginning and beta rising from
 10 to 100, so that it ends as a descent. Three kinds of change: any placement for any table; the placement of one table
 for another of like size (propagation); and a table from the device that is busiest to another of its host or of all
-(topology). Last come single changes until none is better, over replicated rows too, as OPER (ATC 2024) does.
+(topology). Before the chain an integer program is solved for a part of the time (`planner.parallel.integer_program`):
+its plan may be the better beginning, and its bound says how far the best plan can be. Last come single changes until
+none is better, over replicated rows too, as OPER (ATC 2024) does.
 """
 
 import math
@@ -16,6 +18,7 @@ from functools import cached_property
 
 from planner.parallel.costs import Choice
 from planner.parallel.demand import LayerDemand
+from planner.parallel.integer_program import solve
 from planner.parallel.options import Space, by_hand, data_parallel, options_of, rows_everywhere
 from planner.parallel.partition import small_ones_copied, whole_tables
 from planner.parallel.step import SimulatedPlan, StepModel, step_of
@@ -29,6 +32,8 @@ DESCENT_SHARE = 0.4  # of the search's time that is kept for single changes
 MISSING_PENALTY = 10.0  # of a step that lacks as many bytes as a device has
 ENOUGH_GAP = 0.005
 EXHAUSTIVE = 20_000  # plans that are all simulated instead
+PROGRAM_SHARE = 0.4  # of the search's time, for the integer program
+MOST_OPTIONS, MOST_PROGRAMMED = 2_000, 16  # options of all tables, and devices, beyond which it is left out
 
 
 @dataclass(frozen=True)
@@ -66,10 +71,12 @@ class Search:
         model: Simulator of the step.
         space: Which plans are searched.
         seed: Seed of the chain.
+        with_program: Whether small models are also solved as an integer program.
     """
 
-    def __init__(self, model: StepModel, space: Space = "exact", seed: int = 0) -> None:
+    def __init__(self, model: StepModel, space: Space = "exact", seed: int = 0, *, with_program: bool = True) -> None:
         self.model, self.space = model, space
+        self._with_program = with_program and model.layout.count <= MOST_PROGRAMMED
         self.options = [options_of(table, model.machine, space) for table in model.costs.demand.tables]
         self._chance = random.Random(seed)
         self._several_options = [place for place, options in enumerate(self.options) if len(options) > 1]
@@ -101,9 +108,12 @@ class Search:
         best = list(min(all_of_them, key=lambda one: one[0])[1])
         is_optimal = combinations <= EXHAUSTIVE and seconds > 0
         plan = SimulatedPlan(self.model, best)
+        bound = self.bound_seconds()
         if is_optimal:
             self._exhaust(plan)
+            bound = max(bound, plan.step_seconds)
         else:
+            bound = max(bound, self._program(plan, PROGRAM_SHARE * seconds))
             self._chain(plan, clock, begun + seconds * (1 - DESCENT_SHARE))
             self._descend(plan, clock, begun + seconds)
         if plan.missing_bytes():
@@ -111,7 +121,7 @@ class Search:
         return Found(
             choices=tuple(plan.choices),
             step_seconds=plan.step_seconds,
-            bound_seconds=self.bound_seconds(),
+            bound_seconds=min(bound, plan.step_seconds),
             beginnings=fitting,
             simulations=self.simulations,
             seconds=clock() - begun,
@@ -158,6 +168,19 @@ class Search:
             return plan.step_seconds
         room = min(device.memory_bytes for device in self.model.machine.devices)
         return plan.step_seconds * (2.0 + MISSING_PENALTY * missing / max(room, 1))
+
+    def _program(self, plan: SimulatedPlan, most_seconds: float) -> float:
+        """Go to the plan of the integer program where that is better; returns its bound, or 0 of a large model."""
+        if not (self._with_program and most_seconds) or sum(map(len, self.options)) > MOST_OPTIONS:
+            return 0.0
+        programmed = solve(self.model, self.options, most_seconds)
+        if programmed.choices is not None:
+            before, choices = self._cost(plan), list(plan.choices)
+            self._go_to(plan, programmed.choices)
+            self.simulations += 1
+            if self._cost(plan) >= before:
+                self._go_to(plan, choices)
+        return programmed.bound_seconds
 
     def _chain(self, plan: SimulatedPlan, clock: Callable[[], float], until: float) -> None:
         if not self._several_options:

@@ -16,6 +16,7 @@ as the engine does, or beside them where `overlap` says so, as torch's DDP would
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from hardware.cost.step_model import message_share
 from hardware.types import Collective
@@ -26,9 +27,9 @@ from planner.parallel.costs import (
     Choice,
     Group,
     TableCosts,
-    dense_seconds,
 )
 from planner.parallel.demand import FLOAT_BYTES, LayerDemand
+from planner.parallel.device_costs import dense_seconds
 from planner.parallel.simulate import NO_RESOURCE, DeltaSimulator, Schedule, Task, TaskGraph, simulate
 
 SUMS_OF = {"ids": ("ids_out", "ids_in"), "lookup": ("lookup",), "update": ("update",)}
@@ -38,6 +39,25 @@ ID_ROUNDS = 3  # exchanges of ids: how many, lengths, ids
 FREQUENT_ROUNDS = 2  # exchanges of frequent rows that have learned, and of their gradients
 COPY_OPERATORS = 12  # that update a table of which every device has a copy
 STEP_OPERATORS = 100  # of a step besides: a batch is made ready, losses and statistics of all are added up
+
+
+PROBED = 2.0**40  # of a sum, at which the slope of a task's seconds is read off
+
+
+class TaskParts(NamedTuple):
+    """What a task takes: start + a_table * tables of its group + the largest of slope * sum; nothing without tables.
+
+    Attributes:
+        group: Its group of tables; -1 where it is of none.
+        start: Seconds whatever the tables are.
+        a_table: Seconds for each table of the group.
+        slopes: Seconds for each unit of a sum, of which the largest counts.
+    """
+
+    group: int
+    start: float
+    a_table: float
+    slopes: tuple[tuple[int, float], ...]
 
 
 class StepModel:
@@ -52,7 +72,7 @@ class StepModel:
     def __init__(self, costs: TableCosts, *, overlap: bool = False, calibration: Calibration = UNCALIBRATED) -> None:
         self.costs, self.layout, self.calibration = costs, costs.layout, calibration
         self.machine, demand = costs.machine, costs.demand
-        self.dense = dense_seconds(self.machine, demand, costs.batch_size)
+        self.dense = dense_seconds(self.machine, demand, costs.samples)
         self.dense_bytes = demand.workload.dense_parameter_bytes
         # What the layers hold in each device: weights, gradients and two floats of Adam.
         self.dense_memory = 4 * self.dense_bytes
@@ -236,12 +256,37 @@ class StepModel:
         channel = self.machine.across if across else self.machine.within["all_gather"]
         if channel is None:
             return 0.0
-        layout, samples = self.layout, self.costs.samples
+        layout, samples = self.layout, self.costs.batch_size / self.layout.count
         others = layout.count - layout.per_host if across else layout.per_host - 1
         members = layout.per_host if across else 1  # of a host, whose traffic shares the network
         floats = sum(2 * layer.inputs + 2 * layer.outputs / layout.count for layer in layers)
         sent = samples * floats * FLOAT_BYTES * others * members
         return 4 * len(layers) * channel.latency_seconds + sent / channel.bytes_per_second
+
+    def parts_of_tasks(self) -> list[TaskParts]:
+        """Seconds of each task as a function of the sums."""
+        empty, parts = [0.0] * self.layout.size, []
+        touched: list[list[int]] = [[] for _ in self.graph.tasks]
+        for place, tasks in enumerate(self._touched):
+            for task in tasks:
+                touched[task].append(place)
+        for task, key in sorted(self._keys.items()):
+            group = key[1]
+            counted = None if group < 0 else self.layout.tables(group)
+            sums = list(empty)
+            if counted is not None:
+                sums[counted] = 1.0
+            first = self._task_seconds(key, sums, ())
+            a_table = 0.0
+            if counted is not None:
+                a_table = self._task_seconds(key, [*sums[:counted], 2.0, *sums[counted + 1 :]], ()) - first
+            slopes = []
+            for place in touched[task]:
+                if place != counted:
+                    more = [*sums[:place], PROBED, *sums[place + 1 :]]
+                    slopes.append((place, (self._task_seconds(key, more, ()) - first) / PROBED))
+            parts.append(TaskParts(group, first - a_table, a_table, tuple(slopes)))
+        return parts
 
     # Memory
 
@@ -250,7 +295,7 @@ class StepModel:
         layout, demand = self.layout, self.costs.demand
         split = sum(layer.parameter_bytes for layer in layers)
         held = self.dense_memory - 4 * split * (1 - 1 / layout.count)
-        held += self.costs.samples * demand.workload.activation_bytes_per_sample
+        activations = [samples * demand.workload.activation_bytes_per_sample for samples in self.costs.samples]
         buffers = [
             2
             * sum(
@@ -260,7 +305,7 @@ class StepModel:
             )
             for one in range(layout.count)
         ]
-        return [round(sums[layout.memory(one)] + held + buffers[one]) for one in range(layout.count)]
+        return [round(sums[layout.memory(one)] + held + activations[one] + buffers[one]) for one in range(layout.count)]
 
 
 def _operation(phase: str, kind: Group) -> Collective:

@@ -54,7 +54,7 @@ def torchrec_choices(costs: TableCosts, space: Space = "exact") -> list[Choice] 
     )
     planner = EmbeddingShardingPlanner(
         topology=topology,
-        batch_size=max(1, round(costs.samples)),
+        batch_size=max(1, round(costs.batch_size / count)),
         constraints=constraints,
         debug=False,
     )

@@ -1,0 +1,41 @@
+"""Parts of a batch for devices of unequal speed, so that none waits for another's layers; only simulated.
+
+`shunter train` gives every process an equal part, as TorchRec's exchanges by row ask for.
+"""
+
+from planner.parallel.demand import ModelDemand
+from planner.parallel.device_costs import dense_seconds
+from planner.parallel.machine import Machine
+
+ROUNDS = 4
+
+
+def samples_by_rate(machine: Machine, demand: ModelDemand, batch_size: int) -> tuple[int, ...] | None:
+    """Samples of a step of each device, in proportion to the rate at which it works through its layers.
+
+    What a step takes whatever its samples are (operators that are dispatched) makes a small part slower: so the rates
+    are taken anew at the parts that follow from them.
+
+    Returns:
+        None where all devices are alike, or one would get no sample.
+    """
+    count = len(machine.devices)
+    kinds = {(device.profile.accelerator.name, device.share) for device in machine.devices}
+    if len(kinds) == 1 or batch_size < count:
+        return None
+    samples = [batch_size / count] * count
+    for _ in range(ROUNDS):
+        seconds = dense_seconds(machine, demand, samples)
+        rates = [own / taken for own, taken in zip(samples, seconds, strict=True)]
+        samples = [batch_size * rate / sum(rates) for rate in rates]
+    whole = _rounded(samples, batch_size)
+    return whole if min(whole) > 0 else None
+
+
+def _rounded(samples: list[float], total: int) -> tuple[int, ...]:
+    """Whole numbers of the same sum: the largest remainders are rounded up."""
+    whole = [int(one) for one in samples]
+    by_rest = sorted(range(len(samples)), key=lambda place: (whole[place] - samples[place], place))
+    for place in by_rest[: total - sum(whole)]:
+        whole[place] += 1
+    return tuple(whole)

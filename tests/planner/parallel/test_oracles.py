@@ -1,0 +1,102 @@
+"""Integer and dynamic program against all plans, on equal and unequal devices; parts of a batch by their rates."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from planner.parallel.costs import Choice, TableCosts
+from planner.parallel.dynamic_program import best_by_states
+from planner.parallel.integer_program import solve
+from planner.parallel.machine import Machine, read_machine
+from planner.parallel.options import options_of
+from planner.parallel.partition import earliest_end
+from planner.parallel.plan import Plan, differences, plan_text, read_plan
+from planner.parallel.report import search_plan
+from planner.parallel.shares import samples_by_rate
+from planner.parallel.step import StepModel, step_of
+from shunter.requests.plan import PlanRequest
+from tests.planner.parallel.test_search import demand_of, machine
+
+UNEQUAL = """
+hosts:
+  - {name: fast, accelerator: NVIDIA A100 SXM4 40GB, memory_gib: MEMORY}
+  - {name: slow, accelerator: NVIDIA T4, memory_gib: MEMORY}
+links: [{between: [fast, slow], bytes_per_second: 1.0e+10}]
+"""
+
+
+def unequal(folder: Path, memory_gib: float = 15) -> Machine:
+    path = folder / "machine.yaml"
+    path.write_text(UNEQUAL.replace("MEMORY", str(memory_gib)))
+    return read_machine(path, ())
+
+
+def best_of_all(model: StepModel, options: list[list[Choice]]) -> float:
+    """By brute force, of what fits."""
+    room = [device.memory_bytes for device in model.machine.devices]
+    return min(
+        step_of(model, list(plan))[0]
+        for plan in itertools.product(*options)
+        if all(used <= has for used, has in zip(model.memory_bytes(model.costs.sums(list(plan))), room, strict=True))
+    )
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("memory_gib", [None, 15, 0.7])
+def test_both_programs_find_the_best_of_all_plans(seed: int, memory_gib: float | None, tmp_path: Path) -> None:
+    demand = demand_of(seed, 3)
+    place = machine(2, 2) if memory_gib is None else unequal(tmp_path, memory_gib)
+    samples = None if memory_gib is None else samples_by_rate(place, demand, 8192)
+    model = StepModel(TableCosts(place, demand, 8192, samples=samples))
+    options = [options_of(table, place, "executable") for table in demand.tables]
+    best = best_of_all(model, options)
+    programmed = solve(model, options, 30.0)
+    assert programmed.choices is not None
+    assert step_of(model, list(programmed.choices))[0] == pytest.approx(best, rel=1e-3)
+    assert programmed.bound_seconds <= best * (1 + 1e-6)
+    assert programmed.bound_seconds == pytest.approx(best, rel=0.03)
+    found = best_by_states(model, options, programmed.choices)
+    assert found is not None
+    assert found[1] == pytest.approx(best, rel=1e-9)
+
+
+def test_seconds_of_tasks_follow_from_their_parts() -> None:
+    demand, place = demand_of(5, 4), machine(4, 2)
+    model = StepModel(TableCosts(place, demand, 4096))
+    choices = [options_of(table, place, "executable")[-1 - number] for number, table in enumerate(demand.tables)]
+    sums = model.costs.sums(choices)
+    for seconds, parts in zip(model.seconds(sums), model.parts_of_tasks(), strict=True):
+        tables = sums[model.layout.tables(parts.group)] if parts.group >= 0 else 1
+        largest = max((slope * sums[where] for where, slope in parts.slopes), default=0.0)
+        expected = parts.start + parts.a_table * tables + largest if tables else 0.0
+        assert seconds == pytest.approx(expected, rel=1e-6, abs=1e-12)
+
+
+def test_a_faster_device_gets_more_of_the_batch_and_of_the_tables(tmp_path: Path) -> None:
+    demand, place = demand_of(1, 8), unequal(tmp_path)
+    parts = samples_by_rate(place, demand, 4096)
+    assert parts is not None
+    assert sum(parts) == 4096
+    assert parts[0] > parts[1] > 0
+    assert samples_by_rate(machine(2, 2), demand, 4096) is None
+    assert samples_by_rate(place, demand, 1) is None
+    assert earliest_end([[1.0, 3.0]] * 4, [1.0] * 4, [9.0, 9.0]) == [0, 0, 0, 1]
+    assert earliest_end([[1.0, 3.0]] * 4, [1.0] * 4, [1.0, 9.0]) == [0, 1, 1, 1]
+    assert earliest_end([[1.0, 3.0]], [10.0], [1.0, 9.0]) is None
+
+
+def test_a_plan_of_unequal_parts_says_so_and_is_read_again(tmp_path: Path) -> None:
+    demand, place = demand_of(1, 6), unequal(tmp_path)
+    report = search_plan(demand, place, PlanRequest(batch_size=65_536, search_seconds=0.2))
+    plan = report.plan
+    assert "in proportion to the devices' rates are planned" in report.told
+    assert plan.samples[0] > plan.samples[1]
+    assert plan.only_simulated is not None
+    path = tmp_path / "plan.yaml"
+    path.write_text(plan_text(plan))
+    assert read_plan(path) == plan
+    equal = plan.model_copy(update={"samples": ()})
+    assert ("samples", "equal", f"{plan.samples[0]}, {plan.samples[1]}") in list(differences(equal, plan))
+    with pytest.raises(ValueError, match="samples has to name a part for each"):
+        Plan.model_validate(plan.model_dump() | {"samples": (1, 2)})
