@@ -16,7 +16,7 @@ from engine.parallel.agreement import from_all
 from engine.parallel.checkpoint import ShardedCheckpoint
 from engine.parallel.folders import Folders
 from engine.parallel.plan import Sharding, with_link
-from engine.parallel.processes import ManyProcesses, broadcast_number
+from engine.parallel.processes import ManyProcesses
 from engine.results import TrainingFigures
 from models.embeddings.cache_counts import CacheCounts
 
@@ -72,16 +72,29 @@ class _KeptProcesses(ManyProcesses):
 
 
 class _Orders:
-    """What the one who started the training wants, asked after each step: the first process reads, all obey."""
+    """What the one who started the training wants, asked after each step: the first process reads, all obey.
+
+    The word is sent beside the next step and heard after it, so that no step waits for it.
+    """
 
     def __init__(self, read: Read | None) -> None:
         self._read = read
+        self._on_its_way: tuple[dist.Work, torch.Tensor, Stop | None] | None = None
 
     def __call__(self) -> str | None:
+        heard = GO_ON, None
+        if self._on_its_way is not None:
+            sending, word, stop = self._on_its_way
+            sending.wait()
+            heard = int(word), stop
         stop = self._read() if self._read else None
-        agreed = broadcast_number(GO_ON if stop is None else INTERRUPT if stop.because is None else STOP)
+        word = torch.tensor([GO_ON if stop is None else INTERRUPT if stop.because is None else STOP])
+        sending = dist.broadcast(word, src=0, async_op=True)
+        assert sending is not None, "all processes are of the group"
+        self._on_its_way = sending, word, stop
+        agreed, of = heard
         if agreed == INTERRUPT:
             raise KeyboardInterrupt
         if agreed == GO_ON:
             return None
-        return (stop.because if stop else None) or "stopped by the first process"
+        return (of.because if of else None) or "stopped by the first process"

@@ -91,7 +91,8 @@ def _fill(shard: Shard, path: Path, block: Block, *, with_sums: bool) -> int:
     """Copy what a block and a shard have in common; returns the number of weights."""
     from safetensors import safe_open
 
-    with safe_open(path, framework="pt") as file:
+    # As NumPy's: torch's own way maps the whole file as private memory, which a limit on a process's data counts.
+    with safe_open(path, framework="numpy") as file:
         weight = file.get_slice(block.weight_key)
         rows_there, columns_there = weight.get_shape()
         rows, own_rows = overlap(block.first_row, rows_there, shard.first_row, len(shard.weight))
@@ -104,8 +105,8 @@ def _fill(shard: Shard, path: Path, block: Block, *, with_sums: bool) -> int:
         for first in range(0, shared_rows, at_once):  # neither they nor the shard need fit into memory
             start, count = rows.start + first, min(at_once, shared_rows - first)
             part, own = slice(start, start + count), slice(own_rows.start + first, own_rows.start + first + count)
-            copy_block(weight[part], block.first_row + start, block.first_column, shard)
+            copy_block(torch.from_numpy(weight[part]), block.first_row + start, block.first_column, shard)
             if with_sums:
-                sums = file.get_slice(block.sum_key)[part].to(shard.weight.device)
+                sums = torch.from_numpy(file.get_slice(block.sum_key)[part]).to(shard.weight.device)
                 shard.adagrad_sum[own] += sums * (shared_columns / width)
     return shared_rows * shared_columns

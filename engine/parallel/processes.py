@@ -177,18 +177,17 @@ class ManyProcesses(OneProcess):
         # The mean over the processes of this is the mean over the batch, as TorchRec averages gradients.
         losses = _own_losses(logits, batch, self.count)
         weighted_sum(losses, weights).backward()
+        # Each process normalises its own share of the batch; what they remember for scoring is the same in all. All of
+        # it travels in one message with the gradients, for a message costs more to start than these to send.
+        mean = losses.detach().clone()
+        together = [mean, *(buffer for buffer in model.layers.buffers() if buffer.is_floating_point())]
         if isinstance(model, HostRecommender):
             model.average_gradients()
         else:
-            _average([p.grad for p in model.parameters() if p.grad is not None], self.count)
-        # Each process normalises its own share of the batch; what they remember for scoring is the same in all.
-        statistics = [buffer for buffer in model.layers.buffers() if buffer.is_floating_point()]
-        if statistics:
-            _average(statistics, self.count)
+            together += [p.grad for p in model.parameters() if p.grad is not None]
+        _average(together, self.count)
         model.embeddings.after_backward()
         optimizer.step()
-        mean = losses.detach() / self.count
-        dist.all_reduce(mean)
         return mean
 
     @torch.no_grad()

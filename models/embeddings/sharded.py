@@ -17,7 +17,7 @@ from models.embeddings.initial_weights import draw_tables
 from models.embeddings.mixed import MixedBags
 from models.embeddings.role import EmbeddingTables
 from models.embeddings.row_traffic import RowTraffic
-from models.embeddings.selected_columns import SelectedColumns
+from models.embeddings.selected_columns import ColumnOrder
 from models.embeddings.shards import Shard, copy_block
 from models.embeddings.torchrec_tables import CommunicationPrecision, MakePlan, TorchRecTables
 from models.spec import TableShape
@@ -95,15 +95,12 @@ class ShardedEmbeddings(EmbeddingTables):
         bags = [bag for bag, table in enumerate(self.table_of) if table in place]
         return bags, [place[self.table_of[bag]] for bag in bags]
 
-    def _order(self, device: torch.device) -> tuple[Tensor, ...]:
-        """Columns of all bags in our order among those of part after part, and back; nothing for one part."""
-        if len(self._parts) == 1:
-            return ()
+    def _order(self, device: torch.device) -> ColumnOrder | None:
+        """Columns of all bags in our order, among those of part after part."""
         widths = [self._widths[table] for table in self.table_of]
-        starts = list(accumulate(widths, initial=0))
-        there = [starts[bag] + one for bags, _ in self._parts for bag in bags for one in range(widths[bag])]
-        back = torch.tensor(there, device=device)
-        return back.argsort(), back
+        there = [bag for bags, _ in self._parts for bag in bags]
+        starts = dict(zip(there, accumulate((widths[bag] for bag in there), initial=0), strict=False))
+        return ColumnOrder.of([(starts[bag], widths[bag]) for bag in range(len(widths))], device)
 
     @property
     def row_traffic(self) -> RowTraffic | None:
@@ -129,7 +126,8 @@ class ShardedEmbeddings(EmbeddingTables):
             return self._mixed.filled_up(part.lookup(values, offsets, weights))
         count = len(self.table_of)
         pooled = [part.lookup(*_selected(bags, count, values, offsets, weights)) for bags, part in self._parts]
-        return self._mixed.filled_up(SelectedColumns.apply(torch.cat(pooled, dim=1), *self._in_order))
+        vectors = torch.cat(pooled, dim=1)
+        return self._mixed.filled_up(vectors if self._in_order is None else self._in_order.applied(vectors))
 
     def after_backward(self) -> None:
         """Update what no backward pass has updated: tables that every process holds, and rows one by one."""

@@ -16,13 +16,14 @@ so that such a table does not learn exactly as in one process. The other four ty
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
 from models.embeddings.role import EPSILON
-from models.embeddings.selected_columns import SelectedColumns
+from models.embeddings.selected_columns import ColumnOrder
 from models.embeddings.shards import Shard
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ class TorchRecTables:
             for name, parameter in self._sharded.named_parameters()
             if isinstance(weights[name], Tensor) and not _is_sharded(weights[name])
         ]
-        self._columns: tuple[Tensor, ...] | None = None
+        self._knows_order, self._columns = False, None
         self._copies = RowWiseAdagrad(copies, lr=learning_rate, eps=EPSILON) if copies else None
 
     def lookup(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -115,13 +116,12 @@ class TorchRecTables:
     def _in_order(self, pooled: Any) -> Tensor:
         """The vectors of all bags beside each other in our order, where TorchRec has them group by group."""
         vectors = pooled.values()
-        if self._columns is None:
+        if not self._knows_order:
             starts = pooled.offset_per_key()
-            place = {key: number for number, key in enumerate(pooled.keys())}
-            order = torch.cat([torch.arange(starts[place[key]], starts[place[key] + 1]) for key in self._keys])
-            is_there = bool((order == torch.arange(len(order))).all())
-            self._columns = () if is_there else (order.to(vectors.device), order.argsort().to(vectors.device))
-        return SelectedColumns.apply(vectors, *self._columns) if self._columns else vectors  # pyright: ignore[reportReturnType]
+            pieces = {key: (low, high - low) for key, (low, high) in zip(pooled.keys(), pairwise(starts), strict=True)}
+            self._columns = ColumnOrder.of([pieces[key] for key in self._keys], vectors.device)
+            self._knows_order = True
+        return vectors if self._columns is None else self._columns.applied(vectors)
 
     def after_backward(self) -> None:
         """Update the tables that every process holds; the others have updated themselves in the backward pass."""
