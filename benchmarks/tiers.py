@@ -5,8 +5,9 @@ in front of a file, ids by Zipf's law with the exponent 1.05; all end with the s
 pages are in this machine's memory, so a fetch costs book-keeping and a copy, not a disk. The same in two processes,
 by whole trainings of an epoch in turn: tables divided by row in memory, and in files with 20 % of the rows in memory.
 
-Misses: what `shunter plan memory` predicts from the statistics of ml-100k, beside the cache of a training that goes
-through its samples in random order. Policies: what `shunter serve --memory` finds without the file, with a tenth of the
+Misses: what `shunter plan memory` predicts from the statistics of the data, beside the cache of a training that goes
+through its samples in random order, for several sizes on ml-100k; and with a fifth of the rows on other logs, beside
+caches that would let the least recently or the least often used row go. Policies: what `shunter serve --memory` finds without the file, with a tenth of the
 tables in memory. Rival: 26 rows out of a file by the reader of served tables, past the page cache and through it, and
 out of SQLite, the key-value store of the standard library. Nodes, and the energy of serving by hosts with drives
 beside hosts with memory alone (for tables of 0.4, 1 and 3 TB, 50 and 100 lookups a sample): simulated.
@@ -24,32 +25,33 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from benchmarks.cache_replay import POLICIES as POLICIES_REPLAYED
+from benchmarks.cache_replay import SAMPLES as REPLAYED
+from benchmarks.cache_replay import Replayed, logs, replay
 from benchmarks.checkpoints import job_of, zipf_log
 from benchmarks.lookahead import RATES, SAMPLES, SPEC, TABLES, Variant, compare
 from benchmarks.report import parse_arguments, publish, result_path, table
 from engine.data.batch import Batch, make_batch
-from engine.data.dataset import Dataset
 from engine.executors.process_group import ProcessGroup
 from engine.executors.this_machine import machine_here
 from engine.parallel import GivenTable, Sharding
 from hardware.types import Placement
 from ingestion.request import ingest_request
-from models.embeddings.slots import BYTES_A_ROW, BYTES_A_SLOT, SlotMap
+from models.embeddings.slots import BYTES_A_ROW, BYTES_A_SLOT
 from models.embeddings.stored import row_file
 from models.embeddings.stored.room import divide
 from models.embeddings.stored.row_file import RowFile
 from models.embeddings.stored.tables import StoredEmbeddings
-from models.registry import model_spec
 from models.spec import CategoricalFeature, Features
-from planner.memory.compare import compare_servers, ids_per_sample
-from planner.memory.demand import TableDemand, demands, segments_of
-from planner.memory.hits import predict_hits
+from planner.memory.compare import compare_servers
+from planner.memory.demand import TableDemand, segments_of
 from planner.memory.nodes import Ask
 from planner.memory.power import BASE as SERVING_BASE
 from planner.memory.power import saving, serving_fleets
@@ -60,6 +62,7 @@ from shunter.requests import TrainRequest
 SEED = 0
 EXPONENT = 1.05
 SHARES = (0.05, 0.2)
+CACHE_SHARES = (0.3, 0.5, 0.7)
 POLICIES: dict[str, dict[str, Any]] = {
     "lru": {"pinned_share": 0.0, "policy": "lru"},
     "lfu": {"pinned_share": 0.0, "policy": "lfu"},
@@ -132,30 +135,15 @@ def train_divided(folder: Path, samples: int, ids: int, turns: int) -> dict[str,
     return found
 
 
-def miss_rates(dataset: Dataset, batch: int, shares: tuple[float, ...]) -> list[dict[str, float]]:
-    """Predicted and measured misses of a cache of several sizes, in a second pass over the samples."""
-    spec = model_spec(embedding_dim=16)
-    tables = demands(dataset, spec, ids_per_sample(dataset))
-    ids = np.load(dataset.directory / "train.categorical.npy")
-    single = [place for place, field in enumerate(dataset.features.categorical) if not field.multi_valued]
-    kept = [dataset.features.table_of[place] for place in single]
-    tables = [tables[table] for table in kept]
-    starts = np.cumsum([0, *(int(one.rows) for one in tables)])
-    found: list[dict[str, float]] = []
-    for share in shares:
-        slots, random = int(share * starts[-1]), np.random.default_rng(SEED)
-        cache = SlotMap(int(starts[-1]), slots, 1)
-        asked = missed = 0
-        for epoch in range(2):
-            order = random.permutation(len(ids))
-            for begin in range(0, len(order) - batch + 1, batch):
-                rows = np.unique(ids[order[begin : begin + batch]] + starts[:-1])
-                arriving = len(cache.admit(rows).arriving)
-                if epoch:
-                    asked, missed = asked + len(rows), missed + arriving
-        predicted = predict_hits(tables, batch, slots * tables[0].row_bytes).miss_rate
-        found.append({"cache_share": share, "predicted": predicted, "measured": missed / asked})
-    return found
+def miss_rates(folder: Path, *, quick: bool) -> tuple[list[dict[str, float]], dict[str, Replayed]]:
+    """Predicted and measured misses of a cache of several sizes on ml-100k, and of all policies on other logs."""
+    dataset, _ = ingest_request(TrainRequest(data="ml-100k"))
+    sizes = {share: replay(dataset, 256, share, ("pinned",)) for share in CACHE_SHARES}
+    found = [
+        {"cache_share": share, "predicted": one.predicted, "measured": one.measured} for share, one in sizes.items()
+    ]
+    names = [name for name in REPLAYED if name == "zipf" or not quick]
+    return found, {name: replay(log, REPLAYED[name]) for name, log in logs(folder, names)}
 
 
 def policies(folder: Path, rows: int, requests: int) -> dict[str, dict[str, float]]:
@@ -277,14 +265,15 @@ def main() -> None:
     asked = parse_arguments(__doc__, _options)
     quick = asked.quick
     trained = {} if asked.untimed else train_beside_memory(*((50_000, 30, 1) if quick else (200_000, 40, 3)))
-    dataset, _ = ingest_request(TrainRequest(data="ml-100k"))
-    misses = miss_rates(dataset, 256, (0.3, 0.5, 0.7))
     with tempfile.TemporaryDirectory(prefix="shunter-tiers-") as temporary:
+        misses, replayed = miss_rates(Path(temporary), quick=quick)
         found = policies(Path(temporary), 10_000, 100 if quick else 300)
         microseconds = {} if asked.untimed else readers(Path(temporary), 100_000, 50 if quick else 400)
         divided = {} if asked.untimed else train_divided(Path(temporary), *DIVIDED_SIZES[quick])
     nodes, served = simulated_nodes(), simulated_serving()
     _print(trained, misses, found, microseconds)
+    shown = [[name, *(f"{fmean(one):.1%}" for one in log.misses.values())] for name, log in replayed.items()]
+    table("misses of a cache of a fifth of the rows, by what goes", ("log", *POLICIES_REPLAYED), shown)
     if divided:
         times = [(name, f"{1e3 * min(divided[name]):.1f}") for name in ("in memory", "in files")]
         table("two processes, tables divided by row", ("tables", "step, ms"), times)
@@ -292,7 +281,14 @@ def main() -> None:
     best = {(rate, factor): ratio for rate, factor, ratio in map(_fewest, _by_misses(nodes))}
     headline: dict[str, float | bool] = {
         **(_timed(trained, microseconds) | _divided(divided) if trained else kept),
-        "hit_rate_error": max(abs(one["predicted"] - one["measured"]) for one in misses),
+        "hit_rate_error": max(
+            *(abs(one["predicted"] - one["measured"]) for one in misses), *(log.error for log in replayed.values())
+        ),
+        **{
+            f"training_misses_{name}_{policy}": fmean(rates)
+            for name, log in replayed.items()
+            for policy, rates in log.misses.items()
+        },
         "nodes_ratio_simulated": best[10_000.0, 1.0],
         **{
             f"nodes_ratio_simulated_{exponent}{words}": best[float(exponent), factor]
@@ -310,6 +306,7 @@ def main() -> None:
             f"energy_saving_simulated_{host}_least": min(savings),
         }
     details = {"training": trained, "divided": divided, "readers": microseconds} | details
+    details |= {"replayed": {name: asdict(log) for name, log in replayed.items()}}
     details |= {"misses": misses, "policies": found, "nodes": nodes, "serving": served}
     details |= {"rates": vars(RATES), "embedding_dim": SPEC.embedding_dim, "samples": SAMPLES}
     publish("tiers", headline, details, seeds=[SEED], quick=quick)

@@ -85,8 +85,8 @@ class Execution:
         batch_size: samples a step.
         prefetch_depth: batches held ready ahead of the step.
         embedding_memory_bytes: memory for the embedding tables with their optimiser's state: larger ones lie in a file,
-            of which the rows in work and those used last are in memory; None keeps all in memory. The result is bitwise
-            the same.
+            of which the rows in work and those asked for most are in memory; None keeps all in memory. The result is
+            bitwise the same.
         rewriting: steps by which the layers are computed in another way while they learn (`models.rewriting.scheme`);
             equal within rounding, not bit by bit. Whatever comes of the training has its layers as they are.
         packs_activations: keeps what autograd needs of a ReLU without its zeros (`engine.loop.packed_activations`); the
@@ -111,6 +111,11 @@ class Execution:
     def maps_tables(self) -> bool:
         """Whether finished models are scored with their tables in the file, for they may not fit into memory."""
         return self.embedding_memory_bytes is not None
+
+    @property
+    def window_batches(self) -> int:
+        """Batches that may be in work: one that is read, those held ready, and the one that is trained."""
+        return self.prefetch_depth + 2
 
 
 @dataclass(frozen=True, kw_only=True)

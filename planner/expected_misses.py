@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from engine.config import Execution
 from engine.data.dataset import Dataset
 from engine.memory import cached_rows
 from engine.parallel.tier_blocks import TierBlocks
@@ -66,10 +67,10 @@ def with_expected_misses(
 def _of_processes(tables: Sequence[TableDemand], blocks: TierBlocks, samples: int, cache_bytes: float) -> list[Hits]:
     """What the cache of each process comes to."""
     if blocks.processes == 1:
-        return [predict_hits(tables, samples, cache_bytes)]
+        return [predict_hits(tables, samples, cache_bytes, Execution().window_batches)]
     found = []
     for rank in range(blocks.processes):
         parts = zip(tables, *(part.tolist() for part in blocks.own(rank)), strict=True)
         own = [table.block(first, rows) for table, first, rows in parts if rows]
-        found.append(predict_hits(own, samples, cache_bytes))
+        found.append(predict_hits(own, samples, cache_bytes, Execution().window_batches))
     return found

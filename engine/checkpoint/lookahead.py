@@ -7,14 +7,16 @@ from pathlib import Path
 
 from engine.config import Execution
 from engine.data.batch import Batch
+from engine.data.dataset import Dataset
+from engine.data.row_use import row_levels
 from engine.memory import cached_rows
 from models.embeddings.request import EmbeddingCache
 from models.registry import Model
-from models.spec import Features, ModelSpec
+from models.spec import ModelSpec
 
 
 def embedding_cache(
-    execution: Execution, spec: ModelSpec, features: Features, directory: Path | None = None
+    execution: Execution, spec: ModelSpec, dataset: Dataset, directory: Path | None = None
 ) -> EmbeddingCache | None:
     """The cache that the tables of a model need in the memory that `execution` gives them; None where they fit.
 
@@ -24,17 +26,23 @@ def embedding_cache(
     Args:
         execution: memory of the tables and depth of the prefetch.
         spec: Width of a row.
-        features: Rows of each table.
+        dataset: What is trained on: how many rows each table has, and which of them stay.
         directory: Folder of the file; None is the system's folder for temporary files.
 
     Raises:
         RequestError: The tables do not fit, and no cache of them either.
+        DataError: An array of the data set is missing.
     """
     memory_bytes = execution.embedding_memory_bytes
-    rows = None if memory_bytes is None else cached_rows(spec, features, memory_bytes)
+    rows = None if memory_bytes is None else cached_rows(spec, dataset.features, memory_bytes)
     if rows is None:
         return None
-    return EmbeddingCache(rows=rows, window_batches=execution.prefetch_depth + 2, directory=directory)
+    return EmbeddingCache(
+        rows=rows,
+        window_batches=execution.window_batches,
+        directory=directory,
+        row_levels=row_levels(dataset),
+    )
 
 
 def admitted(batches: Iterator[Batch], model: Model) -> Iterator[Batch]:

@@ -10,13 +10,12 @@ from pathlib import Path
 
 import torch
 
-from engine.checkpoint.lookahead import embedding_cache
 from engine.config import Execution
 from engine.executors.follow import GRACE_SECONDS, Followed, LostError
 from engine.executors.messages import Done, Message, Order, Task, receive, send
 from engine.executors.role import Executor, Reading
 from engine.job import Checkpointing, ClickJob, Hooks
-from engine.memory import free_memory_bytes
+from engine.memory import cached_rows, free_memory_bytes
 from engine.parallel.plan import Sharding
 from engine.parallel.stored import gather_weights
 from engine.private_files import write_private
@@ -65,14 +64,15 @@ class ProcessGroup(Executor):
         """
         with tempfile.TemporaryDirectory(prefix="shunter-") as name:
             kept = checkpointing or Checkpointing(Path(name) / "checkpoint")
-            cache = embedding_cache(job.execution, job.spec, job.dataset.features, kept.directory)
+            memory = job.execution.embedding_memory_bytes
+            rows = None if memory is None else cached_rows(job.spec, job.dataset.features, memory)
             done = self._train(job, hooks, kept, Path(name))
             assert isinstance(done.weights, Path), "they lie in parts in the checkpoint"
             on_gpu = job.execution.device.startswith("cuda")
             device = "cuda:0" if on_gpu else job.execution.device
-            if cache is not None or (not on_gpu and _are_too_large(job)):
-                # The finished tables are larger than the memory of one process, and are only read.
-                cache = EmbeddingCache(rows=1, window_batches=1, directory=kept.directory)
+            is_in_file = rows is not None or (not on_gpu and _are_too_large(job))
+            # The finished tables are larger than the memory of one process then, and are only read.
+            cache = EmbeddingCache(rows=1, window_batches=1, directory=kept.directory) if is_in_file else None
             model = build_model(job.spec, job.dataset.features, device=device, cache=cache)
             gather_weights(done.weights, model)
         return TrainResult(model=model.eval(), **vars(done.figures))

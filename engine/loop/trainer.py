@@ -79,7 +79,7 @@ def train(
     """
     _check(job)
     _check_checks(job.schedule, processes)
-    cache = embedding_cache(job.execution, job.spec, job.dataset.features)
+    cache = embedding_cache(job.execution, job.spec, job.dataset)
     _check_cycles(job, processes, cache)
     with contextlib.ExitStack() as until_the_end:
         if cache is not None:  # neither the tables nor the best of them may lie in memory

@@ -110,7 +110,7 @@ class TieredShards(EmbeddingTables):
         self._own_first, self._own_rows = blocks.own(self._rank)
         self._own_starts = np.cumsum((0, *self._own_rows[:-1]))
         [block] = self._memory[0].shards()
-        self._tiers = RowTiers(int(self._own_rows.sum()), dim, cache, block.weight, block.adagrad_sum)
+        self._tiers = RowTiers(int(self._own_rows.sum()), dim, self._own(cache), block.weight, block.adagrad_sum)
         self._group: Any = dist.new_group(backend="gloo")
         self._admitted: deque[_Admitted] = deque()
         self._in_work: _Admitted | None = None
@@ -223,6 +223,16 @@ class TieredShards(EmbeddingTables):
             self._tiers.forget()
             self._tiers.leave_pages()
             self._admitted.clear()
+
+    def _own(self, cache: EmbeddingCache) -> EmbeddingCache:
+        """The cache with the levels of the rows that lie here."""
+        if cache.row_levels is None:
+            return cache
+        firsts = (self._starts + self._own_first).tolist()
+        parts = zip(firsts, self._own_rows.tolist(), strict=True)
+        return replace(
+            cache, row_levels=np.concatenate([cache.row_levels[first : first + rows] for first, rows in parts])
+        )
 
     def _slot_table(self, device: torch.device, sharding: Sharding, *, is_weighted: bool) -> ShardedEmbeddings:
         """The memory of all processes as one table."""

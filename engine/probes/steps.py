@@ -66,7 +66,7 @@ def time_steps(
             seed=seed,
             embedding_learning=hyperparameters.embedding_learning,
             device=device,
-            cache=embedding_cache(execution, spec, dataset.features, dataset.directory),
+            cache=embedding_cache(execution, spec, dataset, dataset.directory),
         ).train()
         prepare_layers(model, execution)
         return time_model(model, dataset, hyperparameters, execution, steps=steps, warmup_steps=warmup_steps, seed=seed)

@@ -1,9 +1,10 @@
 """What tables a model asks for."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import torch
 
 from models.spec import TableShape
@@ -19,11 +20,13 @@ class EmbeddingCache:
         rows: Rows of all tables that lie in memory at a time.
         window_batches: Batches that may be in work: the one being admitted and those before it.
         directory: Folder of the file; None is the system's folder for temporary files.
+        row_levels: uint8 `[rows of all tables]`, how often each is expected to be asked for; None where nobody knows.
     """
 
     rows: int
     window_batches: int
     directory: Path | None = None
+    row_levels: np.ndarray | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)

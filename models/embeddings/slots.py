@@ -2,16 +2,19 @@
 
 from collections import deque
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
+from models.embeddings.row_use import LEVELS
 from shunter.errors import TooLargeError
 
 NOWHERE = -1
-# What the book-keeping itself takes: a place for each row, and for each slot its row, last use and entries by use.
-BYTES_A_ROW, BYTES_A_SLOT = 4, 28
+# What the book-keeping itself takes: a place and a level for each row, and for each slot its row, last use and entries.
+BYTES_A_ROW, BYTES_A_SLOT = 5, 28
 # Batches are numbered from 0; the slots that were never used come before all of them.
 NEVER = np.iinfo(np.int64).min
+_Entry = tuple[int, np.ndarray]  # slots that a batch used
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,19 +40,23 @@ class SlotMap:
     """Gives slots to the rows of one batch after the other.
 
     The batches of the window, the one at hand and those admitted just before it, keep their slots: their rows may
-    still be read and written. Of all other slots the least recently used are given away first, which is exact to the
-    batch; within a batch, rows go in the order in which they were given.
+    still be read and written. Of all other slots those of the lowest level are given away first, and among these the
+    least recently used, which is exact to the batch; within a batch, rows go in the order in which they were given.
 
     Args:
         rows: Rows of the large table.
         slots: Rows of the small one.
         window_batches: Batches that keep their slots, at least 1.
+        levels: uint8 `[rows]`, how often each row is expected to be asked for (`models.embeddings.row_use`); None takes
+            all alike, so that the least recently used goes.
     """
 
-    def __init__(self, rows: int, slots: int, window_batches: int) -> None:
+    def __init__(self, rows: int, slots: int, window_batches: int, levels: np.ndarray | None = None) -> None:
         assert window_batches >= 1, "the batch at hand is part of the window"
+        assert levels is None or (levels.shape == (rows,) and levels.dtype == np.uint8), "a level of each row"
         self.slots = slots
         self.window_batches = window_batches
+        self._levels = levels
         self._slot_of_row = np.full(rows, NOWHERE, dtype=np.int32)
         self._row_of_slot = np.empty(slots, dtype=np.int64)
         self._last_use = np.empty(slots, dtype=np.int64)
@@ -61,8 +68,10 @@ class SlotMap:
         self._slot_of_row.fill(NOWHERE)
         self._row_of_slot.fill(NOWHERE)
         self._last_use.fill(NEVER)
-        # Slots by the batch that used them, oldest first; an entry is stale once `_last_use` says otherwise.
-        self._used: deque[tuple[int, np.ndarray]] = deque([(NEVER, np.arange(self.slots, dtype=np.int32))])
+        # Of each level slots by the batch that used them, oldest first; stale once `_last_use` says otherwise. A slot
+        # that was never used is on the lowest.
+        self._used: list[deque[_Entry]] = [deque() for _ in range(1 if self._levels is None else LEVELS)]
+        self._used[0].append((NEVER, np.arange(self.slots, dtype=np.int32)))
         self._entries = self.slots
 
     def leave_window(self) -> None:
@@ -95,7 +104,7 @@ class SlotMap:
         self._row_of_slot[arriving_slots] = arriving
         self._last_use[arriving_slots] = self._batch
         slots[missing] = arriving_slots
-        self._note_use(slots)
+        self._note_use(rows, slots)
         return Admission(
             slots=slots,
             arriving=arriving,
@@ -110,34 +119,51 @@ class SlotMap:
         return rows, self._slot_of_row[rows]
 
     def _take(self, count: int) -> np.ndarray:
-        """Take the least recently used slots that are not in the window; all that are asked for, or none."""
+        """Take the slots that are missed least of those not in the window; all that are asked for, or none."""
         taken = [np.empty(0, dtype=np.int32)]
-        looked_through: list[tuple[int, np.ndarray]] = []
+        looked_through: list[tuple[deque[_Entry], _Entry]] = []
         missing = count
-        while missing:
-            if not self._used or self._used[0][0] > self._batch - self.window_batches:
-                self._used.extendleft(reversed(looked_through))
-                self._entries += sum(len(entries) for _, entries in looked_through)
-                raise TooLargeError(self._too_small(count))
-            batch, entries = self._used.popleft()
-            looked_through.append((batch, entries))
-            slots = entries[self._last_use[entries] == batch]
-            self._entries -= len(entries)
-            if len(slots) > missing:
-                self._used.appendleft((batch, slots[missing:]))
-                self._entries += len(slots) - missing
-            taken.append(slots[:missing])
-            missing -= len(taken[-1])
+        for used in self._used:
+            while missing and used and used[0][0] <= self._batch - self.window_batches:
+                batch, entries = used.popleft()
+                looked_through.append((used, (batch, entries)))
+                slots = entries[self._last_use[entries] == batch]
+                self._entries -= len(entries)
+                if len(slots) > missing:
+                    used.appendleft((batch, slots[missing:]))
+                    self._entries += len(slots) - missing
+                taken.append(slots[:missing])
+                missing -= len(taken[-1])
+        if missing:
+            for used, entry in reversed(looked_through):
+                used.appendleft(entry)
+                self._entries += len(entry[1])
+            raise TooLargeError(self._too_small(count))
         return np.concatenate(taken)
 
-    def _note_use(self, slots: np.ndarray) -> None:
-        self._used.append((self._batch, slots))
+    def _note_use(self, rows: np.ndarray, slots: np.ndarray) -> None:
+        for level, part in self._by_level(rows, slots):
+            self._used[level].append((self._batch, part))
         self._entries += len(slots)
         self._batch += 1
         if self._entries > 2 * self.slots + len(slots):  # so that the entries stay bounded where all rows are found
-            alive = ((batch, entries[self._last_use[entries] == batch]) for batch, entries in self._used)
-            self._used = deque((batch, entries) for batch, entries in alive if len(entries))
-            self._entries = sum(len(entries) for _, entries in self._used)
+            self._used = [self._alive(used) for used in self._used]
+            self._entries = sum(len(entries) for used in self._used for _, entries in used)
+
+    def _by_level(self, rows: np.ndarray, slots: np.ndarray) -> list[tuple[int, np.ndarray]]:
+        """The slots of some rows in parts of one level, each in the order given."""
+        if self._levels is None:
+            return [(0, slots)]
+        levels = self._levels[rows]
+        order = np.argsort(levels, kind="stable")  # by radix, for they are of one byte
+        levels, slots = levels[order], slots[order]
+        bounds = [0, *(np.flatnonzero(np.diff(levels)) + 1).tolist(), len(levels)]
+        return [(int(levels[begin]), slots[begin:end]) for begin, end in pairwise(bounds) if end > begin]
+
+    def _alive(self, used: deque[_Entry]) -> deque[_Entry]:
+        """Without what is stale."""
+        alive = ((batch, entries[self._last_use[entries] == batch]) for batch, entries in used)
+        return deque((batch, entries) for batch, entries in alive if len(entries))
 
     def _too_small(self, arriving: int) -> str:
         needed = np.count_nonzero(self._last_use > self._batch - self.window_batches) + arriving

@@ -40,7 +40,7 @@ class RowTiers:
     Args:
         rows: Rows of all tables that lie here.
         dim: Width of every row.
-        cache: Batches in work, and the place of the file.
+        cache: Batches in work, how often rows are asked for, and the place of the file.
         weight: `[slots, dim]` float32, memory of the kernel that trains them.
         adagrad_sum: `[slots]` float32, the optimiser's state likewise.
 
@@ -62,7 +62,7 @@ class RowTiers:
         # Same memory, but to autograd not the same tensor: rows arrive between a forward and its backward pass.
         self._fast_weight, self._fast_sum = (torch.from_numpy(one.numpy()) for one in (weight, adagrad_sum))
         self.slots = len(weight)
-        self._map = SlotMap(rows, self.slots, cache.window_batches)
+        self._map = SlotMap(rows, self.slots, cache.window_batches, cache.row_levels)
         self._touched_rows = 0
         self._file_is_current = self._is_whole = True
         self.counts = CacheCounts(rows=self.slots, row_bytes=4 * (dim + 1))

@@ -76,6 +76,10 @@ class TableDemand:
         chances = -np.expm1(lookups * np.log1p(-np.minimum(shares, _SURE)))
         return rows, np.minimum(chances, _SURE)
 
+    def uses(self) -> np.ndarray:
+        """How often a sample asks for a row of each segment."""
+        return self.lookups_per_sample * np.array([one.share for one in self.segments])
+
     def distinct_rows(self, samples: int) -> float:
         """Different rows that a batch asks for, on average."""
         rows, chances = self.chances(samples)

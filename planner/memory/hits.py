@@ -1,18 +1,25 @@
-"""How often a cache of rows that were used last has what a batch asks for, before it runs.
+"""How often a cache of rows has what a batch asks for, before it runs.
 
-Che's approximation (Che, Tung and Wang, IEEE JSAC 2002), batch by batch: a row stays for some number of batches after
-its last use, the same for all, which is the one for which the cache is just full. A row that a batch asks for with the
-chance q is then in the cache with 1 - (1 - q)^that. It takes every batch to be drawn alike.
+By Che's approximation (Che, Tung and Wang, IEEE JSAC 2002), batch by batch: a row stays for some number of batches
+after its last use. A row that a batch asks for with the chance q is then in the cache with 1 - (1 - q)^that. It takes
+every batch to be drawn alike.
+
+Where the row goes that was used last, the number is the same for all rows, and the one for which the cache is just full.
+The cache of a training lets rows of the lowest level go first (`models.embeddings.row_use`): those of high levels stay
+for good, those of low ones as long as their batch is in work, and those of the one level between, for which there is
+room in part, for the number for which the cache is just full.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from models.embeddings.row_use import use_levels
 from planner.memory.demand import TableDemand
 
 _STEPS = 200
+_FOR_GOOD = 60.0  # a logarithm: a seldom row stays for a long time in a large cache
 
 
 @dataclass(frozen=True)
@@ -33,29 +40,93 @@ class Hits:
         return float(self.misses.sum() / self.requests.sum()) if self.requests.sum() else 0.0
 
 
-def predict_hits(tables: Sequence[TableDemand], samples: int, cache_bytes: float) -> Hits:
-    """Predict the hits of a cache that tables share.
+@dataclass(frozen=True)
+class _Rows:
+    """Rows that are asked for alike, `[groups]` each.
+
+    Attributes:
+        table: Whose they are.
+        count: How many.
+        row_bytes: Bytes of one.
+        chance: That a batch asks for one of them.
+        level: What the cache of a training goes by.
+    """
+
+    table: np.ndarray
+    count: np.ndarray
+    row_bytes: np.ndarray
+    chance: np.ndarray
+    level: np.ndarray
+
+    @classmethod
+    def of(cls, tables: Sequence[TableDemand], samples: int) -> "_Rows":
+        """The segments of all tables."""
+        found = [(place, table, *table.chances(samples)) for place, table in enumerate(tables)]
+        return cls(
+            table=np.concatenate([np.full(len(count), place) for place, _, count, _ in found]),
+            count=np.concatenate([count for _, _, count, _ in found]),
+            row_bytes=np.concatenate([np.full(len(count), table.row_bytes) for _, table, count, _ in found]),
+            chance=np.concatenate([chance for _, _, _, chance in found]),
+            level=np.concatenate([use_levels(table.uses()) for table in tables]),
+        )
+
+    def held_bytes(self, batches: np.ndarray | float) -> float:
+        """Bytes of those that were asked for within so many batches, of each group or all."""
+        return float((self.count * self.row_bytes) @ -np.expm1(batches * np.log1p(-self.chance)))
+
+    def misses(self, batches: np.ndarray | float, tables: int) -> np.ndarray:
+        """Rows of each table that a batch asks for and none of so many before it did."""
+        missed = self.count * self.chance * np.exp(batches * np.log1p(-self.chance))
+        return np.bincount(self.table, weights=missed, minlength=tables)
+
+
+def predict_hits(tables: Sequence[TableDemand], samples: int, cache_bytes: float, window_batches: int = 1) -> Hits:
+    """Predict the hits of the cache of a training, which tables share.
 
     Args:
         tables: The tables behind it.
         samples: Samples of a batch.
         cache_bytes: Memory for their rows.
+        window_batches: Batches in work, whose rows stay; where the cache has no room for so many, fewer are.
     """
-    found = [table.chances(samples) for table in tables]
-    requests = np.array([rows @ chance for rows, chance in found])
+    rows = _Rows.of(tables, samples)
+
+    def stays(room: float) -> np.ndarray:
+        window = next(one for one in range(window_batches, 0, -1) if rows.held_bytes(one) <= room)
+
+        def where(level: int, batches: float) -> np.ndarray:
+            """Batches for which each group stays, if it is so many for those of a level."""
+            return np.where(rows.level > level, np.exp(_FOR_GOOD), np.where(rows.level < level, window, batches))
+
+        # The lowest level whose rows have room, at least in part, beside all of those above.
+        level = next(one for one in np.unique(rows.level).tolist() if rows.held_bytes(where(one, window)) <= room)
+        return where(level, _just_full(lambda batches: rows.held_bytes(where(level, batches)), room, window))
+
+    return _hits(tables, rows, cache_bytes, stays)
+
+
+def predict_recent_hits(tables: Sequence[TableDemand], samples: int, cache_bytes: float) -> Hits:
+    """Predict the hits of a cache of the rows that were used last, such as that of a server; see `predict_hits`."""
+    rows = _Rows.of(tables, samples)
+    return _hits(tables, rows, cache_bytes, lambda room: _just_full(rows.held_bytes, room))
+
+
+def _hits(
+    tables: Sequence[TableDemand], rows: _Rows, cache_bytes: float, stays: Callable[[float], np.ndarray | float]
+) -> Hits:
+    """Of rows that stay for so many batches; all or none where the cache holds everything, or not even a batch."""
+    requests = rows.misses(0.0, len(tables))
     if cache_bytes >= sum(table.total_bytes for table in tables):
         return Hits(requests, np.zeros(len(tables)))
-
-    def held_bytes(batches: float) -> float:
-        pairs = zip(tables, found, strict=True)
-        return sum(table.row_bytes * float(rows @ -np.expm1(batches * np.log1p(-q))) for table, (rows, q) in pairs)
-
-    if cache_bytes <= held_bytes(1):  # no room for a batch: nothing of it is there when it is asked for again
+    if cache_bytes <= rows.held_bytes(1):  # nothing of a batch is there when it is asked for again
         return Hits(requests, requests.copy())
-    low, high = 0.0, 60.0  # logarithms, for a seldom row stays for a long time in a large cache
+    return Hits(requests, rows.misses(stays(cache_bytes), len(tables)))
+
+
+def _just_full(held_bytes: Callable[[float], float], cache_bytes: float, least: float = 1.0) -> float:
+    """The batches for which rows stay where the cache is just full, at least so many."""
+    low, high = float(np.log(least)), _FOR_GOOD
     for _ in range(_STEPS):
         middle = (low + high) / 2
         low, high = (middle, high) if held_bytes(float(np.exp(middle))) < cache_bytes else (low, middle)
-    batches = float(np.exp(low))
-    misses = np.array([rows @ (q * np.exp(batches * np.log1p(-q))) for rows, q in found])
-    return Hits(requests, misses)
+    return float(np.exp(low))

@@ -12,7 +12,7 @@ from pathlib import Path
 from pydantic import Field
 
 from planner.memory.demand import TableDemand
-from planner.memory.hits import predict_hits
+from planner.memory.hits import predict_recent_hits
 from planner.memory.placement import USABLE
 from shunter.errors import RequestError
 from shunter.frozen import Frozen
@@ -81,7 +81,7 @@ def serving_fleet(
     miss_rate, reads = 0.0, 0.0
     if host.slow_bytes:
         cache = host.dram_bytes * USABLE * (1 + 1 / max(table.width for table in tables))  # of rows with their state
-        found = predict_hits(tables, REQUEST_SAMPLES, cache)
+        found = predict_recent_hits(tables, REQUEST_SAMPLES, cache)
         miss_rate = min(1.0, found.miss_rate * miss_factor)
         reads = float(found.requests.sum()) * miss_rate * samples_per_second / REQUEST_SAMPLES
     needs = {

@@ -7,6 +7,7 @@ it waits for the disk does not.
 
 from collections.abc import Sequence
 
+from engine.config import Execution
 from engine.data.dataset import Dataset
 from engine.memory import cached_rows
 from hardware.types import HardwareProfile, Placement
@@ -57,7 +58,8 @@ def with_moved_rows(
             continue
         key = (placement.batch_size, placement.embedding_memory_bytes)
         if key not in misses:
-            hits = predict_hits(tables, placement.batch_size, float(rows * tables[0].row_bytes))
+            room = float(rows * tables[0].row_bytes)
+            hits = predict_hits(tables, placement.batch_size, room, Execution().window_batches)
             misses[key] = float(hits.misses.sum())
         found.append(_slowed(one, misses[key], tables, profile))
     return found

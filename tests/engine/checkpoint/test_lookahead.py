@@ -34,13 +34,13 @@ from tests.engine.synthetic import write_dataset
 
 SPEC = model_spec(embedding_dim=8, bottom_widths=(8,), top_widths=(16,), dropout=0.3)
 IN_MEMORY = Execution(threads=1, batch_size=32)
-# Of each of the 1,806 rows the cache knows where it is in 4 bytes; one in memory takes 36, and 28 of book-keeping.
+# Of each of the 1,806 rows the cache knows where it is, and how frequent, in 5 bytes; one in memory takes 36, and 28 of book-keeping.
 ROWS = 1_806
 
 
 def in_file(rows: int) -> Execution:
     """With memory for so many rows of the tables, which lie in a file."""
-    return replace(IN_MEMORY, embedding_memory_bytes=4 * ROWS + (36 + 28) * rows)
+    return replace(IN_MEMORY, embedding_memory_bytes=5 * ROWS + (36 + 28) * rows)
 
 
 CACHED = in_file(400)  # four batches in work use up to about 300 rows
@@ -224,8 +224,8 @@ def test_the_tables_never_lie_in_memory(dataset: Dataset, tmp_path: Path) -> Non
     features = replace(dataset.features, categorical=(replace(first, rows=3_000_000), *others))
     table_bytes = 3_000_000 * (8 + 1) * 4
     with most_private_memory() as taken:
-        # A place for each row, and room for 400.
-        execution = replace(CACHED, embedding_memory_bytes=4 * sum(features.table_rows) + 64 * 400)
+        # A place and a level for each row, and room for 400.
+        execution = replace(CACHED, embedding_memory_bytes=5 * sum(features.table_rows) + 64 * 400)
         train_cached(replace(dataset, features=features), tmp_path, execution)
     assert 0 < taken[0] < table_bytes / 2
 
@@ -292,24 +292,24 @@ def test_tables_larger_than_memory_are_refused_with_the_field_and_the_option() -
 
 
 def test_of_tables_in_a_file_their_memory_must_fit() -> None:
-    """A cached row takes 28 bytes of book-keeping beside its 36, and any row 4."""
-    cached = replace(IN_MEMORY, embedding_memory_bytes=12_400)
-    assert cached_rows(SPEC, FEATURES, 12_400) == 100
-    check_tables_fit(SPEC, FEATURES, cached, available_bytes=12_400)
-    with pytest.raises(RequestError, match=r"12,400 bytes, but 12,399 are left on cpu: lower --embedding-memory"):
-        check_tables_fit(SPEC, FEATURES, cached, available_bytes=12_399)
+    """A cached row takes 28 bytes of book-keeping beside its 36, and any row 5."""
+    cached = replace(IN_MEMORY, embedding_memory_bytes=13_900)
+    assert cached_rows(SPEC, FEATURES, 13_900) == 100
+    check_tables_fit(SPEC, FEATURES, cached, available_bytes=13_900)
+    with pytest.raises(RequestError, match=r"13,900 bytes, but 13,899 are left on cpu: lower --embedding-memory"):
+        check_tables_fit(SPEC, FEATURES, cached, available_bytes=13_899)
 
 
 def test_tables_that_fit_need_no_file() -> None:
     assert cached_rows(SPEC, FEATURES, 54_000) is None
-    assert cached_rows(SPEC, FEATURES, 53_999) == (53_999 - 6_000) // 64
+    assert cached_rows(SPEC, FEATURES, 53_999) == (53_999 - 7_500) // 64
     check_tables_fit(SPEC, FEATURES, replace(IN_MEMORY, embedding_memory_bytes=99_000), available_bytes=54_000)
 
 
 @pytest.mark.parametrize(
     ("spec", "memory_bytes", "message"),
     [
-        (SPEC, 6_063, "takes 6,000 bytes, which leaves no row of the 6,063"),
+        (SPEC, 7_563, "takes 7,500 bytes, which leaves no row of the 7,563"),
         (model_spec(embedding_dim=8, table_dims=(4, 8)), 20_000, "of several widths or shared rows take 46,000 bytes"),
         (model_spec("din", embedding_dim=8), 20_000, "of din, read id by id, take 54,000 bytes"),
     ],

@@ -12,21 +12,22 @@ ROWS = 12
 
 
 class ByHand:
-    """Least recently used, batch by batch; among rows of the same batch, any."""
+    """Those of the lowest level, least recently used, batch by batch; among rows of the same batch, any."""
 
-    def __init__(self, slots: int, window: int) -> None:
-        self.slots, self.window, self.batch = slots, window, 0
+    def __init__(self, slots: int, window: int, levels: list[int]) -> None:
+        self.slots, self.window, self.levels, self.batch = slots, window, levels, 0
         self.last_use: dict[int, int] = {}
 
-    def admit(self, rows: list[int]) -> tuple[set[int], list[int]]:
-        """Rows that arrive, and the last uses of those that leave, oldest first; None when they do not fit."""
+    def admit(self, rows: list[int]) -> tuple[set[int], list[tuple[int, int]]]:
+        """Rows that arrive, and the levels and last uses of those that leave, in order; None when they do not fit."""
         arriving = set(rows) - self.last_use.keys()
         self.last_use |= dict.fromkeys(rows, self.batch)
         surplus = max(len(self.last_use) - self.slots, 0)
-        leaving = sorted((use, row) for row, use in self.last_use.items() if use <= self.batch - self.window)[:surplus]
+        is_free = {row: use for row, use in self.last_use.items() if use <= self.batch - self.window}
+        leaving = sorted((self.levels[row], use) for row, use in is_free.items())[:surplus]
         assert len(leaving) == surplus, "the window is larger than the cache"
         self.batch += 1
-        return arriving, [use for use, _ in leaving]
+        return arriving, leaving
 
 
 @settings(max_examples=200, deadline=None)
@@ -34,9 +35,13 @@ class ByHand:
     batches=st.lists(st.lists(st.integers(0, ROWS - 1), unique=True, max_size=6), max_size=25),
     slots=st.integers(1, ROWS),
     window=st.integers(1, 4),
+    levels=st.none() | st.lists(st.sampled_from([0, 1, 7, 255]), min_size=ROWS, max_size=ROWS),
 )
-def test_every_admission_is_what_the_rule_says(batches: list[list[int]], slots: int, window: int) -> None:
-    found, expected = SlotMap(ROWS, slots, window), ByHand(slots, window)
+def test_every_admission_is_what_the_rule_says(
+    batches: list[list[int]], slots: int, window: int, levels: list[int] | None
+) -> None:
+    found = SlotMap(ROWS, slots, window, None if levels is None else np.array(levels, dtype=np.uint8))
+    expected = ByHand(slots, window, levels or [0] * ROWS)
     held: dict[int, int] = {}  # row -> slot
     for rows in batches:
         recent = {row for row, use in expected.last_use.items() if use > expected.batch - window}
@@ -49,9 +54,10 @@ def test_every_admission_is_what_the_rule_says(batches: list[list[int]], slots: 
             found.leave_window()  # which is all that the error asks for
             expected.batch += window
         admission = found.admit(np.array(rows, dtype=np.int64))
-        arriving, uses_of_leaving = expected.admit(rows)
+        arriving, leaving = expected.admit(rows)
         assert set(admission.arriving.tolist()) == arriving
-        assert [expected.last_use.pop(row) for row in admission.leaving.tolist()] == uses_of_leaving
+        left = [(expected.levels[row], expected.last_use.pop(row)) for row in admission.leaving.tolist()]
+        assert left == leaving
         for row, slot in zip(admission.leaving.tolist(), admission.leaving_slots.tolist(), strict=True):
             assert held.pop(row) == slot
         held |= dict(zip(admission.arriving.tolist(), admission.arriving_slots.tolist(), strict=True))
@@ -84,9 +90,10 @@ def test_leaving_the_window_frees_what_was_in_work() -> None:
     assert sorted(slots.admit(np.arange(20, 30)).leaving.tolist()) == list(range(10))
 
 
-def test_memory_stays_bounded_where_all_rows_are_found() -> None:
-    slots = SlotMap(100, 50, window_batches=2)
+@pytest.mark.parametrize("levels", [None, np.arange(100, dtype=np.uint8)])
+def test_memory_stays_bounded_where_all_rows_are_found(levels: np.ndarray | None) -> None:
+    slots = SlotMap(100, 50, 2, levels)
     for _ in range(1_000):
         slots.admit(np.arange(20))
-    assert sum(len(entries) for _, entries in slots._used) <= 3 * 50
+    assert sum(len(entries) for used in slots._used for _, entries in used) <= 3 * 50
     assert slots.admit(np.array([99])).slots[0] != NOWHERE

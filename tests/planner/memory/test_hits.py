@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from models.embeddings.row_use import use_levels
 from models.embeddings.slots import SlotMap
 from planner.memory.demand import Segment, TableDemand, segments_of
-from planner.memory.hits import predict_hits
+from planner.memory.hits import predict_hits, predict_recent_hits
 
 ROWS, BATCH, LOOKUPS = 5_000, 64, 2
 
@@ -26,9 +27,9 @@ def demand(shares: np.ndarray, points: int = 40) -> TableDemand:
     return TableDemand("ids", ROWS, 16, LOOKUPS, segments_of(curve, ROWS))
 
 
-def measured_miss_rate(shares: np.ndarray, slots: int) -> float:
+def measured_miss_rate(shares: np.ndarray, slots: int, window: int, levels: np.ndarray | None) -> float:
     """Of the cache that training has, after it has filled."""
-    random, cache = np.random.default_rng(0), SlotMap(ROWS, slots, 1)
+    random, cache = np.random.default_rng(0), SlotMap(ROWS, slots, window, levels)
     asked = missed = 0
     for step in range(700):
         rows = np.unique(random.choice(ROWS, BATCH * LOOKUPS, p=shares))
@@ -39,13 +40,25 @@ def measured_miss_rate(shares: np.ndarray, slots: int) -> float:
 
 
 @pytest.mark.parametrize("exponent", [0.6, 1.05, 1.3])
-@pytest.mark.parametrize("share", [0.05, 0.2, 0.5])
-def test_misses_are_those_of_the_cache_that_training_has(exponent: float, share: float) -> None:
+@pytest.mark.parametrize(("share", "window"), [(0.05, 1), (0.2, 1), (0.2, 4), (0.5, 4)])
+def test_misses_are_those_of_the_cache_that_training_has(exponent: float, share: float, window: int) -> None:
     shares = zipf_shares(exponent)
     table = demand(shares)
     slots = int(share * ROWS)
-    predicted = predict_hits([table], BATCH, slots * table.row_bytes).miss_rate
-    assert abs(predicted - measured_miss_rate(shares, slots)) < 0.02
+    predicted = predict_hits([table], BATCH, slots * table.row_bytes, window).miss_rate
+    levels = np.repeat(use_levels(table.uses()), np.round([one.rows for one in table.segments]).astype(int))
+    assert abs(predicted - measured_miss_rate(shares, slots, window, levels)) < 0.02
+
+
+@pytest.mark.parametrize("exponent", [0.6, 1.05, 1.3])
+@pytest.mark.parametrize("share", [0.05, 0.2, 0.5])
+def test_misses_of_a_cache_of_what_was_used_last(exponent: float, share: float) -> None:
+    shares = zipf_shares(exponent)
+    table = demand(shares)
+    slots = int(share * ROWS)
+    predicted = predict_recent_hits([table], BATCH, slots * table.row_bytes).miss_rate
+    assert abs(predicted - measured_miss_rate(shares, slots, 1, None)) < 0.02
+    assert predict_hits([table], BATCH, slots * table.row_bytes).miss_rate <= predicted + 1e-9
 
 
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=6))
