@@ -1,4 +1,4 @@
-"""Misses of the cache in front of tables in a file, by what goes by: the batches of a training without the training."""
+"""Misses of the cache in front of tables in a file, by which rows go: the batches of a training alone."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

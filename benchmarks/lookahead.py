@@ -11,7 +11,7 @@ import hashlib
 import statistics
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -44,9 +44,10 @@ COUNTED = ("lookups", "hits", "misses", "written_back", "transfer_seconds")
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """One way to train: None for tables in memory, and for a file that is as fast as it is."""
+    """One way to train: None for tables in memory, and for a file that is as fast as it is; levels of the rows."""
 
     cache_rows: int | None = None
+    row_levels: np.ndarray | None = field(default=None, compare=False)
     ahead: bool = False
     rows_per_second: float | None = None
 
@@ -70,8 +71,8 @@ def draw_batches(features: Features, count: int, samples: int) -> list[Batch]:
 def train(features: Features, batches: list[Batch], variant: Variant) -> tuple[dict[str, Any], Model]:
     """Train on the batches once; figures of the steps after the warm-up."""
     execution = Execution(threads=1, batch_size=SAMPLES)
-    rows, window = variant.cache_rows, execution.prefetch_depth + 2
-    cache = None if rows is None else EmbeddingCache(rows=rows, window_batches=window)
+    rows, window = variant.cache_rows, execution.window_batches
+    cache = None if rows is None else EmbeddingCache(rows=rows, window_batches=window, row_levels=variant.row_levels)
     with applied(execution) as device:
         model = build_model(SPEC, features, seed=SEED, device=device, cache=cache).train()
         if variant.rows_per_second is not None:

@@ -7,9 +7,9 @@ by whole trainings of an epoch in turn: tables divided by row in memory, and in 
 
 Misses: what `shunter plan memory` predicts from the statistics of the data, beside the cache of a training that goes
 through its samples in random order, for several sizes on ml-100k; and with a fifth of the rows on other logs, beside
-caches that would let the least recently or the least often used row go. Policies: what `shunter serve --memory` finds without the file, with a tenth of the
-tables in memory. Rival: 26 rows out of a file by the reader of served tables, past the page cache and through it, and
-out of SQLite, the key-value store of the standard library. Nodes, and the energy of serving by hosts with drives
+caches that would let the least recently or the least often used row go. Policies: what `shunter serve --memory` finds
+without the file, with a tenth of the tables in memory. Rival: 26 rows out of a file by the reader of served tables,
+past the page cache and through it, and out of SQLite, the key-value store of the standard library. Nodes, and the energy of serving by hosts with drives
 beside hosts with memory alone (for tables of 0.4, 1 and 3 TB, 50 and 100 lookups a sample): simulated.
 
 With `--untimed` the timed parts stay as they were published, with their date.
@@ -44,6 +44,7 @@ from engine.executors.this_machine import machine_here
 from engine.parallel import GivenTable, Sharding
 from hardware.types import Placement
 from ingestion.request import ingest_request
+from models.embeddings.row_use import use_levels
 from models.embeddings.slots import BYTES_A_ROW, BYTES_A_SLOT
 from models.embeddings.stored import row_file
 from models.embeddings.stored.room import divide
@@ -99,7 +100,12 @@ def train_beside_memory(rows: int, steps: int, rounds: int) -> dict[str, Any]:
     categorical = tuple(CategoricalFeature(name=f"field{i}", rows=rows) for i in range(TABLES))
     features = Features(dense=tuple(f"dense{i}" for i in range(13)), categorical=categorical)
     variants = {"in memory": Variant()}
-    variants |= {f"cache {share:.0%}": Variant(cache_rows=int(share * TABLES * rows), ahead=True) for share in SHARES}
+    uses = np.arange(1, rows + 1, dtype=np.float64) ** -EXPONENT
+    levels = np.tile(use_levels(uses / uses.sum()), TABLES)
+    variants |= {
+        f"cache {share:.0%}": Variant(cache_rows=int(share * TABLES * rows), ahead=True, row_levels=levels)
+        for share in SHARES
+    }
     return compare(features, draw(features, steps), variants, rounds)
 
 

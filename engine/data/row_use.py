@@ -18,7 +18,7 @@ TOLERANCE = 0.05
 def row_levels(dataset: Dataset) -> np.ndarray:
     """Levels of the rows of all tables, one below the other (`models.embeddings.row_use`).
 
-    Ids of a vocabulary are ranks, of which the statistics of ingestion tell how often each is asked for, however seldom.
+    Ids of a vocabulary are ranks, and the statistics of ingestion tell how often each is asked for, however seldom.
     Where the first ids are not those that are asked for most, as behind a hash, rows count as often as a sample of the
     log has them.
 
@@ -78,7 +78,7 @@ def _levels(rows: int, curve: Sequence[tuple[float, float]], ids: np.ndarray, sa
 
 
 def _are_ranks(rows: int, curve: Sequence[tuple[float, float]], ids: np.ndarray) -> bool:
-    """Whether the first ids get the lookups that the most frequent ones do; id 0, of unknown values, may lie anywhere."""
+    """Whether the first ids get the lookups that the most frequent ones do; id 0, of unknown values, is no rank."""
     ordered = np.sort(ids)
     ends = [round(rows * share) for share, _ in curve]
     found = np.searchsorted(ordered, ends, side="right") / len(ids)  # of the ids 0 to `end`

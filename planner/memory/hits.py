@@ -4,10 +4,10 @@ By Che's approximation (Che, Tung and Wang, IEEE JSAC 2002), batch by batch: a r
 after its last use. A row that a batch asks for with the chance q is then in the cache with 1 - (1 - q)^that. It takes
 every batch to be drawn alike.
 
-Where the row goes that was used last, the number is the same for all rows, and the one for which the cache is just full.
-The cache of a training lets rows of the lowest level go first (`models.embeddings.row_use`): those of high levels stay
-for good, those of low ones as long as their batch is in work, and those of the one level between, for which there is
-room in part, for the number for which the cache is just full.
+Where the row goes that was used longest ago, the number is the same for all rows, and the one for which the cache is
+just full. The cache of a training lets rows of the lowest level go first (`models.embeddings.row_use`): those of high
+levels stay for good, those of low ones as long as their batch is in work, and those of the one level between, for which
+there is room in part, for the number for which the cache is just full.
 """
 
 from collections.abc import Callable, Sequence

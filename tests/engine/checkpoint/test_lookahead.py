@@ -34,7 +34,8 @@ from tests.engine.synthetic import write_dataset
 
 SPEC = model_spec(embedding_dim=8, bottom_widths=(8,), top_widths=(16,), dropout=0.3)
 IN_MEMORY = Execution(threads=1, batch_size=32)
-# Of each of the 1,806 rows the cache knows where it is, and how frequent, in 5 bytes; one in memory takes 36, and 28 of book-keeping.
+# Of each of the 1,806 rows the cache knows where it is, and how frequent, in 5 bytes; one in memory takes 36, and 28 of
+# book-keeping.
 ROWS = 1_806
 
 
