@@ -9,8 +9,9 @@ Misses: what `shunter plan memory` predicts from the statistics of the data, bes
 through its samples in random order, for several sizes on ml-100k; and with a fifth of the rows on other logs, beside
 caches that would let the least recently or the least often used row go. Policies: what `shunter serve --memory` finds
 without the file, with a tenth of the tables in memory. Rival: 26 rows out of a file by the reader of served tables,
-past the page cache and through it, and out of SQLite, the key-value store of the standard library. Nodes, and the energy of serving by hosts with drives
-beside hosts with memory alone (for tables of 0.4, 1 and 3 TB, 50 and 100 lookups a sample): simulated.
+past the page cache and through it, and out of SQLite, the key-value store of the standard library. Nodes, and the
+energy of serving by hosts with drives beside hosts with memory alone (for tables of 0.4, 1 and 3 TB, 50 and 100 lookups
+a sample): simulated.
 
 With `--untimed` the timed parts stay as they were published, with their date.
 """
