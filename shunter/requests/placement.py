@@ -52,8 +52,8 @@ class PlacementRequest(Group, frozen=True, title="Advanced: placement"):
         default=None,
         description="Memory for the embedding tables while they are trained on a processor, such as 512MiB or 2GiB: of "
         "larger tables the rest lies in a file of this machine, and the result is the same bit by bit; with "
-        "--processes each has its part of the rows and of this memory; if omitted, as much as they need, or what there is where "
-        "they need more.",
+        "--processes each has its part of the rows and of this memory; if omitted, as much as they need, or what "
+        "there is where they need more.",
     )
 
     @field_validator("explore", mode="before")
