@@ -60,6 +60,7 @@ def run_of(
         budget=SimpleNamespace(exhausted=lambda: exhausted),
         should_stop=lambda: exhausted or explored,
         checkpoints=CheckpointRequest(),
+        better=None,
     )
 
 
