@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from engine.executors.role import Place
 from engine.executors.this_machine import ThisMachine
 from engine.fixed import read_fixed
 from engine.job import ClickJob, TrainingJob
-from engine.parallel import GivenTable
+from engine.parallel import Division, GivenTable
 from hardware.types import Placement
 from models.spec import ModelSpec
 from planner.candidates.embedding_memory import need_several_processes
@@ -35,11 +36,11 @@ class PlannedTraining:
     """A training whose tables go where a plan says.
 
     Attributes:
-        place: This machine, dividing them so.
+        place: This machine, or the nodes of a cluster, dividing them so.
         step: The step that the plan promises.
     """
 
-    place: ThisMachine
+    place: Place
     step: SimulatedStep
 
 
@@ -86,13 +87,13 @@ def planned_training(run: RunContext, job: ClickJob, placement: Placement) -> Pl
     """How a training of several processes divides its tables: as the given plan says, else by the best one found.
 
     What was found is kept in the folder of the run, so that a training that is gone on with goes on under the same
-    plan. None where one process trains, on a cluster, where the tables lie in files, and where no plan is found:
-    TorchRec's planner decides then.
+    plan. None where one process trains, where the tables lie in files, and where no plan is found: TorchRec's planner
+    decides then.
 
     Raises:
         RequestError: The given plan divides columns of other widths.
     """
-    if run.cluster is not None or run.processes == 1 or placement.embedding_memory_bytes is not None:
+    if run.processes == 1 or placement.embedding_memory_bytes is not None:
         return None  # tables in files are divided by row
     assert isinstance(job, TrainingJob), "graph models take one process"
     path = run.request.training.plan
@@ -100,7 +101,8 @@ def planned_training(run: RunContext, job: ClickJob, placement: Placement) -> Pl
     if found is None:
         return None
     plan, step = found
-    return PlannedTraining(ThisMachine(given_tables(plan, table_names(run.dataset)), plan.precision), step)
+    division = Division(tables=given_tables(plan, table_names(run.dataset)), precision=plan.precision)
+    return PlannedTraining(run.cluster.divided(division) if run.cluster else ThisMachine(division), step)
 
 
 def trial_placement(run: RunContext) -> Placement:
@@ -143,7 +145,8 @@ def _given(run: RunContext, job: ClickJob, path: Path, placement: Placement) -> 
     kept = _kept(run, job, placement)
     if not (step := _read_step(kept)):
         executed = read_executed(Settings().executed_plans)
-        step = step_of_plan(demand_of(run.dataset, job.spec), plan, placement, run.profiles, executed)
+        demand, shared_by = demand_of(run.dataset, job.spec), _shared_by(run, placement)
+        step = step_of_plan(demand, plan, placement, run.profiles, executed, shared_by=shared_by)
         _keep(run, kept, plan, step)
     return plan, step
 
@@ -153,11 +156,18 @@ def _searched(run: RunContext, job: ClickJob, placement: Placement) -> tuple[Pla
     if step := _read_step(kept):
         return read_plan(kept), step
     executed = read_executed(Settings().executed_plans)
-    found = plan_training(run.dataset, job.spec, placement, run.profiles, executed)
+    found = plan_training(
+        run.dataset, job.spec, placement, run.profiles, executed, shared_by=_shared_by(run, placement)
+    )
     if found is None:
         return None
     _keep(run, kept, found.plan, found.step, found)
     return found.plan, found.step
+
+
+def _shared_by(run: RunContext, placement: Placement) -> int | None:
+    """Processes that share a node of the cluster; None on this machine."""
+    return None if run.cluster is None else max(seat.shared_by for seat in run.cluster.seats(placement))
 
 
 def _kept(run: RunContext, job: ClickJob, placement: Placement) -> Path:

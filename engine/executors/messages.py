@@ -12,6 +12,7 @@ from torch import Tensor
 
 from engine.executors.checkpoint_files import Files
 from engine.job import Checkpointing, ClickJob
+from engine.parallel import Division
 from engine.results import EpochReport, TrainingFigures, TrainResult
 from hardware.types import EnergyReading
 from models.registry import build_model
@@ -28,6 +29,7 @@ class Task:
         wants_model: Whether the weights come home with the figures.
         wants_steps: Whether each step is told.
         cores: Cores whose idle power counts as this training's, where it shares a machine; None is all of them.
+        division: How several processes divide the tables.
     """
 
     job: ClickJob
@@ -35,6 +37,7 @@ class Task:
     wants_model: bool = True
     wants_steps: bool = True
     cores: int | None = None
+    division: Division = Division()  # noqa: RUF009 - frozen
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,10 @@ from engine.executors.here import Here
 from engine.executors.own_process import OwnProcess
 from engine.executors.process_group import ProcessGroup
 from engine.executors.role import Executor
-from engine.parallel import GivenTable, Machine, Sharding, holds_sharded_checkpoint
+from engine.parallel import Division, Machine, Sharding, holds_sharded_checkpoint
 from engine.profiling.profiles import local_profiles
 from hardware.devices.discovery import usable_cores
 from hardware.types import HardwareProfile, Placement
-from models.embeddings.torchrec_tables import CommunicationPrecision
 from shunter.errors import RequestError
 
 
@@ -18,15 +17,11 @@ class ThisMachine:
     """A `engine.executors.role.Place`.
 
     Args:
-        tables: Placement of each table for trainings in many processes; None leaves it to the planner of the group.
-        precision: Precision in which pooled rows and their gradients travel between them.
+        division: How trainings in many processes divide the tables.
     """
 
-    def __init__(
-        self, tables: tuple[GivenTable, ...] | None = None, precision: CommunicationPrecision = "fp32"
-    ) -> None:
-        self._tables = tables
-        self._precision: CommunicationPrecision = precision
+    def __init__(self, division: Division = Division()) -> None:  # noqa: B008 - frozen
+        self._division = division
 
     def executor(self, placement: Placement, checkpoints: Path | None = None) -> Executor:
         """A group of processes where many are asked for, or have begun: one process resumes what many have left."""
@@ -34,7 +29,9 @@ class ThisMachine:
         if placement.processes == 1 and not is_begun_by_many:
             return Here(placement)
         machine = machine_here(placement.accelerator, placement.processes)
-        return ProcessGroup(placement, Sharding(machine=machine, given=self._tables, precision=self._precision))
+        return ProcessGroup(
+            placement, Sharding(machine=machine, given=self._division.tables, precision=self._division.precision)
+        )
 
     def executors(self, placement: Placement, count: int) -> list[Executor]:
         """This process (or its group) for one training at a time, else a process each.

@@ -76,6 +76,19 @@ class Sharding:
         return tuple(one.exchanged(number, size, processes) for number, (one, size) in numbered if one.replicated_rows)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Division:
+    """What was decided of the tables before a training, wherever its processes are.
+
+    Attributes:
+        tables: Placement of each table; None leaves it to the planner of the group.
+        precision: Precision in which pooled rows and their gradients travel between processes.
+    """
+
+    tables: tuple[GivenTable, ...] | None = None
+    precision: CommunicationPrecision = "fp32"
+
+
 def make_plan(
     collection: "EmbeddingBagCollection",
     sharder: "EmbeddingBagCollectionSharder",

@@ -7,7 +7,7 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -52,6 +52,23 @@ def measure_collectives(processes: int, message_bytes: Sequence[int] = MESSAGE_B
     with tempfile.TemporaryDirectory(prefix="shunter-") as name:
         (Path(name) / SIZES).write_text(" ".join(map(str, message_bytes)))
         run_group(MODULE, Path(name), processes, threads=1, on_report=keep)
+    return fitted(durations, processes, "gloo over loopback", message_bytes)
+
+
+def fitted(
+    durations: Mapping[tuple[Collective, int], list[float]],
+    processes: int,
+    link: str,
+    message_bytes: Sequence[int] = MESSAGE_BYTES,
+) -> tuple[CollectiveCost, ...]:
+    """The line of each operation; one whose bandwidth cannot be told is named in the log and left out.
+
+    Args:
+        durations: Seconds of each repetition, by operation and size of the message.
+        processes: Number of processes.
+        link: What the messages went through, in words.
+        message_bytes: Sizes.
+    """
     costs = []
     for operation in get_args(Collective):
         points = [
@@ -59,7 +76,7 @@ def measure_collectives(processes: int, message_bytes: Sequence[int] = MESSAGE_B
             for size in message_bytes
         ]
         try:
-            costs.append(fit_collective(operation, processes, "gloo over loopback", points))
+            costs.append(fit_collective(operation, processes, link, points))
         except HardwareError as error:
             log.warning("%s", error)
     return tuple(costs)
@@ -69,10 +86,16 @@ def main(folder: Path, report: Report) -> None:
     """Take part in all measurements, and report the durations of the slowest process."""
     join_group(folder)
     torch.set_num_threads(1)
-    for size in map(int, (folder / SIZES).read_text().split()):
-        for operation, run in _operations(size // 4).items():
-            report("duration", [operation, size, _durations(run)])
+    for (operation, size), seconds in timed(list(map(int, (folder / SIZES).read_text().split()))):
+        report("duration", [operation, size, seconds])
     dist.barrier()
+
+
+def timed(message_bytes: Sequence[int] = MESSAGE_BYTES) -> Iterator[tuple[tuple[Collective, int], list[float]]]:
+    """Take part in all operations of torch's default group: each with its size and its seconds, the slowest's."""
+    for size in message_bytes:
+        for operation, run in _operations(size // 4).items():
+            yield (operation, size), _durations(run)
 
 
 def _operations(floats: int) -> dict[Collective, Callable[[], object]]:

@@ -8,7 +8,7 @@ from models.spec import ModelSpec
 from planner.parallel.calibration import ExecutedPlan, SimulatedStep
 from planner.parallel.costs import choices_of
 from planner.parallel.demand import ModelDemand, demand_of
-from planner.parallel.machine import Machine, executed_on, processes_here
+from planner.parallel.machine import Machine, executed_on, processes_here, processes_on_nodes
 from planner.parallel.plan import Plan
 from planner.parallel.report import PlanReport, search_plan, simulated_step, step_model
 from shunter.errors import InfeasibleError, RequestError
@@ -23,8 +23,10 @@ def plan_training(
     placement: Placement,
     profiles: Sequence[HardwareProfile],
     executed: Sequence[ExecutedPlan],
+    *,
+    shared_by: int | None = None,
 ) -> PlanReport | None:
-    """Search the plan of a training in several processes of this machine.
+    """Search the plan of a training in several processes.
 
     TorchRec's plan is taken unless the one found is faster by more than predictions err on this machine. None where
     there are more processes than rows, or nothing fits by our count of the memory: what TorchRec's planner makes in
@@ -34,10 +36,11 @@ def plan_training(
         dataset: The data.
         spec: The model.
         placement: Where it trains.
-        profiles: Of this machine.
+        profiles: Of this machine, or of the nodes of a cluster.
         executed: Plans that were trained by.
+        shared_by: Processes that share a node of a cluster; None on this machine.
     """
-    machine = _machine(placement, profiles)
+    machine = _machine(placement, profiles, shared_by)
     request = PlanRequest(batch_size=placement.batch_size, search_seconds=SEARCH_SECONDS)
     try:
         return search_plan(demand_of(dataset, spec), machine, request, executed, is_cautious=True)
@@ -51,15 +54,21 @@ def step_of_plan(
     placement: Placement,
     profiles: Sequence[HardwareProfile],
     executed: Sequence[ExecutedPlan],
+    *,
+    shared_by: int | None = None,
 ) -> SimulatedStep:
-    """The step of a plan that was given, at the batch size that is trained with."""
-    machine = _machine(placement, profiles)
+    """The step of a plan that was given, at the batch size that is trained with; see `plan_training`."""
+    machine = _machine(placement, profiles, shared_by)
     request = PlanRequest(batch_size=placement.batch_size, communication=plan.precision)
     return simulated_step(step_model(demand, machine, request, executed), choices_of(plan, demand))
 
 
-def _machine(placement: Placement, profiles: Sequence[HardwareProfile]) -> Machine:
+def _machine(placement: Placement, profiles: Sequence[HardwareProfile], shared_by: int | None) -> Machine:
     """The processes of a placement: of the processor, or on a GPU each."""
+    if shared_by is not None:
+        profile = next(one for one in profiles if one.accelerator.name == placement.accelerator)
+        threads = max(1, placement.threads // shared_by)
+        return processes_on_nodes(profile, placement.processes, threads, shared_by)
     kind = "cpu" if placement.device == "cpu" else "cuda"
     own = [one for one in profiles if one.accelerator.kind == kind]
     return processes_here(own or profiles, placement.processes)

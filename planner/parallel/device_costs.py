@@ -37,7 +37,7 @@ class RowCosts:
         copy = profile.copy_bytes_per_second.value * min(1.0, 2 * share)
         overhead = profile.operator_overhead_seconds.value
         if profile.step_costs:
-            cores = profile.accelerator.cores if profile.accelerator.kind == "cpu" else 1
+            cores = profile.rated_cores if profile.accelerator.kind == "cpu" else 1
 
             def at_share(name: str) -> float:
                 costs = [(one.threads / cores, getattr(one, name)) for one in profile.step_costs]
@@ -70,11 +70,11 @@ def dense_seconds(machine: Machine, demand: ModelDemand, samples: Sequence[float
     for device, own in zip(machine.devices, samples, strict=True):
         profile = device.profile
         model = models.setdefault(id(profile), StepModel(profile))
-        threads = max(1, round(device.share * profile.accelerator.cores)) if profile.accelerator.kind == "cpu" else 1
+        threads = max(1, round(device.share * profile.rated_cores)) if profile.accelerator.kind == "cpu" else 1
         placement = Placement(
             accelerator=profile.accelerator.name, threads=threads, precision="fp32", batch_size=max(1, math.ceil(own))
         )
         parts = model.parts(alone, placement)
-        crowd = max(1.0, threads / (device.share * profile.accelerator.cores)) if device.share < 1 else 1.0
+        crowd = max(1.0, threads / (device.share * profile.rated_cores)) if device.share < 1 else 1.0
         seconds.append((parts.dense + parts.overhead) * crowd)
     return seconds

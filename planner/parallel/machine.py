@@ -156,7 +156,7 @@ def processes_here(
             name=f"{'cpu' if on_cpu else 'cuda'}.{place}",
             host=place // per_host,
             profile=profile,
-            share=min(threads / profile.accelerator.cores, 1 / count) if on_cpu else 1.0,
+            share=min(threads / profile.rated_cores, 1 / count) if on_cpu else 1.0,
             memory_bytes=profile.accelerator.memory_bytes // (count if on_cpu else 1),
         )
         for place in range(count)
@@ -171,6 +171,37 @@ def processes_here(
         + ("messages between its processes too." if measured else "those of messages are estimated from its memory."),
         computes_messages=on_cpu,
         key=executed_on(profile, count, threads) if per_host == count else None,
+    )
+
+
+def processes_on_nodes(profile: HardwareProfile, count: int, threads: int, shared_by: int) -> Machine:
+    """Processes on the nodes of a cluster, all alike: what they exchange goes by the network, as was measured.
+
+    To the planner they are one host, as they are to the group that trains.
+
+    Args:
+        profile: Of the slowest of the nodes, with collectives between them.
+        count: Number of processes.
+        threads: Of each.
+        shared_by: Processes that share a node.
+    """
+    on_cpu = profile.accelerator.kind == "cpu"
+    device = Device(
+        name=profile.accelerator.name,
+        host=0,
+        profile=profile,
+        share=min(threads / profile.rated_cores, 1 / shared_by) if on_cpu else 1.0,
+        memory_bytes=profile.accelerator.memory_bytes // (shared_by if on_cpu else 1),
+    )
+    measured = bool(profile.collectives)
+    return Machine(
+        devices=tuple(replace(device, name=f"{device.name}.{place}") for place in range(count)),
+        within=_channels(profile, count, shared_by),
+        across=None,
+        source="measured" if measured else "estimated",
+        told=f"Rates were measured on {profile.accelerator.model}, "
+        + ("messages between its nodes too." if measured else "those of messages are estimated from its memory."),
+        computes_messages=on_cpu,
     )
 
 
@@ -259,8 +290,15 @@ def _of_catalogue(name: str, profiles: Sequence[HardwareProfile]) -> HardwarePro
     return local or catalogue_profile(load_catalogue().find_accelerator(name))
 
 
-def _channels(profile: HardwareProfile, devices: int) -> dict[Collective, Channel]:
-    """By collective operation, from measured ones, or from the catalogue's link, or from the rate of the memory."""
+def _channels(profile: HardwareProfile, devices: int, sharing: int | None = None) -> dict[Collective, Channel]:
+    """By collective operation, from measured ones, or from the catalogue's link, or from the rate of the memory.
+
+    Args:
+        profile: Profile of the devices.
+        devices: How many of them there are.
+        sharing: Those that share the cores of a machine; None is all.
+    """
+    sharing = devices if sharing is None else sharing
     made: dict[Collective, Channel] = {}
     known = {cost.operation: cost for cost in profile.collectives}
     fallback = known.get("all_to_all") or known.get("all_reduce")
@@ -274,7 +312,8 @@ def _channels(profile: HardwareProfile, devices: int) -> dict[Collective, Channe
         steps = math.log2(max(devices, 2)) / math.log2(cost.processes)
         crowd = 1.0
         if profile.accelerator.kind == "cpu":  # processes share the cores that move the messages
-            crowd = max(1.0, devices / profile.accelerator.cores) / max(1.0, cost.processes / profile.accelerator.cores)
+            timed = cost.processes if sharing == devices else 1  # that shared them while it was measured
+            crowd = max(1.0, sharing / profile.rated_cores) / max(1.0, timed / profile.rated_cores)
         made[operation] = Channel(
             latency_seconds=(cost.latency_seconds or COLLECTIVE_START_SECONDS) * steps * crowd,
             bytes_per_second=cost.bytes_per_second * sent / crowd,

@@ -217,7 +217,7 @@ class StepModel:
         device = self.machine.devices[place]
         crowd = 1.0
         if device.profile.accelerator.kind == "cpu":
-            crowd = max(1.0, 1 / (device.share * device.profile.accelerator.cores))
+            crowd = max(1.0, 1 / (device.share * device.profile.rated_cores))
         return device.profile.operator_overhead_seconds.value * crowd
 
     def _exchange_seconds(self, phase: str, group: int, place: int, sums: Sequence[float]) -> tuple[float, float]:

@@ -166,8 +166,6 @@ class TrainRequest(JobRequest, frozen=True):
             raise ValueError(f"--plan {plan} divides one model of clicks, not --model {self.model}: name its model")
         if self.search.space != SearchSpaceName.SETTINGS:
             raise ValueError(f"--plan {plan} divides the tables of one architecture: leave it out, or the search of it")
-        if self.nodes.cluster is not None:
-            raise ValueError(f"--plan {plan} works on this machine only: leave it out with --cluster")
         return self
 
     @model_validator(mode="after")

@@ -178,7 +178,7 @@ def train_one(
         parent_run_id=run.run_id,
         should_stop=run.should_stop,
         adaptation=None if fixed_threads else _adaptation(expected, placement, run.decision),
-        place=run.cluster or (planned.place if planned else run.better),
+        place=planned.place if planned else run.cluster or run.better,
         expected=expected,
         checkpoints=run.checkpoints,
     )

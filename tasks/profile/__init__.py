@@ -42,6 +42,6 @@ def find_stalls(
 
 
 @task(name="profile cluster", cache_policy=NO_CACHE)
-def profile_cluster(cluster: Cluster) -> list[HardwareProfile]:
-    """Profile the accelerators of every node, each from its own file of the day."""
-    return cluster.profiles()
+def profile_cluster(cluster: Cluster, processes: int = 1) -> list[HardwareProfile]:
+    """Profile the accelerators of every node, and for several processes the network, from files of the day."""
+    return cluster.profiles(processes)

@@ -17,13 +17,14 @@ from engine.executors.ray.choices import BetterPlace, Choice, Choices, Elsewhere
 from engine.executors.ray.data import has_dataset, read_pieces, write_piece
 from engine.executors.ray.energy import FlowMeter
 from engine.executors.ray.group import Seat, train_on_nodes, wait_until_known
+from engine.executors.ray.network import network_between
 from engine.executors.ray.node_work import measure_there, profiles_there
 from engine.executors.ray.slots import PROCESSES, OnNode, spread
 from engine.executors.ray.training import NodeLostError, train_on_node
 from engine.executors.sharded_files import read_sharded, write_sharded
 from engine.executors.watch import MoveError, Watch
 from engine.job import Hooks
-from engine.parallel import holds_sharded_checkpoint
+from engine.parallel import Division, holds_sharded_checkpoint
 from engine.probes.measurement import Measurement
 from hardware.devices.nodes import ClusterNode, alive_nodes, cluster_nodes, connected, placed
 from hardware.meters.meter import EnergyMeter
@@ -35,6 +36,7 @@ from shunter.requests import ClusterRequest
 
 log = logging.getLogger(__name__)
 
+MOST_MEASURED = 4  # nodes between which collectives are timed
 MOST_RESTARTS = 3  # of one training: what kills a process on every node is the training itself
 
 
@@ -86,10 +88,13 @@ class Cluster:
         self.nodes_together: list[str] = []
         self._elsewhere = Elsewhere(Choices(), self.seats)
 
-    def profiles(self) -> list[HardwareProfile]:
+    def profiles(self, processes: int = 1) -> list[HardwareProfile]:
         """Profiles of all nodes' accelerators; nodes that share a machine are measured one after another.
 
         Of a processor as many cores count as Ray may give out.
+
+        Args:
+            processes: Those of a training; for several, collectives are those between nodes, measured once a day.
 
         Raises:
             HardwareError: a device refuses to be measured.
@@ -103,7 +108,11 @@ class Cluster:
             asked = {node.name: self._on(node, profiles_there).remote() for node in round_}
             found |= {name: ray.get(reference) for name, reference in asked.items()}
             waiting = [node for node in waiting if node.name not in found]
-        return [_offered(profile, node) for name, node in self.nodes.items() for profile in found[name]]
+        offered = [_offered(profile, node) for name, node in self.nodes.items() for profile in found[name]]
+        if processes == 1 or len(self.nodes) == 1:
+            return offered
+        between = network_between(list(self.nodes.values())[:MOST_MEASURED])
+        return [one.model_copy(update={"collectives": between}) if _is_processor(one) else one for one in offered]
 
     def measure(
         self, dataset: Dataset, spec: ModelSpec | GraphSpec, placement: Placement, steps: int
@@ -132,6 +141,10 @@ class Cluster:
     def executor(self, placement: Placement, checkpoints: Path | None = None) -> OnNode:
         """The executor of one training, on the node of a placement and as many others as its processes need."""
         return OnNode(self, placement, self.ledger)
+
+    def divided(self, division: Division) -> "DividedOver":
+        """The same place for trainings in several processes whose tables are divided as was decided before."""
+        return DividedOver(self, division)
 
     def meter_with(self, here: EnergyMeter) -> FlowMeter:
         """Meter of this process, `here`, and of what the nodes report."""
@@ -342,6 +355,30 @@ class Cluster:
         import ray
 
         return ray.remote(num_cpus=0)(work).options(**placed(node.node_id))
+
+
+class DividedOver:
+    """A `engine.executors.role.Place`: a cluster whose trainings in several processes divide the tables as decided.
+
+    Args:
+        cluster: The cluster.
+        division: How the tables are divided.
+    """
+
+    def __init__(self, cluster: Cluster, division: Division) -> None:
+        self._cluster, self._division = cluster, division
+
+    def executor(self, placement: Placement, checkpoints: Path | None = None) -> OnNode:
+        """See `Place.executor`."""
+        return OnNode(self._cluster, placement, self._cluster.ledger, division=self._division)
+
+    def executors(self, placement: Placement, count: int) -> list[OnNode]:
+        """See `Place.executors`; each of several at a time is one process."""
+        return self._cluster.executors(placement, count)
+
+
+def _is_processor(profile: HardwareProfile) -> bool:
+    return profile.accelerator.kind == "cpu"
 
 
 def _label(seats: Sequence[Seat]) -> str:

@@ -24,7 +24,7 @@ from engine.executors.this_machine import machine_here
 from engine.executors.together import train_together
 from engine.job import Checkpointing, ClickJob, Hooks
 from engine.libraries import load_libraries
-from engine.parallel import Sharding
+from engine.parallel import Division, Sharding
 from engine.parallel.folders import Folders
 from engine.parallel.stored import gather_weights
 from engine.parallel.tower_model import can_be_divided
@@ -118,12 +118,12 @@ class GroupTrainer(NodeTrainer):
             if files:
                 write_sharded(files, folder, checkpointing.keeping.generations)
             with self._group(member, job.execution.device):
-                return self._train_in_group(member, job, checkpointing, wants_model=task.wants_model)
+                return self._train_in_group(member, job, checkpointing, task.division, wants_model=task.wants_model)
 
     def _train_in_group(
-        self, member: Membership, job: ClickJob, checkpointing: Checkpointing, *, wants_model: bool
+        self, member: Membership, job: ClickJob, checkpointing: Checkpointing, division: Division, *, wants_model: bool
     ) -> TrainResult:
-        sharding = _agreed_sharding(member, job)
+        sharding = _agreed_sharding(member, job, division)
         if member.rank:
             figures, _ = train_together(job, Hooks(), checkpointing, sharding, read=None, folders=member.folders)
             return TrainResult(model=NO_MODEL, **vars(figures))
@@ -189,17 +189,22 @@ def _folder(member: Membership) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _agreed_sharding(member: Membership, job: ClickJob) -> Sharding:
+def _agreed_sharding(member: Membership, job: ClickJob, division: Division) -> Sharding:
     """How the tables may be divided, by what was measured where the first process is; the same in all."""
     agreed: list[Sharding | None] = [None]
     if member.rank == 0:
         sharing = member.keepers.count(0)
         per_node = member.processes_per_node
-        by_towers = per_node is not None and can_be_divided(
-            job.spec, job.dataset.features, job.hyperparameters, per_node
+        by_towers = (
+            division.tables is None
+            and per_node is not None
+            and can_be_divided(job.spec, job.dataset.features, job.hyperparameters, per_node)
         )
         machine = machine_here(job.execution.device, sharing)
-        agreed = [Sharding(machine=machine, processes_per_node=per_node if by_towers else None)]
+        hosts = per_node if by_towers else None
+        agreed = [
+            Sharding(machine=machine, processes_per_node=hosts, given=division.tables, precision=division.precision)
+        ]
     dist.broadcast_object_list(agreed, src=0)
     assert agreed[0] is not None, "the first process has said it"
     return agreed[0]

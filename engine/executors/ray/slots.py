@@ -9,6 +9,7 @@ from engine.executors.ledger import Ledger, LedgerMeter
 from engine.executors.messages import Done, Task, with_model
 from engine.executors.role import Executor
 from engine.job import Checkpointing, ClickJob, Hooks
+from engine.parallel import Division
 from engine.results import TrainingFigures, TrainResult
 from hardware.devices.nodes import ClusterNode
 from hardware.types import Placement
@@ -87,12 +88,21 @@ class OnNode(Executor):
         placement: Where they run, and elsewhere when that node dies.
         ledger: Gets what its trainings draw.
         shared_by: Executors that share the node, this one included.
+        division: How several processes divide the tables.
     """
 
     eager_because = "it trains on another machine"
 
-    def __init__(self, cluster: _Sender, placement: Placement, ledger: Ledger, *, shared_by: int = 1) -> None:
-        self.placement = placement
+    def __init__(
+        self,
+        cluster: _Sender,
+        placement: Placement,
+        ledger: Ledger,
+        *,
+        shared_by: int = 1,
+        division: Division = Division(),  # noqa: B008 - frozen
+    ) -> None:
+        self.placement, self._division = placement, division
         self._cluster, self._ledger = cluster, ledger
         cores = next(found.cores for found in cluster.nodes[str(placement.node)].accelerators if found.kind == "cpu")
         self._cores = max(1, cores // shared_by) if shared_by > 1 else None
@@ -105,7 +115,8 @@ class OnNode(Executor):
             NodeLostError: One node after the other was lost.
             KeyboardInterrupt: It was closed meanwhile, or Ctrl-C.
         """
-        return with_model(job, self._train(Task(job=job, checkpointing=checkpointing, cores=self._cores), hooks))
+        task = Task(job=job, checkpointing=checkpointing, cores=self._cores, division=self._division)
+        return with_model(job, self._train(task, hooks))
 
     def figures(self, job: ClickJob, hooks: Hooks = Hooks()) -> TrainingFigures:
         """Train for the figures alone; raises what `run` does."""
