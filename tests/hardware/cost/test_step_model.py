@@ -133,3 +133,12 @@ def test_an_accelerator_that_skips_zeros_gains_in_the_backward_products_alone() 
     assert (skipping.traffic, skipping.tables) == (plain.traffic, plain.tables)
     half_known = StepModel(make_profile().model_copy(update={"skips_zeros": "inputs"})).raw_parts(workload, place())
     assert half_known == plain
+
+
+def test_a_part_of_the_cores_works_as_fast_as_so_many_threads_of_the_whole() -> None:
+    whole, workload = make_profile(cores=4), make_workload()
+    part = whole.with_cores(1).with_cores(2)
+    assert part.accelerator.cores == 1, "a part does not grow"
+    assert part.rated_cores == 4
+    assert StepModel(part).raw_parts(workload, place()) == StepModel(whole).raw_parts(workload, place())
+    assert whole.with_cores(8) == whole

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -13,13 +13,15 @@ from engine.data.dataset import Dataset
 from engine.execution import execution_of
 from engine.executors.ray.choices import Choice
 from engine.executors.ray.cluster import Cluster, open_cluster
+from engine.executors.ray.network import network_between
 from engine.executors.this_machine import ThisMachine
 from engine.job import Checkpointing, ClickJob, Hooks, TrainingJob
 from engine.loop.trainer import train
+from engine.parallel import Division, GivenTable
 from engine.parallel.plan import LINK
 from engine.results import EpochReport, TrainResult
 from hardware.devices.nodes import placed as on_node
-from hardware.types import Placement
+from hardware.types import Collective, Placement
 from models.registry import model_spec
 from tests.engine.synthetic import write_dataset
 
@@ -92,6 +94,14 @@ def job_of(dataset: Dataset, placement: Placement) -> ClickJob:
     )
 
 
+def planned(dataset: Dataset) -> Division:
+    """Every other table as a whole in one of the processes, the others by row."""
+    numbers = range(len(dataset.features.table_rows))
+    whole = [GivenTable(kind="table_wise", processes=(number // 2 % 2,)) for number in numbers]
+    rows = GivenTable(kind="row_wise")
+    return Division(tables=tuple(whole[number] if number % 2 else rows for number in numbers))
+
+
 def kept_in(folder: Path) -> Checkpointing:
     """Where a state is kept, with the speed that decides on the division of tables: measured, it would vary."""
     folder.mkdir()
@@ -106,7 +116,8 @@ def on_one_machine(dataset: Dataset, home: Path, tmp_path_factory: pytest.TempPa
     placement = placed("cpu")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SHUNTER_HOME", str(home))
-        return ThisMachine().executor(placement, kept.directory).run(job_of(dataset, placement), Hooks(), kept)
+        executor = ThisMachine(planned(dataset)).executor(placement, kept.directory)
+        return executor.run(job_of(dataset, placement), Hooks(), kept)
 
 
 def assert_same_weights(one: TrainResult, other: TrainResult) -> None:
@@ -119,7 +130,7 @@ def assert_same_weights(one: TrainResult, other: TrainResult) -> None:
 def test_when_a_node_dies_the_processes_go_on_together_and_the_weights_are_those_of_one_machine(
     cluster: tuple[Cluster, Any], ray_cluster: Any, dataset: Dataset, on_one_machine: TrainResult, tmp_path: Path
 ) -> None:
-    """Two processes on two nodes; after the second epoch both on the node that is left."""
+    """Two processes on two nodes, by a plan; after the second epoch both on the node that is left."""
     opened, second = cluster
     placement = placed("cpu@steady").model_copy(update={"threads": 1})
     seats = opened.seats(placement)
@@ -132,7 +143,7 @@ def test_when_a_node_dies_the_processes_go_on_together_and_the_weights_are_those
             ray_cluster.remove_node(second, allow_graceful=False)
 
     kept = kept_in(tmp_path / "checkpoint")
-    executor = opened.executor(placement, kept.directory)
+    executor = opened.divided(planned(dataset)).executor(placement, kept.directory)
     with executor.meter() as meter:
         result = executor.run(job_of(dataset, placement), Hooks(on_epoch=kill_node), kept)
     assert epochs[:2] == [1, 2]
@@ -194,10 +205,27 @@ def test_what_two_processes_of_a_cluster_have_begun_is_ended_by_two_of_this_mach
     def interrupt(report: EpochReport) -> None:
         raise KeyboardInterrupt
 
+    executor = opened.divided(planned(dataset)).executor(at, kept.directory)
     with pytest.raises(KeyboardInterrupt):
-        opened.executor(at, kept.directory).run(job_of(dataset, at), Hooks(on_epoch=interrupt), kept)
+        executor.run(job_of(dataset, at), Hooks(on_epoch=interrupt), kept)
     steps: list[int] = []
     hooks = Hooks(on_step=lambda done, total: steps.append(done))
-    result = ThisMachine().executor(placed("cpu"), kept.directory).run(job_of(dataset, placed("cpu")), hooks, kept)
+    here = ThisMachine(planned(dataset)).executor(placed("cpu"), kept.directory)
+    result = here.run(job_of(dataset, placed("cpu")), hooks, kept)
     assert min(steps) > 1, "it did not begin anew"
     assert_same_weights(result, on_one_machine)
+
+
+def test_collectives_between_nodes_are_measured_once_a_day(cluster: tuple[Cluster, Any], home: Path) -> None:
+    opened, _ = cluster
+    known = {one.operation: one for profile in opened.profiles(2) for one in profile.collectives if profile.rated_cores}
+    assert set(known) <= set(get_args(Collective))
+    assert {(one.processes, one.link) for one in known.values()} == {(2, "gloo between nodes")}
+    assert all(one.bytes_per_second > 0 for one in known.values())
+    (path,) = home.glob("profiles/network-*.json")
+    written = path.read_bytes()
+    assert [one.collectives for one in opened.profiles(2)] == [tuple(known.values())] * 2
+    assert path.read_bytes() == written
+    assert not any(one.collectives == tuple(known.values()) for one in opened.profiles())
+    path.write_text("{}")
+    assert network_between(list(opened.nodes.values())), "what cannot be read is measured anew"
