@@ -53,6 +53,7 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "ranking": (),
     "next_item": (),
     "fleet_live": (),
+    "fleet_nodes": (),
     "checkpoints": (),
     "serving": (),
     "efficiency": (),

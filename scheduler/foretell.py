@@ -5,7 +5,8 @@ in a live fleet before: the median of those. Else it is *estimated* by the selec
 placement, corrected by all past runs in MLflow, times the epochs that past runs of the data lead to expect. What
 starting and moving takes is the median of what past live fleets measured, by type, whatever they trained; where none
 was stopped yet, going on is taken to take what starting takes. Of several processes on processors the cost model says
-how many times as long their steps take as those of one with as many threads.
+how many times as long their steps take as those of one with as many threads, and, where the network between the nodes
+has been measured, how much longer across it.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +24,7 @@ from shunter.frozen import Frozen
 from shunter.requests import LOCAL_OFFERS, Explore, TrainRequest
 
 if TYPE_CHECKING:
-    from hardware.types import Placement
+    from hardware.types import CollectiveCost, Placement
     from planner.assessment import Candidate
 
 CPU = "cpu"
@@ -72,6 +73,8 @@ class Foreteller:
         past: What past fleets measured; by default read from the tracking store when it is first needed.
         always_memory: Whether what a job needs of memory is foreseen even if it states its times, for which its data
             have to be there.
+        network: Tells what collectives between the nodes take, as measured; asked only where a job has several
+            processes. None where there are no nodes.
 
     Attributes:
         times: Where each time came from, of all jobs that were asked about.
@@ -84,8 +87,10 @@ class Foreteller:
         past: PastJobs | None = None,
         *,
         always_memory: bool = False,
+        network: "Callable[[], Sequence[CollectiveCost]] | None" = None,
     ) -> None:
         self._prepare, self._say, self._always_memory = prepare, say, always_memory
+        self._network = network
         if past is not None:
             self.past = past
         self.times: list[ForetoldTime] = []
@@ -100,7 +105,8 @@ class Foreteller:
         Raises:
             ShunterError: The data of a job cannot be read, or nothing tells how long it takes anywhere.
         """
-        return [self._with_costs(self._with_times(self._with_memory(job, types), types)) for job in jobs]
+        timed = [self._with_times(self._with_memory(job, types), types) for job in jobs]
+        return [self._with_costs(self._with_network(job)) for job in timed]
 
     @cached_property
     def past(self) -> PastJobs:
@@ -123,6 +129,20 @@ class Foreteller:
             for name, (seconds, source) in found.items()
         ]
         return own.model_copy(update={"train_seconds": {name: seconds for name, (seconds, _) in found.items()}})
+
+    def _with_network(self, own: OwnJob) -> OwnJob:
+        """With how much longer its steps take across the network, where the job does not state it."""
+        if own.train is None or own.processes == 1 or self._network is None or "network_share" in own.model_fields_set:
+            return own
+        from hardware.types import Placement
+
+        training = self._prepare(own)
+        at = Placement(
+            accelerator=CPU, threads=own.processes, precision="fp32", batch_size=training.execution.batch_size
+        )
+        across = self._step_seconds(training, at, own.processes, tuple(self._network()))
+        share = across / self._step_seconds(training, at, own.processes) - 1
+        return own.model_copy(update={"network_share": max(0.0, share)})
 
     def _with_memory(self, own: OwnJob, types: Sequence[str]) -> OwnJob:
         """With what each of its processes needs of its server, and of its GPU, where the job does not state it."""
@@ -195,14 +215,25 @@ class Foreteller:
         By the cost model, with what processes of this machine take to exchange rows and gradients; between machines
         `network_share` of the job adds to that.
         """
+        return self._step_seconds(training, placement, processes) / self._step_seconds(training, placement, 1)
+
+    def _step_seconds(
+        self,
+        training: ClickJob,
+        placement: "Placement",
+        processes: int,
+        collectives: "tuple[CollectiveCost, ...] | None" = None,
+    ) -> float:
+        """A step by the cost model, in processes that share the threads; over other collectives than this machine's."""
         from hardware.cost.cost_model import CostModel
         from planner.describe import describe
 
         workload = describe(training.dataset, training.spec, training.hyperparameters)
         profile = next(one for one in self._profiles if one.accelerator.name == placement.accelerator)
+        if collectives is not None:
+            profile = profile.model_copy(update={"collectives": collectives})
         together = placement.model_copy(update={"processes": processes, "threads": max(placement.threads, processes)})
-        model = CostModel(profile)
-        return model.predict(workload, together).step_seconds / model.predict(workload, placement).step_seconds
+        return CostModel(profile).predict(workload, together).step_seconds
 
     def _with_costs(self, own: OwnJob) -> OwnJob:
         """With what starting and moving took in past fleets, where the job does not state it."""

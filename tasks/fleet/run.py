@@ -108,7 +108,8 @@ def run_jobs(
             checkpoint_seconds=request.checkpoint_seconds,
         )
         types = sorted({machine.accelerator for machine in trainings.machines()})
-        foretell = Foreteller(lambda own: by_name[own.name].training, say, always_memory=True)
+        network = cluster.network if len(cluster.nodes) > 1 else None
+        foretell = Foreteller(lambda own: by_name[own.name].training, say, always_memory=True, network=network)
         foretold = with_times(list(by_name.values()), types, foretell)
         by_name |= {job.name: job for job in foretold}
         surroundings = Surroundings(

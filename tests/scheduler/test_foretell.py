@@ -8,7 +8,7 @@ import pytest
 from engine.data.dataset import Dataset
 from engine.profiling.profiles import local_profiles
 from hardware.cost.cost_model import predict
-from hardware.types import Placement
+from hardware.types import CollectiveCost, Placement
 from ingestion.request import ingest_request
 from planner.describe import describe
 from scheduler.cluster import Cluster, Machine
@@ -104,6 +104,15 @@ def test_processes_are_estimated_by_what_the_cost_model_says_of_their_steps(data
     ]
     assert together / one == pytest.approx(steps[1].step_seconds / steps[0].step_seconds)
     assert steps[1].parts["communication"] > 0
+    across = {"operation": "all_reduce", "processes": 2, "link": "a slow network", "r2": 1.0, "points": ()}
+    slow = (CollectiveCost(**across, latency_seconds=steps[1].step_seconds, bytes_per_second=1e12),)
+    foretell = Foreteller(lambda _: training, past=PastJobs(), network=lambda: slow)
+    told = {"accelerators": 2, "train_seconds": {"cpu": 9.0}}
+    alone, wide, stated = foretell(
+        [own(**told), own("b", train=both, **told), own("c", train=both, network_share=0.5, **told)], ["cpu"]
+    )
+    assert (alone.network_share, stated.network_share) == (0.0, 0.5)
+    assert wide.network_share > 0.5, "each sum of gradients takes as long as a whole step takes side by side"
 
 
 def test_a_job_of_which_nothing_is_known_anywhere_is_refused(dataset: Dataset) -> None:

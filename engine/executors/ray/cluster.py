@@ -28,7 +28,7 @@ from engine.parallel import Division, holds_sharded_checkpoint
 from engine.probes.measurement import Measurement
 from hardware.devices.nodes import ClusterNode, alive_nodes, cluster_nodes, connected, placed
 from hardware.meters.meter import EnergyMeter
-from hardware.types import HardwareProfile, Placement
+from hardware.types import CollectiveCost, HardwareProfile, Placement
 from models.graph import GraphSpec
 from models.spec import ModelSpec
 from shunter.errors import HardwareError, first_line
@@ -111,8 +111,16 @@ class Cluster:
         offered = [_offered(profile, node) for name, node in self.nodes.items() for profile in found[name]]
         if processes == 1 or len(self.nodes) == 1:
             return offered
-        between = network_between(list(self.nodes.values())[:MOST_MEASURED])
+        between = self.network()
         return [one.model_copy(update={"collectives": between}) if _is_processor(one) else one for one in offered]
+
+    def network(self) -> tuple[CollectiveCost, ...]:
+        """What collectives between the nodes take, measured once a day between the first few.
+
+        Raises:
+            HardwareError: A node does not take part.
+        """
+        return network_between(list(self.nodes.values())[:MOST_MEASURED])
 
     def measure(
         self, dataset: Dataset, spec: ModelSpec | GraphSpec, placement: Placement, steps: int
