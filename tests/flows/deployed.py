@@ -1,16 +1,19 @@
 """A flow that trains without end, for the tests of what a worker does with it."""
 
+import time
 from pathlib import Path
 
 from prefect import flow
 
 from engine.config import Execution, Hyperparameters, Schedule
-from engine.job import Checkpointing, TrainingJob
+from engine.job import Checkpointing, Hooks, TrainingJob
 from engine.loop.interrupt import stopped_between_steps
 from engine.loop.trainer import train
 from models.registry import model_spec
 from tasks.notify import notify
 from tests.engine.synthetic import write_dataset
+
+STEP_SECONDS = 0.005  # what each step waits, so that the servers beside it have the processor
 
 
 @flow(name="endless", on_failure=[notify], on_crashed=[notify])
@@ -23,4 +26,5 @@ def endless(folder: str) -> None:
         Execution(batch_size=64, threads=1),
         Schedule(max_epochs=10**6, patience=10**6),
     )
-    stopped_between_steps(train)(job, checkpointing=Checkpointing(Path(folder) / "checkpoint", steps=200))
+    hooks = Hooks(on_step=lambda step, steps: time.sleep(STEP_SECONDS))
+    stopped_between_steps(train)(job, hooks, checkpointing=Checkpointing(Path(folder) / "checkpoint", steps=200))

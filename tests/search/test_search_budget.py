@@ -148,6 +148,7 @@ def test_what_a_trial_uses_is_kept_while_it_trains(
     assert len(asked) > 3
 
 
+@pytest.mark.usefixtures("warm_processes")
 def test_two_at_a_time_whose_processes_are_killed(dataset: Dataset, parent: str, tmp_path: Path) -> None:
     """Their trials begin anew, and the search goes on."""
     asked: Counter[int] = Counter()

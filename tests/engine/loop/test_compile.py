@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.config import Execution, Hyperparameters, Schedule
+from engine.config import Schedule
 from engine.data.dataset import Dataset
 from engine.data.loader import BatchLoader
 from engine.job import Checkpointing, Hooks, TrainingJob
@@ -18,14 +18,14 @@ from engine.loop.step import autocast
 from engine.loop.trainer import train
 from engine.probes.steps import time_steps
 from engine.results import TrainResult
-from models.registry import build_model, model_spec
+from models.registry import build_model
 from shunter.errors import CheckpointError
 from shunter.settings import PROJECT_ROOT
+from tests.engine.compilable import COMPILED, SPEC
+from tests.engine.compilable import RATES as DECAYING
 from tests.engine.synthetic import write_dataset
 
-SPEC = model_spec(embedding_dim=8, bottom_widths=(8,), top_widths=(16,))
-RATES = Hyperparameters(dense_learning_rate=5e-3, embedding_learning_rate=0.1)
-COMPILED = Execution(threads=1, batch_size=64, compiled=True)
+RATES = replace(DECAYING, weight_decay=0.0)
 SCHEDULE = Schedule(max_epochs=2, seed=3)
 
 WITHOUT_COMPILER = """

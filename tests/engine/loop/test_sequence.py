@@ -21,7 +21,7 @@ from shunter.errors import DataError
 
 ITEMS = 21  # id 0 is the unknown one
 LENGTH = 6
-SHORT = 3  # history of what is compiled, which takes the longer the more steps it has
+SHORT = 2  # history of what is compiled, which takes the longer the more steps it has
 SPEC = model_spec(family="sequence", embedding_dim=8, encoder_widths=(16,), top_widths=(16,))
 SMALL: dict[str, Any] = {"embedding_dim": 8, "top_widths": (8,)}
 RATES = Hyperparameters(dense_learning_rate=1e-2, embedding_learning_rate=0.1)

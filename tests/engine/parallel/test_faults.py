@@ -8,9 +8,9 @@ import shutil
 import signal
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-import psutil
 import pytest
 import torch
 from torch import distributed as dist
@@ -19,7 +19,7 @@ import shunter.errors
 from engine.checkpoint.keeping import CheckpointFigures, Keeping
 from engine.config import Execution, Hyperparameters, Schedule
 from engine.data.dataset import Dataset
-from engine.executors.process_group import KEPT_LOG, WORKER, ProcessGroup, group_failure
+from engine.executors.process_group import KEPT_LOG, ProcessGroup, group_failure
 from engine.job import Checkpointing, Hooks, TrainingJob
 from engine.loop.evaluation import evaluate
 from engine.loop.trainer import train
@@ -222,8 +222,24 @@ def test_a_loss_that_is_no_number_stops_all_processes(dataset: Dataset, tmp_path
         assert "lower the learning rates" in message
 
 
+@pytest.fixture
+def started(warm_starter: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
+    """Rank and process of each that is started from now on, forked from one that has torch loaded."""
+    found: list[tuple[str, Any]] = []
+
+    def start_one(command: list[str], *, env: dict[str, str], **options: Any) -> Any:
+        found.append((env["RANK"], warm_starter.Popen(command, env=env, **options)))
+        return found[-1][1]
+
+    starter = SimpleNamespace(**{**vars(warm_starter), "Popen": start_one})
+    monkeypatch.setattr("hardware.devices.python_process.subprocess", starter)
+    return found
+
+
 @pytest.mark.slow
-def test_a_launched_training_survives_a_dead_process_and_an_interrupt(dataset: Dataset, tmp_path: Path) -> None:
+def test_a_launched_training_survives_a_dead_process_and_an_interrupt(
+    dataset: Dataset, tmp_path: Path, started: list[tuple[str, Any]]
+) -> None:
     directory = tmp_path / "checkpoint"
     schedule = Schedule(max_epochs=3, patience=4, seed=3)
 
@@ -237,7 +253,7 @@ def test_a_launched_training_survives_a_dead_process_and_an_interrupt(dataset: D
         # Checkpoints are written beside the steps.
         if step >= 8 and latest_checkpoint(directory) is not None and not killed:
             killed.append(step)
-            worker_of_rank(1).send_signal(signal.SIGKILL)
+            next(process for rank, process in started if rank == "1").kill()
 
     with pytest.raises(
         ProcessLostError, match=r"^Process 1 of 2 was ended by SIGKILL.* train again to resume from it\.$"
@@ -253,7 +269,8 @@ def test_a_launched_training_survives_a_dead_process_and_an_interrupt(dataset: D
     with pytest.raises(KeyboardInterrupt):
         launch(2, on_step=interrupt)
     assert step_of(directory) >= 20
-    assert not workers()
+    assert [rank for rank, _ in started] == ["0", "1"] * 2
+    assert all(process.poll() is not None for _, process in started)
 
     epochs: list[int] = []
     result = launch(3, on_epoch=lambda report: epochs.append(report.epoch))
@@ -264,22 +281,6 @@ def test_a_launched_training_survives_a_dead_process_and_an_interrupt(dataset: D
     assert result.validation == result.history[result.best_epoch - 1].validation
     metrics = evaluate(result.model, dataset, "validation", EXECUTION).metrics
     assert metrics.logloss == pytest.approx(result.validation.logloss, abs=1e-6)
-
-
-def workers() -> list[psutil.Process]:
-    return [process for process in psutil.Process().children(recursive=True) if WORKER in command_of(process)]
-
-
-def command_of(process: psutil.Process) -> str:
-    """Nothing of one that has ended meanwhile, as those of other tests may."""
-    try:
-        return " ".join(process.cmdline())
-    except (psutil.NoSuchProcess, psutil.ZombieProcess):
-        return ""
-
-
-def worker_of_rank(rank: int) -> psutil.Process:
-    return next(process for process in workers() if process.environ().get("RANK") == str(rank))
 
 
 def step_of(directory: Path) -> int:

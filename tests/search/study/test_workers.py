@@ -23,6 +23,7 @@ from tests.engine.executors.training_processes import training_processes
 from tests.search.spaces import SMALL
 from tracking.store import tracking_uri
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
 PLACEMENT = Placement(accelerator="cpu", threads=4, precision="fp32", batch_size=64)
 
 
