@@ -49,10 +49,10 @@ def kept_trace(layers: nn.Module, inputs: Sequence[Tensor], named: str, trace: C
 def _folder() -> Path | None:
     """Folder of the home; None on a machine that trains alone and has no home."""
     try:
-        from shunter.settings import Settings
+        from shunter.settings import settings
     except ImportError:
         return None
-    return Settings().traces_directory
+    return settings().traces_directory
 
 
 def _key(layers: nn.Module, inputs: Sequence[Tensor], named: str) -> str:

@@ -1,5 +1,7 @@
 """Where Shunter keeps things. One place decides, every folder asks here."""
 
+import os
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,8 @@ PROJECT_ROOT = Path(__file__).resolve().parent.parent
 class Settings(BaseSettings):
     """Locations, each settable by an environment variable `SHUNTER_<NAME>`.
 
-    A fresh `Settings()` is built wherever one is needed, so that a test which sets the environment is obeyed.
+    A fresh `Settings()` is built wherever one is needed, so that a test which sets the environment is obeyed; what is
+    asked hundreds of times in a training takes `settings()`.
     """
 
     model_config = SettingsConfigDict(env_prefix="SHUNTER_", frozen=True, extra="ignore")
@@ -207,3 +210,17 @@ class Settings(BaseSettings):
             return self.tracking_directory
         inside_project = self.home == PROJECT_ROOT / ".shunter"
         return PROJECT_ROOT / "mlflow" if inside_project else self.home / "mlflow"
+
+
+def settings() -> Settings:
+    """The settings by the environment as it is now, read anew only when a variable has changed: reading takes long.
+
+    Raises:
+        RequestError: A variable holds what it cannot mean.
+    """
+    return _read(tuple(item for item in os.environ.items() if item[0].upper().startswith("SHUNTER_")))
+
+
+@lru_cache(maxsize=4)
+def _read(variables: tuple[tuple[str, str], ...]) -> Settings:
+    return Settings()

@@ -28,7 +28,7 @@ from filelock import FileLock
 
 from shunter.errors import TrackingError
 from shunter.secrets import without_secrets
-from shunter.settings import Settings
+from shunter.settings import settings
 
 LOCAL = "local-"  # how the id of a run begins that the store does not know yet
 RETRY_SECONDS = 10.0
@@ -79,7 +79,7 @@ class Outbox:
 
     def __init__(self, store: str) -> None:
         self.store = without_secrets(store)
-        home = Settings().home
+        home = settings().home
         # A store within the home moves with it.
         self.directory = home / "outbox" / _key(self.store.replace(str(home.resolve()), "$SHUNTER_HOME"))
         former = home / "outbox" / _key(self.store)  # as it was called at first

@@ -13,7 +13,7 @@ from shunter.collection import loading
 from shunter.errors import TrackingError, first_line
 from shunter.files import begin_private, make_private
 from shunter.secrets import without_secrets
-from shunter.settings import Settings
+from shunter.settings import settings
 from tracking.client import TrackingClient
 from tracking.moved import follow_move
 from tracking.outbox import Delivery, Outbox, StoreAwayError
@@ -26,12 +26,12 @@ EXPERIMENT = "shunter/train"
 
 def tracking_uri() -> str:
     """Address of MLflow's store: the environment's `MLFLOW_TRACKING_URI`, else a SQLite file of our own."""
-    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{Settings().tracking_root.resolve() / 'mlflow.db'}"
+    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{settings().tracking_root.resolve() / 'mlflow.db'}"
 
 
 def artifact_root() -> str:
     """Folder of the artifacts when the store is our own SQLite file; an MLflow server knows its own place."""
-    return str(Settings().tracking_root.resolve() / "artifacts")
+    return str(settings().tracking_root.resolve() / "artifacts")
 
 
 def open_store() -> TrackingClient:
@@ -45,8 +45,8 @@ def open_store() -> TrackingClient:
     """
     with loading("mlflow"), tracking_errors():
         if is_file_store():
-            make_private(Settings().home)
-            begin_private(Settings().tracking_root / "mlflow.db")
+            make_private(settings().home)
+            begin_private(settings().tracking_root / "mlflow.db")
             follow_moved_home()
             # A first start would otherwise tell on the terminal how it creates its tables.
             logging.getLogger("mlflow.store.db").setLevel(logging.WARNING)
@@ -66,7 +66,7 @@ def is_file_store() -> bool:
 
 def has_store() -> bool:
     """Whether there is a store to be read; looking at one that is not there would make its file, in seconds."""
-    return not is_file_store() or (Settings().tracking_root / "mlflow.db").exists()
+    return not is_file_store() or (settings().tracking_root / "mlflow.db").exists()
 
 
 def experiment_id(client: "MlflowClient") -> str:

@@ -20,14 +20,15 @@ from engine.loop.compile import compile_layers
 from engine.loop.fused_adam import FusedAdam
 from engine.loop.loss import mean_losses, weighted_sum
 from engine.loop.step import autocast, seeded
+from engine.loop.uncompiled import SGD, Adagrad
 from models.registry import Model, layer_inputs
 
 Targets = tuple[Tensor, Tensor | None, Tensor | None]  # labels, their shares in the loss, weights of the tasks
 log = logging.getLogger(__name__)
 # What each optimiser keeps of a parameter, in the order in which `_update` takes it.
 STATES: dict[type[torch.optim.Optimizer], tuple[str, ...]] = {
-    torch.optim.SGD: (),
-    torch.optim.Adagrad: ("sum", "step"),
+    SGD: (),
+    Adagrad: ("sum", "step"),
     FusedAdam: ("exp_avg", "exp_avg_sq", "step"),
 }
 
@@ -158,10 +159,10 @@ def _update(
     if decay:
         gradients = [gradient + decay * parameter for gradient, parameter in zip(gradients, parameters, strict=True)]
     common: dict[str, Any] = {"lr": rate, "weight_decay": 0.0, "maximize": False, "foreach": False}
-    if kind is torch.optim.SGD:
+    if kind is SGD:
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.sub_(rate * gradient)
-    elif kind is torch.optim.Adagrad:
+    elif kind is Adagrad:
         sums, steps = state
         adagrad(parameters, gradients, sums, steps, lr_decay=group["lr_decay"], eps=group["eps"], **common)
     else:

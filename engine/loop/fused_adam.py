@@ -6,10 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from engine.loop.uncompiled import Uncompiled
+
 _step_of_torch = inspect.unwrap(torch.optim.Adam.step)
 
 
-class FusedAdam(torch.optim.Adam):
+class FusedAdam(Uncompiled, torch.optim.Adam):
     """torch's fused Adam, equal to it bit by bit and in what it keeps.
 
     What torch does around the operator it does anew at each step and for each parameter, which takes as long as the
@@ -23,13 +25,6 @@ class FusedAdam(torch.optim.Adam):
 
     def __init__(self, params: Any, lr: float) -> None:
         super().__init__(params, lr=lr, fused=True)
-
-    # Torch's own, without the wrappers that keep them out of what is compiled: these load all of its compiler, which
-    # takes a second. Nothing here is compiled by way of an optimiser, see `engine.loop.compiled_step`.
-    add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
-    load_state_dict = inspect.unwrap(torch.optim.Optimizer.load_state_dict)
-    state_dict = inspect.unwrap(torch.optim.Optimizer.state_dict)
-    zero_grad = inspect.unwrap(torch.optim.Optimizer.zero_grad)
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:

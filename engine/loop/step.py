@@ -18,6 +18,7 @@ from engine.loop.fused_adam import FusedAdam
 from engine.loop.loss import mean_losses, weighted_sum
 from engine.loop.packed_activations import PackedActivations
 from engine.loop.repeatable import repeatable
+from engine.loop.uncompiled import SGD, Adagrad
 from hardware.probes.tf32 import products_in_tf32
 from models.registry import Model
 from models.rewriting.scheme import train_with
@@ -45,8 +46,8 @@ def build_dense_optimizer(model: nn.Module, hyperparameters: Hyperparameters) ->
         # A bad gradient is seen by the watch over the losses; looking at each would wait for the device at every step.
         return Shampoo(groups, lr=learning_rate, check_gradients=False)
     if hyperparameters.dense_optimizer == "adagrad":
-        return torch.optim.Adagrad(groups, lr=learning_rate, fused=parameters[0].device.type == "cpu")
-    return torch.optim.SGD(groups, lr=learning_rate, fused=True)
+        return Adagrad(groups, lr=learning_rate, fused=parameters[0].device.type == "cpu")
+    return SGD(groups, lr=learning_rate, fused=True)
 
 
 def train_step(

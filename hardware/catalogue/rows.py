@@ -19,7 +19,7 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_v
 
 from shunter.errors import RequestError
 from shunter.frozen import Frozen
-from shunter.settings import Settings
+from shunter.settings import settings
 from shunter.validation import clause, expected, own_words, sentence, shown
 
 Dtype = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4"]
@@ -175,7 +175,7 @@ class Catalogue(Frozen):
         near = dict.fromkeys(rows[name].name for name in difflib.get_close_matches(wanted, rows, n=5, cutoff=0.5))
         hint = f"give {' or '.join(list(near)[:3])}, or" if near else "no name resembles it, so"
         raise RequestError(
-            f"The catalogue has no accelerator {name!r}: {hint} add a row to {Settings().catalogue_path}."
+            f"The catalogue has no accelerator {name!r}: {hint} add a row to {settings().catalogue_path}."
         )
 
     def find_cpu(self, cpu: CpuIdentity) -> CatalogueCpu | None:
@@ -196,8 +196,8 @@ def load_catalogue(user_file: Path | None = None) -> Catalogue:
     Raises:
         RequestError: a file cannot be read, or a row of it is wrong; the message names file, row and field.
     """
-    path = user_file or Settings().catalogue_path
-    if user_file is None and Settings().catalogue is None and not path.is_file():
+    path = user_file or settings().catalogue_path
+    if user_file is None and settings().catalogue is None and not path.is_file():
         return _catalogue(None, "accelerators.yaml")
     try:
         return _catalogue(path.read_text(), str(path))

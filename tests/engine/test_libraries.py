@@ -26,7 +26,11 @@ before = len(sys.modules)
 load_libraries("cpu")
 loaded = len(sys.modules)
 train(TrainingJob(dataset, model_spec(), Hyperparameters(), Execution(batch_size=64), Schedule(max_epochs=1)))
-print(loaded - before, len(sys.modules) - loaded, "torch._dynamo" in sys.modules)
+print(loaded - before, len(sys.modules) - loaded)
+for name in ("adagrad", "sgd"):
+    rates = Hyperparameters(dense_optimizer=name)
+    train(TrainingJob(dataset, model_spec(), rates, Execution(batch_size=64), Schedule(max_epochs=1)))
+print("torch._dynamo" in sys.modules)
 """
 
 

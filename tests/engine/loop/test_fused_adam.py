@@ -1,4 +1,4 @@
-"""The optimiser's short way gives the bits of torch's Adam, and keeps what it keeps."""
+"""The optimisers give the bits of torch's, and keep what these keep; Adam on its short way too."""
 
 from typing import Any
 
@@ -8,6 +8,7 @@ from torch import nn
 
 from engine.loop import fused_adam
 from engine.loop.fused_adam import FusedAdam
+from engine.loop.uncompiled import SGD, Adagrad
 
 
 def layers() -> nn.Sequential:
@@ -66,6 +67,21 @@ def test_it_goes_on_from_a_state_of_torch_and_torch_from_its_own() -> None:
     take_steps(theirs, exchanged[0], 3)
     take_steps(mine, exchanged[1], 3)
     assert_same((theirs, exchanged[0]), (mine, exchanged[1]))
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adagrad"])
+def test_others_are_those_of_torch_bit_by_bit(name: str) -> None:
+    ours, torchs = {"SGD": SGD, "Adagrad": Adagrad}[name], getattr(torch.optim, name)
+    mine, theirs = layers(), layers()
+    one, other = ours(groups(mine), lr=0.01, fused=True), torchs(groups(theirs), lr=0.01, fused=True)
+    for network, optimizer in ((mine, one), (theirs, other)):
+        take_steps(network, optimizer, 5, without=1)
+    assert_same((mine, one), (theirs, other))
+    again = ours(groups(theirs), lr=0.01, fused=True)
+    again.load_state_dict(other.state_dict())
+    for network, optimizer in ((mine, one), (theirs, again)):
+        take_steps(network, optimizer, 2)
+    assert_same((mine, one), (theirs, again))
 
 
 def test_a_step_with_every_gradient_goes_straight_to_the_operator(monkeypatch: pytest.MonkeyPatch) -> None:

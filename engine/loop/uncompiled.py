@@ -1,0 +1,30 @@
+"""torch's optimisers as they are, without what loads torch's compiler."""
+
+import inspect
+
+import torch
+
+
+class Uncompiled(torch.optim.Optimizer):
+    """torch's own, without the wrappers that keep an optimiser out of what is compiled.
+
+    These load all of torch's compiler, which takes a second. Nothing here is compiled by way of an optimiser, see
+    `engine.loop.compiled_step`.
+    """
+
+    add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
+    load_state_dict = inspect.unwrap(torch.optim.Optimizer.load_state_dict)
+    state_dict = inspect.unwrap(torch.optim.Optimizer.state_dict)
+    zero_grad = inspect.unwrap(torch.optim.Optimizer.zero_grad)
+
+
+class SGD(Uncompiled, torch.optim.SGD):
+    """torch's SGD."""
+
+    step = torch.no_grad()(inspect.unwrap(torch.optim.SGD.step))
+
+
+class Adagrad(Uncompiled, torch.optim.Adagrad):
+    """torch's Adagrad."""
+
+    step = torch.no_grad()(inspect.unwrap(torch.optim.Adagrad.step))
