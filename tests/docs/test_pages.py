@@ -27,7 +27,7 @@ from tests.warm_commands import warm_commands
 PAGES = sorted((PROJECT_ROOT / "docs").glob("*.md"))
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 FILE_NAME = re.compile(r"# ([\w./-]+\.\w+)\n")
-RATINGS = 10_000  # of 100,000
+RATINGS = 20_000  # of 100,000; of half as many no model is surely better than the base rate
 SECONDS = 900  # with a command that hangs; nothing is said of how long one takes
 WALKTHROUGHS = [page for page in PAGES if "\n```sh\n" in page.read_text()]
 
