@@ -131,5 +131,8 @@ def test_a_step_waits_for_nothing_and_adds_up_in_one_order(spec: ModelSpec, devi
         optimizer = build_dense_optimizer(model, Hyperparameters())
         batch = batch_on(device)
         train_step(model, optimizer, batch, "fp32")  # copies constants to the device
+        before = [parameter.detach().clone() for parameter in model.layers.parameters()]
         with strict(device):
-            train_step(model, optimizer, batch, "fp32")
+            losses = train_step(model, optimizer, batch, "fp32")
+        assert losses.isfinite().all()
+        assert not all(map(torch.equal, before, model.layers.parameters())), "the step was taken"
