@@ -234,7 +234,7 @@ def _ranges(seeds: list[int]) -> str:
 
 
 def _anchor(title: str) -> str:
-    return title.lower().replace(" ", "-")
+    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
 
 
 def main() -> None:
