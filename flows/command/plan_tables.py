@@ -34,7 +34,7 @@ def print_plan(console: Console, report: PlanReport) -> None:
     longest = sorted(report.critical_path, key=lambda one: -one[1])[:MOST_TASKS]
     path = ", ".join(f"{name} {_milliseconds(seconds)}" for name, seconds in longest)
     memory = max(report.memory_bytes) / 2**30
-    how = "all plans were simulated" if report.is_optimal else f"{report.simulations:,} plans were simulated"
+    how = report.proof or f"{report.simulations:,} plans were simulated"
     for sentence in (
         f"The step waits, longest first, for: {path}.",
         f"The fullest device holds {memory:.3g} GiB of the model.",

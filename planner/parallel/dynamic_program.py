@@ -1,20 +1,51 @@
 """The best plan of a small model by dynamic programming over its tables: the oracle beside the integer program.
 
-A state is what the tables so far add up to. The next table extends each by each of its options; a state that is nowhere
-below another adds up to a step at least as long whatever follows, and is dropped (Bellman, 1957; Alpa, OSDI 2022, plans
-the stages of a model likewise). So is one whose step is as long as that of a known plan even if every further table
-added, to each sum, the least of all its options.
+A state is what the tables so far add up to. The next table extends each by each of its options, and equal states are
+one (Bellman, 1957; Alpa, OSDI 2022, plans the stages of a model likewise). A state is dropped where it does not fit, or
+where no plan that goes on from it can be faster than a known one: further tables add, to each sum, at least the least
+of all their options, and `planner.parallel.relaxation` bounds the step of that from below. What is left at the end is
+simulated, so that the best of it is the best of all plans.
+
+Where there are too many states, those are dropped too that another is nowhere above. That is safe for the bound, which
+grows with every sum; the simulated step need not, as queues may come into another order. So what is found then is a
+plan, and a bound that holds for all plans.
 """
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from planner.parallel.costs import Choice
-from planner.parallel.simulate import simulate
+from planner.parallel.relaxation import Relaxation
 from planner.parallel.step import StepModel, step_of
 
 MOST_STATES = 20_000
+AT_ONCE = 4_096  # states that are bounded together
+MOST_GROWN = 4  # times as many states may be looked through for equal ones
+ROUNDING = 1e-6  # by which a bound may be too high: slopes are read off at one large sum
+
+
+@dataclass(frozen=True)
+class Programmed:
+    """What the program came to.
+
+    Attributes:
+        choices: The best plan that was found.
+        step_seconds: Its simulated step.
+        bound_seconds: No plan has a shorter one.
+        is_best: Whether no plan has, not even by rounding.
+    """
+
+    choices: tuple[Choice, ...]
+    step_seconds: float
+    bound_seconds: float
+    is_best: bool
+
+
+class _TooManyError(Exception):
+    """There are more states than may be, or no time is left."""
 
 
 def best_by_states(
@@ -22,41 +53,124 @@ def best_by_states(
     options: Sequence[Sequence[Choice]],
     known: Sequence[Choice],
     most_states: int = MOST_STATES,
-) -> tuple[tuple[Choice, ...], float] | None:
-    """The plan with the shortest simulated step, and that step.
+    *,
+    until: float = float("inf"),
+    clock: Callable[[], float] = time.monotonic,
+) -> Programmed | None:
+    """Find the plan with the shortest simulated step.
 
     Args:
         model: Simulator of the step.
         options: Placements that each table may have.
         known: A plan that fits, which bounds what is kept.
         most_states: States of one table beyond which it gives up.
+        until: When it gives up.
+        clock: What tells the time.
 
     Returns:
-        None where there are more states.
+        None where it has given up.
     """
-    added = [np.array([_sums(model, table, one) for one in several]) for table, several in enumerate(options)]
-    least = np.cumsum([np.zeros(model.layout.size), *(one.min(axis=0) for one in reversed(added))], axis=0)[::-1]
-    room = np.array([device.memory_bytes for device in model.machine.devices])
-    best, best_seconds = tuple(known), step_of(model, list(known))[0]
-    states, plans = np.zeros((1, model.layout.size)), [()]
-    for table, several in enumerate(options):
-        grown = (states[:, None, :] + added[table][None, :, :]).reshape(-1, model.layout.size)
-        plans = [(*plan, choice) for plan in plans for choice in several]
-        kept = []
-        for number, sums in enumerate(grown):
-            at_least = (sums + least[table + 1]).tolist()
-            fits = (np.array(model.memory_bytes(at_least)) <= room).all()
-            if fits and simulate(model.graph, model.seconds(at_least)).end[-1] < best_seconds:
-                kept.append(number)
-        kept = _undominated(grown, kept)
-        if len(kept) > most_states:
-            return None
-        states, plans = grown[kept], [plans[number] for number in kept]
-    for sums, plan in zip(states, plans, strict=True):
-        seconds = simulate(model.graph, model.seconds(sums.tolist())).end[-1]
-        if seconds < best_seconds:
-            best, best_seconds = plan, seconds
-    return best, best_seconds
+    begun = clock()
+    for keeps_all, ends in ((True, begun + (until - begun) / 2), (False, until)):
+        try:
+            return _Program(model, options, most_states, ends, clock).solve(known, keeps_all=keeps_all)
+        except _TooManyError:
+            continue
+    return None
+
+
+class _Program:
+    def __init__(
+        self,
+        model: StepModel,
+        options: Sequence[Sequence[Choice]],
+        most_states: int,
+        until: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self._model, self._options, self._most, self._until, self._clock = model, options, most_states, until, clock
+        self._bounds = Relaxation(model).bounds
+        layout = model.layout
+        self._room = np.array([float(device.memory_bytes) for device in model.machine.devices])
+        self._room -= np.array(model.memory_bytes([0.0] * layout.size))
+        self._memory = [layout.memory(one) for one in range(layout.count)]
+        groups = range(len(layout.groups))
+        self._buffers = [
+            [layout.of_device(field, group, one) for group in groups for field in ("out", "in")]
+            for one in range(layout.count)
+        ]
+
+    def solve(self, known: Sequence[Choice], *, keeps_all: bool) -> Programmed:
+        model, options = self._model, self._options
+        added = [np.array([_sums(model, table, one) for one in several]) for table, several in enumerate(options)]
+        least = np.cumsum([np.zeros(model.layout.size), *(one.min(axis=0) for one in reversed(added))], axis=0)[::-1]
+        best, best_seconds = tuple(known), step_of(model, list(known))[0]
+        states, plans = np.zeros((1, model.layout.size)), np.zeros((1, 0), dtype=np.int64)
+        bounds = np.zeros(1)
+        for table in range(len(options)):
+            states, plans, bounds = self._grown(states, plans, added[table], least[table + 1], best_seconds)
+            kept = np.unique(states, axis=0, return_index=True)[1]
+            if not keeps_all:
+                kept = self._undominated(states, kept)
+            if len(kept) > self._most:
+                raise _TooManyError
+            states, plans, bounds = states[kept], plans[kept], bounds[kept]
+        at_least = min(bounds.min(initial=np.inf) * (1 - ROUNDING), best_seconds)
+        for number in np.argsort(bounds, kind="stable"):
+            if bounds[number] * (1 - ROUNDING) >= best_seconds:
+                break
+            self._check_time()
+            plan = tuple(several[place] for several, place in zip(options, plans[number], strict=True))
+            seconds = step_of(model, plan)[0]
+            if seconds < best_seconds and self._fits(states[number]):
+                best, best_seconds = plan, seconds
+        return Programmed(best, best_seconds, best_seconds if keeps_all else min(at_least, best_seconds), keeps_all)
+
+    def _grown(
+        self, states: np.ndarray, plans: np.ndarray, added: np.ndarray, least: np.ndarray, best_seconds: float
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The states with each option of the next table that may lead to a better plan, and their bounds."""
+        found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        for option, sums in enumerate(added):
+            grown = states + sums
+            bounds = self._bounded(grown + least)
+            kept = np.flatnonzero(bounds * (1 - ROUNDING) < best_seconds)
+            chosen = np.full((len(kept), 1), option)
+            found.append((grown[kept], np.concatenate([plans[kept], chosen], axis=1), bounds[kept]))
+            if sum(len(one) for one, _, _ in found) > MOST_GROWN * self._most:
+                raise _TooManyError
+        grown, chosen, bounds = (np.concatenate(one) for one in zip(*found, strict=True))
+        return grown, chosen, bounds
+
+    def _fits(self, sums: np.ndarray) -> bool:
+        used = self._model.memory_bytes(sums.tolist())
+        return all(own <= one.memory_bytes for own, one in zip(used, self._model.machine.devices, strict=True))
+
+    def _bounded(self, states: np.ndarray) -> np.ndarray:
+        """Bound of each state; infinite where it does not fit."""
+        bounds = np.full(len(states), np.inf)
+        held = states[:, self._memory] + 2 * np.stack([states[:, one].sum(axis=1) for one in self._buffers], axis=1)
+        fitting = np.flatnonzero((held <= self._room + 1).all(axis=1))  # memory is rounded to whole bytes
+        for first in range(0, len(fitting), AT_ONCE):
+            self._check_time()
+            some = fitting[first : first + AT_ONCE]
+            bounds[some] = self._bounds(states[some])
+        return bounds
+
+    def _undominated(self, states: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        """Those of the states that no other is below everywhere."""
+        kept: list[int] = []
+        for number in numbers[np.argsort(states[numbers].sum(axis=1), kind="stable")]:  # whoever is below sums to less
+            if not kept or not (states[kept] <= states[number]).all(axis=1).any():
+                kept.append(int(number))
+                if len(kept) > self._most:
+                    raise _TooManyError
+            self._check_time()
+        return np.array(kept, dtype=np.int64)
+
+    def _check_time(self) -> None:
+        if self._clock() >= self._until:
+            raise _TooManyError
 
 
 def _sums(model: StepModel, table: int, choice: Choice) -> list[float]:
@@ -64,12 +178,3 @@ def _sums(model: StepModel, table: int, choice: Choice) -> list[float]:
     for place, amount in model.costs.contribution(table, choice).amounts:
         sums[place] = amount
     return sums
-
-
-def _undominated(states: np.ndarray, numbers: Sequence[int]) -> list[int]:
-    """Those of the states that no other is below everywhere; of equal ones the first."""
-    kept: list[int] = []
-    for number in sorted(numbers, key=lambda one: states[one].sum()):  # whoever is below has a smaller sum
-        if not kept or not (states[kept] <= states[number]).all(axis=1).any():
-            kept.append(number)
-    return kept

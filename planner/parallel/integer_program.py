@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from planner.parallel.costs import Choice
-from planner.parallel.simulate import NO_RESOURCE, TaskGraph
+from planner.parallel.relaxation import chains
+from planner.parallel.simulate import TaskGraph
 from planner.parallel.step import StepModel
 
 SCALE = 1e3  # milliseconds, and gibibytes, so that the solver's tolerances mean something
@@ -162,37 +163,17 @@ def _bound_seconds(
 
 def _order_tasks(graph: TaskGraph, columns: _Columns, rows: _Rows) -> None:
     """Tasks end after those that they wait for, and a resource works on one at a time."""
-    before: list[int] = []  # of each task, those that end before it begins, as bits
     for number, waits in enumerate(graph.waits_for):
-        bits = 0
-        for one in waits:
-            bits |= before[one] | 1 << one
-        before.append(bits)
         own = [(columns.seconds(number), 1.0), (columns.end(number), -1.0)]
         for one in waits:
             rows.add([*own, (columns.end(one), 1.0)])
         if not waits:
             rows.add(own)
-    on = [0] * len(graph.resources)
-    for number, resource in enumerate(graph.resource):
-        if resource != NO_RESOURCE:
-            on[resource] |= 1 << number
-    joints = [number for number, waits in enumerate(graph.waits_for) if len(waits) > 1]
-    for number in joints:
-        seen: set[int] = set()
-        for first in (*(one for one in reversed(joints) if before[number] >> one & 1), None):
-            after = 0 if first is None else sum(1 << one for one in range(number) if before[one] >> first & 1)
-            for bits in on:
-                between = bits & before[number] & (after if first is not None else -1)
-                if bits >> number & 1:
-                    between |= 1 << number
-                if between.bit_count() < 2 or between in seen:
-                    continue  # one task is its own chain; the same tasks after a later joint say more
-                seen.add(between)
-                work = [(columns.seconds(one), 1.0) for one in range(number + 1) if between >> one & 1]
-                alone = [] if between >> number & 1 else [(columns.seconds(number), 1.0)]
-                begun = [] if first is None else [(columns.end(first), 1.0)]
-                rows.add([*work, *alone, *begun, (columns.end(number), -1.0)])
+    for number, first, work, is_apart in chains(graph):
+        terms = [(columns.seconds(one), 1.0) for one in work]
+        alone = [(columns.seconds(number), 1.0)] if is_apart else []
+        begun = [] if first is None else [(columns.end(first), 1.0)]
+        rows.add([*terms, *alone, *begun, (columns.end(number), -1.0)])
 
 
 def _hold_memory(

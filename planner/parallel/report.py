@@ -73,7 +73,8 @@ class PlanReport(Frozen):
         told: Where the figures come from.
         simulations: Plans that were simulated.
         search_seconds: Duration of the search.
-        is_optimal: Whether all plans were simulated.
+        is_optimal: Whether it is known that no plan of those searched is faster.
+        proof: How that is known.
         totals: What a training takes as a whole.
         step: The tasks of the step, to learn from when it has been executed.
     """
@@ -92,6 +93,7 @@ class PlanReport(Frozen):
     simulations: int
     search_seconds: float
     is_optimal: bool
+    proof: str
     totals: PlanTotals
     step: SimulatedStep = Field(exclude=True)
 
@@ -166,7 +168,7 @@ def more_surely(found: Found, rival: Sequence[Choice], error: float | None) -> t
         return found, ""
     known = "before any plan was executed here" if error is None else f"and predictions err by {error:.0%}"
     told = f"TorchRec's plan is taken: what was found is expected to be {gain:.1%} faster, {known}."
-    kept = replace(found, choices=tuple(rival), step_seconds=found.beginnings[TORCHREC], is_optimal=False)
+    kept = replace(found, choices=tuple(rival), step_seconds=found.beginnings[TORCHREC], proof="")
     return kept, told
 
 
@@ -293,6 +295,7 @@ def _report(
         simulations=found.simulations,
         search_seconds=found.seconds,
         is_optimal=found.is_optimal,
+        proof=found.proof,
         tables=_tables(model, simulated, plan, space),
         totals=totals,
         step=simulated_step(model, found.choices, layers),

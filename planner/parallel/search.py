@@ -4,9 +4,10 @@ The chain is FlexFlow's (MLSys 2019, section 6): a placement is changed at rando
 min(1, exp(beta (before - after))), with the seconds of a step as shares of those at the beginning and beta rising from
 10 to 100, so that it ends as a descent. Three kinds of change: any placement for any table; the placement of one table
 for another of like size (propagation); and a table from the device that is busiest to another of its host or of all
-(topology). Before the chain an integer program is solved for a part of the time (`planner.parallel.integer_program`):
-its plan may be the better beginning, and its bound says how far the best plan can be. Last come single changes until
-none is better, over replicated rows too, as OPER (ATC 2024) does.
+(topology). A small model is solved by a dynamic program first (`planner.parallel.dynamic_program`), which proves that
+no plan is faster. Else an integer program is solved for a part of the time (`planner.parallel.integer_program`): its
+plan may be the better beginning, and its bound says how far the best plan can be. Last come single changes until none
+is better, over replicated rows too, as OPER (ATC 2024) does.
 """
 
 import math
@@ -18,6 +19,7 @@ from functools import cached_property
 
 from planner.parallel.costs import Choice
 from planner.parallel.demand import LayerDemand
+from planner.parallel.dynamic_program import best_by_states
 from planner.parallel.integer_program import solve
 from planner.parallel.options import Space, by_hand, data_parallel, options_of, rows_everywhere
 from planner.parallel.partition import small_ones_copied, whole_tables
@@ -33,6 +35,8 @@ MISSING_PENALTY = 10.0  # of a step that lacks as many bytes as a device has
 ENOUGH_GAP = 0.005
 EXHAUSTIVE = 20_000  # plans that are all simulated instead
 PROGRAM_SHARE = 0.4  # of the search's time, for the integer program
+STATES_SHARE = 0.3  # of it, for the dynamic program
+MOST_COMBINED = 10**9  # plans beyond which that has too many states
 MOST_OPTIONS, MOST_PROGRAMMED = 2_000, 16  # options of all tables, and devices, beyond which it is left out
 
 
@@ -47,7 +51,7 @@ class Found:
         beginnings: Simulated step of each plan that the search began from, by its name; only those that fit.
         simulations: Plans that were simulated.
         seconds: Duration of the search.
-        is_optimal: Whether every plan was simulated.
+        proof: How it is known that no plan is faster; empty where it is not.
     """
 
     choices: tuple[Choice, ...]
@@ -56,7 +60,12 @@ class Found:
     beginnings: dict[str, float] = field(default_factory=dict)
     simulations: int = 0
     seconds: float = 0.0
-    is_optimal: bool = False
+    proof: str = ""
+
+    @property
+    def is_optimal(self) -> bool:
+        """Whether no plan of this space is faster."""
+        return bool(self.proof)
 
     @property
     def gap(self) -> float:
@@ -71,7 +80,7 @@ class Search:
         model: Simulator of the step.
         space: Which plans are searched.
         seed: Seed of the chain.
-        with_program: Whether small models are also solved as an integer program.
+        with_program: Whether small models are also solved as a dynamic or an integer program.
     """
 
     def __init__(self, model: StepModel, space: Space = "exact", seed: int = 0, *, with_program: bool = True) -> None:
@@ -106,13 +115,15 @@ class Search:
         fitting = {name: cost for name, (cost, _, missing) in beginnings.items() if not missing}
         all_of_them = [*beginnings.values(), *self._simulated(mixtures).values()]
         best = list(min(all_of_them, key=lambda one: one[0])[1])
-        is_optimal = combinations <= EXHAUSTIVE and seconds > 0
         plan = SimulatedPlan(self.model, best)
-        bound = self.bound_seconds()
-        if is_optimal:
+        bound, proof = self.bound_seconds(), ""
+        if combinations <= EXHAUSTIVE and seconds > 0:
             self._exhaust(plan)
-            bound = max(bound, plan.step_seconds)
-        else:
+            bound, proof = plan.step_seconds, "all plans were simulated"
+        elif combinations <= MOST_COMBINED and seconds > 0 and self._with_program:
+            of_states, proof = self._states(plan, clock, begun, STATES_SHARE * seconds)
+            bound = max(bound, of_states)
+        if not proof:
             bound = max(bound, self._program(plan, PROGRAM_SHARE * seconds))
             self._chain(plan, clock, begun + seconds * (1 - DESCENT_SHARE))
             self._descend(plan, clock, begun + seconds)
@@ -125,7 +136,7 @@ class Search:
             beginnings=fitting,
             simulations=self.simulations,
             seconds=clock() - begun,
-            is_optimal=is_optimal,
+            proof=proof,
         )
 
     def bound_seconds(self) -> float:
@@ -168,6 +179,19 @@ class Search:
             return plan.step_seconds
         room = min(device.memory_bytes for device in self.model.machine.devices)
         return plan.step_seconds * (2.0 + MISSING_PENALTY * missing / max(room, 1))
+
+    def _states(
+        self, plan: SimulatedPlan, clock: Callable[[], float], begun: float, most_seconds: float
+    ) -> tuple[float, str]:
+        """Go to the best plan by the dynamic program; returns its bound, and what it has proven."""
+        self._descend(plan, clock, begun + most_seconds / 3)
+        if plan.missing_bytes():
+            return 0.0, ""
+        states = best_by_states(self.model, self.options, plan.choices, until=begun + most_seconds, clock=clock)
+        if states is None:
+            return 0.0, ""
+        self._go_to(plan, states.choices)
+        return states.bound_seconds, "no plan is faster, as a dynamic program shows" if states.is_best else ""
 
     def _program(self, plan: SimulatedPlan, most_seconds: float) -> float:
         """Go to the plan of the integer program where that is better; returns its bound, or 0 of a large model."""

@@ -1,18 +1,24 @@
 """Integer and dynamic program against all plans, on equal and unequal devices; parts of a batch by their rates."""
 
 import itertools
+import random
 from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from planner.parallel.costs import Choice, TableCosts
-from planner.parallel.dynamic_program import best_by_states
+from planner.parallel.dynamic_program import ROUNDING, best_by_states
 from planner.parallel.integer_program import solve
 from planner.parallel.machine import Machine, read_machine
 from planner.parallel.options import options_of
 from planner.parallel.partition import earliest_end
 from planner.parallel.plan import Plan, differences, plan_text, read_plan
+from planner.parallel.relaxation import Relaxation
 from planner.parallel.report import search_plan
+from planner.parallel.search import Search
 from planner.parallel.shares import samples_by_rate
 from planner.parallel.step import StepModel, step_of
 from shunter.requests.plan import PlanRequest
@@ -58,7 +64,42 @@ def test_both_programs_find_the_best_of_all_plans(seed: int, memory_gib: float |
     assert programmed.bound_seconds == pytest.approx(best, rel=0.03)
     found = best_by_states(model, options, programmed.choices)
     assert found is not None
-    assert found[1] == pytest.approx(best, rel=1e-9)
+    assert (found.step_seconds, found.bound_seconds, found.is_best) == (best, best, True)
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.integers(0, 2**32), st.sampled_from([(2, 2), (2, 1)]), st.sampled_from([256, 8192, 65_536]))
+def test_the_dynamic_program_finds_the_best_of_all_plans_to_the_last_bit(
+    seed: int, devices: tuple[int, int], batch: int
+) -> None:
+    demand, place = demand_of(seed, 3), machine(*devices)
+    model = StepModel(TableCosts(place, demand, batch))
+    options = [options_of(table, place, "exact") for table in demand.tables]
+    best, poor = best_of_all(model, options), [one[0] for one in options]
+    found = best_by_states(model, options, poor)
+    assert found is not None
+    assert (found.step_seconds, found.is_best) == (best, True)
+    few = best_by_states(model, options, poor, most_states=24)  # too few to keep all, so that some are dropped
+    assert few is None or few.bound_seconds <= best <= few.step_seconds
+
+
+@settings(max_examples=5, deadline=None)
+@given(st.integers(0, 2**32))
+def test_no_step_is_below_its_bound(seed: int) -> None:
+    chance, demand, place = random.Random(seed), demand_of(seed, 4), machine(4, 2)
+    model = StepModel(TableCosts(place, demand, 4096))
+    plans = [[chance.choice(options_of(table, place, "executable")) for table in demand.tables] for _ in range(8)]
+    bounds = Relaxation(model).bounds(np.array([model.costs.sums(plan) for plan in plans]))
+    for plan, bound in zip(plans, bounds, strict=True):
+        assert 0 < bound <= step_of(model, plan)[0] * (1 + ROUNDING)
+
+
+def test_a_small_model_is_proven_by_the_search() -> None:
+    demand, place = demand_of(6, 8), machine(2, 2)
+    found = Search(StepModel(TableCosts(place, demand, 8192))).run(60.0)
+    assert found.is_optimal
+    assert "dynamic program" in found.proof
+    assert found.bound_seconds == found.step_seconds
 
 
 def test_seconds_of_tasks_follow_from_their_parts() -> None:
