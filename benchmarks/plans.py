@@ -1,6 +1,6 @@
 """Plans of where tables go: found by simulation, beside TorchRec's planner, and executed.
 
-Three parts, of which each says what it is:
+Four parts, of which each says what it is:
 
 - simulated: the step of the plan that is found over that of the plan TorchRec's planner makes for the same devices,
   links and kinds of placement, over table sets of published shapes (the 26 fields of Criteo's Kaggle and terabyte logs)
@@ -8,6 +8,8 @@ Three parts, of which each says what it is:
   simulator, which the search minimises and TorchRec's planner does not know;
 - measured: plans trained by processes of this machine, the time of a step beside what was predicted for it
   (`benchmarks.plans_executed`), and tables whose rows travel one by one (`benchmarks.plans_rows`);
+- FlexFlow's claims: plans that also divide dense layers, beside data parallel and the strategy by hand
+  (`benchmarks.plans_flexflow`);
 - counted: the search, without the integer program that belongs to it, against the best of all plans (all simulated, or
   proven by the dynamic or the integer program, on equal and on unequal devices), and simulations a second of processor
   time.
@@ -25,7 +27,7 @@ from statistics import fmean, geometric_mean
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks import report
+from benchmarks import plans_flexflow, report
 from benchmarks.plans_executed import against_one_process, executed, figures
 from benchmarks.plans_rows import figures as rows_figures
 from benchmarks.plans_rows import rows_one_by_one
@@ -45,7 +47,7 @@ from planner.parallel.torchrec_plan import torchrec_choices
 from shunter.requests.plan import DevicesRequest
 
 TORCHREC = "TorchRec's"
-PARTS = ("simulated", "executed", "one_process", "rows")
+PARTS = ("simulated", "flexflow", "executed", "one_process", "rows")
 ACCELERATOR = "NVIDIA A100 SXM4 40GB"
 KAGGLE = (
     *(1460, 583, 10131227, 2202608, 305, 24, 12517, 633, 3, 93145, 5683, 8351593, 3194, 27, 14992, 5461306, 10, 5652),
@@ -101,10 +103,16 @@ def main() -> None:
         details["tiny"] = against_the_best(quick=arguments.quick)
         details["speed"] = simulator_speed()
         details["scaling"] = scaling(64 if arguments.quick else 128)
+    if "flexflow" in arguments.parts:
+        details["flexflow"] = plans_flexflow.simulated(KAGGLE, ACCELERATOR, quick=arguments.quick)
+        details["divided_layer"] = plans_flexflow.executed_layer()
     headline = figures(details.get("executed", ()))
     if "one_process" in details:
         headline["step_ratio_2_processes"] = details["one_process"]["ratio"]
     headline |= rows_figures(details.get("rows", ()))
+    headline |= plans_flexflow.figures(
+        details.get("flexflow", ()), details.get("divided_layer"), details.get("executed", ())
+    )
     headline |= _scaling_figures(details.get("scaling", ()))
     headline |= _simulated_figures(details.get("sets", ()), details.get("tiny", ())) | details.get("speed", {})
     report.publish("plans", headline, details, seeds=[0], quick=arguments.quick)

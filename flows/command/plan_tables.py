@@ -19,6 +19,9 @@ def print_plan(console: Console, report: PlanReport) -> None:
     console.print(tables)
     if len(report.tables) > MOST_TABLES:
         console.print(f"{len(report.tables) - MOST_TABLES} smaller tables are in the file.", highlight=False)
+    if report.plan.layers:
+        divided = ", ".join(f"{name} {kind.replace('_', '-')}" for name, kind in report.plan.layers.items())
+        console.print(f"Divided layers (only simulated): {divided}.", highlight=False, markup=False)
     rivals = Table("plan", "step (simulated)", "against this plan", box=box.SIMPLE)
     rivals.add_row("this plan", _milliseconds(report.step_seconds), "")
     for name, seconds in sorted(report.rivals.items(), key=lambda one: one[1]):

@@ -36,7 +36,8 @@ KINDS: tuple[Kind, ...] = (
 )
 BY_COLUMN: tuple[Kind, ...] = ("column_wise", "table_column_wise", "grid_shard")
 CommunicationPrecision = Literal["fp32", "fp16", "bf16"]
-LayerKind = Literal["data_parallel", "output_split"]
+SplitKind = Literal["output_split", "input_split", "host_output_split", "host_input_split", "sharded", "hybrid_sharded"]
+LayerKind = Literal["data_parallel"] | SplitKind
 EXAMPLE = "devices: [cpu.0, cpu.1]"
 HEAD = """\
 # Where each table goes; `shunter train --plan FILE` trains by it. Devices are counted from 0 in the order of `devices`.
@@ -86,7 +87,7 @@ class Plan(Frozen):
         devices_per_host: How many are on one host; hosts follow one another.
         precision: Precision in which pooled rows and their gradients travel.
         tables: Placement of each table by its field's name.
-        layers: Layers that are not data parallel, by their names; only simulated.
+        layers: Layers that are not data parallel, by their names (`planner.parallel.dense_split`); only simulated.
         samples: Samples of a step of each device, where they are not equal; only simulated.
     """
 

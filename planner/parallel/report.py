@@ -1,6 +1,6 @@
 """What a search for a plan came to, and why: for the terminal, MLflow and the files beside the plan."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pydantic import Field
@@ -10,13 +10,15 @@ from hardware.types import HardwareProfile
 from models.spec import ModelSpec
 from planner.parallel.calibration import ExecutedPlan, SimulatedStep, calibrate
 from planner.parallel.costs import Choice, TableCosts
-from planner.parallel.demand import LayerDemand, ModelDemand, demand_of
+from planner.parallel.demand import ModelDemand, demand_of
+from planner.parallel.dense_split import SplitLayer
 from planner.parallel.machine import Machine, machine_of
 from planner.parallel.options import Space
 from planner.parallel.plan import Plan, TablePlacement
-from planner.parallel.search import Found, Search, split_layers
+from planner.parallel.search import Found, Search
 from planner.parallel.shares import samples_by_rate
 from planner.parallel.simulate import critical_path, simulate
+from planner.parallel.split_search import search_with_layers
 from planner.parallel.step import SimulatedPlan, StepModel, step_of
 from planner.parallel.torchrec_plan import torchrec_choices
 from planner.parallel.totals import PlanTotals, check_limits, totals_of
@@ -142,10 +144,12 @@ def search_plan(
     begin = {} if rival is None else {TORCHREC: rival}
     samples = samples_by_rate(machine, demand, request.batch_size)
     seconds = request.search_seconds / (1 if samples is None else 2)
-    found, told = Search(model, space, request.seed).run(seconds, begin), ""
+    model, found = _searched(model, space, request.seed, seconds, begin)
+    told = ""
     if samples is not None:
         unequal = step_model(demand, machine, request, executed, samples)
-        other = Search(unequal, space, request.seed).run(seconds, {**begin, "found for equal parts": found.choices})
+        begin = {**begin, "found for equal parts": found.choices}
+        unequal, other = _searched(unequal, space, request.seed, seconds, begin)
         told = _told_of_parts(found, other)
         if other.step_seconds < found.step_seconds:
             # Rivals stay as they can be trained, in equal parts.
@@ -153,12 +157,20 @@ def search_plan(
     if is_cautious and rival is not None and TORCHREC in found.beginnings:
         found, told = more_surely(found, rival, model.calibration.error)
     samples = samples if model.costs.samples == samples else None
-    layers = split_layers(model, found.choices) if space == "all" else ()
-    plan = plan_of(demand, machine, found.choices, request, layers, samples=samples or ())
-    totals = totals_of(demand, machine, request, step_of(model, found.choices, layers)[0])
+    plan = plan_of(demand, machine, found.choices, request, model.layers, samples=samples or ())
+    totals = totals_of(demand, machine, request, step_of(model, found.choices)[0])
     check_limits(totals, request)
     report = _report(model, found, plan, totals, space, has_rival=rival is not None)
     return report.model_copy(update={"told": f"{report.told} {told}".strip()})
+
+
+def _searched(
+    model: StepModel, space: Space, seed: int, seconds: float, begin: Mapping[str, Sequence[Choice]]
+) -> tuple[StepModel, Found]:
+    """The plan that is found, and the model with the layers that it divides."""
+    if space == "all":
+        return search_with_layers(model, seconds, begin, seed)
+    return model, Search(model, space, seed).run(seconds, begin)
 
 
 def more_surely(found: Found, rival: Sequence[Choice], error: float | None) -> tuple[Found, str]:
@@ -200,9 +212,9 @@ def step_model(
     return StepModel(costs, overlap=request.overlap, calibration=calibrate(known))
 
 
-def simulated_step(model: StepModel, choices: Sequence[Choice], layers: Sequence[LayerDemand] = ()) -> SimulatedStep:
+def simulated_step(model: StepModel, choices: Sequence[Choice]) -> SimulatedStep:
     """The tasks of a plan's step."""
-    amounts = model.amounts(model.costs.sums(list(choices)), layers)
+    amounts = model.amounts(model.costs.sums(list(choices)))
     seconds = [model.calibration.seconds(one) for one in amounts]
     return SimulatedStep.of(model.graph, amounts, simulate(model.graph, seconds).end[-1], model.machine.key)
 
@@ -227,7 +239,7 @@ def plan_of(
     machine: Machine,
     choices: Sequence[Choice],
     request: PlanRequest,
-    layers: Sequence[LayerDemand] = (),
+    layers: Sequence[SplitLayer] = (),
     *,
     samples: Sequence[int] = (),
 ) -> Plan:
@@ -250,7 +262,7 @@ def plan_of(
             )
             for table, choice in zip(demand.tables, choices, strict=True)
         },
-        layers={layer.name: "output_split" for layer in layers},
+        layers={one.layer.name: one.kind for one in layers},
         samples=tuple(samples),
     )
 
@@ -259,8 +271,7 @@ def _report(
     model: StepModel, found: Found, plan: Plan, totals: PlanTotals, space: Space, *, has_rival: bool
 ) -> PlanReport:
     simulated = SimulatedPlan(model, found.choices)
-    layers = [layer for layer in model.costs.demand.layers if layer.name in plan.layers]
-    graph, seconds = model.graph, model.seconds(simulated.sums, layers)
+    graph, seconds = model.graph, model.seconds(simulated.sums)
     schedule = simulate(graph, seconds)
     path = critical_path(graph, seconds, schedule)
     critical = set(path)
@@ -280,7 +291,7 @@ def _report(
     for event in events:
         busy[event.resource] = busy.get(event.resource, 0.0) + event.seconds
     lacking = ["data parallel", "by hand", "whole tables, balanced", "all by row", *([TORCHREC] if has_rival else [])]
-    memory = model.memory_bytes(simulated.sums, layers)
+    memory = model.memory_bytes(simulated.sums)
     return PlanReport(
         plan=plan,
         step_seconds=schedule.seconds,
@@ -298,7 +309,7 @@ def _report(
         proof=found.proof,
         tables=_tables(model, simulated, plan, space),
         totals=totals,
-        step=simulated_step(model, found.choices, layers),
+        step=simulated_step(model, found.choices),
     )
 
 

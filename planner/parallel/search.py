@@ -18,12 +18,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from planner.parallel.costs import Choice
-from planner.parallel.demand import LayerDemand
 from planner.parallel.dynamic_program import best_by_states
 from planner.parallel.integer_program import solve
 from planner.parallel.options import Space, by_hand, data_parallel, options_of, rows_everywhere
 from planner.parallel.partition import small_ones_copied, whole_tables
-from planner.parallel.step import SimulatedPlan, StepModel, step_of
+from planner.parallel.step import SimulatedPlan, StepModel
 from shunter.errors import InfeasibleError
 
 BETA = (10.0, 100.0)
@@ -350,14 +349,3 @@ class Search:
             f"{least / 2**30:.3g} GiB on each are needed, evenly divided (the largest table is {largest.name!r} with "
             f"{largest.rows:,} rows of {largest.width} numbers): use more memory or more devices."
         )
-
-
-def split_layers(model: StepModel, choices: Sequence[Choice]) -> tuple[LayerDemand, ...]:
-    """The layers whose outputs are better divided over the devices, the largest tried first."""
-    split: tuple[LayerDemand, ...] = ()
-    seconds = step_of(model, choices)[0]
-    for layer in sorted(model.costs.demand.layers, key=lambda one: -one.parameter_bytes):
-        tried = step_of(model, choices, (*split, layer))[0]
-        if layer.outputs % model.layout.count == 0 and tried < seconds:
-            split, seconds = (*split, layer), tried
-    return split

@@ -16,6 +16,7 @@ as the engine does, or beside them where `overlap` says so, as torch's DDP would
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from typing import NamedTuple
 
 from hardware.cost.step_model import message_share
@@ -28,7 +29,7 @@ from planner.parallel.costs import (
     Group,
     TableCosts,
 )
-from planner.parallel.demand import FLOAT_BYTES, LayerDemand
+from planner.parallel.dense_split import WITHIN_HOST, SplitLayer, held_share, traffic_of
 from planner.parallel.device_costs import dense_seconds
 from planner.parallel.simulate import NO_RESOURCE, DeltaSimulator, Schedule, Task, TaskGraph, simulate
 
@@ -67,10 +68,18 @@ class StepModel:
         costs: Contributions of the tables.
         overlap: Whether the layers' gradients are exchanged beside the tables' backward pass.
         calibration: What executed plans have taught of this machine.
+        layers: Layers that are divided.
     """
 
-    def __init__(self, costs: TableCosts, *, overlap: bool = False, calibration: Calibration = UNCALIBRATED) -> None:
-        self.costs, self.layout, self.calibration = costs, costs.layout, calibration
+    def __init__(
+        self,
+        costs: TableCosts,
+        *,
+        overlap: bool = False,
+        calibration: Calibration = UNCALIBRATED,
+        layers: Sequence[SplitLayer] = (),
+    ) -> None:
+        self.costs, self.layout, self.calibration, self.layers = costs, costs.layout, calibration, tuple(layers)
         self.machine, demand = costs.machine, costs.demand
         self.dense = dense_seconds(self.machine, demand, costs.samples)
         self.dense_bytes = demand.workload.dense_parameter_bytes
@@ -80,6 +89,12 @@ class StepModel:
         self.graph = self._build(overlap)
         self._keys = {task: key for key, task in self._number.items()}
         self._touched = self._tasks_of_sums()
+
+    def with_layers(self, layers: Sequence[SplitLayer]) -> "StepModel":
+        """The same step with other layers divided."""
+        other = copy(self)
+        other.layers = tuple(layers)
+        return other
 
     # The graph
 
@@ -150,44 +165,45 @@ class StepModel:
 
     # What tasks take
 
-    def seconds(self, sums: Sequence[float], layers: Sequence[LayerDemand] = ()) -> list[float]:
+    def seconds(self, sums: Sequence[float]) -> list[float]:
         """What each task takes.
 
         Args:
             sums: Sums of all tables.
-            layers: Layers that are divided by their outputs.
         """
         taken = [0.0] * len(self.graph.tasks)
         for key, task in self._number.items():
-            taken[task] = self._task_seconds(key, sums, layers)
+            taken[task] = self._task_seconds(key, sums)
         return taken
 
     def changed(self, sums: Sequence[float], places: Iterable[int]) -> dict[int, float]:
         """New seconds of the tasks that follow from some sums."""
         tasks = {task for place in places for task in self._touched[place]}
-        return {task: self._task_seconds(self._keys[task], sums, ()) for task in tasks}
+        return {task: self._task_seconds(self._keys[task], sums) for task in tasks}
 
-    def amounts(self, sums: Sequence[float], layers: Sequence[LayerDemand] = ()) -> list[Amounts]:
+    def amounts(self, sums: Sequence[float]) -> list[Amounts]:
         """The terms of each task, in seconds before the calibration."""
         taken: list[Amounts] = [{} for _ in self.graph.tasks]
         for key, task in self._number.items():
-            taken[task] = self._task_amounts(key, sums, layers)
+            taken[task] = self._task_amounts(key, sums)
         return taken
 
-    def _task_seconds(self, key: tuple[str, int, int], sums: Sequence[float], layers: Sequence[LayerDemand]) -> float:
-        return self.calibration.seconds(self._task_amounts(key, sums, layers))
+    def _task_seconds(self, key: tuple[str, int, int], sums: Sequence[float]) -> float:
+        return self.calibration.seconds(self._task_amounts(key, sums))
 
-    def _task_amounts(self, key: tuple[str, int, int], sums: Sequence[float], layers: Sequence[LayerDemand]) -> Amounts:
+    def _task_amounts(self, key: tuple[str, int, int], sums: Sequence[float]) -> Amounts:
         phase, group, place = key
         if phase.endswith(" done") or phase in ("end", "updated"):
             return {}
         if group >= 0:
             return self._group_amounts(phase, group, place, sums)
         if phase.startswith("reduce"):
-            split = sum(layer.parameter_bytes for layer in layers)
+            # Layers that are divided within hosts alone are added up over the hosts.
+            alone = [one for one in self.layers if not (phase.endswith(" across") and one.kind in WITHIN_HOST)]
+            split = sum(one.layer.parameter_bytes for one in alone)
             return {"sums": self._reduce_seconds(phase, sums[self.layout.reduced] + self.dense_bytes - split)}
         if phase.startswith("split layers"):
-            return {"whole_vectors": self._split_seconds(phase, layers)}
+            return {"whole_vectors": self._split_seconds(phase)}
         share = {"forward": (1 - UPDATE_SHARE) / 3, "backward": 2 * (1 - UPDATE_SHARE) / 3, "optimizer": UPDATE_SHARE}
         amounts: Amounts = {"layers": share[phase] * self.dense[place]}
         if phase == "optimizer":
@@ -248,20 +264,16 @@ class StepModel:
         sent = message_share("all_reduce", members) * message
         return channel.seconds(sent) if members > 1 else 0.0
 
-    def _split_seconds(self, phase: str, layers: Sequence[LayerDemand]) -> float:
-        """Inputs of all samples come to every device, and outputs go back, forward and backward."""
-        if not layers:
+    def _split_seconds(self, phase: str) -> float:
+        """What divided layers exchange, forward and backward."""
+        if not self.layers:
             return 0.0
-        across = phase.endswith(" across")
+        across, layout = phase.endswith(" across"), self.layout
         channel = self.machine.across if across else self.machine.within["all_gather"]
-        if channel is None:
-            return 0.0
-        layout, samples = self.layout, self.costs.batch_size / self.layout.count
-        others = layout.count - layout.per_host if across else layout.per_host - 1
-        members = layout.per_host if across else 1  # of a host, whose traffic shares the network
-        floats = sum(2 * layer.inputs + 2 * layer.outputs / layout.count for layer in layers)
-        sent = samples * floats * FLOAT_BYTES * others * members
-        return 4 * len(layers) * channel.latency_seconds + sent / channel.bytes_per_second
+        assert channel is not None, "there are several hosts"
+        traffic = traffic_of(self.layers, self.costs.batch_size / layout.count, layout.per_host, layout.hosts)
+        sent = traffic.across_bytes if across else traffic.within_bytes
+        return traffic.messages * channel.latency_seconds + sent / channel.bytes_per_second if sent else 0.0
 
     def parts_of_tasks(self) -> list[TaskParts]:
         """Seconds of each task as a function of the sums."""
@@ -276,25 +288,27 @@ class StepModel:
             sums = list(empty)
             if counted is not None:
                 sums[counted] = 1.0
-            first = self._task_seconds(key, sums, ())
+            first = self._task_seconds(key, sums)
             a_table = 0.0
             if counted is not None:
-                a_table = self._task_seconds(key, [*sums[:counted], 2.0, *sums[counted + 1 :]], ()) - first
+                a_table = self._task_seconds(key, [*sums[:counted], 2.0, *sums[counted + 1 :]]) - first
             slopes = []
             for place in touched[task]:
                 if place != counted:
                     more = [*sums[:place], PROBED, *sums[place + 1 :]]
-                    slopes.append((place, (self._task_seconds(key, more, ()) - first) / PROBED))
+                    slopes.append((place, (self._task_seconds(key, more) - first) / PROBED))
             parts.append(TaskParts(group, first - a_table, a_table, tuple(slopes)))
         return parts
 
     # Memory
 
-    def memory_bytes(self, sums: Sequence[float], layers: Sequence[LayerDemand] = ()) -> list[int]:
+    def memory_bytes(self, sums: Sequence[float]) -> list[int]:
         """What tables, layers and exchanged vectors take in each device."""
         layout, demand = self.layout, self.costs.demand
-        split = sum(layer.parameter_bytes for layer in layers)
-        held = self.dense_memory - 4 * split * (1 - 1 / layout.count)
+        absent = [
+            one.layer.parameter_bytes * (1 - held_share(one.kind, layout.per_host, layout.hosts)) for one in self.layers
+        ]
+        held = self.dense_memory - 4 * sum(absent)
         activations = [samples * demand.workload.activation_bytes_per_sample for samples in self.costs.samples]
         buffers = [
             2
@@ -364,7 +378,7 @@ class SimulatedPlan:
         return sum(max(0, used - one.memory_bytes) for used, one in zip(self.memory_bytes(), devices, strict=True))
 
 
-def step_of(model: StepModel, choices: Sequence[Choice], layers: Sequence[LayerDemand] = ()) -> tuple[float, Schedule]:
+def step_of(model: StepModel, choices: Sequence[Choice]) -> tuple[float, Schedule]:
     """Simulate a plan from the beginning: its seconds, and when what happens."""
-    schedule = simulate(model.graph, model.seconds(model.costs.sums(list(choices)), layers))
+    schedule = simulate(model.graph, model.seconds(model.costs.sums(list(choices))))
     return schedule.end[-1], schedule

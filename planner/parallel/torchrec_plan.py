@@ -65,16 +65,16 @@ def torchrec_choices(costs: TableCosts, space: Space = "exact") -> list[Choice] 
             plan = planner.plan(collection, [build_sharder()])  # pyright: ignore[reportArgumentType]
     except PlannerError:
         return None
-    return _choices(plan.plan, len(demand.tables))
+    return _choices(plan.plan, len(demand.tables), per_host)
 
 
-def _choices(plan: Any, tables: int) -> list[Choice]:
+def _choices(plan: Any, tables: int, per_host: int) -> list[Choice]:
     """Choices of a plan with one module."""
     (module,) = plan.values()
-    return [_choice(module[table_name(table)]) for table in range(tables)]
+    return [_choice(module[table_name(table)], per_host) for table in range(tables)]
 
 
-def _choice(sharding: Any) -> Choice:
+def _choice(sharding: Any, per_host: int) -> Choice:
     kind, ranks = sharding.sharding_type, tuple(sharding.ranks or ())
     if kind in ("data_parallel", "row_wise"):
         return Choice(kind)
@@ -82,4 +82,6 @@ def _choice(sharding: Any) -> Choice:
         return Choice(kind, tuple(sorted(set(ranks))))
     if kind in ("column_wise", "table_column_wise") and len(ranks) == 1:
         return Choice("table_wise", ranks)
+    if kind == "table_column_wise" and len(ranks) != per_host:  # on a part of a host
+        return Choice("column_wise", ranks)
     return Choice(kind, ranks)

@@ -86,7 +86,8 @@ class PlanRequest(Request, frozen=True, title="Plan"):
         default="exact",
         description="Plans that are searched: exact, those under which the model learns as in one process; executable, "
         "all that shunter train --plan runs, with divided columns, and copies of frequent rows on every device while a "
-        "table's other rows travel one by one; or all, with divided layers too, which are only simulated.",
+        "table's other rows travel one by one; or all, where dense layers are divided too, by outputs, by inputs or by "
+        "where their weights lie, over all devices or within each host, which is only simulated.",
     )
     overlap: bool = Field(
         default=False,

@@ -3,6 +3,7 @@
 import itertools
 import random
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -11,12 +12,14 @@ from hypothesis import strategies as st
 from hardware.types import Workload
 from planner.parallel.costs import Choice, TableCosts
 from planner.parallel.demand import LayerDemand, ModelDemand, TableDemand
+from planner.parallel.dense_split import SplitLayer, kinds_of, traffic_of
 from planner.parallel.machine import Machine, machine_of, read_machine
 from planner.parallel.options import options_of
 from planner.parallel.partition import best_of_both, differencing, greedy
-from planner.parallel.plan import Plan, plan_text
+from planner.parallel.plan import Plan, SplitKind, plan_text
 from planner.parallel.report import TORCHREC, check_devices, more_surely, search_plan
-from planner.parallel.search import Found, Search, split_layers
+from planner.parallel.search import Found, Search
+from planner.parallel.split_search import split_layers
 from planner.parallel.step import SimulatedPlan, StepModel, step_of
 from planner.parallel.totals import check_limits, totals_of
 from shunter.errors import InfeasibleError, RequestError
@@ -142,10 +145,44 @@ def test_a_layer_is_divided_where_its_gradient_is_larger_than_what_its_samples_s
     model = StepModel(TableCosts(machine(4, 4), demand, 64))
     choices = [Choice("table_wise", (0,))] * 3
     split = split_layers(model, choices)
-    assert [layer.name for layer in split] == ["wide"]
-    assert step_of(model, choices, split)[0] < step_of(model, choices)[0]
+    assert [(one.layer.name, one.kind) for one in split] == [("wide", "output_split")]
+    assert step_of(model.with_layers(split), choices)[0] < step_of(model, choices)[0]
     several = StepModel(TableCosts(machine(4, 4), demand, 2**20))
     assert split_layers(several, choices) == ()
+
+
+def test_layers_that_fit_on_no_device_are_divided_and_gradients_of_hosts_are_added_up() -> None:
+    layers = tuple(LayerDemand(f"l{place}", 1024, 1000) for place in range(3))
+    size = sum(one.parameter_bytes for one in layers)
+    large = WORKLOAD.model_copy(update={"dense_parameter_bytes": size})
+    demand = ModelDemand("dlrm", "made", (TableDemand.zipf("t", 100, 32),), large, layers)
+    tight = machine(4, 2).with_memory(3 * size)  # of the four times that a copy with its optimiser takes
+    request = PlanRequest(devices=4, batch_size=64, search_seconds=0.2, space="all")
+    report = search_plan(demand, tight, request)
+    assert max(report.memory_bytes) <= 3 * size
+    assert "data parallel" in report.not_fitting
+    assert report.plan.layers
+    model = StepModel(TableCosts(machine(4, 2), demand, 64))
+    sums = [0.0] * model.layout.size
+    held = {
+        kind: model.with_layers([SplitLayer(layers[0], kind)]).memory_bytes(sums)[0] for kind in get_args(SplitKind)
+    }
+    whole, own = model.memory_bytes(sums)[0], 4 * layers[0].parameter_bytes
+    assert held["sharded"] == held["output_split"] == pytest.approx(whole - own * 3 / 4, abs=1)
+    assert held["hybrid_sharded"] == held["host_input_split"] == pytest.approx(whole - own / 2, abs=1)
+    assert sorted(kinds_of(layers[0], 2, 2)) == sorted(get_args(SplitKind))
+    assert kinds_of(LayerDemand("odd", 7, 5), 2, 1) == ["sharded"]
+
+
+def test_bytes_of_divided_layers_by_hand() -> None:
+    layer = LayerDemand("l", 6, 4)
+    over_all = traffic_of([SplitLayer(layer, "output_split")], 10, 2, 2)
+    assert over_all == (4, 40 * (2 * 6 * 2 + 2 * 1), 40 * (2 * 6 + 2 * 1 * 2) * 2)
+    in_host = traffic_of([SplitLayer(layer, "host_input_split")], 10, 2, 2)
+    assert in_host == (4, 10 * 4 * (2 * 4 + 2 * 3), 0)
+    gathered = traffic_of([SplitLayer(layer, "sharded")], 10, 2, 2)
+    assert gathered == (3, 3 * 112 / 2, 3 * 112 / 2)
+    assert traffic_of([SplitLayer(layer, "hybrid_sharded")], 10, 2, 2).across_bytes == 0
 
 
 LINKED = """\
