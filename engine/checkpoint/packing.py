@@ -17,7 +17,7 @@ What is packed lies in the same file as other weights, under names with a colon:
     :checks                     check bits of all others (`engine.checkpoint.check_bits`), where it was asked for
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -117,8 +117,8 @@ def unpack(model: Model, tensors: Mapping[str, Tensor], prefix: str = "") -> dic
     return {f"{prefix}{name}": tensor for name, tensor in weights.items()}
 
 
-def is_packed(tensors: Mapping[str, Tensor]) -> bool:
-    """Whether some of them are packed."""
+def is_packed(tensors: Iterable[str]) -> bool:
+    """Whether some of them, by their names, are packed."""
     return any(MARK in name for name in tensors)
 
 

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from engine.checkpoint.packing import MOST_FOLD, is_packed, unpack
+from engine.checkpoint.tensor_file import TensorFile
 from models.combination import Combination
 from models.compression.scheme import Compression
 from models.counting import count_parameter_bytes
@@ -97,7 +98,8 @@ def load_model(directory: Path, device: str | torch.device = "cpu", *, is_mapped
         check = partial(check_size, file, weights_path)
         build = _build_mapped if is_mapped else partial(build_model, device=device)
         model, checksum = build_described(path, check, build)
-        tensors = _unpacked(model, tensors_of(file, weights_path, checksum))
+        check_sum(file, weights_path, checksum)
+        tensors = _stored_tensors(model, TensorFile(file, weights_path), copies_tables=not is_mapped)
         load_weights(model, tensors, weights_path, assigned=is_mapped)
     return ready_to_score(model, path)
 
@@ -126,6 +128,21 @@ def read_steps(path: Path, members: int) -> list[tuple[str, ...]]:
     if not is_known or not all(isinstance(step, str) for one in found for step in one):
         raise CheckpointError(f"The file {path} does not say how its models are computed: save the model again.")
     return [tuple(one) for one in found]
+
+
+def _stored_tensors(model: Model | Ensemble, stored: TensorFile, *, copies_tables: bool) -> dict[str, Tensor]:
+    """What is loaded into a model: mapped where it is copied or stays in the file, in memory where it does not."""
+    if is_packed(stored.head):
+        return _unpacked(model, {name: stored.read(name) for name in stored.head})
+    if copies_tables:
+        return {name: stored.mapped(name) for name in stored.head}
+    tables = _mapped_tables(model)
+    return {name: stored.mapped(name) if name in tables else stored.read(name) for name in stored.head}
+
+
+def _mapped_tables(model: nn.Module) -> set[str]:
+    """Names of the tables that a model reads where they lie."""
+    return {f"{prefix}.weight" for prefix, module in model.named_modules() if isinstance(module, MappedEmbeddings)}
 
 
 def _unpacked(model: Model | Ensemble, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -223,9 +240,7 @@ def load_weights(model: nn.Module, tensors: dict[str, Tensor], source: Path, *, 
         CheckpointError: Names or shapes are those of another model.
     """
     if assigned:
-        tables = {
-            f"{prefix}.weight" for prefix, module in model.named_modules() if isinstance(module, MappedEmbeddings)
-        }
+        tables = _mapped_tables(model)
         tensors = {name: tensor if name in tables else tensor.clone() for name, tensor in tensors.items()}
     try:
         model.load_state_dict(tensors, assign=assigned)

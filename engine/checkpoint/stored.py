@@ -5,7 +5,6 @@ is eight bytes with the length of its head, the head in JSON, and the numbers of
 """
 
 import io
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -26,6 +25,8 @@ from engine.checkpoint.storage import (
     read_json,
     ready_to_score,
 )
+from engine.checkpoint.tensor_file import TensorFile
+from engine.config import Execution
 from engine.memory import available_memory_bytes
 from models.embeddings.role import EmbeddingTables
 from models.embeddings.stored.room import Room, divide
@@ -35,12 +36,10 @@ from models.ensemble import Ensemble
 from models.registry import Model, bag_tables, build_scoring_model, model_spec
 from models.spec import Features, ModelSpec
 from shunter.errors import CheckpointError, RequestError
-from shunter.files import path_of
 
 TABLES = "embeddings.weight"
 LARGEST_SHARE = 0.8  # of the free memory that tables may need to be loaded whole
 SHARE = 0.5  # of the free memory for those that are not
-LARGEST_HEAD_BYTES = 100 << 20  # as safetensors has it
 
 
 def load_stored_model(
@@ -73,7 +72,8 @@ def load_stored_model(
         )
     with opened(weights_path) as file:
         check_sum(file, weights_path, str(read_json(path).get("sha256")))  # before a row of it is read
-        head = _head(file, weights_path)
+        stored = TensorFile(file, weights_path)
+        head = stored.head
         if is_packed(head):
             raise RequestError(
                 f"The weights of this model lie in few bits, and its {sum(sizes):,} bytes of tables are unpacked in "
@@ -91,15 +91,16 @@ def load_stored_model(
             partial(check_size, file, weights_path),
             lambda spec, features: build_scoring_model(spec, features, next(waiting)),
         )
-        load_weights(model, dict(_layers(file, weights_path)), weights_path)
+        load_weights(model, dict(_layers(stored)), weights_path)
     return ready_to_score(model, path)
 
 
-def memory_for_tables(directory: Path) -> int | None:
+def memory_for_tables(directory: Path, among: int = 1) -> int | None:
     """What the embedding tables of a model may take of the memory that is free, where they are too large for it.
 
     Args:
         directory: Folder of the model.
+        among: Models as large that share the memory.
 
     Returns:
         For `load_stored_model`; None where there is room for all of them, or they can lie in memory alone.
@@ -112,7 +113,25 @@ def memory_for_tables(directory: Path) -> int | None:
     free = available_memory_bytes(torch.device("cpu"))
     size = sum(EmbeddingTables.count_bytes(spec.tables(features)).weights for spec in specs)
     is_in_memory_alone = any(spec.has_mixed_tables for spec in specs) or read_json(path).get("packed", False)
-    return None if is_in_memory_alone or size <= LARGEST_SHARE * free else int(SHARE * free)
+    return None if is_in_memory_alone or among * size <= LARGEST_SHARE * free else int(SHARE * free)
+
+
+def load_to_score(directory: Path, execution: Execution, among: int = 1) -> Model | Ensemble:
+    """Read what `engine.checkpoint.storage.save_model` wrote, to score with it where its training ran.
+
+    On a processor embedding tables stay in their file where the memory has no room for them, as after a training in
+    several processes that held them together. The scores are the same bit by bit.
+
+    Args:
+        directory: Folder of the model.
+        execution: Where it is scored.
+        among: Models as large that are loaded together.
+
+    Raises:
+        CheckpointError: A file is missing, damaged or does not belong to the other.
+    """
+    is_mapped = execution.maps_tables or (execution.device == "cpu" and memory_for_tables(directory, among) is not None)
+    return load_model(directory, execution.device, is_mapped=is_mapped)
 
 
 def stored_tables(model: torch.nn.Module) -> list[StoredEmbeddings]:
@@ -133,23 +152,6 @@ def _described(path: Path) -> tuple[Features, list[ModelSpec]]:
         raise CheckpointError(
             f"The file {path} does not describe a model of this version ({error}): save the model again."
         ) from error
-
-
-def _head(file: io.BufferedReader, path: Path) -> dict[str, Any]:
-    """What a safetensors file says of each tensor, with the place of its first number in the file."""
-    file.seek(0)
-    try:
-        length = int.from_bytes(file.read(8), "little")
-        if not 0 < length <= LARGEST_HEAD_BYTES:
-            raise ValueError("its head has no length")
-        head: dict[str, Any] = json.loads(file.read(length))
-        return {
-            name: {**one, "start": 8 + length + int(one["data_offsets"][0])}
-            for name, one in head.items()
-            if name != "__metadata__"
-        }
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-        raise CheckpointError(f"The file {path} holds no safetensors ({error}): restore it or start anew.") from error
 
 
 def _place(head: Mapping[str, Any], name: str, spec: ModelSpec, features: Features, path: Path) -> int:
@@ -176,14 +178,8 @@ def _open_tables(
     return StoredEmbeddings(rows, dim, bag_tables(spec, features), stored, room)
 
 
-def _layers(file: io.BufferedReader, path: Path) -> Iterator[tuple[str, Tensor]]:
+def _layers(file: TensorFile) -> Iterator[tuple[str, Tensor]]:
     """All tensors but the tables."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path_of(file), framework="pt") as tensors:
-            for name in tensors.keys():  # noqa: SIM118 - it is no dictionary
-                if not name.endswith(TABLES):
-                    yield name, tensors.get_tensor(name)
-    except SafetensorError as error:
-        raise CheckpointError(f"The file {path} holds no safetensors ({error}): restore it or start anew.") from error
+    for name in file.head:
+        if not name.endswith(TABLES):
+            yield name, file.read(name)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.checkpoint.storage import load_model
+from engine.checkpoint.stored import load_to_score
 from engine.config import Execution
 from engine.data.dataset import Dataset, SplitName
 from engine.data.loader import BatchLoader
@@ -30,9 +30,7 @@ def score_test(directory: Path, dataset: Dataset, execution: Execution) -> Evalu
     kept = kept_scores(directory, dataset, "test", execution)
     if kept is not None:
         return kept
-    evaluation = evaluate(
-        load_model(directory, execution.device, is_mapped=execution.maps_tables), dataset, "test", execution
-    )
+    evaluation = evaluate(load_to_score(directory, execution), dataset, "test", execution)
     keep_scores(directory, dataset, "test", execution, evaluation.logits)
     return evaluation
 

@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from hardware.devices.process_limits import memory_left_bytes
 from shunter.errors import ShunterError
 from shunter.files import begin_private, make_private
 from shunter.settings import PROJECT_ROOT, Settings
@@ -28,6 +29,8 @@ def prepare_environment(*, debug: bool) -> None:
         defaults.pop("PYTHONWARNINGS")
     else:
         defaults["PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL"] = "CRITICAL"
+    if memory_left_bytes() is not None:  # Arrow's own allocator sets a GiB aside, which a limit counts as taken
+        defaults["ARROW_DEFAULT_MEMORY_POOL"] = "system"
     for name, value in defaults.items():
         os.environ.setdefault(name, value)
     if not debug:

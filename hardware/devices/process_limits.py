@@ -19,11 +19,11 @@ def memory_left_bytes() -> int | None:
     for limit, field in ((resource.RLIMIT_AS, "VmSize:"), (resource.RLIMIT_DATA, "VmData:")):
         most = resource.getrlimit(limit)[0]
         if most != resource.RLIM_INFINITY:
-            left.append(max(0, most - _held_bytes(field)))
+            left.append(max(0, most - held_bytes(field)))
     return min(left, default=None)
 
 
-def _held_bytes(field: str) -> int:
+def held_bytes(field: str) -> int:
     """A field of the kernel's account of this process; 0 where it does not say."""
     try:
         line = next(line for line in STATUS.read_text().splitlines() if line.startswith(field))

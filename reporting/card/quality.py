@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.checkpoint.storage import load_model
+from engine.checkpoint.stored import load_to_score
 from engine.config import Execution
 from engine.data.dataset import Dataset
 from engine.loop.evaluation import evaluate
@@ -79,9 +79,7 @@ def quality_of_files(directory: Path, dataset: Dataset, execution: Execution, *,
         CheckpointError: A file of the model is damaged.
         DataError: An array cannot be read.
     """
-    evaluation = evaluate(
-        load_model(directory, execution.device, is_mapped=execution.maps_tables), dataset, "test", execution
-    )
+    evaluation = evaluate(load_to_score(directory, execution), dataset, "test", execution)
     field = user_field(dataset)
     return judge_quality(evaluation, dataset, None if field is None else user_groups(dataset, field), seed=seed)
 

@@ -1,13 +1,14 @@
 """From trained members to the model that is registered."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
-from engine.checkpoint.storage import load_model, save_model
+from engine.checkpoint.storage import save_model
+from engine.checkpoint.stored import load_to_score
 from engine.config import Execution, SelectBy
 from engine.data.dataset import Dataset
 from engine.ensemble.combined import combined_as
@@ -170,8 +171,9 @@ class Combining:
 
     def save(self, verdict: Verdict, directory: Path, packed: Mapping[int, Packed] | None = None) -> None:
         """Write what a verdict keeps into a folder."""
-        is_mapped = self.execution.maps_tables
-        models = [_single(self.members[index].directory, is_mapped=is_mapped) for index in verdict.chosen]
+        execution = replace(self.execution, device="cpu")
+        chosen = [self.members[index].directory for index in verdict.chosen]
+        models = [_single(directory, execution, among=len(chosen)) for directory in chosen]
         tensors = [packed[index].tensors for index in verdict.chosen] if packed else None
         save_model(combined_as(verdict, models), directory, tensors)
 
@@ -213,7 +215,7 @@ class Combining:
 
     def _scored(self, member: TrainedModel) -> tuple[Evaluation, ServingCost]:
         execution = self.execution
-        model = load_model(member.directory, execution.device, is_mapped=execution.maps_tables)
+        model = load_to_score(member.directory, execution)
         evaluation = kept_scores(member.directory, self.dataset, "validation", execution)  # of its training
         return (
             evaluation or evaluate(model, self.dataset, "validation", execution),
@@ -244,7 +246,7 @@ class Combining:
 
     def _of_result(self, directory: Path, verdict: Verdict) -> Serving:
         execution = self.execution
-        model = load_model(directory, execution.device, is_mapped=execution.maps_tables)
+        model = load_to_score(directory, execution)
         if not isinstance(model, Ensemble) and self.limits.memory_bytes is None:  # a member, as it was measured
             return Serving.of(RESULT, None, self.scored[verdict.chosen[0]][1])
         return Serving.of(RESULT, None, serving_cost(model, self.dataset, execution))
@@ -263,8 +265,8 @@ def _stored(shrunk: Shrunk, directory: Path) -> MemoryFit:
     return shrunk.fit.model_copy(update={"bytes_after": after})
 
 
-def _single(directory: Path, *, is_mapped: bool) -> Model:
-    model = load_model(directory, is_mapped=is_mapped)
+def _single(directory: Path, execution: Execution, among: int) -> Model:
+    model = load_to_score(directory, execution, among)
     assert not isinstance(model, Ensemble), f"{directory} holds an ensemble, expected a single model"
     return model
 

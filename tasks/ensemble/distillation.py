@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from engine.checkpoint.storage import load_model
+from engine.checkpoint.stored import load_to_score
 from engine.ensemble.distillation import softened
 from engine.ensemble.verdict import Verdict
 from engine.trained_model import TrainedModel
@@ -46,7 +46,7 @@ def distil(
         return []
     teacher = run.directory / "teacher"
     combining.save(verdict, teacher)
-    model = load_model(teacher, combining.execution.device, is_mapped=combining.execution.maps_tables)
+    model = load_to_score(teacher, combining.execution)
     data = softened(run.dataset, teacher, model, combining.execution, run.directory / "softened")
     job, where, expected = planned(run, tuned.winners[0], 0)
     job = replace(job, dataset=data)

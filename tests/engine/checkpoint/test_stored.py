@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,12 @@ import torch
 
 from engine.checkpoint.packing import Form, pack
 from engine.checkpoint.storage import load_model, save_model
-from engine.checkpoint.stored import load_stored_model, stored_tables
+from engine.checkpoint.stored import load_stored_model, load_to_score, stored_tables
+from engine.config import Execution
 from engine.data.uses import row_uses
+from hardware.devices.process_limits import held_bytes
 from models.combination import Combination
+from models.embeddings.mapped import MappedEmbeddings
 from models.ensemble import Ensemble
 from models.registry import FAMILIES, Model, build_model, model_spec
 from models.spec import CategoricalFeature, Features
@@ -123,3 +127,24 @@ def test_packed_weights_are_refused(tmp_path: Path) -> None:
     save_model(model, tmp_path / "model", [packed])
     with pytest.raises(RequestError, match="lie in few bits"):
         load_stored_model(tmp_path / "model", 150_000)
+
+
+@torch.no_grad()
+def test_scores_out_of_the_file_where_a_limit_leaves_no_room(tmp_path: Path) -> None:
+    features = Features(dense=("price",), categorical=(CategoricalFeature(name="item", rows=400_000),))
+    model = build_model(model_spec("dlrm", embedding_dim=32), features).eval()  # 51 MB
+    save_model(model, tmp_path)
+    given = torch.ones(4, 1), torch.tensor([0, 7, 399_999, 5]), torch.arange(5)
+    wanted = model(*given)
+    del model
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (held_bytes("VmData:") + (40 << 20), before[1]))
+    try:
+        found = load_to_score(tmp_path, Execution())
+        assert isinstance(found, Model)
+        assert isinstance(found.embeddings, MappedEmbeddings)
+        assert torch.equal(found(*given), wanted)
+        assert stored_tables(load_stored_model(tmp_path, 4_000_000))  # which reads all but the tables
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)
+    assert not isinstance(load_to_score(tmp_path, Execution()).embeddings, MappedEmbeddings)
