@@ -41,7 +41,7 @@ from engine.checkpoint.remote import Layout, RemoteCopy
 from engine.checkpoint.snapshot import GivenUpError
 from engine.checkpoint.storage import load_weights, read_tensors, write_tensors, write_text
 from engine.checkpoint.tables import ChangingTables, RowsToKeep, bytes_of
-from engine.checkpoint.training_tensors import collect, distribute, embedding_tables, rows_of, tables_of, weights_among
+from engine.checkpoint.training_tensors import collect, distribute, embedding_tables, tables_of, weights_among
 from engine.memory import available_memory_bytes
 from models.embeddings.role import EmbeddingTables
 from shunter.errors import CheckpointError, TrainingError
@@ -156,11 +156,14 @@ class CheckpointDirectory(Generic[Trained]):
         tensors = read_tensors(path, self._best.sha256)
         if self._best_parts:
             tables = self._tables_in(model)
-            shards = list(tables.shards())
+            if any(part.left_out for part in self._best_parts):
+                tables.draw_again()
+            shards = list(tables.begun_shards())
             for _, piece in self._read_pieces(self._best_parts):
                 put_into(shards, piece)
-            tensors = weights_among(tensors | rows_of(model))
-        load_weights(model, tensors, path)
+            tables.forget_rows()
+            tensors = weights_among(tensors)
+        load_weights(model, tensors, path, without_tables=bool(self._best_parts))
 
     def write(
         self, model: Trained, optimizer: torch.optim.Optimizer, state: dict[str, Any], *, may_skip: bool = False
@@ -216,8 +219,8 @@ class CheckpointDirectory(Generic[Trained]):
         path = self.directory / generation.tensors.name
         tensors = read_tensors(path, generation.tensors.sha256)
         if generation.parts:
-            tensors |= self._with_rows(model, generation)
-        distribute(tensors, model, optimizer, path)
+            self._lay_rows(model, generation)
+        distribute(tensors, model, optimizer, path, rows_apart=bool(generation.parts))
         self._best, self._best_parts, self._number = generation.best, generation.best_parts, generation.number
         for path in generation_paths(self.directory):  # a damaged one counts among those that are kept no longer
             if path > generation_path(self.directory, generation.number):
@@ -353,8 +356,11 @@ class CheckpointDirectory(Generic[Trained]):
         for place, (chain, its_files) in enumerate(zip(chains, files, strict=True)):
             content = rows.contents[place]
             parts += chain
-            if its_files:  # else nothing of it has changed
-                parts.append(Part(content=content, upon=hash_of(chain), files=tuple(its_files), range=place))
+            if its_files or content == "full":  # else nothing of it has changed
+                left_out = rows.left_out if content == "full" else ""
+                parts.append(
+                    Part(content=content, upon=hash_of(chain), files=tuple(its_files), range=place, left_out=left_out)
+                )
         return tuple(parts)
 
     def _encoded(self, rows: RowsToKeep, step: int) -> Iterator[tuple[int, dict[str, Tensor]]]:
@@ -391,13 +397,12 @@ class CheckpointDirectory(Generic[Trained]):
             return generation
         raise problems[0]
 
-    def _with_rows(self, model: Trained, generation: Generation) -> dict[str, Tensor]:
-        """Lay the parts of a generation into the tables; returns these as the tensors that its other file lacks."""
+    def _lay_rows(self, model: Trained, generation: Generation) -> None:
+        """Lay the parts of a generation into the tables."""
         changing = self._tables or ChangingTables(self._tables_in(model), next(model.parameters()).device, self.keeping)
         changing.put_back(self._read_pieces(generation.parts), generation.history)
         if self._tables is not None:
             self._parts = generation.parts
-        return rows_of(model)
 
     def _tables_in(self, model: Trained) -> EmbeddingTables:
         tables = tables_of(model)

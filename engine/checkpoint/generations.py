@@ -22,6 +22,7 @@ from typing import Any, Self
 
 from engine.checkpoint.growth import Content
 from engine.checkpoint.storage import check_file, read_json, write_text
+from models.embeddings.initial_weights import RULE
 from shunter.errors import CheckpointError
 
 FORMAT = 3
@@ -47,12 +48,15 @@ class Part:
         upon: Hash of the parts that this one is laid upon.
         files: Where they are.
         range: Number of the range of rows that it belongs to.
+        left_out: By which rule the rows are drawn that nobody had asked for yet, which it leaves out; empty where it
+            leaves none out.
     """
 
     content: Content
     upon: str
     files: tuple[StoredFile, ...]
     range: int = 0
+    left_out: str = ""
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
@@ -172,13 +176,18 @@ def check_upon(parts: Sequence[Part], directory: Path) -> None:
     """Compare parts with what they are laid upon.
 
     Raises:
-        CheckpointError: One belongs upon others.
+        CheckpointError: One belongs upon others, or lacks rows that this version would draw otherwise.
     """
+    if strange := {part.left_out for part in parts} - {"", RULE}:
+        raise CheckpointError(
+            f"The checkpoint {directory} leaves out rows that this version draws otherwise ({min(strange)}): start "
+            "anew."
+        )
     for number, part in enumerate(parts):
         if part.upon != hash_of(parts_of_range(parts[:number], part.range)):
+            where = directory / part.files[0].name if part.files else directory
             raise CheckpointError(
-                f"The rows in {directory / part.files[0].name} were saved upon another checkpoint than the one "
-                "they are named with: start anew."
+                f"The rows in {where} were saved upon another checkpoint than the one they are named with: start anew."
             )
 
 

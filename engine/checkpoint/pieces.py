@@ -214,6 +214,8 @@ def put_into(shards: Sequence[Shard], piece: Piece, stored: StoredRows | None = 
         shard.weight[own_rows, columns] = values.to(shard.weight.device)
         if piece.first_column == shard.first_column:
             shard.adagrad_sum[own_rows] = piece.adagrad_sum[here].to(shard.adagrad_sum.device)
+        if shard.starts is not None:
+            shard.starts.note_written(own_rows)
     if stored is not None:
         stored.note(piece)
 

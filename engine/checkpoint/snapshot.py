@@ -243,7 +243,7 @@ class Snapshot:
 
 def _blocks_of(tables: EmbeddingTables) -> list[_Block]:
     """Tables of one width as one block, for a step reads that faster than each by itself; else each by itself."""
-    shards = list(tables.shards())  # those in a file are brought up to date here
+    shards = list(tables.begun_shards())  # those in a file are brought up to date here
     if tables.weight.ndim == 2:
         return [_Block(0, tables.weight, tables.adagrad_sum)]
     first_rows = accumulate(tables.rows, initial=0)

@@ -24,6 +24,7 @@ from models.combination import Combination
 from models.compression.scheme import Compression
 from models.counting import count_parameter_bytes
 from models.embeddings.mapped import MappedEmbeddings
+from models.embeddings.role import EmbeddingTables
 from models.ensemble import Ensemble
 from models.registry import Model, build_mapped_model, build_model, may_lie_in_file, model_spec
 from models.rewriting.scheme import score_with, steps_of
@@ -226,7 +227,14 @@ def check_size(file: io.BufferedReader, path: Path, named_bytes: int) -> None:
         )
 
 
-def load_weights(model: nn.Module, tensors: dict[str, Tensor], source: Path, *, assigned: bool = False) -> None:
+def load_weights(
+    model: nn.Module,
+    tensors: dict[str, Tensor],
+    source: Path,
+    *,
+    assigned: bool = False,
+    without_tables: bool = False,
+) -> None:
     """Copy weights into a model, in place.
 
     Args:
@@ -235,6 +243,7 @@ def load_weights(model: nn.Module, tensors: dict[str, Tensor], source: Path, *, 
         source: Where they are from.
         assigned: Whether embedding tables are the tensors themselves instead of a copy. The layers are copied all the
             same: in a file their weights lie at any address, and a product of matrices rounds by where they lie.
+        without_tables: Whether embedding tables are left as they are, and the tensors lack them.
 
     Raises:
         CheckpointError: Names or shapes are those of another model.
@@ -243,7 +252,13 @@ def load_weights(model: nn.Module, tensors: dict[str, Tensor], source: Path, *, 
         tables = _mapped_tables(model)
         tensors = {name: tensor if name in tables else tensor.clone() for name, tensor in tensors.items()}
     try:
-        model.load_state_dict(tensors, assign=assigned)
+        found = model.load_state_dict(tensors, assign=assigned, strict=not without_tables)
+        tables = [f"{path}." for path, module in model.named_modules() if isinstance(module, EmbeddingTables)]
+        if strange := [
+            *found.unexpected_keys,
+            *(one for one in found.missing_keys if not one.startswith(tuple(tables))),
+        ]:
+            raise RuntimeError(f"they differ in {', '.join(sorted(strange))}")
     except RuntimeError as error:
         reason = " ".join(str(error).split())
         raise CheckpointError(f"The weights in {source} are those of another model ({reason}).") from error

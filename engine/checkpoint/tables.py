@@ -14,7 +14,9 @@ from engine.checkpoint.keeping import FEWEST_BITS_OF_BEST, Keeping
 from engine.checkpoint.pieces import Piece, StoredRows, put_into
 from engine.checkpoint.snapshot import Snapshot
 from engine.checkpoint.touched import History, Intervals, TouchedRows
+from models.embeddings.initial_weights import RULE
 from models.embeddings.role import EmbeddingTables
+from models.embeddings.shards import Shard
 
 # Into so many ranges `auto` divides the rows: it begins anew with one at a time, a small part of a checkpoint.
 RANGES = 8
@@ -27,12 +29,14 @@ class RowsToKeep:
     Attributes:
         contents: Which rows of each range.
         bits: Bits of a number.
+        left_out: By which rule rows are drawn that nobody has asked for yet, which are left out; empty where none is.
         pieces: The rows as they were, with the number of their range, made one by one as they are asked for; where the
             tables lie in memory, steps may go on meanwhile.
     """
 
     contents: tuple[Content, ...]
     bits: int
+    left_out: str
     pieces: Iterator[tuple[int, Piece]]
 
     @property
@@ -95,15 +99,21 @@ class ChangingTables:
             for table, rows in enumerate(since_last.split(self._tables.rows)):
                 self._stored.drop(table, rows.nonzero().view(-1))
         bits = self._keeping.bits_of(self.bytes, restores)
-        hot_rows = HotRows(self._tables.shards()) if bits < HOT_BITS and not is_best else None
+        hot_rows = HotRows(self._tables.begun_shards()) if bits < HOT_BITS and not is_best else None
         wanted = self._intervals.next(all_rows=is_best and bits < FEWEST_BITS_OF_BEST)
+        begun = begun_rows(self._tables)
         snapshot = Snapshot(
-            self._tables, wanted.rows, copied_bytes, bounds=self._intervals.bounds, may_give_up=may_give_up
+            self._tables,
+            wanted.rows if begun is None else wanted.rows & begun,
+            copied_bytes,
+            bounds=self._intervals.bounds,
+            may_give_up=may_give_up,
         )
         self._snapshot = snapshot if self._tables.is_in_memory else None
         return RowsToKeep(
             contents=wanted.contents,
             bits=max(bits, FEWEST_BITS_OF_BEST) if is_best else bits,
+            left_out="" if begun is None else RULE,
             pieces=self._pieces(snapshot, hot_rows),
         )
 
@@ -131,12 +141,26 @@ class ChangingTables:
             pieces: The pieces of all parts in their order, with what their part holds.
             history: `history` as it was when the last part was kept.
         """
-        shards = list(self._tables.shards())
+        shards = list(self._tables.begun_shards())
         for content, piece in pieces:
             put_into(shards, piece, self._stored)
             if content != "full":
                 self._intervals.touched.note_rows(piece.table, piece.rows + piece.first_row)
+        self._tables.forget_rows()
         self._intervals.go_on(history)
+
+
+def begun_rows(tables: EmbeddingTables) -> Tensor | None:
+    """Of all rows of whole tables, bool: which ones somebody has asked for; None where all are there."""
+    shards = list(tables.begun_shards())
+    if all(shard.starts is None for shard in shards):
+        return None
+    return torch.cat([begun_of(shard) for shard in shards])
+
+
+def begun_of(shard: Shard) -> Tensor:
+    """Of the rows of a block, bool, on the CPU."""
+    return torch.ones(len(shard.weight), dtype=torch.bool) if shard.starts is None else shard.starts.have_begun()
 
 
 def bytes_of(tables: EmbeddingTables) -> int:

@@ -26,6 +26,19 @@ def tables_of(model: nn.Module) -> EmbeddingTables | None:
     return found[0][1] if len(found) == 1 else None
 
 
+def weights_beside_tables(module: nn.Module, path: str = "") -> dict[str, Tensor]:
+    """The state dict without the tables, which are not looked at: of a file nothing is read."""
+    if isinstance(module, EmbeddingTables):
+        return {}
+    if not any(isinstance(one, EmbeddingTables) for one in module.modules()):
+        return module.state_dict(prefix=path)
+    own: dict[str, Tensor] = {}
+    module._save_to_state_dict(own, path, keep_vars=False)
+    for name, child in module.named_children():
+        own |= weights_beside_tables(child, f"{path}{name}.")
+    return own
+
+
 def rows_of(model: nn.Module) -> dict[str, Tensor]:
     """Weights and optimiser state of the tables, live, by their names in a file."""
     tensors = {}
@@ -37,23 +50,25 @@ def rows_of(model: nn.Module) -> dict[str, Tensor]:
 
 def collect(model: nn.Module, optimizer: torch.optim.Optimizer, *, rows_apart: bool) -> dict[str, Tensor]:
     """All tensors of a training by name, live; those of the tables are left out where they are kept apart."""
-    tensors = {f"{WEIGHTS}{name}": tensor for name, tensor in model.state_dict().items()} | rows_of(model)
-    if rows_apart:
-        tensors = {name: tensor for name, tensor in tensors.items() if name not in rows_of(model)}
+    weights = weights_beside_tables(model) if rows_apart else model.state_dict()
+    tensors = {f"{WEIGHTS}{name}": tensor for name, tensor in weights.items()}
+    tensors |= {} if rows_apart else rows_of(model)
     return tensors | optimizer_tensors(optimizer) | random_tensors(next(model.parameters()).device)
 
 
-def distribute(tensors: dict[str, Tensor], model: nn.Module, optimizer: torch.optim.Optimizer, path: Path) -> None:
+def distribute(
+    tensors: dict[str, Tensor], model: nn.Module, optimizer: torch.optim.Optimizer, path: Path, *, rows_apart: bool
+) -> None:
     """Put back what `collect` gave, from the file `path`.
 
     Raises:
         CheckpointError: They are those of another model, or of a training on another kind of device.
     """
-    load_weights(model, weights_among(tensors), path)
+    load_weights(model, weights_among(tensors), path, without_tables=rows_apart)
     restore_optimizer(optimizer, tensors)
     device = next(model.parameters()).device
     try:
-        for place, tables in embedding_tables(model):
+        for place, tables in () if rows_apart else embedding_tables(model):
             tables.load_optimizer_tensors({name: tensors[f"{place}.{name}"] for name in tables.optimizer_tensors()})
         restore_random(tensors, device)
     except KeyError as error:

@@ -119,22 +119,31 @@ class WarmStart:
         return Taken(rows=rows, layers=is_alike)
 
     def _take_rows(self, model: Model, former: Model) -> int:
-        tables, former_tables = tables_by_name(model), tables_by_name(former)
+        shards = {shard.table: shard for shard in model.embeddings.begun_shards()}
+        numbers = {name: number for number, name in enumerate(_owners(model))}
+        former_tables = tables_by_name(former)
         taken = 0
-        for name in tables.keys() & former_tables.keys() & self.rows.keys():
-            table, former_table = tables[name], former_tables[name]
+        for name in numbers.keys() & former_tables.keys() & self.rows.keys():
+            shard, former_table = shards[numbers[name]], former_tables[name]
+            table = shard.weight
             if table.shape[1] != former_table.shape[1]:
                 continue
             shared = self.rows[name].of_tables(len(table), len(former_table))
             _copy_rows(table, torch.from_numpy(shared.now), former_table, torch.from_numpy(shared.former))
+            if shard.starts is not None:
+                shard.starts.note_written(torch.from_numpy(shared.now))
             taken += len(shared.now)
         return taken
 
 
 def tables_by_name(model: Model) -> dict[str, Tensor]:
     """Weights of each embedding table, `[rows, width]`, by the name of the field that owns it."""
-    owners = [field.name for field in model.features.categorical if field.table is None]
-    return dict(zip(owners, model.embeddings.tables, strict=True))
+    return dict(zip(_owners(model), model.embeddings.tables, strict=True))
+
+
+def _owners(model: Model) -> list[str]:
+    """The field that owns each table."""
+    return [field.name for field in model.features.categorical if field.table is None]
 
 
 def _without_sizes(features: Features) -> Features:

@@ -31,11 +31,13 @@ def begin_with_given(embeddings: EmbeddingTables, spec: ModelSpec, dataset: Data
         vectors = torch.from_numpy(np.load(dataset.directory / FOLDER / f"{given.table}.npy"))
         values = projected(vectors[: shapes[given.table].rows], shapes[given.table].width)
         has_one = ~values[:, 0].isnan()
-        for shard in embeddings.shards():
+        for shard in embeddings.begun_shards():
             if shard.table != given.table:
                 continue
             rows = slice(shard.first_row, shard.first_row + len(shard.weight))
             columns = values[rows, shard.first_column : shard.first_column + shard.weight.shape[1]]
+            if shard.starts is not None:
+                shard.starts.begin(has_one[rows].nonzero().view(-1))
             chosen = has_one[rows].to(shard.weight.device)
             shard.weight[:, : columns.shape[1]][chosen] = columns.to(shard.weight.device)[chosen]
         if given.is_frozen:

@@ -149,7 +149,8 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         with self._stall():
             if isinstance(model, HostRecommender):
                 model.gather_towers()
-            blocks = {key: tensor for key, tensor in self._own_blocks(model).items() if key.endswith("weight")}
+            own = self._own_blocks(model, is_whole=True)
+            blocks = {key: tensor for key, tensor in own.items() if key.endswith("weight")}
             dense = _dense_weights(model)
             name = self._best_name = f"{BEST}{step}"
             self._write_best = None  # the old copy goes first: both together would raise the peak of the memory
@@ -327,10 +328,16 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
             self._check_files(best, self.directory / index["best"])
         return index
 
-    def _own_blocks(self, model: Model) -> dict[str, Tensor]:
-        """What this process writes; a table that every process holds is written by the first."""
+    def _own_blocks(self, model: Model, *, is_whole: bool = False) -> dict[str, Tensor]:
+        """What this process writes; a table that every process holds is written by the first.
+
+        Args:
+            model: Whose tables they are.
+            is_whole: Whether rows that nobody has asked for yet are written too; of rows that are kept apart.
+        """
         tensors: dict[str, Tensor] = {}
-        for shard in model.embeddings.shards():
+        shards = model.embeddings.shards() if self._rows is None or is_whole else model.embeddings.begun_shards()
+        for shard in shards:
             if self.rank == 0 or not shard.replicated:
                 block = Block.of(shard)
                 tensors[block.weight_key], tensors[block.sum_key] = shard.weight, shard.adagrad_sum
@@ -367,11 +374,10 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         layers = {key.removeprefix(LAYERS): value for key, value in dense.items() if key.startswith(LAYERS)}
         load_weights(model.layers, layers, folder / DENSE)
         if parts := parts_of(index):
-            lay_into(list(model.embeddings.shards()), self.directory, parts)
+            lay_into(list(model.embeddings.begun_shards()), self.directory, parts)
         else:
-            fill_shards(model.embeddings.shards(), StoredBlocks(folder, index["files"]), with_sums=with_sums)
-        if isinstance(model.embeddings, TieredShards):
-            model.embeddings.forget_rows()
+            fill_shards(model.embeddings.begun_shards(), StoredBlocks(folder, index["files"]), with_sums=with_sums)
+        model.embeddings.forget_rows()
         return dense
 
 

@@ -92,7 +92,8 @@ class FolderWriter:
         if rows is not None:
             upon = kept_upon(rows.content, before, 0)
             of_all = tuple(file for part in from_all(own_rows, self._group) for file in part)
-            parts = (*upon, Part(content=rows.content, upon=hash_of(upon), files=of_all))
+            left_out = max(from_all(rows.left_out, self._group)) if rows.content == "full" else ""
+            parts = (*upon, Part(content=rows.content, upon=hash_of(upon), files=of_all, left_out=left_out))
             index["parts"] = [asdict(part) for part in parts]
         all_do(lambda: self._complete(partial, final, index), self._group)
         return Written(parts, bytes_in(final))

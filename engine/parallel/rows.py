@@ -19,7 +19,9 @@ from engine.checkpoint.heat import HOT_BITS, HotRows
 from engine.checkpoint.keeping import Keeping
 from engine.checkpoint.pieces import PIECE_BYTES, Piece, StoredRows, decode, full_precision
 from engine.checkpoint.storage import read_tensors
+from engine.checkpoint.tables import begun_of
 from engine.checkpoint.touched import History, Intervals, TouchedRows
+from models.embeddings.initial_weights import RULE
 from models.embeddings.role import EmbeddingTables
 from models.embeddings.shards import Shard
 from shunter.errors import CheckpointError
@@ -32,11 +34,13 @@ class OwnRows:
     Attributes:
         content: Which rows.
         bits: Bits of a number.
+        left_out: By which rule rows are drawn that nobody has asked for yet, which are left out; empty where none is.
         pieces: Its rows; those of live tables where they are made one by one as they are asked for.
     """
 
     content: Content
     bits: int
+    left_out: str
     pieces: Iterable[Piece]
 
 
@@ -85,13 +89,14 @@ class DividedRows:
                 self._stored.drop(table, rows.nonzero().view(-1))
         wanted = self._intervals.next()
         by_table = wanted.rows.split(self._tables.rows)
-        shards = [shard for shard in self._tables.shards() if rank == 0 or not shard.replicated]
+        shards = [shard for shard in self._tables.begun_shards() if rank == 0 or not shard.replicated]
         pieces = (part for piece in _pieces(shards, by_table) for part in self._stored.divide(piece))
         bits = self._keeping.bits_of(self._table_bytes, restores)
         if bits < HOT_BITS:
             hot_rows = HotRows(shards)
             pieces = (one for piece in pieces for one in hot_rows.divide(piece))
-        return OwnRows(content=wanted.contents[0], bits=bits, pieces=pieces)
+        left_out = "" if all(shard.starts is None for shard in shards) else RULE
+        return OwnRows(content=wanted.contents[0], bits=bits, left_out=left_out, pieces=pieces)
 
     def go_on(self, directory: Path, parts: Sequence[Part], history: Sequence[Sequence[float]]) -> None:
         """Go on from a checkpoint.
@@ -101,7 +106,7 @@ class DividedRows:
             parts: What it consists of.
             history: `history` as it was then.
         """
-        shards = list(self._tables.shards())
+        shards = list(self._tables.begun_shards())
         for part in parts:
             for piece in pieces_of(directory, part):
                 if part.content != "full":
@@ -131,7 +136,7 @@ def lay_into(shards: Sequence[Shard], directory: Path, parts: Sequence[Part]) ->
             for number, shard in enumerate(shards):
                 covered[number] += _lay(shard, is_new[number], piece)
         for shard, found in zip(shards, covered, strict=True):
-            if part.content == "full" and found != shard.weight.numel():
+            if part.content == "full" and not part.left_out and found != shard.weight.numel():
                 raise CheckpointError(
                     f"The checkpoint holds {found} of the {shard.weight.numel()} weights of a part of table "
                     f"{shard.table}: it belongs to another model."
@@ -161,6 +166,8 @@ def _lay(shard: Shard, is_new: Tensor, piece: Piece) -> int:
     share = (last - first) / width
     shard.adagrad_sum[rows.to(device)] = there + piece.adagrad_sum[here].to(device) * share
     is_new[rows] = False
+    if shard.starts is not None:
+        shard.starts.note_written(rows)
     return values.numel()
 
 
@@ -168,9 +175,10 @@ def _pieces(shards: Iterable[Shard], wanted: Sequence[Tensor]) -> Iterator[Piece
     """The wanted rows of each table that lie in shards, piece by piece."""
     for shard in shards:
         at_once = max(PIECE_BYTES // (4 * shard.weight.shape[1] + 4), 1)
+        of_shard = wanted[shard.table][shard.first_row : shard.first_row + len(shard.weight)] & begun_of(shard)
         for first in range(0, len(shard.weight), at_once):
             last = min(first + at_once, len(shard.weight))
-            rows = wanted[shard.table][shard.first_row + first : shard.first_row + last].nonzero().view(-1)
+            rows = of_shard[first:last].nonzero().view(-1)
             if len(rows):
                 there = (rows + first).to(shard.weight.device)
                 yield Piece(

@@ -34,7 +34,7 @@ from engine.parallel.given import GivenTable
 from engine.parallel.plan import Sharding, make_plan
 from engine.parallel.tier_blocks import TierBlocks
 from models.embeddings.cache_counts import CacheCounts
-from models.embeddings.initial_weights import draw_tables
+from models.embeddings.initial_weights import RowsByThemselves, draw_tables
 from models.embeddings.request import EmbeddingCache
 from models.embeddings.role import EmbeddingTables
 from models.embeddings.sharded import ShardedEmbeddings
@@ -195,16 +195,29 @@ class TieredShards(EmbeddingTables):
     @torch.no_grad()
     def initialise(self, generator: torch.Generator) -> None:
         """Draw the same weights as every other kind, of which this process keeps its own in its file."""
-        shards = {shard.table: shard for shard in self.shards()}
-        for table, first_row, drawn in draw_tables(self.rows, self.dim, generator, self.initial_bound):
+        self.forget_rows()
+        self._tiers.start_anew()
+        shards = {shard.table: shard for shard in self.begun_shards()}
+
+        def later(drawn: RowsByThemselves) -> None:
+            own = shards.get(drawn.table)
+            if own is not None:
+                first = int(self._own_starts[drawn.table])
+                self._tiers.add_start(drawn, first=first, rows=len(own.weight), first_row=own.first_row)
+
+        for table, first_row, drawn in draw_tables(self.rows, self.dim, generator, self.initial_bound, later=later):
             if table in shards:
                 copy_block(drawn, first_row, 0, shards[table])
+                shards[table].adagrad_sum.zero_()
                 self._tiers.note_touched(len(drawn))
-        self._tiers.adagrad_sum.zero_()
         self._tiers.leave_pages()
-        self.forget_rows()
 
     def shards(self) -> Iterator[Shard]:
+        """The blocks that lie in the file of this process; the cache is flushed first."""
+        self._tiers.begin_all()
+        return self.begun_shards()
+
+    def begun_shards(self) -> Iterator[Shard]:
         """The blocks that lie in the file of this process; the cache is flushed first."""
         self._tiers.flush()
         self._tiers.leave_pages()
@@ -214,11 +227,17 @@ class TieredShards(EmbeddingTables):
             if len(weight):
                 first = int(self._own_first[table])
                 yield Shard(
-                    table=table, first_row=first, first_column=0, weight=weight, adagrad_sum=sums, replicated=False
+                    table=table,
+                    first_row=first,
+                    first_column=0,
+                    weight=weight,
+                    adagrad_sum=sums,
+                    replicated=False,
+                    starts=self._tiers.starts(int(self._own_starts[table]), len(weight)),
                 )
 
     def forget_rows(self) -> None:
-        """Empty the cache without writing it back: the file was written by others."""
+        """Empty the cache without writing it back."""
         with self._turn, self._tiers.lock:
             self._tiers.forget()
             self._tiers.leave_pages()

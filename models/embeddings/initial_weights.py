@@ -1,15 +1,78 @@
-"""The initial weights of embedding tables, which are the same for every kind of them."""
+"""The initial weights of embedding tables, which are the same for every kind of them.
 
-from collections.abc import Iterator, Sequence
+Rows of a small table are drawn one after the other. Of a large one each row can be drawn by itself, in any order: its
+numbers are a hash of where they stand (splitmix64: Steele, Lea and Flood, "Fast splittable pseudorandom number
+generators", OOPSLA 2014). So a table in a file needs none of its rows before somebody asks for them.
+"""
 
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
 import torch
 from torch import Tensor
 
 ROWS_DRAWN_AT_ONCE = 1 << 18
+# From here on rows are drawn each by itself; a smaller table is drawn within milliseconds.
+LATER_FROM_ROWS = 1 << 16
+# Names how rows are drawn by themselves: checkpoints leave out those that still are as they were drawn.
+RULE = "splitmix64"
+_HASHED_AT_ONCE = 1 << 13  # words that stay in the processor's cache
+_STEP = np.uint64(0x9E3779B97F4A7C15)
+_MIX = ((30, np.uint64(0xBF58476D1CE4E5B9)), (27, np.uint64(0x94D049BB133111EB)))
+_DIGITS = 24  # bits of a float32
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowsByThemselves:
+    """A table whose rows are drawn each by itself.
+
+    Attributes:
+        table: Number of the table.
+        rows: Rows of the table.
+        width: Numbers of a row.
+        limit: Numbers lie in plus and minus it.
+        key: Tells the table from others, and a seed from others.
+    """
+
+    table: int
+    rows: int
+    width: int
+    limit: float
+    key: int
+
+    def draw(self, rows: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        """Draw some rows.
+
+        Args:
+            rows: int64, their numbers within the table.
+            out: float32 `[rows, width]`, where they go; None is new memory.
+        """
+        out = np.empty((len(rows), self.width), np.float32) if out is None else out
+        words = -(-self.width // 2)  # two numbers of a word
+        at_once = max(_HASHED_AT_ONCE // words, 1)
+        for first in range(0, len(rows), at_once):
+            part = rows[first : first + at_once].astype(np.uint64)
+            hashed = (part[:, np.newaxis] * np.uint64(words) + np.arange(1, words + 1, dtype=np.uint64)) * _STEP
+            hashed += np.uint64(self.key)
+            for shift, factor in _MIX:
+                hashed ^= hashed >> np.uint64(shift)
+                hashed *= factor
+            hashed ^= hashed >> np.uint64(31)
+            digits = (hashed.view(np.uint32) >> np.uint32(32 - _DIGITS)).view(np.int32)[:, : self.width]
+            numbers = out[first : first + at_once]
+            np.multiply(digits, np.float32(2 * self.limit / (1 << _DIGITS)), out=numbers, casting="unsafe")
+            numbers -= np.float32(self.limit)
+        return out
 
 
 def draw_tables(
-    rows: Sequence[int], dim: int | Sequence[int], generator: torch.Generator, bound: float | None = None
+    rows: Sequence[int],
+    dim: int | Sequence[int],
+    generator: torch.Generator,
+    bound: float | None = None,
+    *,
+    later: Callable[[RowsByThemselves], None] | None = None,
 ) -> Iterator[tuple[int, int, Tensor]]:
     """Draw each table uniformly from plus and minus the bound; equal for all kinds.
 
@@ -18,6 +81,7 @@ def draw_tables(
         dim: Width of every row, or of those of each table.
         generator: Source of the random numbers.
         bound: Bound of all tables; None is 1 / sqrt(rows) for each, as in facebookresearch/dlrm.
+        later: Takes each table whose rows are drawn by themselves, which then is left to it; None draws them here.
 
     Yields:
         Number of the table, first row and weights of one part after the other: a table may be larger than memory. The
@@ -27,6 +91,17 @@ def draw_tables(
     room = torch.empty(min(ROWS_DRAWN_AT_ONCE, max(rows)) * max(widths))
     for table, (table_rows, width) in enumerate(zip(rows, widths, strict=True)):
         limit = table_rows**-0.5 if bound is None else bound
+        by_themselves = None
+        if table_rows >= LATER_FROM_ROWS:
+            key = int(torch.randint(np.iinfo(np.int64).max, (), generator=generator))
+            by_themselves = RowsByThemselves(table=table, rows=table_rows, width=width, limit=limit, key=key)
+            if later is not None:
+                later(by_themselves)
+                continue
         for first_row in range(0, table_rows, ROWS_DRAWN_AT_ONCE):
             part = room[: min(ROWS_DRAWN_AT_ONCE, table_rows - first_row) * width].view(-1, width)
-            yield table, first_row, part.uniform_(-limit, limit, generator=generator)
+            if by_themselves is None:
+                part.uniform_(-limit, limit, generator=generator)
+            else:
+                by_themselves.draw(np.arange(first_row, first_row + len(part)), out=part.numpy())
+            yield table, first_row, part

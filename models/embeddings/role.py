@@ -51,7 +51,8 @@ class EmbeddingTables(nn.Module, ABC):
 
         build        the kind's constructor (`models.embeddings.kinds`; divided tables: `engine.parallel`)
         initialise   once, by `models.registry.assemble_model`; a checkpoint may overwrite what it drew
-        load         `load_state_dict` and `load_optimizer_tensors`, or `shards`, by `engine.checkpoint`
+        load         `load_state_dict` and `load_optimizer_tensors`, or `begun_shards` and `forget_rows`, by
+                     `engine.checkpoint`
         begin        before each pass over training batches, in the thread that reads them; `end` when training leaves
                      the pass, in the training thread, then `leave` in the thread that reads
         admit        once for each batch of the pass, in the same thread, some batches ahead of training
@@ -60,7 +61,8 @@ class EmbeddingTables(nn.Module, ABC):
         set_learning_rate    before a step whose rate differs from that of the one before
         after_backward   right after each backward pass, before the optimiser of the layers steps
         forward in evaluation mode    at any time between two steps, with ids that nobody admitted
-        save         `state_dict` and `optimizer_tensors`, or `shards`, between two steps
+        save         `state_dict` and `optimizer_tensors`, or `begun_shards`, between two steps
+        draw_again   before the best weights are loaded, where they leave out rows that were as `initialise` drew them
 
     A kind whose tables lie whole in this process sets `weight` and `adagrad_sum`, and inherits all but `lookup`. One
     that divides them overrides `initialise` and `shards`; one that keeps other state of the optimiser,
@@ -90,6 +92,7 @@ class EmbeddingTables(nn.Module, ABC):
     is_frozen: bool = False
     is_in_memory: bool = True
     _learning_bags: Constant | None = None
+    _drawn_from: Tensor
     l2: float = 0.0
     initial_bound: float | None = None
 
@@ -204,11 +207,21 @@ class EmbeddingTables(nn.Module, ABC):
     @torch.no_grad()
     def initialise(self, generator: torch.Generator) -> None:
         """Draw the weights of each table (`draw_tables`), and set the optimiser's state to zero."""
+        self._drawn_from = generator.get_state()
         tables = self.tables
         widths = [table.shape[1] for table in tables]
         for table, first_row, drawn in draw_tables(self.rows, widths, generator, self.initial_bound):
             tables[table][first_row : first_row + len(drawn)].copy_(drawn)
         self.adagrad_sum.zero_()
+
+    def draw_again(self) -> None:
+        """Let all rows that can be drawn by themselves be as `initialise` drew them; others may be so too."""
+        generator = torch.Generator()
+        generator.set_state(self._drawn_from)
+        self.initialise(generator)
+
+    def forget_rows(self) -> None:
+        """Others have written rows: what is kept of them elsewhere counts no more. Most kinds keep nothing."""
 
     def optimizer_tensors(self) -> dict[str, Tensor]:
         """State of the optimiser by name, which the state dict does not hold: what a checkpoint keeps besides."""
@@ -221,13 +234,20 @@ class EmbeddingTables(nn.Module, ABC):
             tensor.copy_(tensors[name])
 
     def shards(self) -> Iterator[Shard]:
-        """The blocks of tables that lie in this process, with the optimiser's state of their rows: live memory."""
+        """The blocks of tables that lie in this process, with the optimiser's state of their rows: live memory.
+
+        All rows are there; see `begun_shards`.
+        """
         for table, (weight, sums) in enumerate(zip(self.tables, self.adagrad_sum.split(self.rows), strict=True)):
             yield Shard(table=table, first_row=0, first_column=0, weight=weight, adagrad_sum=sums, replicated=True)
 
+    def begun_shards(self) -> Iterator[Shard]:
+        """The same, where rows that nobody has asked for yet may still be missing: `Shard.starts`."""
+        return self.shards()
+
     def held_bytes(self) -> TableBytes:
         """Memory of the rows that lie in this process."""
-        shards = list(self.shards())
+        shards = list(self.begun_shards())
         return TableBytes(
             weights=sum(shard.weight.nbytes for shard in shards),
             optimizer=sum(shard.adagrad_sum.nbytes for shard in shards),

@@ -9,7 +9,8 @@ import numpy as np
 from models.embeddings.row_use import LEVELS
 from shunter.errors import TooLargeError
 
-NOWHERE = -1
+# Where a row is that has no slot, and one that has not begun: nobody has asked for it, and the file lacks it too.
+NOWHERE, UNBEGUN = -1, -2
 # What the book-keeping itself takes: a place and a level for each row, and for each slot its row, last use and entries.
 BYTES_A_ROW, BYTES_A_SLOT = 5, 28
 # Batches are numbered from 0; the slots that were never used come before all of them.
@@ -49,6 +50,9 @@ class SlotMap:
         window_batches: Batches that keep their slots, at least 1.
         levels: uint8 `[rows]`, how often each row is expected to be asked for (`models.embeddings.row_use`); None takes
             all alike, so that the least recently used goes.
+
+    Attributes:
+        unbegun: How many rows have not begun; at first all have.
     """
 
     def __init__(self, rows: int, slots: int, window_batches: int, levels: np.ndarray | None = None) -> None:
@@ -57,15 +61,16 @@ class SlotMap:
         self.slots = slots
         self.window_batches = window_batches
         self._levels = levels
+        self.unbegun = 0
         self._slot_of_row = np.full(rows, NOWHERE, dtype=np.int32)
         self._row_of_slot = np.empty(slots, dtype=np.int64)
         self._last_use = np.empty(slots, dtype=np.int64)
         self.clear()
 
     def clear(self) -> None:
-        """Forget all rows; also what makes the map whole again after an error."""
+        """Forget all rows, but not whether they have begun; also what makes the map whole again after an error."""
         self._batch = 0
-        self._slot_of_row.fill(NOWHERE)
+        np.minimum(self._slot_of_row, NOWHERE, out=self._slot_of_row)
         self._row_of_slot.fill(NOWHERE)
         self._last_use.fill(NEVER)
         # Of each level slots by the batch that used them, oldest first; stale once `_last_use` says otherwise. A slot
@@ -73,6 +78,21 @@ class SlotMap:
         self._used: list[deque[_Entry]] = [deque() for _ in range(1 if self._levels is None else LEVELS)]
         self._used[0].append((NEVER, np.arange(self.slots, dtype=np.int32)))
         self._entries = self.slots
+
+    def have_begun(self, rows: np.ndarray | slice) -> np.ndarray:
+        """Whether each of some rows has begun."""
+        return self._slot_of_row[rows] != UNBEGUN
+
+    def note_begun(self, rows: np.ndarray) -> None:
+        """Distinct rows have begun, if they had not."""
+        new = rows[~self.have_begun(rows)]
+        self._slot_of_row[new] = NOWHERE
+        self.unbegun -= len(new)
+
+    def note_unbegun(self, first: int, last: int) -> None:
+        """No row of a range has begun; the map was cleared before."""
+        self.unbegun += int(np.count_nonzero(self.have_begun(slice(first, last))))
+        self._slot_of_row[first:last] = UNBEGUN
 
     def leave_window(self) -> None:
         """Let go of all batches admitted so far: nobody works on their slots any more."""
@@ -82,14 +102,14 @@ class SlotMap:
         """Give a slot to each row of the next batch.
 
         Args:
-            rows: The batch's rows, each once.
+            rows: The batch's rows, each once; all have begun.
 
         Raises:
             TooLargeError: The rows of the window are more than there are slots; then nothing has changed.
         """
         slots = self._slot_of_row[rows]
-        missing = np.flatnonzero(slots == NOWHERE)
-        found = slots[slots != NOWHERE]
+        missing = np.flatnonzero(slots < 0)
+        found = slots[slots >= 0]
         used_before = self._last_use[found]
         self._last_use[found] = self._batch
         try:
@@ -115,7 +135,7 @@ class SlotMap:
 
     def residents(self) -> tuple[np.ndarray, np.ndarray]:
         """All rows that have a slot, in ascending order, and their slots."""
-        rows = np.flatnonzero(self._slot_of_row != NOWHERE)
+        rows = np.flatnonzero(self._slot_of_row >= 0)
         return rows, self._slot_of_row[rows]
 
     def _take(self, count: int) -> np.ndarray:

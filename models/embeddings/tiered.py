@@ -14,6 +14,7 @@ hold the rows of one batch only; what a smaller window costs is the time of the 
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -21,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from models.embeddings.cache_counts import CacheCounts
+from models.embeddings.initial_weights import RowsByThemselves, draw_tables
 from models.embeddings.mapped import sum_of_rows
 from models.embeddings.pooled import build_embeddings
 from models.embeddings.request import EmbeddingCache, Kernel, TableRequest
@@ -53,7 +55,8 @@ class TieredEmbeddings(EmbeddingTables):
     ids, and reads the rows from the file without disturbing the cache.
 
     `state_dict` and a lookup in evaluation mode write all cached rows to the file first, so `weight` and after them
-    `adagrad_sum` are those of the last trained batch. At other times they lag behind.
+    `adagrad_sum` are those of the last trained batch. At other times they lag behind. Rows of large tables are drawn
+    when they are first touched, or all of them when somebody asks for all: `state_dict`, `tables`, `shards`.
 
     Args:
         rows: Rows of each table.
@@ -95,8 +98,7 @@ class TieredEmbeddings(EmbeddingTables):
         self._bag_starts = np.cumsum((0, *rows[:-1]))[list(self.table_of)]
         self._admitted: deque[_Admitted] = deque()
         self._in_work: _Admitted | None = None
-        self.register_state_dict_pre_hook(_flush_first)
-        self.register_load_state_dict_post_hook(_forget_rows)
+        self.register_state_dict_pre_hook(_complete_first)
 
     @classmethod
     def suits(cls, wanted: TableRequest) -> bool:
@@ -125,6 +127,12 @@ class TieredEmbeddings(EmbeddingTables):
             table_of=wanted.table_of,
             cache=wanted.cache,
         )
+
+    @property
+    def tables(self) -> tuple[Tensor, ...]:
+        """The weights of each table, in the file."""
+        self._tiers.begin_all()
+        return super().tables
 
     @property
     def cache_counts(self) -> CacheCounts:
@@ -203,7 +211,10 @@ class TieredEmbeddings(EmbeddingTables):
             pooled = self._kernel[0](values, offsets, weights)
         else:
             self.flush()
-            rows = torch.from_numpy(self._rows_of(values, offsets))
+            numbers = self._rows_of(values, offsets)
+            with self._tiers.lock:
+                self._tiers.begin(numbers)
+            rows = torch.from_numpy(numbers)
             pooled = sum_of_rows(self.weight, rows, offsets, weights)
             self._tiers.note_touched(len(rows))
         return pooled.view(len(self.table_of), -1, self.dim).transpose(0, 1).flatten(1)
@@ -222,30 +233,73 @@ class TieredEmbeddings(EmbeddingTables):
         """Write all cached rows to the file; see `RowTiers.flush`."""
         self._tiers.flush()
 
+    def _complete(self) -> None:
+        """Bring the file up to date, with all rows."""
+        self._tiers.begin_all()
+        self.flush()
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any, **options: Any) -> None:
+        """Where the weights are among what is loaded, they are all of them."""
+        super()._load_from_state_dict(state_dict, prefix, *args, **options)
+        if f"{prefix}weight" in state_dict:
+            self._tiers.note_all_written()
+            self.forget_rows()
+
     def optimizer_tensors(self) -> dict[str, Tensor]:
         """The optimiser's state, in the file."""
-        self.flush()
+        self._complete()
         return super().optimizer_tensors()
 
     def load_optimizer_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Copy the optimiser's state into the file, and forget what the cache holds of it."""
-        super().load_optimizer_tensors(tensors)
+        self.flush()
+        self.adagrad_sum.copy_(tensors["adagrad_sum"])
         self.forget_rows()
 
     def shards(self) -> Iterator[Shard]:
         """The tables in the file; the cache is flushed first."""
-        self.flush()
+        self._complete()
         return super().shards()
+
+    def begun_shards(self) -> Iterator[Shard]:
+        """The tables in the file; the cache is flushed first."""
+        self.flush()
+        parts = zip(self.weight.split(self.rows), self.adagrad_sum.split(self.rows), strict=True)
+        for table, (weight, sums) in enumerate(parts):
+            starts = self._tiers.starts(sum(self.rows[:table]), len(weight))
+            yield Shard(
+                table=table,
+                first_row=0,
+                first_column=0,
+                weight=weight,
+                adagrad_sum=sums,
+                replicated=True,
+                starts=starts,
+            )
 
     @torch.no_grad()
     def initialise(self, generator: torch.Generator) -> None:
-        """Draw the tables as every kind does, into the file."""
-        super().initialise(generator)
+        """Draw the tables as every kind does, into the file; large ones later."""
+        self.forget_rows()
+        self._tiers.start_anew()
+        starts = [0, *accumulate(self.rows)]
+
+        def later(table: RowsByThemselves) -> None:
+            self._tiers.add_start(table, first=starts[table.table], rows=table.rows)
+
+        for table, first_row, drawn in draw_tables(self.rows, self.dim, generator, self.initial_bound, later=later):
+            first = starts[table] + first_row
+            self.weight[first : first + len(drawn)] = drawn
+            self.adagrad_sum[first : first + len(drawn)] = 0.0
         self._tiers.leave_pages()
+
+    def draw_again(self) -> None:
+        """Those of large tables, when they are next touched."""
+        self._tiers.as_drawn()
         self.forget_rows()
 
     def forget_rows(self) -> None:
-        """Empty the cache without writing it back: the file was written by others."""
+        """Empty the cache without writing it back."""
         with self._tiers.lock:
             self._tiers.forget()
             self._admitted.clear()
@@ -257,11 +311,6 @@ class TieredEmbeddings(EmbeddingTables):
         return values.numpy() + np.repeat(self._bag_starts, ids_of_bag)
 
 
-def _flush_first(module: nn.Module, *_: Any) -> None:
+def _complete_first(module: nn.Module, *_: Any) -> None:
     assert isinstance(module, TieredEmbeddings)
-    module.flush()
-
-
-def _forget_rows(module: nn.Module, *_: Any) -> None:
-    assert isinstance(module, TieredEmbeddings)
-    module.forget_rows()
+    module._complete()

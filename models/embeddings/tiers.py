@@ -5,6 +5,9 @@
         v         |
     slots                 weight [slots, dim], adagrad_sum [slots]        memory of an in-memory kernel
 
+A row that nobody has asked for yet need not be there: it is drawn into the file when it is first touched, if it can be
+drawn by itself (`models.embeddings.initial_weights`).
+
 The files have no name: they vanish with the process, however it ends. What survives is a checkpoint, from which the
 tables are written anew.
 """
@@ -21,7 +24,9 @@ import torch
 from torch import Tensor
 
 from models.embeddings.cache_counts import CacheCounts
+from models.embeddings.initial_weights import ROWS_DRAWN_AT_ONCE, RowsByThemselves
 from models.embeddings.request import EmbeddingCache
+from models.embeddings.row_starts import StartBlock, StartingRows
 from models.embeddings.slots import Admission, SlotMap
 from shunter.errors import HardwareError, RequestError
 
@@ -49,7 +54,7 @@ class RowTiers:
         adagrad_sum: `[rows]` float32, in the file.
         slots: How many rows lie in memory at most.
         counts: What was moved.
-        lock: Held by whoever calls `bring`, `leave_window` or `forget`; `flush` takes it itself.
+        lock: Held by whoever calls `bring`, `begin`, `leave_window` or `forget`; the others take it themselves.
 
     Raises:
         HardwareError: There is no room for the file.
@@ -63,6 +68,7 @@ class RowTiers:
         self._fast_weight, self._fast_sum = (torch.from_numpy(one.numpy()) for one in (weight, adagrad_sum))
         self.slots = len(weight)
         self._map = SlotMap(rows, self.slots, cache.window_batches, cache.row_levels)
+        self._starting = StartingRows()
         self._touched_rows = 0
         self._file_is_current = self._is_whole = True
         self.counts = CacheCounts(rows=self.slots, row_bytes=4 * (dim + 1))
@@ -81,6 +87,7 @@ class RowTiers:
             HardwareError: The file cannot be read or written.
         """
         started = time.perf_counter()
+        self.begin(rows)
         admission = self._map.admit(rows)
         self._move(admission)
         if counted:
@@ -89,6 +96,67 @@ class RowTiers:
             self.counts.written_back += len(admission.leaving)
             self.counts.transfer_seconds += time.perf_counter() - started
         return admission.slots
+
+    def start_anew(self) -> None:
+        """Nothing is there before rows are written, or said to be drawn when they are first touched (`add_start`)."""
+        self._starting = StartingRows()
+
+    def add_start(self, table: RowsByThemselves, *, first: int, rows: int, first_row: int = 0) -> None:
+        """Let some rows be drawn when they are first touched; see `StartBlock`. No slot holds one of them."""
+        self._starting.blocks.append(StartBlock(first, rows, first_row, table))
+        self._map.note_unbegun(first, first + rows)
+
+    def as_drawn(self) -> None:
+        """Let all rows that can be drawn by themselves be as they were drawn, and empty the slots."""
+        with self.lock:
+            self.forget()
+            for block in self._starting.blocks:
+                self._map.note_unbegun(block.first, block.first + block.rows)
+
+    @torch.no_grad()
+    def begin(self, rows: np.ndarray) -> None:
+        """Draw those of some rows into the file that have not begun; they may repeat.
+
+        Raises:
+            HardwareError: The file cannot be written.
+        """
+        if not self._map.unbegun:
+            return
+        new = np.unique(rows[~self._map.have_begun(rows)])
+        if not len(new):
+            return
+        index = torch.from_numpy(new)
+        try:
+            self.weight.index_copy_(0, index, torch.from_numpy(self._starting.draw(new, self.weight.shape[1])))
+            self.adagrad_sum.index_fill_(0, index, 0.0)
+        except OSError as error:
+            raise HardwareError(f"{BROKEN} ({error.strerror or error}): {REMEDY}") from error
+        self._map.note_begun(new)
+        self.note_touched(len(new))
+
+    def begin_all(self) -> None:
+        """Draw all rows into the file that have not begun."""
+        rows = len(self.weight)
+        with self.lock:
+            for first in range(0, rows, ROWS_DRAWN_AT_ONCE) if self._map.unbegun else ():
+                self.begin(np.arange(first, min(first + ROWS_DRAWN_AT_ONCE, rows)))
+
+    def note_written(self, rows: np.ndarray) -> None:
+        """Others have written distinct rows into the file."""
+        with self.lock:
+            self._map.note_begun(rows)
+
+    def note_all_written(self) -> None:
+        """Others have written all rows into the file."""
+        self.note_written(np.arange(len(self.weight)) if self._map.unbegun else np.empty(0, np.int64))
+
+    def starts(self, first: int, rows: int) -> "BlockStarts | None":
+        """Which of some rows have begun; None where all have."""
+        return BlockStarts(self, first, rows) if self._map.unbegun else None
+
+    def have_begun(self, first: int, rows: int) -> Tensor:
+        """Whether each of some rows has begun: bool."""
+        return torch.from_numpy(self._map.have_begun(slice(first, first + rows)))
 
     def leave_window(self) -> None:
         """Let go of all batches so far: nobody works on their slots any more."""
@@ -158,6 +226,26 @@ class RowTiers:
         self.weight.index_copy_(0, rows, self._fast_weight.index_select(0, slots))
         self.adagrad_sum.index_copy_(0, rows, self._fast_sum.index_select(0, slots))
         self.note_touched(len(rows))
+
+
+class BlockStarts:
+    """Which rows of a block in the file have begun (`models.embeddings.shards.RowStarts`)."""
+
+    def __init__(self, tiers: RowTiers, first: int, rows: int) -> None:
+        self._tiers, self._first, self._rows = tiers, first, rows
+
+    def have_begun(self) -> Tensor:
+        """Bool of each row."""
+        return self._tiers.have_begun(self._first, self._rows)
+
+    def begin(self, rows: Tensor) -> None:
+        """Draw rows that have not begun, counted from the block's first."""
+        with self._tiers.lock:
+            self._tiers.begin(rows.numpy() + self._first)
+
+    def note_written(self, rows: Tensor) -> None:
+        """Whole rows were written, counted from the block's first."""
+        self._tiers.note_written(rows.numpy() + self._first)
 
 
 def check_cache(cache: EmbeddingCache, device: torch.device) -> None:

@@ -18,6 +18,7 @@ from engine.job import Checkpointing, TrainingJob
 from engine.memory import cached_rows
 from engine.parallel.plan import Sharding
 from hardware.types import Placement
+from models.embeddings import initial_weights
 from models.embeddings.tiered import TieredEmbeddings
 from models.embeddings.tiers import RowTiers
 from shunter.errors import RequestError
@@ -53,7 +54,8 @@ def in_files(rows: int, dataset: Dataset) -> Execution:
 
 
 def cases(dataset: Dataset, folder: Path) -> dict[str, Any]:
-    """Everything that one group is needed for."""
+    """Everything that one group is needed for; all tables are drawn row by row, in files when a row is touched."""
+    initial_weights.LATER_FROM_ROWS = 100
     roomy = {**OPTIONS, "execution": in_files(ROOMY, dataset)}
     found: dict[str, Any] = {"in memory": train_here(dataset, folder / "in memory", **OPTIONS)}
     found["ahead"] = train_here(dataset, folder / "ahead", **roomy)
