@@ -27,7 +27,7 @@ from statistics import fmean, geometric_mean
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks import plans_flexflow, report
+from benchmarks import plans_flexflow, plans_scaled, report
 from benchmarks.plans_executed import against_one_process, executed, figures
 from benchmarks.plans_rows import figures as rows_figures
 from benchmarks.plans_rows import rows_one_by_one
@@ -38,7 +38,6 @@ from planner.parallel.dynamic_program import best_by_states
 from planner.parallel.integer_program import solve
 from planner.parallel.machine import Machine, machine_of
 from planner.parallel.options import by_hand
-from planner.parallel.scale import WAYS, scale
 from planner.parallel.search import Search
 from planner.parallel.shares import samples_by_rate
 from planner.parallel.simulate import DeltaSimulator, simulate
@@ -81,11 +80,6 @@ LAYERS = Workload(  # those of MLPerf's DLRM, roughly: 2.4 million weights
     dense_parameter_bytes=9_600_000,
 )
 
-DHEN_LAYERS = LAYERS.model_copy(  # six layers of DHEN, 4.6 GFLOP a sample as published; a weight for every two of them
-    update={"matmul_flops_per_sample": 3 * 4.6e9, "dense_parameter_bytes": int(4 * 2.3e9), "operators_per_step": 600}
-)
-SCALED_BATCH, COMPRESSION = 2048, 4.0
-
 
 def main() -> None:
     """Simulate, search, train and publish; a part that is run alone takes its place among the published figures."""
@@ -102,7 +96,7 @@ def main() -> None:
         details["sets"] = against_torchrec(quick=arguments.quick)
         details["tiny"] = against_the_best(quick=arguments.quick)
         details["speed"] = simulator_speed()
-        details["scaling"] = scaling(64 if arguments.quick else 128)
+        details["scaling"] = plans_scaled.scaling(KAGGLE, 64 if arguments.quick else 128)
     if "flexflow" in arguments.parts:
         details["flexflow"] = plans_flexflow.simulated(KAGGLE, ACCELERATOR, quick=arguments.quick)
         details["divided_layer"] = plans_flexflow.executed_layer()
@@ -113,7 +107,7 @@ def main() -> None:
     headline |= plans_flexflow.figures(
         details.get("flexflow", ()), details.get("divided_layer"), details.get("executed", ())
     )
-    headline |= _scaling_figures(details.get("scaling", ()))
+    headline |= plans_scaled.figures(details.get("scaling", ()))
     headline |= _simulated_figures(details.get("sets", ()), details.get("tiny", ())) | details.get("speed", {})
     report.publish("plans", headline, details, seeds=[0], quick=arguments.quick)
 
@@ -156,55 +150,6 @@ def _simulated_figures(sets: Sequence[dict[str, Any]], tiny: Sequence[dict[str, 
         "proven_cases": sum(one["is_proven"] for one in tiny),
         "gap_to_bound_8_devices": fmean(one["gap"] for one in sets if one["devices"] == 8),
     }
-
-
-def scaling(most_hosts: int) -> list[dict[str, Any]]:
-    """Steps of a DLRM and of a wide DHEN on ever more hosts of eight accelerators, see `planner.parallel.scale`."""
-    hosts = [2**power for power in range(8) if 2**power <= most_hosts]
-    tables = tuple(TableDemand.zipf(f"c{place}", rows, 128) for place, rows in enumerate(KAGGLE))
-    lines = []
-    for name, layers, accelerator, gbit in (
-        ("dlrm", LAYERS, "NVIDIA H100 SXM5 80GB", 3200.0),
-        ("dhen", DHEN_LAYERS, ACCELERATOR, 1600.0),
-    ):
-        place = DevicesRequest(devices=8, devices_per_host=8, accelerator=accelerator, network_gbit=gbit)
-        demand = ModelDemand(name, "criteo-kaggle", tables, layers)
-        found = scale(demand, place, (), hosts, batch_per_device=SCALED_BATCH, compression=COMPRESSION)
-        lines += [{"model": name, **point.model_dump()} for point in found.points]
-    return lines
-
-
-def _scaling_figures(lines: Sequence[dict[str, Any]]) -> dict[str, float]:
-    if not lines:
-        return {}
-    report.table(
-        "simulated steps on ever more hosts, milliseconds",
-        ("model", "devices", *WAYS),
-        [
-            (
-                one["model"],
-                str(one["devices"]),
-                *(f"{1e3 * one['step_seconds'][way]:.2f}" if way in one["step_seconds"] else "-" for way in WAYS),
-            )
-            for one in lines
-        ],
-    )
-    steps = {(one["model"], one["devices"]): one for one in lines}
-    dlrm = steps["dlrm", 64]
-    figures = {
-        "towers_speedup_64_simulated": dlrm["step_seconds"]["flat"] / dlrm["step_seconds"]["towers"],
-        "by_host_speedup_64_simulated": dlrm["step_seconds"]["flat"] / dlrm["step_seconds"]["by host"],
-        "flat_exchange_share_64_simulated": dlrm["exchange_share"],
-    }
-    if ("dhen", 256) in steps:
-        dhen = steps["dhen", 256]["step_seconds"]
-        figures["hybrid_speedup_256_simulated"] = dhen["fsdp"] / dhen["hybrid"]
-    last, first = steps["dlrm", max(count for _, count in steps)], steps["dlrm", 8]
-    figures["flat_efficiency_at_most_hosts_simulated"] = first["step_seconds"]["flat"] / last["step_seconds"]["flat"]
-    figures["towers_efficiency_at_most_hosts_simulated"] = (
-        first["step_seconds"]["towers"] / last["step_seconds"]["towers"]
-    )
-    return figures
 
 
 def against_torchrec(*, quick: bool) -> list[dict[str, Any]]:

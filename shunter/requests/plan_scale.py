@@ -1,6 +1,6 @@
 """What a user asks of `shunter plan scale`: one model for the command line and Python."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
@@ -21,6 +21,9 @@ class PlanScaleRequest(Request, frozen=True, title="Plan of scale"):
     )
     most_hosts: int = Field(default=128, ge=1, le=512, description="Most hosts; 1, 2, 4 and so on are simulated.")
     batch_per_device: int = Field(default=2048, ge=1, description="Samples of a step of each accelerator.")
+    precision: Literal["fp32", "bf16"] = Field(
+        default="fp32", description="Precision of dense layers, and of their weights and gradients on the way."
+    )
     compression: float = Field(default=4.0, ge=1, le=64, description="By how much towers compress what crosses hosts.")
 
     if TYPE_CHECKING:
