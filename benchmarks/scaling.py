@@ -29,7 +29,7 @@ from engine.results import TrainResult
 from hardware.devices.discovery import host_fingerprint, local_accelerators
 from hardware.probes.accelerator import measure_profile
 from hardware.types import Placement
-from models.embeddings.torchrec_tables import EXACT_SHARDING_TYPES, CommunicationPrecision, ShardingType
+from models.embeddings.sharding_types import EXACT_SHARDING_TYPES, CommunicationPrecision, ShardingType
 from models.registry import model_spec
 
 SEED = 0

@@ -107,11 +107,21 @@ def planned_training(run: RunContext, job: ClickJob, placement: Placement) -> Pl
 
 def trial_placement(run: RunContext) -> Placement:
     """Where the search tries settings: in one process, but for tables that only several together may hold."""
+    fixed = read_fixed(run.request.model, run.request.architecture.set).architecture
+    spec = spec_of(run.request.model, run.request.architecture.towers, fixed)
+    return placement_of_one(run, spec)
+
+
+def placement_of_one(run: RunContext, spec: Any) -> Placement:
+    """Where a training that one process does by right is done: in several where only together they may hold its tables.
+
+    Args:
+        run: The run.
+        spec: Architecture of the training.
+    """
     placement = run.decision.placement
     if run.cluster is not None or placement.embedding_memory_bytes is not None or run.processes == 1:
         return placement
-    fixed = read_fixed(run.request.model, run.request.architecture.set).architecture
-    spec = spec_of(run.request.model, run.request.architecture.towers, fixed)
     if need_several_processes(describe(run.dataset, spec).table_bytes, run.processes):
         return placement.model_copy(update={"processes": run.processes})
     return placement

@@ -9,7 +9,8 @@ import torch
 from torch import distributed as dist
 
 from models.embeddings.exchanged import ExchangedTable
-from models.embeddings.torchrec_tables import ShardingType, table_name
+from models.embeddings.sharding_types import ShardingType
+from models.embeddings.torchrec_tables import table_name
 from shunter.errors import RequestError
 
 if TYPE_CHECKING:

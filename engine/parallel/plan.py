@@ -13,7 +13,8 @@ from torch import distributed as dist
 
 from engine.parallel.given import GivenTable, given_plan
 from models.embeddings.exchanged import ExchangedTable
-from models.embeddings.torchrec_tables import EXACT_SHARDING_TYPES, CommunicationPrecision, ShardingType, table_name
+from models.embeddings.sharding_types import BY_ROW, EXACT_SHARDING_TYPES, CommunicationPrecision, ShardingType
+from models.embeddings.torchrec_tables import table_name
 from shunter.errors import InfeasibleError
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ MILLISECONDS = 1e3
 LINK = "link.json"
 PROBE_FLOATS, PROBE_REPEATS = 1 << 18, 5
 FEWEST_COLUMNS = 4  # FBGEMM's rows are multiples of four floats
-BY_ROW: tuple[ShardingType, ...] = ("row_wise", "table_row_wise", "grid_shard")
 
 
 @dataclass(frozen=True, kw_only=True)

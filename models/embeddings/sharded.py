@@ -18,8 +18,9 @@ from models.embeddings.mixed import MixedBags
 from models.embeddings.role import EmbeddingTables
 from models.embeddings.row_traffic import RowTraffic
 from models.embeddings.selected_columns import ColumnOrder
+from models.embeddings.sharding_types import CommunicationPrecision
 from models.embeddings.shards import Shard, copy_block
-from models.embeddings.torchrec_tables import CommunicationPrecision, MakePlan, TorchRecTables
+from models.embeddings.torchrec_tables import MakePlan, TorchRecTables
 from models.spec import TableShape
 
 if TYPE_CHECKING:

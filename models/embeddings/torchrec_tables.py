@@ -1,29 +1,19 @@
 """TorchRec's distributed embedding bags, with row-wise Adagrad fused in the backward pass.
 
-How a table is divided is its sharding type:
-
-    data_parallel        a copy in every process; its gradient is averaged
-    table_wise           one process holds the whole table
-    row_wise             every process holds a block of rows
-    column_wise          processes hold blocks of columns
-    table_row_wise       table_wise over nodes, row_wise within the node
-    table_column_wise    column_wise, all blocks of a table within one node
-    grid_shard           column_wise over nodes, row_wise within the node
-
-Row-wise Adagrad keeps one sum a row. Where columns are divided, each block of columns keeps its own: a finer step size,
-so that such a table does not learn exactly as in one process. The other four types do.
+How a table is divided is its sharding type (`models.embeddings.sharding_types`).
 """
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from models.embeddings.role import EPSILON
 from models.embeddings.selected_columns import ColumnOrder
+from models.embeddings.sharding_types import SHARDING_TYPES, CommunicationPrecision
 from models.embeddings.shards import Shard
 
 if TYPE_CHECKING:
@@ -31,19 +21,6 @@ if TYPE_CHECKING:
     from torchrec.distributed.types import ShardingPlan
     from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
-ShardingType = Literal[
-    "data_parallel",
-    "table_wise",
-    "row_wise",
-    "column_wise",
-    "table_row_wise",
-    "table_column_wise",
-    "grid_shard",
-]
-SHARDING_TYPES: tuple[ShardingType, ...] = get_args(ShardingType)
-# Those under which a table learns as in one process.
-EXACT_SHARDING_TYPES: tuple[ShardingType, ...] = ("data_parallel", "table_wise", "row_wise", "table_row_wise")
-CommunicationPrecision = Literal["fp32", "fp16", "bf16"]
 # Largest relative error of a number that is rounded once on its way, as long as it is not so small that the format has
 # fewer digits for it (below 6e-5 in fp16, where the error is at most 3e-8 instead). A bag whose rows lie in n processes
 # is added up from n rounded parts, in the same format: its error is at most n times this share of the sum of the parts'

@@ -10,12 +10,13 @@ from planner.assessment import Candidate
 # Of what the rest of the training leaves of the memory. Not all of it: a prediction may be wrong by a third, and the
 # more the page cache has, the fewer rows are read from the disk.
 SHARE_OF_TABLES = 0.5
+LARGEST_SHARE = 0.8  # of the free memory that tables may take in one process, beside the rest of a training
 GIB, MIB = 2**30, 2**20
 
 
 def need_several_processes(table_bytes: int, processes: int) -> bool:
     """Whether several processes are to hold tables that this one may not: then nothing is measured or tried in one."""
-    return processes > 1 and table_bytes > free_memory_bytes()
+    return processes > 1 and table_bytes > LARGEST_SHARE * free_memory_bytes()
 
 
 def memory_for_tables(

@@ -19,10 +19,11 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Literal, NamedTuple
 
+from models.embeddings.sharding_types import BY_ROW, OF_HOSTS, CommunicationPrecision
 from planner.parallel.demand import FLOAT_BYTES, ModelDemand, TableDemand
 from planner.parallel.device_costs import RowCosts
 from planner.parallel.machine import Machine
-from planner.parallel.plan import KINDS, CommunicationPrecision, Kind, Plan, TablePlacement
+from planner.parallel.plan import KINDS, Kind, Plan, TablePlacement
 
 TICK = 2.0**-44  # of a second
 ID_BYTES = 4
@@ -82,11 +83,7 @@ class Layout:
     def __init__(self, machine: Machine) -> None:
         self.count, self.hosts, self.per_host = len(machine.devices), machine.hosts, machine.per_host
         self.groups: tuple[Group, ...] = (
-            *(
-                kind
-                for kind in KINDS
-                if self.hosts > 1 or kind not in ("table_row_wise", "table_column_wise", "grid_shard")
-            ),
+            *(kind for kind in KINDS if self.hosts > 1 or kind not in OF_HOSTS),
             "one_by_one",
         )
         self._host_base = len(FIELDS) * len(self.groups) * self.count
@@ -222,7 +219,7 @@ class TableCosts:
         layout, table = self.layout, self.demand.tables[number]
         group = layout.groups.index(choice.group)
         yield layout.tables(group), 1
-        by_row = choice.kind in ("row_wise", "table_row_wise", "grid_shard")
+        by_row = choice.kind in BY_ROW
         for device, _, rows, width, part in self._parts(table, choice):
             lookups = part if by_row else 1.0
             bags = table.bags * (min(1.0, lookups * table.ids_per_sample / table.bags) if by_row else 1.0)

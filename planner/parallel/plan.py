@@ -10,32 +10,15 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from ingestion.sources.guard import check_words
+from models.embeddings.sharding_types import BY_COLUMN, OF_HOSTS, SHARDING_TYPES, CommunicationPrecision, ShardingType
 from shunter.errors import RequestError
 from shunter.frozen import Frozen
 from shunter.requests import TrainRequest
 from shunter.validation import clause, sentence
 from shunter.yaml_file import read_yaml
 
-Kind = Literal[
-    "data_parallel",
-    "table_wise",
-    "row_wise",
-    "column_wise",
-    "table_row_wise",
-    "table_column_wise",
-    "grid_shard",
-]
-KINDS: tuple[Kind, ...] = (
-    "data_parallel",
-    "table_wise",
-    "row_wise",
-    "column_wise",
-    "table_row_wise",
-    "table_column_wise",
-    "grid_shard",
-)
-BY_COLUMN: tuple[Kind, ...] = ("column_wise", "table_column_wise", "grid_shard")
-CommunicationPrecision = Literal["fp32", "fp16", "bf16"]
+Kind = ShardingType
+KINDS = SHARDING_TYPES
 SplitKind = Literal["output_split", "input_split", "host_output_split", "host_input_split", "sharded", "hybrid_sharded"]
 LayerKind = Literal["data_parallel"] | SplitKind
 EXAMPLE = "devices: [cpu.0, cpu.1]"
@@ -138,7 +121,7 @@ def _check_table(name: str, table: TablePlacement, count: int, per_host: int) ->
         raise ValueError(f"{told} is table_wise and names {len(table.devices)} devices: name one")
     if table.kind == "column_wise" and (not table.devices or table.width % len(table.devices)):
         raise ValueError(f"{told} is column_wise: name devices whose number divides its width {table.width}")
-    if table.kind in ("table_row_wise", "table_column_wise", "grid_shard"):
+    if table.kind in OF_HOSTS:
         hosts = {device // per_host for device in table.devices}
         whole = sorted(table.devices) == [host * per_host + one for host in sorted(hosts) for one in range(per_host)]
         if not table.devices or not whole or (table.kind != "grid_shard" and len(hosts) != 1):

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from hardware.cost.step_model import message_share
 from hardware.types import Collective
+from models.embeddings.sharding_types import BY_ROW
 from planner.parallel.calibration import UNCALIBRATED, Amounts, Calibration, Term
 from planner.parallel.costs import (
     GROUP_OPERATORS,
@@ -34,7 +35,6 @@ from planner.parallel.device_costs import dense_seconds
 from planner.parallel.simulate import NO_RESOURCE, DeltaSimulator, Schedule, Task, TaskGraph, simulate
 
 SUMS_OF = {"ids": ("ids_out", "ids_in"), "lookup": ("lookup",), "update": ("update",)}
-BY_ROW: tuple[Group, ...] = ("row_wise", "table_row_wise", "grid_shard")
 UPDATE_SHARE = 0.1  # of the layers' seconds that their optimiser takes; the rest is forward and twice as much backward
 ID_ROUNDS = 3  # exchanges of ids: how many, lengths, ids
 FREQUENT_ROUNDS = 2  # exchanges of frequent rows that have learned, and of their gradients

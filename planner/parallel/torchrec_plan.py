@@ -5,13 +5,10 @@ import warnings
 from typing import Any
 
 from engine.parallel.plan import FEWEST_COLUMNS, MILLISECONDS
+from models.embeddings.sharding_types import BY_COLUMN, BY_ROW, EXACT_SHARDING_TYPES, OF_HOSTS
 from models.embeddings.torchrec_tables import build_sharder, table_collection, table_name
 from planner.parallel.costs import Choice, TableCosts
 from planner.parallel.options import Space, can_divide_rows
-
-EXACT = ("data_parallel", "table_wise", "row_wise", "table_row_wise")
-MORE = ("column_wise", "table_column_wise", "grid_shard")
-BY_ROW = ("row_wise", "table_row_wise", "grid_shard")
 
 
 def torchrec_choices(costs: TableCosts, space: Space = "exact") -> list[Choice] | None:
@@ -31,8 +28,8 @@ def torchrec_choices(costs: TableCosts, space: Space = "exact") -> list[Choice] 
     collection = table_collection(
         [table.rows for table in demand.tables], [table.width for table in demand.tables], 0.1, table_of
     )
-    kinds = EXACT if space == "exact" else (*EXACT, *MORE)
-    allowed = [kind for kind in kinds if machine.hosts > 1 or kind not in ("table_row_wise", *MORE[1:])]
+    kinds = EXACT_SHARDING_TYPES if space == "exact" else (*EXACT_SHARDING_TYPES, *BY_COLUMN)
+    allowed = [kind for kind in kinds if machine.hosts > 1 or kind not in OF_HOSTS]
     constraints = {
         table_name(place): ParameterConstraints(
             sharding_types=[kind for kind in allowed if kind not in BY_ROW or can_divide_rows(table.rows, count)],

@@ -77,7 +77,8 @@ def wilson_interval(share: float, rows: int) -> tuple[float, float]:
     z = 1.959964
     middle = (share + z * z / (2 * rows)) / (1 + z * z / rows)
     half = z / (1 + z * z / rows) * math.sqrt(share * (1 - share) / rows + z * z / (4 * rows * rows))
-    return max(0.0, middle - half), min(1.0, middle + half)
+    # Of none or all of the rows a bound is the share itself, which rounding may miss.
+    return max(0.0, min(share, middle - half)), min(1.0, max(share, middle + half))
 
 
 def calibration_figure(bins: tuple[ReliabilityBin, ...], title: str) -> "Figure":

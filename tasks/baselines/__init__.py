@@ -15,6 +15,7 @@ from search.space.learning import default_hyperparameters, weights_of_tasks
 from shunter.requests import TREES, TrainRequest, baselines_of
 from tasks.baselines.race import Race
 from tasks.baselines.trees import train_trees
+from tasks.plan import placement_of_one
 from tasks.run_context import RunContext
 from tasks.train import train_member
 
@@ -102,12 +103,13 @@ def _best(trained: Sequence[TrainedModel], request: TrainRequest) -> TrainedMode
 
 
 def _train(run: RunContext, family: str, learning_rate: float, race: Race) -> TrainedModel:
-    request, placement = run.request, run.decision.placement
+    request, spec = run.request, baseline_spec(family, run.dataset.features)
+    placement = placement_of_one(run, spec)
     name = f"{family}-rate-{learning_rate:g}"
     is_first = learning_rate == LEARNING_RATES[0]
     job = TrainingJob(
         run.dataset,
-        baseline_spec(family, run.dataset.features),
+        spec,
         _hyperparameters(family, learning_rate, request, run.dataset),
         execution_of(placement),
         Schedule(

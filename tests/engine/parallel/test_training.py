@@ -19,7 +19,7 @@ from engine.parallel.given import GivenTable
 from engine.parallel.plan import Sharding, with_link
 from engine.parallel.stored import gather_weights
 from engine.results import TrainResult
-from models.embeddings.torchrec_tables import EXACT_SHARDING_TYPES
+from models.embeddings.sharding_types import EXACT_SHARDING_TYPES
 from models.registry import build_model
 from tests.engine.parallel.ranks import (
     EXECUTION,

@@ -12,8 +12,9 @@ from torch.nn.functional import embedding_bag
 from engine.parallel.plan import Machine, Sharding, allowed_types, build_topology, make_plan
 from models.embeddings.role import EPSILON
 from models.embeddings.sharded import ShardedEmbeddings
+from models.embeddings.sharding_types import EXACT_SHARDING_TYPES, SHARDING_TYPES
 from models.embeddings.torch_kernel import TorchEmbeddings
-from models.embeddings.torchrec_tables import EXACT_SHARDING_TYPES, ROUNDING_ERROR, SHARDING_TYPES
+from models.embeddings.torchrec_tables import ROUNDING_ERROR
 from models.spec import TableShape
 from tests.engine.parallel.ranks import MACHINE, run, types_of
 

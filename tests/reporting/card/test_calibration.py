@@ -40,6 +40,13 @@ def test_interval_of_a_share_is_that_of_scipy() -> None:
         assert wilson_interval(positives / rows, rows) == pytest.approx((expected.low, expected.high), abs=1e-6)
 
 
+def test_interval_holds_the_share_of_rows_that_are_all_alike() -> None:
+    for rows in range(1, 500):
+        for share in (0.0, 1.0):
+            low, high = wilson_interval(share, rows)
+            assert 0 <= low <= share <= high <= 1
+
+
 def test_picture_shows_one_point_a_bin() -> None:
     random = np.random.default_rng(0)
     logits = random.normal(-4, 1, 3_000)

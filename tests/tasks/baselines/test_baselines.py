@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+import planner.candidates.embedding_memory
 import tasks.baselines
 from engine.checkpoint.storage import read_json
 from engine.config import Execution
@@ -25,6 +26,7 @@ from shunter.requests import CheckpointRequest, TrainRequest, parse_baselines
 from shunter.requests.effort import CLICK_BASELINES, RANKING_BASELINES
 from tasks.baselines import baseline_checks, baseline_epochs, baseline_spec, candidates_of, train_baselines
 from tasks.ensemble import combine_members
+from tasks.plan import placement_of_one
 from tasks.run_state import RunState
 from tasks.train import train_to_the_end
 from tests.engine.synthetic import write_dataset
@@ -63,6 +65,7 @@ def context_of(dataset: Dataset, folder: Path, *, answers: Sequence[str | None] 
         run_id=None,
         budget=SimpleNamespace(exhausted=lambda: left.pop(0) if left else None),
         cluster=None,
+        processes=1,
         checkpoints=CheckpointRequest(),
     )
 
@@ -119,6 +122,18 @@ def test_those_not_asked_for_and_that_of_the_model_itself_are_left_out(dataset: 
 
 def test_what_a_limit_leaves_no_room_for_is_left_out(dataset: Dataset, tmp_path: Path) -> None:
     assert train_baselines(context_of(dataset, tmp_path, answers=["over"] * 9)) == []
+
+
+def test_tables_that_one_process_cannot_hold_are_trained_in_several(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, spec = context_of(dataset, tmp_path), baseline_spec("fm", dataset.features)
+    run.processes = 2
+    assert placement_of_one(run, spec) == PLACEMENT
+    monkeypatch.setattr(planner.candidates.embedding_memory, "free_memory_bytes", lambda: 1_000)
+    assert placement_of_one(run, spec).processes == 2
+    run.processes = 1
+    assert placement_of_one(run, spec) == PLACEMENT
 
 
 def test_a_baseline_may_be_a_member_and_may_win(dataset: Dataset, tracking_root: Path, tmp_path: Path) -> None:

@@ -1,0 +1,32 @@
+"""How a table may be divided over processes or devices, written once for training, planning and what comes between.
+
+    data_parallel        a copy in every process; its gradient is averaged
+    table_wise           one process holds the whole table
+    row_wise             every process holds a block of rows
+    column_wise          processes hold blocks of columns
+    table_row_wise       table_wise over nodes, row_wise within the node
+    table_column_wise    column_wise, all blocks of a table within one node
+    grid_shard           column_wise over nodes, row_wise within the node
+
+Row-wise Adagrad keeps one sum a row. Where columns are divided, each block of columns keeps its own: a finer step size,
+so that such a table does not learn exactly as in one process. The other four types do.
+"""
+
+from typing import Literal, get_args
+
+ShardingType = Literal[
+    "data_parallel",
+    "table_wise",
+    "row_wise",
+    "column_wise",
+    "table_row_wise",
+    "table_column_wise",
+    "grid_shard",
+]
+SHARDING_TYPES: tuple[ShardingType, ...] = get_args(ShardingType)
+BY_COLUMN: tuple[ShardingType, ...] = ("column_wise", "table_column_wise", "grid_shard")
+BY_ROW: tuple[ShardingType, ...] = ("row_wise", "table_row_wise", "grid_shard")
+OF_HOSTS: tuple[ShardingType, ...] = ("table_row_wise", "table_column_wise", "grid_shard")
+# Those under which a table learns as in one process.
+EXACT_SHARDING_TYPES: tuple[ShardingType, ...] = tuple(kind for kind in SHARDING_TYPES if kind not in BY_COLUMN)
+CommunicationPrecision = Literal["fp32", "fp16", "bf16"]
