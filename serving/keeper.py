@@ -12,7 +12,8 @@ from serving.metrics import Metrics
 from serving.served import ServedModel
 from serving.table import Table
 from shunter.errors import RequestError, ShunterError
-from tracking.registry.best_items import Seen, pairs_of
+from shunter.requests.serving import IndexChoice
+from tracking.registry.best_items import BestItems, Seen, pairs_of
 from tracking.registry.increments import chain_upon
 from tracking.registry.named import NAMED, digest_of_model, open_model
 from tracking.registry.ranking_serving import RankingScorer
@@ -35,6 +36,7 @@ class Keeper:
         items: As `load` takes it.
         increments: Folder that increments of the model come into, each in a folder of its own; None where none do.
         memory_bytes: As `load` takes it.
+        index: As `load` takes it.
 
     Raises:
         ShunterError: There is no such model, it is not what was signed, or increments are for one that changes by
@@ -48,9 +50,11 @@ class Keeper:
         items: Path | None = None,
         increments: Path | None = None,
         memory_bytes: int | None = None,
+        *,
+        index: IndexChoice = IndexChoice.AUTO,
     ) -> None:
         self._named, self._metrics, self._items, self._increments = named, metrics, items, increments
-        self._memory_bytes = memory_bytes
+        self._memory_bytes, self._index = memory_bytes, index
         self._refused: str | None = None
         self._digest = ""
         self._laid: tuple[Path, ...] = ()
@@ -129,7 +133,7 @@ class Keeper:
             raise RequestError(f"--increments {folder} is no folder: name the one that increments are put into.")
 
     def _load(self, named: str, increments: Sequence[Path] = ()) -> ServedModel:
-        return load(named, self._items, increments, self._memory_bytes)
+        return load(named, self._items, increments, self._memory_bytes, index=self._index)
 
     def _next(self, named: str, increments: Sequence[Path] = ()) -> ServedModel:
         """One that may take over, with the rows in its caches that were asked for most."""
@@ -157,6 +161,11 @@ class Keeper:
         self._metrics.tables = model.table_counts
         self._metrics.model.clear()
         self._metrics.model.labels(model.name, model.version).set(1)
+        index = None if model.items is None else model.items.measured
+        self._metrics.index_recall.clear()
+        self._metrics.index_seconds.set(index.build_seconds if index else 0)
+        for length, recall in (index.recall if index else {}).items():
+            self._metrics.index_recall.labels(str(length)).set(recall)
 
     def _tell(self, title: str, error: Exception) -> None:
         """Say why the old one goes on; a version that cannot be loaded is not tried again, a store that fails is."""
@@ -178,7 +187,12 @@ REGISTERED = re.compile(r"(?P<name>[^/:@]+)/(?P<version>\d+)")
 
 
 def load(
-    named: str, items: Path | None = None, increments: Sequence[Path] = (), memory_bytes: int | None = None
+    named: str,
+    items: Path | None = None,
+    increments: Sequence[Path] = (),
+    memory_bytes: int | None = None,
+    *,
+    index: IndexChoice = IndexChoice.AUTO,
 ) -> ServedModel:
     """Load a model, and let it score a row once, so that the first request is not the slowest.
 
@@ -189,6 +203,7 @@ def load(
             they are laid upon.
         memory_bytes: What the embedding tables may take; of larger ones the rest is read from a file. None is what
             they need, where that much is free.
+        index: Whether the scores of all these items are compared, or those that an index of their vectors finds.
 
     Raises:
         ShunterError: There is no such model, it is not what was signed, or it cannot score.
@@ -204,14 +219,16 @@ def load(
             folder = Path(named if increments else found.title).expanduser()
             model = ServedModel(folder.resolve().name, FOLDER, found.title, scorer)
         if items is not None:
-            model = replace(model, items=_seen_in(model, items))
+            model = replace(model, items=_best_of(model, items, index))
+        elif index is IndexChoice.APPROXIMATE:
+            raise RequestError("--index approximate has no effect without --items, whose items it holds: add that.")
         (scores,) = model.score([Table(1, {name: [None] for name in model.columns})])
         if isinstance(scores, Exception):
             raise scores
         return model
 
 
-def _seen_in(model: ServedModel, path: Path) -> Seen:
+def _best_of(model: ServedModel, path: Path, index: IndexChoice) -> BestItems:
     if not isinstance(model.scorer, RankingScorer):
         raise RequestError(
             f"--items {path} has no effect on {model.title}, which ranks no items: leave it out, or serve a model that "
@@ -219,4 +236,5 @@ def _seen_in(model: ServedModel, path: Path) -> Seen:
         )
     encoder = model.scorer.encoder
     blocks = read_rows(path, encoder.columns, encoder.optional_columns, BLOCK_ROWS)
-    return Seen.of(pairs_of(model.scorer, block) for block in blocks)
+    seen = Seen.of(pairs_of(model.scorer, block) for block in blocks)
+    return BestItems(model.scorer, model.title, seen, choice=index)

@@ -25,6 +25,8 @@ class Metrics:
         waiting_rows: Rows that wait to be scored.
         model: 1 for the version that answers.
         takeovers: Versions that took over, by whether they could.
+        index_recall: Share of the exact best items that the index finds, by the length of the list.
+        index_seconds: Time that building it took; 0 without one.
         tables: Tells where the rows of embedding tables in a file were found, since the model answers.
     """
 
@@ -60,6 +62,13 @@ class Metrics:
         self.takeovers = Counter(
             "shunter_takeovers", "Versions that took over, by whether they could.", ("result",), registry=registry
         )
+        self.index_recall = Gauge(
+            "shunter_index_recall",
+            "Share of the exact best items that the index finds, by the length of the list, as measured at the start.",
+            ("items",),
+            registry=registry,
+        )
+        self.index_seconds = Gauge("shunter_index_build_seconds", "Time to build the index.", registry=registry)
 
         registry.register(_Tables(self))
 

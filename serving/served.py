@@ -14,7 +14,7 @@ from models.embeddings.stored.tables import LookupCounts, StoredEmbeddings
 from serving.errors import RefusedError
 from serving.table import Table
 from shunter.errors import DataError
-from tracking.registry.best_items import NOTHING, Seen, best_items, pairs_of, users_of
+from tracking.registry.best_items import BestItems, Seen, pairs_of, users_of
 from tracking.registry.ranking_serving import RankingScorer
 from tracking.registry.serving import ROWS_AT_ONCE
 
@@ -34,7 +34,8 @@ class ServedModel:
         version: Its version, as text.
         title: What messages call it.
         scorer: What scores its rows.
-        items: Of a model that ranks, what its best items are chosen from, beside those of the request.
+        items: Of a model that ranks, what its best items are chosen from, beside those of the request; None for those
+            of the request alone.
         columns: Names of the columns that it reads.
         values: Encodes rows that came as Python's values.
     """
@@ -43,7 +44,7 @@ class ServedModel:
     version: str
     title: str
     scorer: "Scorer | RankingScorer"
-    items: Seen = NOTHING
+    items: BestItems | None = None
     columns: frozenset[str] = field(init=False)
     values: ValueEncoder = field(init=False, repr=False, compare=False)
 
@@ -149,8 +150,8 @@ class ServedModel:
         missing = dict.fromkeys(self.columns - table.columns.keys(), [None] * table.rows)
         rows = pl.DataFrame(list(self._read(Table(table.rows, {**table.columns, **missing})).values()))
         asked = pairs_of(scorer, rows)
-        seen = self.items.beside(asked.filter(pl.col("item").is_not_null()))
-        return pl.concat(best_items(scorer, users_of(asked), seen, top))
+        beside = Seen.of([asked.filter(pl.col("item").is_not_null())])
+        return pl.concat((self.items or BestItems(scorer, self.title)).of(users_of(asked), top, beside))
 
     def _score_alike(
         self,

@@ -61,7 +61,14 @@ class ScoreServer:
         with _listening(self._host, self.port) as listener:
             self.port = listener.getsockname()[1]
             request = self._request
-            self.keeper = Keeper(request.model, self._metrics, request.items, request.increments, request.memory_bytes)
+            self.keeper = Keeper(
+                request.model,
+                self._metrics,
+                request.items,
+                request.increments,
+                request.memory_bytes,
+                index=request.index,
+            )
             batcher = Batcher(self.keeper.current, self._request.batching, self._metrics)
             self._server = _Server(self._config(batcher), on_ready)
             self.keeper.follow(self._request.follow_seconds)

@@ -7,7 +7,7 @@ import typer
 
 from flows.command.terminal import one_sentence_errors, print_line, say
 from shunter.errors import RequestError
-from shunter.requests import CheckpointBits, DataFormat
+from shunter.requests import CheckpointBits, DataFormat, IndexChoice
 
 MODEL = "Registered model: its name for the champion, NAME@ALIAS or NAME/VERSION; or the folder of an exported one."
 INCREMENT = (
@@ -30,6 +30,13 @@ def predict(
             "of the file but those that stand beside the user there."
         ),
     ] = None,
+    index: Annotated[
+        IndexChoice,
+        typer.Option(
+            help="With --top: exact compares the scores of all items; approximate searches an index of the item "
+            "vectors, whose recall is measured first and refused where it is too low; auto does that where it pays."
+        ),
+    ] = IndexChoice.AUTO,
     keep: Annotated[
         str | None, typer.Option(help="Columns of the file to put before the scores, separated by commas.")
     ] = None,
@@ -49,10 +56,13 @@ def predict(
                 raise RequestError("--keep has no effect with --top, which has columns of its own: leave it out.")
             if increment:
                 raise RequestError("--increment has no effect with --top: models that rank are exported whole.")
-            ranked = best_items_of_file(model, file, out, top, data_format=data_format)
+            ranked = best_items_of_file(model, file, out, top, data_format=data_format, index=index)
+            say(ranked.how)
             where = "." if out == "-" else f": {out}"
             say(f"The best items for {ranked.rows:,} users of {file}, ranked by {ranked.model}{where}")
             return
+        if index is not IndexChoice.AUTO:
+            raise RequestError(f"--index {index.value} has no effect without --top, which ranks items: add it.")
         kept = [name.strip() for name in keep.split(",")] if keep else []
         scored = predict_file(model, file, out, keep=kept, data_format=data_format, increments=increment or ())
         say(f"{scored.rows:,} rows of {file} scored by {scored.model}" + ("." if out == "-" else f": {out}"))

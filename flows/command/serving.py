@@ -23,10 +23,14 @@ def serve(**options: Any) -> None:
         server = ScoreServer(request, where.host, names, serving_token(where))
 
         def say_ready() -> None:
-            title = server.keeper.current().title
-            for tables in server.keeper.current().tables:
+            current = server.keeper.current()
+            for tables in current.tables:
                 print_line(tables.placement)
-            print_line(f"{title} answers at http://{where.browser_name}:{server.port}/invocations until Ctrl-C.")
+            if current.items is not None:
+                print_line(current.items.told)
+            print_line(
+                f"{current.title} answers at http://{where.browser_name}:{server.port}/invocations until Ctrl-C."
+            )
 
         server.run(say_ready)
         print_line("Stopped: every request that had come was answered.")

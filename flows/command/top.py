@@ -1,17 +1,37 @@
 """The best items for each user of a file: what a model that ranks is for."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from flows.command.predict import BLOCK_ROWS, Scored, check_out, writer
 from ingestion.rows import read_rows
 from shunter.errors import RequestError
-from shunter.requests import DataFormat
-from tracking.registry.best_items import Seen, best_items, pairs_of, users_of
+from shunter.requests import DataFormat, IndexChoice
+from tracking.registry.best_items import BestItems, Seen, pairs_of, users_of
 from tracking.registry.named import open_model
 from tracking.registry.ranking_serving import RankingScorer
 
 
-def best_items_of_file(named: str, path: Path, out: str, top: int, *, data_format: DataFormat | None = None) -> Scored:
+@dataclass(frozen=True)
+class Ranked(Scored):
+    """What was done.
+
+    Attributes:
+        how: How the best items were found, in a sentence.
+    """
+
+    how: str
+
+
+def best_items_of_file(
+    named: str,
+    path: Path,
+    out: str,
+    top: int,
+    *,
+    data_format: DataFormat | None = None,
+    index: IndexChoice = IndexChoice.AUTO,
+) -> Ranked:
     """Rank the items of a file for each of its users, without those that stand beside the user there.
 
     Args:
@@ -21,10 +41,11 @@ def best_items_of_file(named: str, path: Path, out: str, top: int, *, data_forma
             as there are items left, the best first: the user, the rank from 1, the item and its score.
         top: Items for each user.
         data_format: Format of the rows; None to guess it.
+        index: Whether all scores are compared, or those that an index of the item vectors finds.
 
     Raises:
         ShunterError: There is no such model, it does not rank, it is not what was signed, the rows cannot be read, or
-            the file cannot be written.
+            the file cannot be written; or an index is wanted and cannot be had.
     """
     check_out(out)
     if top < 1:
@@ -43,6 +64,7 @@ def best_items_of_file(named: str, path: Path, out: str, top: int, *, data_forma
         seen = Seen.of(pairs_of(scorer, block) for block in blocks)
         users = users_of(seen.pairs)
         with writer(out) as write:
-            for some in best_items(scorer, users, seen, top):
+            best = BestItems(scorer, model.title, seen, choice=index, lengths=(top,), expected_users=users.height)
+            for some in best.of(users, top):
                 write(some)
-        return Scored(model.title, users.height)
+        return Ranked(model.title, users.height, best.told)

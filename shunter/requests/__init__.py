@@ -38,7 +38,7 @@ from shunter.requests.search import (
     TowerStrategy,
 )
 from shunter.requests.selection import ALL_OFFERS, LOCAL_OFFERS, SelectRequest
-from shunter.requests.serving import BatchingRequest, ServeRequest, ServingLimits
+from shunter.requests.serving import BatchingRequest, IndexChoice, ServeRequest, ServingLimits
 from shunter.requests.source import DataFormat, DataRequest
 from shunter.requests.training import Promote, TrainRequest, baselines_of
 
@@ -67,6 +67,7 @@ __all__ = [
     "FleetRequest",
     "FleetRunRequest",
     "Group",
+    "IndexChoice",
     "JobRequest",
     "Limits",
     "ModelRequest",

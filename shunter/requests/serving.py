@@ -1,5 +1,6 @@
 """What a user asks of `shunter serve`: one model for the command line and Python."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -7,6 +8,14 @@ from pydantic import AfterValidator, Field
 
 from shunter.requests.groups import Group, Request
 from shunter.requests.sizes import checked_bytes, parse_bytes
+
+
+class IndexChoice(StrEnum):
+    """How the best items for a user are found."""
+
+    AUTO = "auto"
+    EXACT = "exact"
+    APPROXIMATE = "approximate"
 
 
 class BatchingRequest(Group, frozen=True, title="Requests scored together"):
@@ -47,6 +56,12 @@ class ServeRequest(Request, frozen=True):
         default=None,
         description="Of a model that ranks: log whose items are ranked for a user whom a request names, but those that "
         "stand beside the user there; a request gets them with the parameter top.",
+    )
+    index: IndexChoice = Field(
+        default=IndexChoice.AUTO,
+        description="With --items: exact compares the scores of all items; approximate searches an index of the item "
+        "vectors, whose recall is measured at the start and refused where it is too low; auto does that for large "
+        "catalogues alone.",
     )
     increments: Path | None = Field(
         default=None,

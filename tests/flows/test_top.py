@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 import torch
 
+from engine.ranking import item_index
 from engine.ranking.interactions import read_graph
 from engine.ranking.storage import StoredRanker, save_ranker
 from flows.command import top as top_module
@@ -18,7 +19,7 @@ from flows.command.top import best_items_of_file
 from ingestion.request import ingest_request
 from models.graph import VectorRanker, graph_spec
 from shunter.errors import RequestError
-from shunter.requests import TrainRequest
+from shunter.requests import IndexChoice, TrainRequest
 from tracking.registry.models import register_model
 from tracking.runs import start_run_tree
 
@@ -99,3 +100,23 @@ def test_a_wrong_wish_is_told(log: pd.DataFrame, tmp_path: Path) -> None:
         best_items_of_file("shop", tmp_path / "log.parquet", str(tmp_path / "best.csv"), 0)
     with pytest.raises(RequestError, match=r"best.txt is neither .csv nor .parquet"):
         best_items_of_file("shop", tmp_path / "log.parquet", str(tmp_path / "best.txt"), 3)
+
+
+def test_an_index_is_taken_where_it_pays_and_the_command_says_how_the_items_were_found(
+    log: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "log.parquet"
+    for name, value in (("SEARCHED_SHARE", 1), ("LARGE_CATALOGUE", 25), ("PAYING_USERS", 9)):
+        monkeypatch.setattr(item_index, name, value)
+    exact = best_items_of_file("shop", path, str(tmp_path / "exact.parquet"), 2, index=IndexChoice.EXACT)
+    assert exact.how == "The best of 25 items are found by all scores (exact)."
+    found = best_items_of_file("shop", path, str(tmp_path / "found.parquet"), 2)
+    assert "come from an index (approximate), built in" in found.how
+    assert "a share of the exact best of 1.000 at 2 (measured on 5 users)" in found.how
+    same = [pl.read_parquet(tmp_path / f"{name}.parquet").drop("score") for name in ("exact", "found")]
+    assert same[0].equals(same[1])
+    monkeypatch.setattr(item_index, "LEAST_RECALL", 1.1)
+    given_up = best_items_of_file("shop", path, str(tmp_path / "given_up.parquet"), 2)
+    assert given_up.how.startswith("The best of 25 items are found by all scores (exact): An index finds 1.000 of")
+    with pytest.raises(RequestError, match=r"An index finds 1\.000 of the best items of shop/1, less than 1\.1"):
+        best_items_of_file("shop", path, str(tmp_path / "no.parquet"), 2, index=IndexChoice.APPROXIMATE)

@@ -8,12 +8,14 @@ import pandas as pd
 import polars as pl
 import pytest
 
+from engine.ranking import item_index
 from flows.command.top import best_items_of_file
 from serving.errors import RefusedError
 from serving.keeper import load
 from serving.protocols.invocations import read_table
 from serving.table import Table
 from shunter.errors import DataError, RequestError
+from shunter.requests import IndexChoice
 from tests.flows.test_top import log  # noqa: F401 - a log, and a registered model "shop" that ranks
 from tests.serving.conftest import running
 
@@ -38,6 +40,34 @@ def test_they_are_those_of_the_command(log: pd.DataFrame, tmp_path: Path) -> Non
     kinds = {"user": "BYTES", "rank": "INT64", "item": "BYTES", "score": "FP64"}
     assert {one["name"]: one["datatype"] for one in outputs} == kinds
     assert outputs[2]["data"] == last["item"].to_list()
+
+
+def test_an_index_answers_where_it_is_asked_for_and_its_recall_is_told(
+    log: pd.DataFrame,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of 25 items, whose lists are of one or two, all are searched: the answers are the exact ones."""
+    asked = {"dataframe_records": [{"user": "003"}, {"user": "never seen"}], "params": {"top": 2}}
+    monkeypatch.setattr(item_index, "SEARCHED_SHARE", 50)
+    with pytest.raises(RequestError, match="needs more than the 25 items and 9 known users of the log"):
+        load("shop", tmp_path / "log.parquet", index=IndexChoice.APPROXIMATE)
+    with pytest.raises(RequestError, match="--index approximate has no effect without --items"):
+        load("shop", index=IndexChoice.APPROXIMATE)
+    monkeypatch.setattr(item_index, "SEARCHED_SHARE", 1)
+    answers = {}
+    for choice in (IndexChoice.EXACT, IndexChoice.APPROXIMATE):
+        with running("shop", items=tmp_path / "log.parquet", follow_seconds=0, index=choice) as server:
+            url = f"http://127.0.0.1:{server.port}"
+            answers[choice] = httpx.post(f"{url}/invocations", json=asked).json()["predictions"]
+            figures = httpx.get(f"{url}/metrics").text
+            items = server.keeper.current().items
+            assert items is not None
+            assert items.told.startswith(f"The best of 25 items {'are' if choice is IndexChoice.EXACT else 'come'}")
+            assert ('shunter_index_recall{items="20"} 1.0' in figures) == (choice is IndexChoice.APPROXIMATE)
+    exact, found = (pl.DataFrame(answers[choice]) for choice in (IndexChoice.EXACT, IndexChoice.APPROXIMATE))
+    assert found.drop("score").rows() == exact.drop("score").rows()
+    assert found["score"].to_list() == pytest.approx(exact["score"].to_list(), rel=1e-4)
 
 
 def test_a_request_without_a_log_ranks_its_own_items(log: pd.DataFrame, tmp_path: Path) -> None:  # noqa: F811

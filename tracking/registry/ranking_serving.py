@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from engine.ranking.storage import StoredRanker
+from models.graph import Ranker
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,6 +40,11 @@ class RankingScorer:
         return self._encoder
 
     @property
+    def ranker(self) -> Ranker:
+        """What scores, by ids."""
+        return self._ranker
+
+    @property
     def outputs(self) -> tuple[str, ...]:
         """Names of the scores of a row."""
         return ("score",)
@@ -69,10 +75,6 @@ class RankingScorer:
             DataError: a column is missing.
         """
         return self.ids_of(self._encoder.encode(frame))
-
-    def scores(self, users: np.ndarray, items: np.ndarray) -> np.ndarray:
-        """Score of each of some items for each of some users, by their ids, float64 `[users, items]`."""
-        return self._ranker.all_scores(torch.tensor(users))[:, torch.tensor(items)].double().numpy()
 
     def _score(self, frame: "pd.DataFrame") -> np.ndarray:
         return self.scores_of(self._encoder.encode(frame))

@@ -1,0 +1,145 @@
+"""The best of some items for each of some users, by all scores: exact, whatever the kind of ranker."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from models.graph.ranker import Ranker, VectorRanker
+
+MOST_USERS = 256  # whose scores lie in memory together
+MOST_CELLS = 2**24  # of users times items in such a block
+
+
+@dataclass(frozen=True)
+class Best:
+    """What was found, a row for each user, the best first.
+
+    Attributes:
+        places: Among the items that were searched, int64 `[users, most]`; -1 where there is no further item.
+        scores: float64 `[users, most]`; minus infinity where there is no item.
+    """
+
+    places: np.ndarray
+    scores: np.ndarray
+
+    @classmethod
+    def nothing(cls, users: int, most: int) -> Self:
+        """No item for anybody."""
+        return cls(np.full((users, most), -1, np.int64), np.full((users, most), -np.inf))
+
+    def put(self, rows: np.ndarray | slice, found: "Best") -> None:
+        """Set the rows of some users."""
+        self.places[rows, : found.places.shape[1]] = found.places
+        self.scores[rows, : found.scores.shape[1]] = found.scores
+
+    def beside(self, others: "Best") -> "Best":
+        """The best of both, `most` of them; of equal scores this one's come first."""
+        most = self.places.shape[1]
+        scores = np.concatenate([self.scores, others.scores], axis=1)
+        order = np.argsort(-scores, axis=1, kind="stable")[:, :most]
+        places = np.concatenate([self.places, others.places], axis=1)
+        return Best(np.take_along_axis(places, order, axis=1), np.take_along_axis(scores, order, axis=1))
+
+
+class Search(ABC):
+    """Finds the best of some items, which training knew, for users.
+
+    Args:
+        ranker: What scores, on the CPU.
+        items: Ids of the items, in the order that equal scores keep.
+    """
+
+    def __init__(self, ranker: Ranker, items: np.ndarray) -> None:
+        self.ranker, self.items = (
+            ranker,
+            torch.tensor(items, dtype=torch.int64),
+        )  # a copy, for polars' arrays cannot be written
+
+    def is_known(self, users: np.ndarray) -> np.ndarray:
+        """Which of some users have an edge, bool `[users]`."""
+        return (self.ranker.user_degrees[torch.tensor(users)] > 0).numpy()
+
+    @abstractmethod
+    def best(self, users: np.ndarray, most: int, without: Sequence[np.ndarray]) -> Best:
+        """The best items for each user.
+
+        Args:
+            users: Ids, int64 `[users]`.
+            most: Items for each.
+            without: For each user the places of the items that it shall not get.
+        """
+
+
+class AllScores(Search):
+    """Exact: compares the scores of all items.
+
+    A ranker of vectors multiplies those of these items, of which there is a copy here; users without an edge share one
+    order, by popularity.
+    """
+
+    def __init__(self, ranker: Ranker, items: np.ndarray) -> None:
+        super().__init__(ranker, items)
+        self._vectors = ranker.item_vectors[self.items] if isinstance(ranker, VectorRanker) else None
+        self._popularity: tuple[np.ndarray, np.ndarray] | None = None
+
+    @torch.inference_mode()
+    def best(self, users: np.ndarray, most: int, without: Sequence[np.ndarray]) -> Best:
+        """As `Search.best` says."""
+        found = Best.nothing(len(users), most)
+        if not len(self.items):
+            return found
+        is_known = self.is_known(users)
+        known = np.flatnonzero(is_known)
+        at_once = min(max(MOST_CELLS // len(self.items), 1), MOST_USERS)
+        for start in range(0, len(known), at_once):
+            rows = known[start : start + at_once]
+            scores = self._scores(torch.tensor(users[rows]))
+            places = [torch.tensor(without[row]) for row in rows.tolist()]
+            lengths = torch.tensor([len(one) for one in places])
+            scores[torch.repeat_interleave(torch.arange(len(rows)), lengths), torch.cat(places)] = -torch.inf
+            found.put(rows, highest(scores, most))
+        for row in np.flatnonzero(~is_known).tolist():
+            found.put(slice(row, row + 1), self._popular(most, without[row]))
+        return found
+
+    def _scores(self, users: Tensor) -> Tensor:
+        """Scores of the items for users with an edge, `[users, items]`, which may be changed."""
+        if isinstance(self.ranker, VectorRanker) and self._vectors is not None:
+            return self.ranker.user_vectors[users] @ self._vectors.T
+        return self.ranker.all_scores(users)[:, self.items]
+
+    def _popular(self, most: int, without: np.ndarray) -> Best:
+        """For a user of whom nothing was learned."""
+        if self._popularity is None:
+            scores, order = self.ranker.popularity()[self.items].sort(descending=True, stable=True)
+            self._popularity = order.numpy(), scores.double().numpy()
+        places, scores = (one[: most + len(without)] for one in self._popularity)
+        kept = np.flatnonzero(~np.isin(places, without))[:most]
+        return Best(places[kept][None], scores[kept][None])
+
+
+def highest(scores: Tensor, most: int) -> Best:
+    """The highest scores of each row, of equal ones the first; what is minus infinity is left out.
+
+    Args:
+        scores: `[users, items]`.
+        most: Scores of each row.
+    """
+    width = scores.shape[1]
+    count = min(most, width)
+    values, places = scores.topk(min(count + 1, width))
+    # Of scores that equal the last one, topk takes any.
+    is_cut = (values[:, count - 1] == values[:, -1]) & (values[:, -1] > -torch.inf) & (width > count)
+    values, places = values[:, :count].contiguous(), places[:, :count].contiguous()
+    for row in is_cut.nonzero().flatten().tolist():
+        candidates = (scores[row] >= values[row, -1]).nonzero().flatten()
+        places[row] = candidates[scores[row, candidates].argsort(descending=True, stable=True)[:count]]
+    places = places.sort(1).values
+    values, order = scores.gather(1, places).sort(dim=1, descending=True, stable=True)
+    places = places.gather(1, order)
+    return Best(torch.where(values > -torch.inf, places, -1).numpy(), values.double().numpy())
