@@ -146,6 +146,7 @@ class Board:
         best_level: int = MACHINE,
         *,
         need: Need = ANYWHERE,
+        without: frozenset[int] = frozenset(),
     ) -> Placement | None:
         """The tightest place for so many accelerators of a type, and where the fewest others are broken up.
 
@@ -155,16 +156,19 @@ class Board:
             worst_level: How far apart they may lie.
             best_level: The tightest level to look for; those below are known to be taken.
             need: What the job asks of each machine beside accelerators, see `scheduler.job.Job.need`.
+            without: Machines of which nothing is taken.
 
         Returns:
             The placement, or None where none is free.
         """
         if self.free_of.get(accelerator, 0) < accelerators:
             return None
-        machines = self.cluster.machines_of[accelerator]
+        machines, rack_order = self.cluster.machines_of[accelerator], self.cluster.rack_order_of[accelerator]
+        if without:
+            machines, rack_order = ([i for i in one if i not in without] for one in (machines, rack_order))
         room, rack_of = self._room_of(machines, need), self.cluster.rack_of
         if best_level == MACHINE:
-            found = _tightest_machine(accelerators, self.cluster.rack_order_of[accelerator], room)
+            found = _tightest_machine(accelerators, rack_order, room)
             if found is not None:
                 return ((found, accelerators),)
         if worst_level == MACHINE:

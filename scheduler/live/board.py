@@ -22,13 +22,14 @@ class LiveBoard(Board):
         best_level: int = MACHINE,
         *,
         need: Need = ANYWHERE,
+        without: frozenset[int] = frozenset(),
     ) -> Placement | None:
         """See `Board.place`."""
         if need.part is not None:
-            return super().place(accelerators, accelerator, worst_level, best_level, need=need)
+            return super().place(accelerators, accelerator, worst_level, best_level, need=need, without=without)
         if best_level > MACHINE:
             return None
-        return super().place(accelerators, accelerator, MACHINE, need=need)
+        return super().place(accelerators, accelerator, MACHINE, need=need, without=without)
 
     def fill(
         self, accelerators: int, machines: Iterable[int], *, is_sorted: bool = False, need: Need = ANYWHERE

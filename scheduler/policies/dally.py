@@ -6,6 +6,7 @@ from scheduler.board import Board
 from scheduler.cluster import NETWORK, RACK, Placement
 from scheduler.job import JobState
 from scheduler.policies.dally_moves import Mover
+from scheduler.policies.dally_reservation import Reservation, overdue, reserve
 from scheduler.policies.dally_timers import NEVER_WAIT, WAIT_FOR_EVER, AutoTuner, FixedTimers, Timers, Tuner
 from scheduler.policies.role import by_priority
 
@@ -14,18 +15,20 @@ class Delayed:
     """Delay scheduling: a job that is offered too loose a place may decline, until its timers have run out.
 
     The clock of a job starts with the first offer that it could take at all, not with its arrival: under load the
-    timers would otherwise have run out before anything was offered. Nobody is held up by one that waits.
+    timers would otherwise have run out before anything was offered. Nobody is held up by one that waits, unless places
+    are kept for it.
 
     Args:
         name: See `Policy.name`.
         tuner: Sets the timers.
         mover: Moves running jobs to better places afterwards; None to leave them.
+        reserves: Whether places are kept for the job that the end of all hangs on.
     """
 
     round_seconds: float | None = None
 
-    def __init__(self, name: str, tuner: Tuner, mover: Mover | None = None) -> None:
-        self.name = name
+    def __init__(self, name: str, tuner: Tuner, mover: Mover | None = None, *, reserves: bool = False) -> None:
+        self.name, self._reserves = name, reserves
         self._tuner, self._mover = tuner, mover
         self._first_offers: dict[str, float] = {}
 
@@ -41,25 +44,43 @@ class Delayed:
 
     def _fill(self, board: Board) -> None:
         """Offer what is free to all that wait, the oldest first; one that was stopped keeps its age."""
+        kept: Reservation | None = None
+        for state in overdue(board) if self._reserves else ():
+            if not self._offer(state, board):
+                kept = reserve(state, board)
+                break
         oldest_first = sorted(board.waiting.values(), key=lambda state: state.job.arrival_seconds)
         for state in by_priority(oldest_first, board):
-            job = state.job
-            types = [name for name in job.types(board.cluster) if board.free_of[name] >= job.asks(name)]
-            if not types:
-                continue
-            offered = self._first_offers.setdefault(state.name, board.now)
-            placement = self._best_place(state, types, board, offered)
-            if placement is not None:
-                board.start(state, placement)
-                level = board.cluster.level(placement)
-                self._tuner.record(state.held, level, board.now - offered, board.now)
-                del self._first_offers[state.name]
+            self._offer(state, board, kept)
 
-    def _best_place(self, state: JobState, types: list[str], board: Board, offered: float) -> Placement | None:
+    def _offer(self, state: JobState, board: Board, kept: Reservation | None = None) -> bool:
+        """Offer a job what is free and not kept for another one; returns whether it was started."""
+        job = state.job
+        types = [name for name in job.types(board.cluster) if board.free_of[name] >= job.asks(name)]
+        if not types:
+            return False
+        offered = self._first_offers.setdefault(state.name, board.now)
+        placement = self._best_place(state, types, board, offered)
+        if kept is not None and placement is not None and not kept.allows(state, placement, board):
+            placement = self._best_place(state, types, board, offered, without=kept.machines)
+        if placement is None:
+            return False
+        if kept is not None:
+            kept.note(state, placement, board)
+        board.start(state, placement)
+        level = board.cluster.level(placement)
+        self._tuner.record(state.held, level, board.now - offered, board.now)
+        del self._first_offers[state.name]
+        return True
+
+    def _best_place(
+        self, state: JobState, types: list[str], board: Board, offered: float, without: frozenset[int] = frozenset()
+    ) -> Placement | None:
         best: tuple[float, Placement] | None = None
         for name in types:
             worst = self._worst_level(state, name, board, offered)
-            placement = board.place(state.job.asks(name), name, worst, need=state.job.need(name))
+            need = state.job.need(name)
+            placement = board.place(state.job.asks(name), name, worst, need=need, without=without)
             if placement is not None:
                 seconds = state.seconds_left(board.conditions(placement))
                 if best is None or seconds < best[0]:
@@ -104,6 +125,10 @@ def auto() -> Delayed:
     return Delayed("dally-auto", AutoTuner())
 
 
-def whole() -> Delayed:
-    """Learned timers, upgrades and swaps: Dally."""
-    return Delayed("dally", AutoTuner(), Mover())
+def whole(tuner: Tuner | None = None) -> Delayed:
+    """Learned timers, upgrades and swaps, and places kept for the job that the end of all hangs on: Dally.
+
+    Args:
+        tuner: Sets the timers; one that learns by default.
+    """
+    return Delayed("dally", tuner or AutoTuner(), Mover(), reserves=True)

@@ -115,6 +115,19 @@ def test_rack_timer_is_never_shorter_than_that_of_the_machine() -> None:
     assert tuner.timers(8, 0.0) == Timers(500.0, 500.0)
 
 
+def test_places_are_kept_for_the_job_that_would_end_last_and_lent_until_it_gets_them() -> None:
+    """Without them a stream of small jobs, of which one ends every 25 seconds, never leaves two machines free."""
+    small = [Job(f"s{i}", 25.0 * i, 2, Iterations(100, {"": 1.0})) for i in range(30)]
+    large, brief = Job("L", 80.0, 4, Iterations(1000, {"": 1.0})), Job("brief", 230.0, 2, Iterations(10, {"": 1.0}))
+    cluster = uniform_cluster(1, 4, 2)
+    kept = simulate([*small, large, brief], cluster, dally.whole())
+    overtaken = simulate([*small, large, brief], cluster, dally.Delayed("open", AutoTuner(), Mover()))
+    starts = {one.job: one.first_start_seconds for one in kept.outcomes}
+    assert starts["L"] == 250.0 < 700.0 < next(one.first_start_seconds for one in overtaken.outcomes if one.job == "L")
+    assert starts["brief"] == 230.0 < starts["s9"]  # which came before it, but would not have been through
+    assert kept.end_seconds < overtaken.end_seconds
+
+
 def test_one_accelerator_never_waits_for_a_tighter_place() -> None:
     jobs = [Job(f"j{i}", 0.0, 1, Iterations(10, {"": 1.0})) for i in range(8)]
     schedule = simulate(jobs, TWO_MACHINES, dally.consolidated())
