@@ -22,6 +22,7 @@ from planner.parallel.calibration import (
     typical_step_seconds,
 )
 from planner.parallel.demand import demand_of, table_names
+from planner.parallel.machine import OnNodes
 from planner.parallel.plan import Plan, check_fits, plan_text, read_plan, tables_fingerprint
 from planner.parallel.report import PlanReport
 from shunter.errors import RequestError
@@ -133,7 +134,7 @@ def keep_step(run: RunContext, planned: PlannedTraining, trained: Any) -> None:
     if seconds is None or trained.run_id is None:
         return
     log_executed(trained.run_id, planned.step.predicted_seconds, seconds)
-    if trains_as_simulated(trained.placement, run.profiles, planned.step):
+    if trains_as_simulated(trained.placement, run.profiles, planned.step, _nodes(run, trained.placement)):
         plan = ExecutedPlan(key=trained.run_id, measured_seconds=seconds, step=planned.step)
         keep_executed(Settings().executed_plans, plan)
 
@@ -155,8 +156,8 @@ def _given(run: RunContext, job: ClickJob, path: Path, placement: Placement) -> 
     kept = _kept(run, job, placement)
     if not (step := _read_step(kept)):
         executed = read_executed(Settings().executed_plans)
-        demand, shared_by = demand_of(run.dataset, job.spec), _shared_by(run, placement)
-        step = step_of_plan(demand, plan, placement, run.profiles, executed, shared_by=shared_by)
+        demand, nodes = demand_of(run.dataset, job.spec), _nodes(run, placement)
+        step = step_of_plan(demand, plan, placement, run.profiles, executed, nodes=nodes)
         _keep(run, kept, plan, step)
     return plan, step
 
@@ -166,18 +167,19 @@ def _searched(run: RunContext, job: ClickJob, placement: Placement) -> tuple[Pla
     if step := _read_step(kept):
         return read_plan(kept), step
     executed = read_executed(Settings().executed_plans)
-    found = plan_training(
-        run.dataset, job.spec, placement, run.profiles, executed, shared_by=_shared_by(run, placement)
-    )
+    found = plan_training(run.dataset, job.spec, placement, run.profiles, executed, nodes=_nodes(run, placement))
     if found is None:
         return None
     _keep(run, kept, found.plan, found.step, found)
     return found.plan, found.step
 
 
-def _shared_by(run: RunContext, placement: Placement) -> int | None:
-    """Processes that share a node of the cluster; None on this machine."""
-    return None if run.cluster is None else max(seat.shared_by for seat in run.cluster.seats(placement))
+def _nodes(run: RunContext, placement: Placement) -> OnNodes | None:
+    """Where the processes lie on the cluster; None on this machine."""
+    if run.cluster is None:
+        return None
+    seats = run.cluster.seats(placement)
+    return OnNodes(tuple(sorted({seat.node.host for seat in seats})), max(seat.shared_by for seat in seats))
 
 
 def _kept(run: RunContext, job: ClickJob, placement: Placement) -> Path:

@@ -8,7 +8,7 @@ from models.spec import ModelSpec
 from planner.parallel.calibration import ExecutedPlan, SimulatedStep
 from planner.parallel.costs import choices_of
 from planner.parallel.demand import ModelDemand, demand_of
-from planner.parallel.machine import Machine, executed_on, processes_here, processes_on_nodes
+from planner.parallel.machine import Machine, OnNodes, executed_on, processes_here, processes_on_nodes
 from planner.parallel.plan import Plan
 from planner.parallel.report import PlanReport, search_plan, simulated_step, step_model
 from shunter.errors import InfeasibleError, RequestError
@@ -24,7 +24,7 @@ def plan_training(
     profiles: Sequence[HardwareProfile],
     executed: Sequence[ExecutedPlan],
     *,
-    shared_by: int | None = None,
+    nodes: OnNodes | None = None,
 ) -> PlanReport | None:
     """Search the plan of a training in several processes.
 
@@ -38,9 +38,9 @@ def plan_training(
         placement: Where it trains.
         profiles: Of this machine, or of the nodes of a cluster.
         executed: Plans that were trained by.
-        shared_by: Processes that share a node of a cluster; None on this machine.
+        nodes: Where they lie on a cluster; None on this machine.
     """
-    machine = _machine(placement, profiles, shared_by)
+    machine = _machine(placement, profiles, nodes)
     request = PlanRequest(batch_size=placement.batch_size, search_seconds=SEARCH_SECONDS)
     try:
         return search_plan(demand_of(dataset, spec), machine, request, executed, is_cautious=True)
@@ -55,29 +55,32 @@ def step_of_plan(
     profiles: Sequence[HardwareProfile],
     executed: Sequence[ExecutedPlan],
     *,
-    shared_by: int | None = None,
+    nodes: OnNodes | None = None,
 ) -> SimulatedStep:
     """The step of a plan that was given, at the batch size that is trained with; see `plan_training`."""
-    machine = _machine(placement, profiles, shared_by)
+    machine = _machine(placement, profiles, nodes)
     request = PlanRequest(batch_size=placement.batch_size, communication=plan.precision)
     return simulated_step(step_model(demand, machine, request, executed), choices_of(plan, demand))
 
 
-def _machine(placement: Placement, profiles: Sequence[HardwareProfile], shared_by: int | None) -> Machine:
+def _machine(placement: Placement, profiles: Sequence[HardwareProfile], nodes: OnNodes | None) -> Machine:
     """The processes of a placement: of the processor, or on a GPU each."""
-    if shared_by is not None:
+    if nodes is not None:
         profile = next(one for one in profiles if one.accelerator.name == placement.accelerator)
-        threads = max(1, placement.threads // shared_by)
-        return processes_on_nodes(profile, placement.processes, threads, shared_by)
+        return processes_on_nodes(profile, placement.processes, nodes.threads(placement), nodes)
     kind = "cpu" if placement.device == "cpu" else "cuda"
     own = [one for one in profiles if one.accelerator.kind == kind]
     return processes_here(own or profiles, placement.processes)
 
 
-def trains_as_simulated(placement: Placement, profiles: Sequence[HardwareProfile], step: SimulatedStep) -> bool:
+def trains_as_simulated(
+    placement: Placement, profiles: Sequence[HardwareProfile], step: SimulatedStep, nodes: OnNodes | None = None
+) -> bool:
     """Whether the processes had the threads that the step was simulated with: only then does it teach."""
     profile = next((one for one in profiles if one.accelerator.name == placement.accelerator), None)
-    if profile is None or placement.node is not None:
+    if profile is None:
         return False
+    if nodes is not None:
+        return step.machine == nodes.key(profile, placement.processes, nodes.threads(placement))
     threads = max(1, placement.threads // placement.processes)
-    return step.machine == executed_on(profile, placement.processes, threads)
+    return placement.node is None and step.machine == executed_on(profile, placement.processes, threads)

@@ -48,6 +48,8 @@ Amounts = dict[Term, float]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 RIDGES = (0.01, 0.1, 1.0, 10.0)
 FOLDS = 6  # parts of the plans, each predicted from the others
+UNTAUGHT_FACTOR = 3.1  # of a step in processes of processors that taught nothing yet: the median of the 18 plans that
+# teach in benchmarks/results/plans.json, by 2 and 4 processes of a machine of two cores; from 2.0 to 4.3
 FEWEST_PLANS = 3  # before which one factor for all is fitted
 ROUNDS = 6
 MOST_KEPT = 32
@@ -75,12 +77,17 @@ class Calibration:
     def told(self) -> str:
         """In a sentence; empty where nothing was learned."""
         if not self.plans:
-            return ""
+            return UNTAUGHT_TOLD if self is UNTAUGHT else ""
         wrong = "" if self.error is None else f", of which each was predicted from the others within {self.error:.0%}"
         return f"They are set right by {self.plans} executed plans{wrong}."
 
 
 UNCALIBRATED = Calibration(dict.fromkeys(TERMS, 1.0))
+UNTAUGHT = Calibration(dict.fromkeys(TERMS, UNTAUGHT_FACTOR))
+UNTAUGHT_TOLD = (
+    f"No plan has been executed by such processes yet, so what was measured of each operation by itself is taken "
+    f"{UNTAUGHT_FACTOR} times: so much longer steps took in those of another machine."
+)
 
 
 class SimulatedStep(Frozen):

@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError, model_validator
 from hardware.catalogue.offers import COLLECTIVE_START_SECONDS, catalogue_profile
 from hardware.catalogue.rows import load_catalogue
 from hardware.cost.step_model import LOOPBACK_SECONDS, LOOPBACK_SHARE, message_share
-from hardware.types import Collective, HardwareProfile
+from hardware.types import Collective, HardwareProfile, Placement
 from ingestion.sources.guard import check_words
 from shunter.errors import RequestError
 from shunter.frozen import Frozen
@@ -174,7 +174,30 @@ def processes_here(
     )
 
 
-def processes_on_nodes(profile: HardwareProfile, count: int, threads: int, shared_by: int) -> Machine:
+@dataclass(frozen=True)
+class OnNodes:
+    """Processes of a training that lie on the nodes of a cluster.
+
+    Attributes:
+        hosts: Machines of the nodes, in an order that does not vary.
+        shared_by: Most processes that share a node.
+    """
+
+    hosts: tuple[str, ...]
+    shared_by: int
+
+    def threads(self, placement: Placement) -> int:
+        """Threads of each process."""
+        return max(1, placement.threads // self.shared_by)
+
+    def key(self, profile: HardwareProfile, processes: int, threads: int) -> str:
+        """What plans are known by that are executed there, see `executed_on`; whichever node comes first."""
+        threads = threads if profile.accelerator.kind == "cpu" else 1
+        each = f"{processes} processes of {threads} threads, {self.shared_by} on a node"
+        return f"nodes on {', '.join(self.hosts)}, {profile.accelerator.model}, {each}"
+
+
+def processes_on_nodes(profile: HardwareProfile, count: int, threads: int, nodes: OnNodes) -> Machine:
     """Processes on the nodes of a cluster, all alike: what they exchange goes by the network, as was measured.
 
     To the planner they are one host, as they are to the group that trains.
@@ -183,25 +206,26 @@ def processes_on_nodes(profile: HardwareProfile, count: int, threads: int, share
         profile: Of the slowest of the nodes, with collectives between them.
         count: Number of processes.
         threads: Of each.
-        shared_by: Processes that share a node.
+        nodes: Where they lie.
     """
     on_cpu = profile.accelerator.kind == "cpu"
     device = Device(
         name=profile.accelerator.name,
         host=0,
         profile=profile,
-        share=min(threads / profile.rated_cores, 1 / shared_by) if on_cpu else 1.0,
-        memory_bytes=profile.accelerator.memory_bytes // (shared_by if on_cpu else 1),
+        share=min(threads / profile.rated_cores, 1 / nodes.shared_by) if on_cpu else 1.0,
+        memory_bytes=profile.accelerator.memory_bytes // (nodes.shared_by if on_cpu else 1),
     )
     measured = bool(profile.collectives)
     return Machine(
         devices=tuple(replace(device, name=f"{device.name}.{place}") for place in range(count)),
-        within=_channels(profile, count, shared_by),
+        within=_channels(profile, count, nodes.shared_by),
         across=None,
         source="measured" if measured else "estimated",
         told=f"Rates were measured on {profile.accelerator.model}, "
         + ("messages between its nodes too." if measured else "those of messages are estimated from its memory."),
         computes_messages=on_cpu,
+        key=nodes.key(profile, count, threads),
     )
 
 

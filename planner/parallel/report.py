@@ -8,7 +8,7 @@ from pydantic import Field
 from engine.data.dataset import Dataset
 from hardware.types import HardwareProfile
 from models.spec import ModelSpec
-from planner.parallel.calibration import ExecutedPlan, SimulatedStep, calibrate
+from planner.parallel.calibration import UNTAUGHT, ExecutedPlan, SimulatedStep, calibrate
 from planner.parallel.costs import Choice, TableCosts
 from planner.parallel.demand import ModelDemand, demand_of
 from planner.parallel.dense_split import SplitLayer
@@ -209,7 +209,8 @@ def step_model(
     """
     known = [one for one in executed if machine.key is not None and one.step.machine == machine.key]
     costs = TableCosts(machine, demand, request.batch_size, request.communication, samples)
-    return StepModel(costs, overlap=request.overlap, calibration=calibrate(known))
+    calibration = calibrate(known) if known or not machine.computes_messages else UNTAUGHT
+    return StepModel(costs, overlap=request.overlap, calibration=calibration)
 
 
 def simulated_step(model: StepModel, choices: Sequence[Choice]) -> SimulatedStep:

@@ -155,6 +155,28 @@ def test_processes_without_a_plan_get_one_that_they_keep_and_learn_from(
     assert not trains_as_simulated(fewer, run.profiles, found.step), "threads that were not simulated"
 
 
+def test_steps_over_nodes_teach_what_begins_on_another_node_of_theirs(
+    dataset: Any, tmp_path: Path, told: list[Any]
+) -> None:
+    """Without an executed plan the step is a constant times what was measured of its parts."""
+    seats = [SimpleNamespace(node=SimpleNamespace(host="box"), shared_by=1)] * 2
+    cluster = SimpleNamespace(seats=lambda placement: seats, divided=lambda division: division)
+    predicted = []
+    for node in ("one", "two"):
+        run, job, placement = training_of(dataset, SimpleNamespace(request=TrainRequest(processes=2)), tmp_path / node)
+        profile = run.profiles[0]
+        here = profile.accelerator.model_copy(update={"name": f"cpu@{node}"})
+        run.cluster, run.profiles = cluster, [profile.model_copy(update={"accelerator": here})]
+        placement = placement.model_copy(update={"accelerator": here.name, "threads": 1})
+        found = planned_training(run, job, placement)
+        assert found is not None
+        predicted.append(found.step.predicted_seconds)
+        history = [SimpleNamespace(step=10, wait_seconds=0.0, compute_seconds=1.0)]
+        keep_step(run, found, SimpleNamespace(history=history, run_id=node, placement=placement))
+    assert predicted[0] != pytest.approx(0.1)
+    assert predicted[1] == pytest.approx(0.1)
+
+
 def test_a_given_plan_is_followed_and_its_step_predicted(dataset: Any, tmp_path: Path, told: list[Any]) -> None:
     run, job, placement = training_of(dataset, run_of(dataset, tmp_path), tmp_path)
     found = planned_training(run, job, placement)
