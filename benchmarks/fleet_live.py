@@ -17,7 +17,7 @@ run is known to the simulation. Nothing is preempted here. Judging and registeri
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -55,16 +55,16 @@ SETTLE_SECONDS, QUICK_SETTLE_SECONDS = (
 
 
 @contextmanager
-def ray_cluster(settle_seconds: float) -> Iterator[str]:
-    """The address of a cluster of the nodes, on this machine."""
+def ray_cluster(settle_seconds: float, nodes: Mapping[str, float] = NODES) -> Iterator[str]:
+    """The address of a cluster of nodes on this machine, each held to its share of the cores."""
     os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
-    if (psutil.cpu_count() or 1) < sum(NODES.values()) + 0.5:
+    if (psutil.cpu_count() or 1) < sum(nodes.values()) + 0.5:
         raise HardwareError("The nodes of this benchmark need two cores: run it on a larger machine.")
     from ray.cluster_utils import Cluster as RayCluster
 
     made = RayCluster(initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": MEMORY})
     with ExitStack() as shares:
-        for name, cores in NODES.items():
+        for name, cores in nodes.items():
             kind = {"training": 1, f"accelerator_type:{name}": 1}
             node = made.add_node(num_cpus=1, object_store_memory=MEMORY, node_name=name, resources=kind)
             raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)
@@ -89,17 +89,16 @@ def asked(epochs: Sequence[int], rows: int) -> list[FleetJob]:
     return prepare_jobs(jobs)
 
 
-def bound(jobs: Sequence[FleetJob], turn: int) -> list[FleetJob]:
+def bound(jobs: Sequence[FleetJob], turn: int, names: Sequence[str] = tuple(NODES)) -> list[FleetJob]:
     """Each job on one kind of node alone, in each turn on another; how long it takes there is not known yet."""
-    names = list(NODES)
     return [
         replace(job, own=job.own.model_copy(update={"train_seconds": {names[(i + turn) % len(names)]: 60.0}}))
         for i, job in enumerate(jobs)
     ]
 
 
-def run(jobs: Sequence[FleetJob], address: str, directory: Path) -> Schedule:
-    """What the policy does with them on the live cluster; what was measured is kept in MLflow."""
+def run(jobs: Sequence[FleetJob], address: str, directory: Path, policy: str = POLICY) -> Schedule:
+    """What a policy does with them on the live cluster; what was measured is kept in MLflow."""
     from engine.executors.ray.cluster import open_cluster
 
     run_id = start_run("benchmark", "fleet")
@@ -117,17 +116,19 @@ def run(jobs: Sequence[FleetJob], address: str, directory: Path) -> Schedule:
         began = time.monotonic()
         with trainings:
             around = Surroundings(lambda: time.monotonic() - began)
-            driver = Driver([job.job for job in jobs], make_policy(POLICY), trainings, around)
+            driver = Driver([job.job for job in jobs], make_policy(policy), trainings, around)
             driver.run()
         keep_measured(run_id, {job.name: job for job in jobs}, driver)
         return driver.schedule()
 
 
-def foreseen(jobs: Sequence[FleetJob]) -> tuple[list[FleetJob], list[ForetoldTime]]:
+def foreseen(
+    jobs: Sequence[FleetJob], names: Sequence[str] = tuple(NODES)
+) -> tuple[list[FleetJob], list[ForetoldTime]]:
     """The jobs with times and costs of past runs alone."""
     training = {job.name: job.training for job in jobs}
     foretell = Foreteller(lambda own: training[own.name], past=read_past_jobs())
-    return with_times(jobs, list(NODES), foretell), foretell.times
+    return with_times(jobs, list(names), foretell), foretell.times
 
 
 def main() -> None:

@@ -142,8 +142,8 @@ class Planner:
         if index == allowed.size:
             return None
         row, column = divmod(index, len(view.pools))
-        if len(view.options[row]) == 1:
-            return Pick(row, column, view.options[row][0])
+        if len(options := view.options(row, column)) == 1:
+            return Pick(row, column, options[0])
         counts, features = view.job_options(row, column)
         fitting = self._fitting(view, row, column, np.array(counts), budget)
         return Pick(row, column, counts[self._choose(JOB, features, fitting)])
@@ -184,14 +184,14 @@ class Planner:
                 allowed[row] = False  # it could not be stopped when a reservation begins
             elif has_limit and allowed[row].any():
                 for column in np.flatnonzero(allowed[row]):
-                    if self._least_watts(view, row, int(column)) * view.least[row] > budget * (1 + 1e-12):
+                    if self._least_watts(view, row, int(column)) * view.least[row, column] > budget * (1 + 1e-12):
                         allowed[row, column] = False
         return allowed
 
     def _fitting(self, view: View, row: int, column: int, counts: np.ndarray, budget: float) -> np.ndarray:
         """Which numbers of accelerators a job may have: one with a deadline what it asked for and was promised."""
         state = view.jobs[row]
-        exact = counts == state.job.accelerators
+        exact = counts == state.job.asks(view.pools[column].accelerator)
         if state.name in self.promises.kept and exact.any():
             return exact
         return counts * self._least_watts(view, row, column) <= budget * (1 + 1e-12)

@@ -8,7 +8,6 @@ from scheduler.learned.choosers import Chooser
 from scheduler.learned.objectives import Objective
 from scheduler.learned.planner import Planner
 from scheduler.learned.view import Tables
-from shunter.errors import RequestError
 
 NAME = "learned"
 
@@ -50,12 +49,6 @@ class Learned:
             self._planner = Planner(self._chooser, Tables(board.cluster), self._objective, joint=self._joint)
         elif board.cluster is not self._planner.cluster and board.cluster != self._planner.cluster:
             self._planner.go_on_with(Tables(board.cluster))  # others hold more of a live one, or less
-        for state in board.waiting.values():
-            if state.job.accelerators_on:
-                raise RequestError(
-                    f"job {state.name!r} asks for other numbers of accelerators on other types, which a learned policy "
-                    "does not know: give accelerators as one number, or take another policy"
-                )
         return self._planner.decide(board)
 
     def check(self, cluster: Cluster) -> None:

@@ -96,11 +96,12 @@ class Promises:
         state.advance_to(board.now)
         best: Reservation | None = None
         for machine, there in enumerate(cluster.machines):
-            if there.accelerator not in usable or there.count < job.accelerators:
+            asked = job.asks(there.accelerator)
+            if there.accelerator not in usable or there.count < asked:
                 continue
             if board.is_away(machine) or board.paces[machine] != 1.0:
                 continue
-            alone = Conditions(there.accelerator, (job.accelerators,), 0)
+            alone = Conditions(there.accelerator, (asked,), 0)
             length = state.seconds_left(alone) + max(job.start_seconds, job.move_seconds)
             latest = _deadline(state) - length
             if job.preemptible:
@@ -110,7 +111,7 @@ class Promises:
             for begin in sorted(
                 (moment for moment in moments if board.now <= moment <= latest), reverse=job.preemptible
             ):
-                one = Reservation(machine, job.accelerators, begin, begin + length)
+                one = Reservation(machine, asked, begin, begin + length)
                 if self._fits(one, holds, cluster):
                     if best is None or (
                         (begin > best.begin_seconds) == job.preemptible and begin != best.begin_seconds

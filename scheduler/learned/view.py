@@ -44,7 +44,7 @@ class View:
     Attributes:
         jobs: Those that are looked at.
         pools: Where they could run.
-        options: Numbers of accelerators by job.
+        least: By job and pool the fewest accelerators that it can run on there.
         held: By job the narrowest pool that holds its machines, -1 while it waits.
         seconds: By job and pool how long it would still run there, with what moving takes; infinite where it cannot.
         scale: Mean time that the jobs still need, each on its best pool.
@@ -58,7 +58,10 @@ class View:
         self.jobs = _those_looked_at(board, fixed)
         for state in self.jobs:
             state.advance_to(board.now)
-        self.options = [state.job.work.counts(state.job.accelerators) for state in self.jobs]
+        types = [pool.accelerator for pool in self.pools]
+        self._options = [
+            {name: job.work.counts(job.asks(name)) for name in types} for job in (state.job for state in self.jobs)
+        ]
         self.held = np.array([self._held_pool(state) for state in self.jobs], dtype=int)
         self.left = np.array([float(pool.accelerators) for pool in self.pools])
         self._ends: list[list[tuple[float, int]]] = [[] for _ in self.pools]
@@ -70,22 +73,27 @@ class View:
             usable = state.job.types(tables.cluster)
             for column, pool in enumerate(self.pools):
                 if pool.accelerator in usable:
-                    count = self.nominal(row, pool.accelerators)
+                    count = self._nominal(row, column)
                     if count:
                         self.counts[row, column] = count
                         self.seconds[row, column] = self.seconds_at(row, column, count)
-        self.least = np.array([min(options) for options in self.options], dtype=float)
+        self.least = np.array([[min(of[name]) for name in types] for of in self._options], dtype=float).reshape(shape)
         self.scale = 1.0
         self.is_empty = not self.jobs or not self.pools
         if not self.is_empty:
             self._encode()
 
-    def nominal(self, row: int, most: float) -> int:
-        """How many accelerators a job is taken to use among so many: what it asked for, or the next below it; or 0."""
-        asked = self.jobs[row].job.accelerators
-        if asked <= most:
+    def options(self, row: int, column: int) -> tuple[int, ...]:
+        """Numbers of accelerators of a pool's type that a job can run on; on other types they may be others."""
+        return self._options[row][self.pools[column].accelerator]
+
+    def _nominal(self, row: int, column: int) -> int:
+        """How many accelerators a job is taken to use of a pool: what it asks for, or the next below it; or 0."""
+        pool = self.pools[column]
+        asked = self.jobs[row].job.asks(pool.accelerator)
+        if asked <= pool.accelerators:
             return asked
-        return max((count for count in self.options[row] if count <= most), default=0)
+        return max((count for count in self.options(row, column) if count <= pool.accelerators), default=0)
 
     def seconds_at(self, row: int, column: int, count: int) -> float:
         """How long a job would still run on so many accelerators of a pool, with what starting or moving takes."""
@@ -124,7 +132,7 @@ class View:
 
     def open(self) -> np.ndarray:
         """By job and pool whether it could be given its accelerators there."""
-        fits = self.least[:, None] <= self.left[None, :]
+        fits = self.least <= self.left[None, :]
         return np.isfinite(self.seconds) & fits & ~self._taken[:, None]
 
     @UNUSABLE
@@ -158,7 +166,7 @@ class View:
 
     def job_options(self, row: int, column: int) -> tuple[list[int], np.ndarray]:
         """Numbers of accelerators that a job can be given in a pool now, with their features."""
-        counts = [count for count in self.options[row] if count <= self.left[column]]
+        counts = [count for count in self.options(row, column) if count <= self.left[column]]
         return counts, np.array([self.job_features(row, column, count) for count in counts], dtype=np.float32)
 
     def job_features(self, row: int, column: int, count: int) -> list[float]:
@@ -276,7 +284,8 @@ def _those_looked_at(board: Board, fixed: set[str]) -> list[JobState]:
 
 
 def _service_left(state: JobState, cluster: Cluster) -> float:
-    return state.seconds_left(state.job.ideal(cluster)) * state.job.accelerators
+    ideal = state.job.ideal(cluster)
+    return state.seconds_left(ideal) * state.job.asks(ideal.accelerator)
 
 
 def _slack(state: JobState, now: float) -> float:
