@@ -54,6 +54,7 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "next_item": (),
     "fleet_live": (),
     "fleet_nodes": (),
+    "fleet_move": (),
     "checkpoints": (),
     "serving": (),
     "efficiency": (),
