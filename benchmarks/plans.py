@@ -46,7 +46,7 @@ from planner.parallel.torchrec_plan import torchrec_choices
 from shunter.requests.plan import DevicesRequest
 
 TORCHREC = "TorchRec's"
-PARTS = ("simulated", "flexflow", "executed", "one_process", "rows")
+PARTS = ("simulated", "scaling", "flexflow", "layer", "executed", "one_process", "rows")
 ACCELERATOR = "NVIDIA A100 SXM4 40GB"
 KAGGLE = (
     *(1460, 583, 10131227, 2202608, 305, 24, 12517, 633, 3, 93145, 5683, 8351593, 3194, 27, 14992, 5461306, 10, 5652),
@@ -96,9 +96,11 @@ def main() -> None:
         details["sets"] = against_torchrec(quick=arguments.quick)
         details["tiny"] = against_the_best(quick=arguments.quick)
         details["speed"] = simulator_speed()
+    if "scaling" in arguments.parts:
         details["scaling"] = plans_scaled.scaling(KAGGLE, 64 if arguments.quick else 128)
     if "flexflow" in arguments.parts:
         details["flexflow"] = plans_flexflow.simulated(KAGGLE, ACCELERATOR, quick=arguments.quick)
+    if "layer" in arguments.parts:
         details["divided_layer"] = plans_flexflow.executed_layer()
     headline = figures(details.get("executed", ()))
     if "one_process" in details:

@@ -15,7 +15,8 @@ from models.spec import ModelSpec
 from planner.describe import spec_of
 from planner.parallel.calibration import read_executed
 from planner.parallel.plan import plan_text
-from planner.parallel.report import PlanReport, find_plan
+from planner.parallel.proposals import find_plan
+from planner.parallel.report import PlanReport
 from planner.parallel.trace import chrome_trace
 from reporting.plan_figure import draw_plan
 from shunter.errors import RequestError
@@ -111,5 +112,6 @@ def _metrics(report: PlanReport) -> dict[str, float]:
         **({} if report.totals.cost is None else {"cost": report.totals.cost}),
         "simulations": float(report.simulations),
         "search_seconds": report.search_seconds,
+        **{f"proposal.{one.name.replace(' ', '_').replace(',', '')}_speedup": one.speedup for one in report.proposals},
         **{f"{name}_seconds": value for name, value in rivals.items()},
     }

@@ -54,7 +54,7 @@ def plan_figure(report: PlanReport) -> "Figure":
         )
     axes.set_yticks(range(len(lines)), lines)
     axes.invert_yaxis()
-    axes.set_xlabel("milliseconds (simulated)")
+    axes.set_xlabel("\n".join(["milliseconds (simulated)", *_told_of_proposals(report)]))
     axes.set_title(
         f"{report.plan.model} on {report.plan.data}: one step of {report.plan.batch_size:,} samples, "
         f"{1e3 * report.step_seconds:.3g} ms; dark edges: the critical path"
@@ -62,3 +62,9 @@ def plan_figure(report: PlanReport) -> "Figure":
     entries = [Patch(color=COLOURS.get(one, "#999999"), label=one) for one in shown]
     figure.legend(handles=entries, loc="outside right upper", frameon=False, fontsize=8)
     return figure
+
+
+def _told_of_proposals(report: PlanReport) -> list[str]:
+    """What would train more samples a second and change what is learned."""
+    told = ", ".join(f"{one.name} {one.speedup:.2f} x" for one in report.proposals)
+    return [f"samples a second with what changes the model: {told}"] if told else []

@@ -30,6 +30,11 @@ def print_plan(console: Console, report: PlanReport) -> None:
         rivals.add_row(name, "does not fit", "")
     rivals.add_row("no plan can be below", _milliseconds(report.bound_seconds), "")
     console.print(rivals)
+    if report.proposals:
+        more = Table("what else would be faster", "samples a second", "and changes", "allowed by", box=box.SIMPLE)
+        for one in report.proposals:
+            more.add_row(one.name, f"{one.speedup:.2f} x", one.quality, one.option)
+        console.print(more)
     busy = Table("device or link", "busy", "share of the step", box=box.SIMPLE)
     for name, seconds in report.busy_seconds.items():
         busy.add_row(escape(name), _milliseconds(seconds), f"{seconds / report.step_seconds:.0%}")

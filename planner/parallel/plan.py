@@ -72,6 +72,7 @@ class Plan(Frozen):
         tables: Placement of each table by its field's name.
         layers: Layers that are not data parallel, by their names (`planner.parallel.dense_split`); only simulated.
         samples: Samples of a step of each device, where they are not equal; only simulated.
+        towers: Towers, one on each host, where the plan is of a model that has them; only simulated.
     """
 
     model: str
@@ -84,12 +85,16 @@ class Plan(Frozen):
     tables: dict[str, TablePlacement]
     layers: dict[str, LayerKind] = Field(default={})
     samples: tuple[Annotated[int, Field(ge=1)], ...] = ()
+    towers: int = Field(default=0, ge=0)
 
     @property
     def only_simulated(self) -> str | None:
         """What of it no training does, in words; None where it can be trained by."""
         if self.layers:
             return "has divided layers, which are only simulated: search with --space exact"
+        if self.towers:
+            told = f"train with --model dmt --towers {self.towers}, which places tables itself"
+            return f"is of a model with towers, whose exchange is only simulated: {told}"
         if self.samples:
             return "gives devices unequal parts of the batch, which is only simulated: take `samples` out"
         return None
@@ -226,7 +231,17 @@ def check_fits(plan: Plan, shapes: Sequence[tuple[str, int, int]], path: str = "
 
 def differences(first: Plan, second: Plan) -> Iterator[tuple[str, str, str]]:
     """What differs between two plans: what, in the first, in the second."""
-    for name in ("model", "data", "fingerprint", "batch_size", "devices", "devices_per_host", "precision", "samples"):
+    for name in (
+        "model",
+        "data",
+        "fingerprint",
+        "batch_size",
+        "devices",
+        "devices_per_host",
+        "precision",
+        "samples",
+        "towers",
+    ):
         one, other = getattr(first, name), getattr(second, name)
         if one != other:
             yield name, _shown(one), _shown(other)

@@ -5,14 +5,11 @@ from dataclasses import replace
 
 from pydantic import Field
 
-from engine.data.dataset import Dataset
-from hardware.types import HardwareProfile
-from models.spec import ModelSpec
 from planner.parallel.calibration import UNTAUGHT, ExecutedPlan, SimulatedStep, calibrate
 from planner.parallel.costs import Choice, TableCosts
-from planner.parallel.demand import ModelDemand, demand_of
+from planner.parallel.demand import ModelDemand
 from planner.parallel.dense_split import SplitLayer
-from planner.parallel.machine import Machine, machine_of
+from planner.parallel.machine import Machine
 from planner.parallel.options import Space
 from planner.parallel.plan import Plan, TablePlacement
 from planner.parallel.search import Found, Search
@@ -26,7 +23,6 @@ from shunter.frozen import Frozen
 from shunter.requests.plan import PlanRequest
 
 TORCHREC = "TorchRec's planner"
-GIB = 2**30
 
 
 class TableReport(Frozen):
@@ -58,6 +54,28 @@ class Event(Frozen):
     is_critical: bool
 
 
+class Proposal(Frozen):
+    """What would make the training faster and change what is learned.
+
+    Attributes:
+        name: What it is.
+        option: What allows it.
+        step_seconds: Simulated step.
+        speedup: Samples a second, relative to the plan.
+        batch_size: Samples of a step.
+        communication: Precision of messages.
+        quality: What it changes, and what is known of that.
+    """
+
+    name: str
+    option: str
+    step_seconds: float
+    speedup: float
+    batch_size: int
+    communication: str
+    quality: str
+
+
 class PlanReport(Frozen):
     """A plan with its simulated step.
 
@@ -78,6 +96,7 @@ class PlanReport(Frozen):
         is_optimal: Whether it is known that no plan of those searched is faster.
         proof: How that is known.
         totals: What a training takes as a whole.
+        proposals: What else would be faster, and changes what is learned.
         step: The tasks of the step, to learn from when it has been executed.
     """
 
@@ -97,32 +116,8 @@ class PlanReport(Frozen):
     is_optimal: bool
     proof: str
     totals: PlanTotals
+    proposals: tuple[Proposal, ...] = ()
     step: SimulatedStep = Field(exclude=True)
-
-
-def find_plan(
-    dataset: Dataset,
-    spec: ModelSpec,
-    request: PlanRequest,
-    profiles: Sequence[HardwareProfile],
-    executed: Sequence[ExecutedPlan] = (),
-) -> PlanReport:
-    """Find the plan that a request asks for.
-
-    Args:
-        dataset: The data.
-        spec: The model.
-        request: Devices, batch and search.
-        profiles: Profiles of this machine.
-        executed: Plans that were trained by, here or elsewhere.
-
-    Raises:
-        RequestError: The model, an accelerator or the machine file cannot be used, or there are more devices than rows.
-        InfeasibleError: The tables fit nowhere, or the best plan breaks a limit.
-    """
-    memory = None if request.max_device_gib is None else int(request.max_device_gib * GIB)
-    machine = machine_of(request.place, profiles).with_memory(memory)
-    return search_plan(demand_of(dataset, spec), machine, request, executed)
 
 
 def search_plan(
@@ -133,7 +128,7 @@ def search_plan(
     *,
     is_cautious: bool = False,
 ) -> PlanReport:
-    """Find a plan for a model on a machine; see `find_plan`.
+    """Find a plan for a model on a machine, as it was given; see `planner.parallel.proposals.find_plan`.
 
     Cautiously, TorchRec's plan is taken unless what was found is faster by more than predictions are known to err.
     """
@@ -162,6 +157,13 @@ def search_plan(
     check_limits(totals, request)
     report = _report(model, found, plan, totals, space, has_rival=rival is not None)
     return report.model_copy(update={"told": f"{report.told} {told}".strip()})
+
+
+def tower_report(model: StepModel, request: PlanRequest, found: Found) -> PlanReport:
+    """The report of a plan of a model with a tower on each host."""
+    demand, machine = model.costs.demand, model.machine
+    plan = plan_of(demand, machine, found.choices, request).model_copy(update={"towers": machine.hosts})
+    return _report(model, found, plan, totals_of(demand, machine, request, found.step_seconds), None, has_rival=False)
 
 
 def _searched(
@@ -208,7 +210,7 @@ def step_model(
         samples: Samples of a step of each device; if omitted, equal parts of the batch.
     """
     known = [one for one in executed if machine.key is not None and one.step.machine == machine.key]
-    costs = TableCosts(machine, demand, request.batch_size, request.communication, samples)
+    costs = TableCosts(machine, demand, request.batch_size, request.precision, samples)
     calibration = calibrate(known) if known or not machine.computes_messages else UNTAUGHT
     return StepModel(costs, overlap=request.overlap, calibration=calibration)
 
@@ -252,7 +254,7 @@ def plan_of(
         batch_size=request.batch_size,
         devices=tuple(device.name for device in machine.devices),
         devices_per_host=machine.per_host,
-        precision=request.communication,
+        precision=request.precision,
         tables={
             table.name: TablePlacement(
                 rows=table.rows,
@@ -269,7 +271,7 @@ def plan_of(
 
 
 def _report(
-    model: StepModel, found: Found, plan: Plan, totals: PlanTotals, space: Space, *, has_rival: bool
+    model: StepModel, found: Found, plan: Plan, totals: PlanTotals, space: Space | None, *, has_rival: bool
 ) -> PlanReport:
     simulated = SimulatedPlan(model, found.choices)
     graph, seconds = model.graph, model.seconds(simulated.sums)
@@ -314,8 +316,8 @@ def _report(
     )
 
 
-def _tables(model: StepModel, simulated: SimulatedPlan, plan: Plan, space: Space) -> tuple[TableReport, ...]:
-    """Each table with the best placement of every other kind, all else as it is."""
+def _tables(model: StepModel, simulated: SimulatedPlan, plan: Plan, space: Space | None) -> tuple[TableReport, ...]:
+    """Each table with the best placement of every other kind, all else as it is; without a space there is no other."""
     from planner.parallel.options import options_of
 
     made, here = [], simulated.step_seconds
@@ -323,7 +325,7 @@ def _tables(model: StepModel, simulated: SimulatedPlan, plan: Plan, space: Space
         chosen = simulated.choices[number]
         best: dict[str, float] = {}
         full: set[str] = set()
-        for choice in options_of(table, model.machine, space):
+        for choice in () if space is None else options_of(table, model.machine, space):
             if choice == chosen or (
                 choice.kind == chosen.kind and bool(choice.replicated_rows) == bool(chosen.replicated_rows)
             ):

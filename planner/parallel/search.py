@@ -80,12 +80,25 @@ class Search:
         space: Which plans are searched.
         seed: Seed of the chain.
         with_program: Whether small models are also solved as a dynamic or an integer program.
+        options: Placements that each table may have; if omitted, all of the space.
     """
 
-    def __init__(self, model: StepModel, space: Space = "exact", seed: int = 0, *, with_program: bool = True) -> None:
+    def __init__(
+        self,
+        model: StepModel,
+        space: Space = "exact",
+        seed: int = 0,
+        *,
+        with_program: bool = True,
+        options: Sequence[Sequence[Choice]] | None = None,
+    ) -> None:
         self.model, self.space = model, space
         self._with_program = with_program and model.layout.count <= MOST_PROGRAMMED
-        self.options = [options_of(table, model.machine, space) for table in model.costs.demand.tables]
+        self.options = (
+            [list(one) for one in options]
+            if options
+            else [options_of(table, model.machine, space) for table in model.costs.demand.tables]
+        )
         self._chance = random.Random(seed)
         self._several_options = [place for place, options in enumerate(self.options) if len(options) > 1]
         self.simulations = 0
@@ -137,6 +150,20 @@ class Search:
             seconds=clock() - begun,
             proof=proof,
         )
+
+    def improve(
+        self, choices: Sequence[Choice], seconds: float, clock: Callable[[], float] = time.monotonic
+    ) -> tuple[list[Choice], float] | None:
+        """The plan that single changes end at, and its step; None where it does not fit.
+
+        Args:
+            choices: A plan to begin from.
+            seconds: Longest search.
+            clock: What tells the time.
+        """
+        plan = SimulatedPlan(self.model, choices)
+        self._descend(plan, clock, clock() + seconds)
+        return None if plan.missing_bytes() else (list(plan.choices), plan.step_seconds)
 
     def bound_seconds(self) -> float:
         """What no plan can be below: layers, and the tables' least work divided evenly over all devices."""

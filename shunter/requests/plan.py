@@ -62,8 +62,21 @@ class PlanRequest(Request, frozen=True, title="Plan"):
     batch_size: int = Field(
         default=4096, ge=1, description="Samples of a step, of all devices together; each takes an equal part."
     )
-    communication: Literal["fp32", "fp16", "bf16"] = Field(
-        default="fp32", description="Precision in which pooled rows and their gradients travel: fp32, fp16 or bf16."
+    communication: Literal["fp32", "fp16", "bf16", "any"] = Field(
+        default="fp32",
+        description="Precision in which pooled rows and their gradients travel: fp32, fp16 or bf16; or any, the faster "
+        "of fp32 and fp16 as simulated (without what converting takes), which may change what is learned.",
+    )
+    most_batch_size: int | None = Field(
+        default=None,
+        ge=1,
+        description="Let the plan take batches of twice, four times and so on --batch-size, up to so many samples, "
+        "where more samples a second are trained; that changes what is learned, and by how much is not measured.",
+    )
+    allow_towers: bool = Field(
+        default=False,
+        description="Let the plan be of the same model with a tower on each host (--model dmt) where that is faster: "
+        "another model, whose quality is not measured here.",
     )
     max_device_gib: float | None = Field(
         default=None, gt=0, le=2**20, description="Most memory of each device in GiB; if omitted, what it has."
@@ -100,8 +113,16 @@ class PlanRequest(Request, frozen=True, title="Plan"):
 
         def __init__(self, **options: Any) -> None: ...
 
+    @property
+    def precision(self) -> Literal["fp32", "fp16", "bf16"]:
+        """That of messages as long as none is chosen."""
+        return "fp32" if self.communication == "any" else self.communication
+
     @model_validator(mode="after")
     def _check_model(self) -> Self:
+        if self.most_batch_size is not None and self.most_batch_size < self.batch_size:
+            least = f"--batch-size {self.batch_size}"
+            raise ValueError(f"--most-batch-size {self.most_batch_size} is below {least}: raise it, or leave it out")
         if self.max_cost is not None and self.price_per_hour is None:
             raise ValueError("--max-cost has nothing to reckon with: add --price-per-hour")
         if self.architecture.model in (*GRAPH_MODELS, "auto"):

@@ -1,0 +1,87 @@
+"""A step of a model with a tower on each host: vectors meet within the host first, and cross compressed.
+
+The tables of a tower lie on its host, whole or by row over its devices. Each device of the host gets the vectors of all
+the tower's tables for the samples of its peers, the devices of the same place on the other hosts, and sends them what
+the tower makes of these (SPTT of DMT, arXiv 2403.00877, section 3). Layers are those of the model with towers. All of
+it is only simulated here; `shunter train --model dmt` places tables and exchanges vectors so.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hardware.types import Workload
+from models.towers import split_evenly
+from planner.parallel.costs import Choice, TableCosts
+from planner.parallel.demand import ModelDemand
+from planner.parallel.options import can_divide_rows
+from planner.parallel.partition import greedy
+from planner.parallel.search import Search
+from planner.parallel.step import StepModel
+
+
+class TowerStep(StepModel):
+    """Simulates plans in which each host has a tower.
+
+    Args:
+        costs: Contributions of the tables of a model with towers.
+        compression: By how much towers compress what crosses hosts.
+    """
+
+    def __init__(self, costs: TableCosts, compression: float) -> None:
+        self._compression = compression
+        super().__init__(costs)
+
+    def _exchange_seconds(self, phase: str, group: int, place: int, sums: Sequence[float]) -> tuple[float, float]:
+        starts, sending = super()._exchange_seconds(phase, group, place, sums)
+        if phase.startswith("ids"):
+            return starts, sending
+        if phase.endswith(" across"):
+            return starts, sending / self._compression
+        # Pooled tables send the own host's samples alone in a flat exchange; partial sums are of all samples as it is.
+        return starts, sending * (self.layout.hosts if self.layout.groups[group] == "table_wise" else 1)
+
+
+def tower_demand(demand: ModelDemand, towers: Workload) -> ModelDemand:
+    """The same tables below the layers of a model with towers."""
+    return replace(demand, family="dmt", workload=towers, layers=())
+
+
+def tower_options(model: StepModel) -> list[list[Choice]]:
+    """Placements of each table on the host of its tower: the tables in their order, as many to each host."""
+    layout, tables = model.layout, model.costs.demand.tables
+    options: list[list[Choice]] = [[] for _ in tables]
+    for host, members in enumerate(split_evenly(range(len(tables)), layout.hosts)):
+        devices = tuple(range(host * layout.per_host, (host + 1) * layout.per_host))
+        for table in members:
+            options[table] = [Choice("table_wise", (device,)) for device in devices]
+            if layout.per_host > 1 and can_divide_rows(tables[table].rows, layout.per_host):
+                options[table].append(Choice("table_row_wise", devices))
+    return options
+
+
+def search_towers(model: TowerStep, seconds: float) -> tuple[list[Choice], float] | None:
+    """The best placement of the towers' tables that single changes find, and its step; None where they do not fit.
+
+    Args:
+        model: Simulator of the step.
+        seconds: Longest search.
+    """
+    options = tower_options(model)
+    return Search(model, options=options).improve(_balanced(model, options), seconds)
+
+
+def _balanced(model: StepModel, options: Sequence[Sequence[Choice]]) -> list[Choice]:
+    """Whole tables on their hosts, balanced by what is looked up; by row where they have no room."""
+    layout, tables, devices = model.layout, model.costs.demand.tables, model.machine.devices
+    found = [one[-1] for one in options]
+    for host, members in enumerate(split_evenly(range(len(tables)), layout.hosts)):
+        own = devices[host * layout.per_host : (host + 1) * layout.per_host]
+        whole = greedy(
+            [tables[one].ids_per_sample * tables[one].width for one in members],
+            [tables[one].rows * (tables[one].width + 1) * 4.0 for one in members],
+            [float(device.memory_bytes) for device in own],
+        )
+        for place, table in enumerate(members):
+            if whole is not None:
+                found[table] = options[table][whole[place]]
+    return found
