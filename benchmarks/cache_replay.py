@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from models.embeddings.slots import SlotMap
 from models.registry import model_spec
 from planner.memory.compare import ids_per_sample
 from planner.memory.demand import demands
-from planner.memory.hits import predict_hits
+from planner.memory.hits import Passes, predict_hits
 from shunter.errors import TooLargeError
 
 SEED, EPOCHS, CACHE_SHARE = 0, 2, 0.2
@@ -38,7 +39,7 @@ class Replayed:
         rows: Rows of all tables.
         cache_rows: Those that lie in memory.
         misses: By policy, in each pass over the training part.
-        predicted: Of the policy of a training, once it goes on as it does.
+        predicted: Of the policy of a training, over all passes.
     """
 
     rows: int
@@ -48,13 +49,13 @@ class Replayed:
 
     @property
     def error(self) -> float:
-        """Distance of the predicted from the measured misses, once the cache is full."""
+        """Distance of the predicted from the measured misses."""
         return abs(self.predicted - self.measured)
 
     @property
     def measured(self) -> float:
-        """Misses of the policy of a training in the last pass."""
-        return self.misses["pinned"][-1]
+        """Misses of the policy of a training, over all passes."""
+        return fmean(self.misses["pinned"])
 
 
 def logs(folder: Path, names: Sequence[str]) -> Iterator[tuple[str, Dataset]]:
@@ -82,11 +83,12 @@ def replay(
     passes = [[_rows_of_batch(dataset, batch) for batch in loader.batches(epoch=epoch)] for epoch in range(EPOCHS)]
     tables = demands(dataset, model_spec(), ids_per_sample(dataset))
     window = Execution().window_batches
+    length = Passes(dataset.splits["train"].rows, EPOCHS)
     return Replayed(
         rows=rows,
         cache_rows=slots,
         misses={name: _Replay(name, dataset, slots, window).misses(passes) for name in policies},
-        predicted=predict_hits(tables, samples, slots * tables[0].row_bytes, window).miss_rate,
+        predicted=predict_hits(tables, samples, slots * tables[0].row_bytes, window, length).miss_rate,
     )
 
 

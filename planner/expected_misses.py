@@ -11,21 +11,24 @@ from models.spec import ModelSpec
 from planner.decide import Decision
 from planner.memory.compare import ids_per_sample
 from planner.memory.demand import TableDemand, demands
-from planner.memory.hits import Hits, predict_hits
+from planner.memory.hits import Hits, Passes, predict_hits
 
 MIB = 2**20
 
 
 def with_expected_misses(
-    decision: Decision, dataset: Dataset, spec: ModelSpec | GraphSpec, processes: int = 1
+    decision: Decision, dataset: Dataset, spec: ModelSpec | GraphSpec, processes: int = 1, *, epochs: int
 ) -> Decision:
     """The decision with the misses that its cache is expected to have, as `shunter plan memory` predicts them.
+
+    To these come the rows that a training asks for first, which are in no cache.
 
     Args:
         decision: The decision.
         dataset: What is trained on.
         spec: The model that it was made for.
         processes: Processes that train each member together, of which each has a part of the rows and of the memory.
+        epochs: Longest training, in passes, of which past runs may lead to expect a part.
 
     Raises:
         DataError: An array of the data set is missing.
@@ -40,7 +43,8 @@ def with_expected_misses(
     tables = demands(dataset, spec, ids_per_sample(dataset))
     row_bytes = tables[0].row_bytes
     blocks = TierBlocks.of(spec, dataset.features, processes)
-    found = _of_processes(tables, blocks, placement.batch_size, float(rows // processes * row_bytes))
+    passes = Passes(dataset.splits["train"].rows, epochs * decision.chosen.candidate.work_share)
+    found = _of_processes(tables, blocks, placement.batch_size, float(rows // processes * row_bytes), passes)
     requests, misses = (sum(float(getattr(one, name).sum()) for one in found) for name in ("requests", "misses"))
     share, fetched = misses / requests if requests else 0.0, misses * row_bytes
     highest = max(one.miss_rate for one in found) if processes > 1 else None
@@ -64,13 +68,16 @@ def with_expected_misses(
     return decision.model_copy(update=update)
 
 
-def _of_processes(tables: Sequence[TableDemand], blocks: TierBlocks, samples: int, cache_bytes: float) -> list[Hits]:
+def _of_processes(
+    tables: Sequence[TableDemand], blocks: TierBlocks, samples: int, cache_bytes: float, passes: Passes
+) -> list[Hits]:
     """What the cache of each process comes to."""
+    window = Execution().window_batches
     if blocks.processes == 1:
-        return [predict_hits(tables, samples, cache_bytes, Execution().window_batches)]
+        return [predict_hits(tables, samples, cache_bytes, window, passes)]
     found = []
     for rank in range(blocks.processes):
         parts = zip(tables, *(part.tolist() for part in blocks.own(rank)), strict=True)
         own = [table.block(first, rows) for table, first, rows in parts if rows]
-        found.append(predict_hits(own, samples, cache_bytes, Execution().window_batches))
+        found.append(predict_hits(own, samples, cache_bytes, window, passes))
     return found

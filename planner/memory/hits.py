@@ -8,6 +8,9 @@ Where the row goes that was used longest ago, the number is the same for all row
 just full. The cache of a training lets rows of the lowest level go first (`models.embeddings.row_use`): those of high
 levels stay for good, those of low ones as long as their batch is in work, and those of the one level between, for which
 there is room in part, for the number for which the cache is just full.
+
+That is how a cache goes on for ever. In a training of a few passes it counts besides that no row is there when it is
+asked for first: what a pass asks for at all it asks for first once.
 """
 
 from collections.abc import Callable, Sequence
@@ -41,6 +44,19 @@ class Hits:
 
 
 @dataclass(frozen=True)
+class Passes:
+    """How long a training is.
+
+    Attributes:
+        samples: Of a pass over the training part.
+        count: Passes.
+    """
+
+    samples: int
+    count: float
+
+
+@dataclass(frozen=True)
 class _Rows:
     """Rows that are asked for alike, `[groups]` each.
 
@@ -50,6 +66,7 @@ class _Rows:
         row_bytes: Bytes of one.
         chance: That a batch asks for one of them.
         level: What the cache of a training goes by.
+        uses: How often a sample asks for one of them.
     """
 
     table: np.ndarray
@@ -57,6 +74,7 @@ class _Rows:
     row_bytes: np.ndarray
     chance: np.ndarray
     level: np.ndarray
+    uses: np.ndarray
 
     @classmethod
     def of(cls, tables: Sequence[TableDemand], samples: int) -> "_Rows":
@@ -68,6 +86,7 @@ class _Rows:
             row_bytes=np.concatenate([np.full(len(count), table.row_bytes) for _, table, count, _ in found]),
             chance=np.concatenate([chance for _, _, _, chance in found]),
             level=np.concatenate([use_levels(table.uses()) for table in tables]),
+            uses=np.concatenate([table.uses() for table in tables]),
         )
 
     def held_bytes(self, batches: np.ndarray | float) -> float:
@@ -79,8 +98,19 @@ class _Rows:
         missed = self.count * self.chance * np.exp(batches * np.log1p(-self.chance))
         return np.bincount(self.table, weights=missed, minlength=tables)
 
+    def first_touches(self, batches: np.ndarray | float, tables: int, samples: int) -> np.ndarray:
+        """Rows of each table that a pass of so many samples asks for, and that one of so many batches did before."""
+        there = self.count * np.minimum(self.uses * samples, 1) * -np.expm1(batches * np.log1p(-self.chance))
+        return np.bincount(self.table, weights=there, minlength=tables)
 
-def predict_hits(tables: Sequence[TableDemand], samples: int, cache_bytes: float, window_batches: int = 1) -> Hits:
+
+def predict_hits(
+    tables: Sequence[TableDemand],
+    samples: int,
+    cache_bytes: float,
+    window_batches: int = 1,
+    passes: Passes | None = None,
+) -> Hits:
     """Predict the hits of the cache of a training, which tables share.
 
     Args:
@@ -88,6 +118,7 @@ def predict_hits(tables: Sequence[TableDemand], samples: int, cache_bytes: float
         samples: Samples of a batch.
         cache_bytes: Memory for their rows.
         window_batches: Batches in work, whose rows stay; where the cache has no room for so many, fewer are.
+        passes: How long the training is, whose misses are those of a batch on average; None is for ever.
     """
     rows = _Rows.of(tables, samples)
 
@@ -102,7 +133,14 @@ def predict_hits(tables: Sequence[TableDemand], samples: int, cache_bytes: float
         level = next(one for one in np.unique(rows.level).tolist() if rows.held_bytes(where(one, window)) <= room)
         return where(level, _just_full(lambda batches: rows.held_bytes(where(level, batches)), room, window))
 
-    return _hits(tables, rows, cache_bytes, stays)
+    found = _hits(tables, rows, cache_bytes, stays)
+    if passes is None:
+        return found
+    # Where nothing ever leaves, or nothing stays, it is as if all rows did so.
+    is_whole = cache_bytes >= sum(table.total_bytes for table in tables)
+    batches = np.exp(_FOR_GOOD) if is_whole else 0.0 if cache_bytes <= rows.held_bytes(1) else stays(cache_bytes)
+    first = rows.first_touches(batches, len(tables), passes.samples)
+    return Hits(found.requests, found.misses + first / max(passes.count * passes.samples / samples, 1))
 
 
 def predict_recent_hits(tables: Sequence[TableDemand], samples: int, cache_bytes: float) -> Hits:

@@ -16,7 +16,7 @@ from models.spec import ModelSpec
 from planner.assessment import Candidate
 from planner.memory.compare import ids_per_sample
 from planner.memory.demand import TableDemand, demands
-from planner.memory.hits import predict_hits
+from planner.memory.hits import Passes, predict_hits
 from planner.predict.correct import with_step_seconds
 
 # Of a row that is fetched, with that which makes room for it: its book-keeping and copies. `benchmarks.tiers` measured
@@ -30,6 +30,8 @@ def with_moved_rows(
     dataset: Dataset,
     spec: ModelSpec | GraphSpec,
     profiles: Sequence[HardwareProfile],
+    *,
+    epochs: int,
 ) -> list[Candidate]:
     """The candidates, those with tables in a file with steps that wait for the rows that they are expected to miss.
 
@@ -38,6 +40,7 @@ def with_moved_rows(
         dataset: What is trained on.
         spec: The model.
         profiles: Profiles of this machine.
+        epochs: Longest training, in passes, of which past runs may lead to expect a part.
 
     Raises:
         DataError: An array of the data set is missing.
@@ -47,7 +50,7 @@ def with_moved_rows(
         return list(candidates)
     tables = demands(dataset, spec, ids_per_sample(dataset))
     profile_of = {profile.accelerator.name: profile for profile in profiles}
-    misses: dict[tuple[int, int | None], float] = {}
+    misses: dict[tuple[int, int | None, float], float] = {}
     found = []
     for one in candidates:
         placement = one.placement
@@ -56,10 +59,11 @@ def with_moved_rows(
         if rows is None or profile is None or not one.is_here:
             found.append(one)
             continue
-        key = (placement.batch_size, placement.embedding_memory_bytes)
+        key = (placement.batch_size, placement.embedding_memory_bytes, one.work_share)
         if key not in misses:
             room = float(rows * tables[0].row_bytes)
-            hits = predict_hits(tables, placement.batch_size, room, Execution().window_batches)
+            passes = Passes(dataset.splits["train"].rows, epochs * one.work_share)
+            hits = predict_hits(tables, placement.batch_size, room, Execution().window_batches, passes)
             misses[key] = float(hits.misses.sum())
         found.append(_slowed(one, misses[key], tables, profile))
     return found

@@ -95,6 +95,7 @@ def test_the_best_weights_come_back_without_rows_that_began_later(tmp_path: Path
         categorical=tuple(CategoricalFeature(name=name, rows=120, multi_valued=False) for name in ("one", "two")),
     )
     expected: list[torch.Tensor] = []
+    in_memory = build_model(spec, features, seed=0)
     for is_again in (False, True):
         cache = None if is_again and is_resumed_in_memory else EmbeddingCache(rows=20, window_batches=1)
         model = build_model(spec, features, seed=0, cache=cache).train()
@@ -107,7 +108,6 @@ def test_the_best_weights_come_back_without_rows_that_began_later(tmp_path: Path
             step(model, kept, row)
             if not is_again and row == 10:
                 kept.keep_best(model, row)
-                in_memory = build_model(spec, features, seed=0)
             kept.write(model, optimizer, {"step": row})
             if not is_again and row == 10:
                 for shard, initial in zip(model.embeddings.begun_shards(), in_memory.embeddings.tables, strict=True):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from models.embeddings.row_use import use_levels
 from models.embeddings.slots import SlotMap
 from planner.memory.demand import Segment, TableDemand, segments_of
-from planner.memory.hits import predict_hits, predict_recent_hits
+from planner.memory.hits import Passes, predict_hits, predict_recent_hits
 
 ROWS, BATCH, LOOKUPS = 5_000, 64, 2
 
@@ -82,3 +82,29 @@ def test_more_rows_are_each_asked_for_more_seldom() -> None:
     table = TableDemand("ids", 10, 4, 1, (Segment(2, 0.4), Segment(8, 0.025))).scaled(100)
     assert table.rows == sum(one.rows for one in table.segments) == 1_000
     assert sum(one.rows * one.share for one in table.segments) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("exponent", [0.8, 1.05])
+@pytest.mark.parametrize(("share", "passes"), [(0.2, 1), (0.2, 4), (0.5, 1), (0.5, 3)])
+def test_misses_of_a_training_count_rows_that_come_first(exponent: float, share: float, passes: int) -> None:
+    """Of passes in random order over the same samples, as an epoch is; the cache is empty at first."""
+    random = np.random.default_rng(2)
+    drawn = random.choice(ROWS, 20_000 * LOOKUPS, p=zipf_shares(exponent)).reshape(-1, LOOKUPS)
+    counts = -np.sort(-np.bincount(drawn.ravel(), minlength=ROWS))
+    table = demand(counts / counts.sum())
+    rank = np.empty(ROWS, np.int64)
+    rank[np.argsort(-np.bincount(drawn.ravel(), minlength=ROWS), kind="stable")] = np.arange(ROWS)
+    levels = np.repeat(use_levels(table.uses()), np.round([one.rows for one in table.segments]).astype(int))
+    slots = int(share * ROWS)
+    cache = SlotMap(ROWS, slots, 2, levels)
+    asked = missed = 0
+    for _ in range(passes):
+        samples = random.permutation(rank[drawn])
+        for start in range(0, len(samples), BATCH):
+            rows = np.unique(samples[start : start + BATCH])
+            asked, missed = asked + len(rows), missed + len(cache.admit(rows).arriving)
+    training = Passes(len(drawn), passes)
+    found = predict_hits([table], BATCH, slots * table.row_bytes, 2, training).miss_rate
+    for_ever = predict_hits([table], BATCH, slots * table.row_bytes, 2).miss_rate
+    assert abs(found - missed / asked) < 0.02
+    assert for_ever < found
