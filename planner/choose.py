@@ -93,7 +93,9 @@ def choose(
     offered = _Offered.of(request, offers, profiles)
     in_training = InTraining.of(job.history.unlimited_steps, profiles)
     watts = observed_watts(job.history)
-    predicted = with_moved_rows(_predicted(job, offered, in_training), dataset, job.spec, profiles, epochs=request.longest_epochs)
+    predicted = with_moved_rows(
+        _predicted(job, offered, in_training), dataset, job.spec, profiles, epochs=request.longest_epochs
+    )
     probes = Probes(
         job.learned(with_learned_watts(predicted, job.workload, profiles, watts)),
         job.workload,
@@ -133,9 +135,7 @@ def choose(
         if offered.is_local:
             decision = explored(decision, job.past, request.placement.explore)
         if not (decision.chosen.candidate.is_here and probes.measure_candidate(decision.chosen.candidate)):
-            return with_expected_misses(
-                decision, dataset, job.spec, _processes(request), epochs=request.longest_epochs
-            )
+            return with_expected_misses(decision, dataset, job.spec, _processes(request), epochs=request.longest_epochs)
 
 
 @dataclass(frozen=True)

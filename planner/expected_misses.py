@@ -6,6 +6,7 @@ from engine.config import Execution
 from engine.data.dataset import Dataset
 from engine.memory import cached_rows
 from engine.parallel.tier_blocks import TierBlocks
+from hardware.types import Placement
 from models.graph import GraphSpec
 from models.spec import ModelSpec
 from planner.decide import Decision
@@ -66,6 +67,31 @@ def with_expected_misses(
         "notes": (*decision.notes, *notes),
     }
     return decision.model_copy(update=update)
+
+
+def expected_miss_rate(placement: Placement, dataset: Dataset, spec: ModelSpec, *, epochs: float) -> float:
+    """The share of the different rows of a batch that one training of a model is expected to read from the file.
+
+    Args:
+        placement: Where it trains, in one process.
+        dataset: What it trains on.
+        spec: The model, which may be another than the placement was chosen for.
+        epochs: Passes of the training.
+
+    Returns:
+        0 where all tables lie in memory.
+
+    Raises:
+        DataError: An array of the data set is missing.
+    """
+    memory = placement.embedding_memory_bytes
+    rows = None if memory is None else cached_rows(spec, dataset.features, memory)
+    if rows is None:
+        return 0.0
+    tables = demands(dataset, spec, ids_per_sample(dataset))
+    passes = Passes(dataset.splits["train"].rows, epochs)
+    room = float(rows * tables[0].row_bytes)
+    return predict_hits(tables, placement.batch_size, room, Execution().window_batches, passes).miss_rate
 
 
 def _of_processes(

@@ -16,6 +16,7 @@ from hardware.types import HardwareProfile
 from ingestion.cache import forget
 from ingestion.sources.days import DayLog
 from planner.decide import Decision, Exploration
+from planner.expected_misses import expected_miss_rate
 from planner.history.record import FlowNotes
 from planner.predict.observe import expect
 from reporting.card.quality import quality_of_files
@@ -293,6 +294,9 @@ def _train(
     open_run(run_id).set_tags({f"nightly.{name}_origin": origin.explain(known, sum(dataset.features.table_rows))})
     with placed(tonight, dataset, request.one_training()) as (decision, profile):
         placement = decision.placement
+        if decision.tier_miss_rate is not None:  # of the model that was asked for, and the champion may be another
+            missed = expected_miss_rate(placement, dataset, origin.spec, epochs=epochs)
+            open_run(run_id).log_metrics({"prediction.tier_miss_rate": missed})
         return train_member(
             TrainingJob(
                 dataset,
