@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from engine.checkpoint.stored import stored_tables
+from engine.checkpoint.stored import placement_of_tables, stored_tables
 from ingestion.encoding.few_values import ValueEncoder
 from models.embeddings.stored.tables import LookupCounts, StoredEmbeddings
 from serving.errors import RefusedError
@@ -57,6 +57,10 @@ class ServedModel:
     def tables(self) -> list[StoredEmbeddings]:
         """Its embedding tables that lie in a file; none where all are in memory."""
         return [] if isinstance(self.scorer, RankingScorer) else stored_tables(self.scorer.model)
+
+    def placements(self) -> list[str]:
+        """Where its embedding tables lie that are not whole in memory, a sentence for those of each member."""
+        return [] if isinstance(self.scorer, RankingScorer) else placement_of_tables(self.scorer.model)
 
     def table_counts(self) -> LookupCounts:
         """Where the rows of these tables were found."""

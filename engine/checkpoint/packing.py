@@ -85,13 +85,16 @@ def pack(model: Model, form: Form, uses: Sequence[np.ndarray], limit: int) -> di
 
 
 @torch.no_grad()
-def unpack(model: Model, tensors: Mapping[str, Tensor], prefix: str = "") -> dict[str, Tensor]:
+def unpack(
+    model: Model, tensors: Mapping[str, Tensor], prefix: str = "", *, with_tables: bool = True
+) -> dict[str, Tensor]:
     """The weights that a model has by what `pack` gave, in float32.
 
     Args:
         model: A model that is built alike; it stays as it is.
         tensors: What was packed, among others.
         prefix: How the names of this model begin.
+        with_tables: Whether its tables are among them; else the layers alone.
 
     Raises:
         CheckpointError: They belong to another model.
@@ -105,16 +108,33 @@ def unpack(model: Model, tensors: Mapping[str, Tensor], prefix: str = "") -> dic
             packed.setdefault(of, {})[part] = tensor
     shapes = {f"layers.{name}": tensor.shape for name, tensor in model.layers.state_dict().items()}
     try:
-        tables = [
-            _restored(packed.pop(f"{TABLES}{MARK}{number}"), table.shape, has_rest=True)
-            for number, table in enumerate(model.embeddings.tables)
-        ]
+        of_tables = {name: packed.pop(name) for name in [*packed] if name.startswith(f"{TABLES}{MARK}")}
         weights |= {name: _restored(parts, shapes[name], has_rest=False) for name, parts in packed.items()}
-        weights[TABLES] = torch.cat([table.flatten() for table in tables]).view(model.embeddings.weight.shape)
+        if with_tables:
+            tables = [
+                _restored(of_tables[f"{TABLES}{MARK}{number}"], table.shape, has_rest=True)
+                for number, table in enumerate(model.embeddings.tables)
+            ]
+            weights[TABLES] = torch.cat([table.flatten() for table in tables]).view(model.embeddings.weight.shape)
     except (KeyError, IndexError, RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise CheckpointError(f"The packed weights are those of another model ({reason}).") from error
     return {f"{prefix}{name}": tensor for name, tensor in weights.items()}
+
+
+def parts_of_tables(tensors: Mapping[str, Tensor], count: int, prefix: str = "") -> list[dict[str, Tensor]]:
+    """What `pack` gave of each of some tables, by the names of its parts.
+
+    Args:
+        tensors: What was packed, among others.
+        count: Tables of the model.
+        prefix: How the names of this model begin.
+    """
+    starts = [f"{prefix}{TABLES}{MARK}{number}{MARK}" for number in range(count)]
+    return [
+        {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}
+        for start in starts
+    ]
 
 
 def is_packed(tensors: Iterable[str]) -> bool:

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.checkpoint.packing import is_packed
+from engine.checkpoint.packed_tables import PACKED, PackedEmbeddings, PackedTable
+from engine.checkpoint.packing import is_packed, parts_of_tables, unpack
 from engine.checkpoint.storage import (
     MEMBERS,
     build_described,
@@ -47,7 +48,8 @@ def load_stored_model(
 ) -> Model | Ensemble:
     """Read what `engine.checkpoint.storage.save_model` wrote, with at most so much memory for embedding tables.
 
-    Where they are no larger they are loaded whole. The scores are the same bit by bit.
+    Where they are no larger they are loaded whole. Tables in few bits stay in memory, as many of them unpacked as there
+    is room for. The scores are the same bit by bit.
 
     Args:
         directory: Folder of the model.
@@ -57,7 +59,7 @@ def load_stored_model(
 
     Raises:
         CheckpointError: A file is missing, damaged or does not belong to the other.
-        RequestError: The memory is too little, or tables of this model cannot stay in a file.
+        RequestError: The memory is too little, or tables of this model cannot stay in a file or in few bits.
         HardwareError: The file cannot be read.
     """
     path, weights_path = directory / "model.json", directory / "model.safetensors"
@@ -75,10 +77,7 @@ def load_stored_model(
         stored = TensorFile(file, weights_path)
         head = stored.head
         if is_packed(head):
-            raise RequestError(
-                f"The weights of this model lie in few bits, and its {sum(sizes):,} bytes of tables are unpacked in "
-                "memory: leave out --memory, or serve the model that was packed."
-            )
+            return ready_to_score(_load_packed(stored, path, memory_bytes), path)
         is_single = TABLES in head
         tables: list[StoredEmbeddings] = []
         for member, (spec, size) in enumerate(zip(specs, sizes, strict=True)):
@@ -93,6 +92,49 @@ def load_stored_model(
         )
         load_weights(model, dict(_layers(stored)), weights_path)
     return ready_to_score(model, path)
+
+
+def _load_packed(file: TensorFile, path: Path, memory_bytes: int) -> Model | Ensemble:
+    """A model in few bits, of whose tables as many are unpacked as the memory has room for.
+
+    Raises:
+        CheckpointError: The file is that of another model.
+        RequestError: The memory does not hold the packed tables.
+    """
+    features, specs = _described(path)
+    tensors = {name: file.read(name) for name in file.head}
+    is_single = "ensemble_weights" not in (description := read_json(path)) or description["ensemble_weights"] is None
+    prefixes = [""] if is_single else [f"{MEMBERS}{number}." for number in range(len(specs))]
+    packed = [
+        [
+            PackedTable(parts, shape.rows, shape.width)
+            for parts, shape in zip(parts_of_tables(tensors, len(shapes), prefix), shapes, strict=True)
+        ]
+        for prefix, shapes in zip(prefixes, (spec.tables(features) for spec in specs), strict=True)
+    ]
+    sizes = [sum(table.bytes_as(PACKED) for table in tables) for tables in packed]
+    if sum(sizes) > memory_bytes:
+        raise RequestError(
+            f"The tables of this model lie in few bits, which stay in memory and take {sum(sizes):,} bytes of the "
+            f"{memory_bytes:,} of --memory: raise it, or serve the model that was packed."
+        )
+    built = iter(
+        PackedEmbeddings(
+            [shape.rows for shape in spec.tables(features)],
+            spec.embedding_dim,
+            bag_tables(spec, features),
+            tables,
+            memory_bytes * size // sum(sizes),
+        )
+        for spec, tables, size in zip(specs, packed, sizes, strict=True)
+    )
+    model, _ = build_described(path, None, lambda spec, features: build_scoring_model(spec, features, next(built)))
+    members = model.models if isinstance(model, Ensemble) else (model,)
+    weights = {} if is_single else {name: one for name, one in tensors.items() if not name.startswith(MEMBERS)}
+    for member, prefix in zip(members, prefixes, strict=True):
+        weights |= unpack(member, tensors, prefix, with_tables=False)
+    load_weights(model, weights, path.with_name("model.safetensors"))
+    return model
 
 
 def memory_for_tables(directory: Path, among: int = 1) -> int | None:
@@ -112,8 +154,11 @@ def memory_for_tables(directory: Path, among: int = 1) -> int | None:
     features, specs = _described(path)
     free = available_memory_bytes(torch.device("cpu"))
     size = sum(EmbeddingTables.count_bytes(spec.tables(features)).weights for spec in specs)
-    is_in_memory_alone = any(spec.has_mixed_tables for spec in specs) or read_json(path).get("packed", False)
-    return None if is_in_memory_alone or among * size <= LARGEST_SHARE * free else int(SHARE * free)
+    return (
+        None
+        if any(spec.has_mixed_tables for spec in specs) or among * size <= LARGEST_SHARE * free
+        else int(SHARE * free)
+    )
 
 
 def load_to_score(directory: Path, execution: Execution, among: int = 1) -> Model | Ensemble:
@@ -130,8 +175,15 @@ def load_to_score(directory: Path, execution: Execution, among: int = 1) -> Mode
     Raises:
         CheckpointError: A file is missing, damaged or does not belong to the other.
     """
-    is_mapped = execution.maps_tables or (execution.device == "cpu" and memory_for_tables(directory, among) is not None)
+    is_mapped = execution.maps_tables
+    if not is_mapped and execution.device == "cpu" and not read_json(directory / "model.json").get("packed", False):
+        is_mapped = memory_for_tables(directory, among) is not None
     return load_model(directory, execution.device, is_mapped=is_mapped)
+
+
+def placement_of_tables(model: torch.nn.Module) -> list[str]:
+    """Where tables of a model or of members of an ensemble lie that are not whole in memory, a sentence each."""
+    return [one.placement for one in model.modules() if isinstance(one, StoredEmbeddings | PackedEmbeddings)]
 
 
 def stored_tables(model: torch.nn.Module) -> list[StoredEmbeddings]:

@@ -24,8 +24,8 @@ def serve(**options: Any) -> None:
 
         def say_ready() -> None:
             current = server.keeper.current()
-            for tables in current.tables:
-                print_line(tables.placement)
+            for placement in current.placements():
+                print_line(placement)
             if current.items is not None:
                 print_line(current.items.told)
             print_line(

@@ -1,0 +1,182 @@
+"""Embedding tables for scoring that lie in memory in few bits, and those of them that are unpacked there.
+
+A packed table (`engine.checkpoint.packing`) may be held in three forms. Packed, a lookup finds its row among those that
+were kept and restores the numbers. Restored, the kept rows are float32, and a lookup still finds its row by a map.
+Whole, every id has its row, and there is no map. Each form takes more memory and spares each lookup some work: what is
+spared for a byte decides (SDM, arXiv 2110.11489: de-quantisation and de-pruning at load). All give the same numbers bit
+by bit.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.checkpoint.quantise import QuantisedRows, restore_rows
+from models.embeddings.mapped import sum_of_rows
+from models.embeddings.role import FLOAT_BYTES, EmbeddingTables
+from shunter.errors import CheckpointError
+
+PACKED, RESTORED, WHOLE = range(3)
+
+
+class PackedTable:
+    """A table as its file holds it, and in one of the three forms.
+
+    Args:
+        parts: Its tensors in the file.
+        rows: Ids that it has.
+        width: Numbers of a row.
+
+    Attributes:
+        form: How it is held; `PACKED` at first.
+
+    Raises:
+        CheckpointError: They are those of another table.
+    """
+
+    def __init__(self, parts: Mapping[str, Tensor], rows: int, width: int) -> None:
+        try:
+            [codes] = (name for name in parts if name.startswith("codes"))
+            self._stored = QuantisedRows(parts[codes], parts["scale"], parts["bias"])
+        except (KeyError, ValueError) as error:
+            raise CheckpointError("The packed tables are those of another model: save the model again.") from error
+        self._bits, self._width, self._rows, self.form = int(codes.removeprefix("codes")), width, rows, PACKED
+        count = len(self._stored.codes)
+        # The row after those that were kept stands for all others.
+        self._numbers = None if "rows" not in parts and count == rows else parts.get("rows", torch.arange(count - 1))
+        if self._numbers is not None and (len(self._numbers) != count - 1 or int(self._numbers[-1]) >= rows):
+            raise CheckpointError("The packed tables are those of another model: save the model again.")
+        restore_rows(self._some(torch.arange(1)), self._bits, width)  # else it is of another width
+        self._restored: Tensor | None = None
+
+    @property
+    def is_pruned(self) -> bool:
+        """Whether rows were left out, so that there is a map."""
+        return self._numbers is not None
+
+    def bytes_as(self, form: int) -> int:
+        """Memory that it takes in a form."""
+        if form == WHOLE:
+            return self._rows * self._width * FLOAT_BYTES
+        kept = 0 if self._numbers is None else self._numbers.nbytes
+        if form == RESTORED:
+            return kept + len(self._stored.codes) * self._width * FLOAT_BYTES
+        return kept + sum(tensor.nbytes for tensor in vars(self._stored).values())
+
+    def hold_as(self, form: int) -> None:
+        """Take a form that takes more memory than the one it has; what it no longer needs is let go."""
+        if form == WHOLE:
+            self._restored, self._numbers = self.take(torch.arange(self._rows)), None
+        elif form == RESTORED:
+            self._restored = restore_rows(self._stored, self._bits, self._width)
+        self._stored = self._some(torch.arange(1)) if form != PACKED else self._stored
+        self.form = form
+
+    def take(self, ids: Tensor) -> Tensor:
+        """The rows of some ids, float32 `[ids, width]`."""
+        places = ids
+        if self._numbers is not None:
+            places = torch.searchsorted(self._numbers, ids.to(self._numbers.dtype))
+            last = len(self._numbers)
+            is_kept = self._numbers[places.clamp(max=last - 1)] == ids
+            places = torch.where(is_kept, places, last)
+        if self._restored is not None:
+            return self._restored[places]
+        return restore_rows(self._some(places), self._bits, self._width)
+
+    def _some(self, places: Tensor) -> QuantisedRows:
+        return QuantisedRows(*(tensor[places] for tensor in vars(self._stored).values()))
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A table in a form that takes more memory.
+
+    Attributes:
+        table: Its number.
+        form: The form.
+        more_bytes: Memory that it takes beyond the form before.
+        gain: Lookups of a sample that it spares work, for each of these bytes.
+    """
+
+    table: int
+    form: int
+    more_bytes: int
+    gain: float
+
+
+def choose_forms(tables: Sequence[PackedTable], table_of: Sequence[int], memory_bytes: int) -> None:
+    """Unpack those tables whose unpacking spares lookups most work for a byte, as far as there is memory.
+
+    Numbers are restored before maps are let go: that is most of a lookup's work. A step that has no room is left out.
+
+    Args:
+        tables: All packed.
+        table_of: Table of each bag of a sample: how often each is looked up.
+        memory_bytes: What all may take together, at least what they take packed.
+    """
+    bags = np.bincount(table_of, minlength=len(tables))
+    left = memory_bytes - sum(table.bytes_as(PACKED) for table in tables)
+    for form in (RESTORED, WHOLE):
+        steps = [
+            _Step(number, form, more := table.bytes_as(form) - table.bytes_as(table.form), bags[number] / max(more, 1))
+            for number, table in enumerate(tables)
+            if table.form == form - 1 and (form == RESTORED or table.is_pruned)
+        ]
+        for step in sorted(steps, key=lambda step: -step.gain):
+            if step.more_bytes <= left:
+                tables[step.table].hold_as(step.form)
+                left -= step.more_bytes
+
+
+class PackedEmbeddings(EmbeddingTables):
+    """Tables in memory of which some are packed; they learn nothing.
+
+    Args:
+        rows: Rows of each table.
+        dim: Width of every row.
+        table_of: See `EmbeddingTables`.
+        tables: Their rows.
+        memory_bytes: What they may take, at least what they take packed.
+    """
+
+    def __init__(
+        self, rows: Sequence[int], dim: int, table_of: Sequence[int], tables: Sequence[PackedTable], memory_bytes: int
+    ) -> None:
+        super().__init__(rows, dim, 0.0, table_of)
+        self.is_frozen = True
+        # Nothing of the tables is part of the state dict: who loads the model leaves their weights out.
+        self.register_buffer("weight", torch.empty(0, dim), persistent=False)
+        self.register_buffer("adagrad_sum", torch.empty(0), persistent=False)
+        self._tables = list(tables)
+        choose_forms(self._tables, self.table_of, memory_bytes)
+        self._starts = torch.tensor([0, *np.cumsum(self.rows)[:-1].tolist()])
+
+    @property
+    def placement(self) -> str:
+        """In which form the tables lie, in a sentence."""
+        forms = [table.form for table in self._tables]
+        unpruned = sum(not table.is_pruned for table in self._tables)
+        return (
+            f"Of {len(forms)} embedding tables {forms.count(PACKED)} stay in few bits in memory, and "
+            f"{len(forms) - forms.count(PACKED)} have their numbers restored; {unpruned} have a row for each id, the "
+            f"others a map to the rows that were kept."
+        )
+
+    @torch.no_grad()
+    def lookup(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
+        """Sum the rows of each bag; each distinct row is restored once."""
+        rows = self._row_of_each(values, offsets)
+        distinct, position = torch.unique(rows, return_inverse=True)
+        ends = torch.searchsorted(distinct, torch.cat([self._starts[1:], torch.tensor([sum(self.rows)])]))
+        counts = ends.diff(prepend=torch.zeros(1, dtype=ends.dtype)).tolist()
+        parts = zip(self._tables, self._starts.tolist(), distinct.split(counts), strict=True)
+        gathered = torch.cat([table.take(part - start) for table, start, part in parts])
+        pooled = sum_of_rows(gathered, position, offsets, weights)
+        return pooled.view(len(self.table_of), -1, self.dim).transpose(0, 1).flatten(1)
+
+    def initialise(self, generator: torch.Generator) -> None:
+        """Draw nothing: the rows are what was learned."""
