@@ -9,8 +9,9 @@ import numpy as np
 from models.embeddings.row_use import LEVELS
 from shunter.errors import TooLargeError
 
-# Where a row is that has no slot, and one that has not begun: nobody has asked for it, and the file lacks it too.
-NOWHERE, UNBEGUN = -1, -2
+# Where a row is that has no slot, and one that has not begun: nobody has asked for it, and the file lacks it too. A
+# slot whose row the file lacks has the row's number negative, this much below zero.
+NOWHERE, UNBEGUN, UNWRITTEN = -1, -2, -3
 # What the book-keeping itself takes: a place and a level for each row, and for each slot its row, last use and entries.
 BYTES_A_ROW, BYTES_A_SLOT = 5, 28
 # Batches are numbered from 0; the slots that were never used come before all of them.
@@ -26,6 +27,7 @@ class Admission:
         slots: `[distinct rows of the batch]` where each row lies from now on.
         arriving: Rows that were not there.
         arriving_slots: Slots where they go.
+        is_new: Of each whether it has not begun, so that the file lacks it.
         leaving: Rows that make room; at most as many as `arriving`.
         leaving_slots: Slots where they lay.
     """
@@ -33,6 +35,7 @@ class Admission:
     slots: np.ndarray
     arriving: np.ndarray
     arriving_slots: np.ndarray
+    is_new: np.ndarray
     leaving: np.ndarray
     leaving_slots: np.ndarray
 
@@ -52,7 +55,7 @@ class SlotMap:
             all alike, so that the least recently used goes.
 
     Attributes:
-        unbegun: How many rows have not begun; at first all have.
+        unbegun: How many rows the file lacks, those in slots that were never written back among them; at first none.
     """
 
     def __init__(self, rows: int, slots: int, window_batches: int, levels: np.ndarray | None = None) -> None:
@@ -68,9 +71,10 @@ class SlotMap:
         self.clear()
 
     def clear(self) -> None:
-        """Forget all rows, but not whether they have begun; also what makes the map whole again after an error."""
+        """Forget all rows, but not which the file lacks; also what makes the map whole again after an error."""
         self._batch = 0
-        np.minimum(self._slot_of_row, NOWHERE, out=self._slot_of_row)
+        rows, slots = self.residents()
+        self._slot_of_row[rows] = np.where(self._row_of_slot[slots] < NOWHERE, UNBEGUN, NOWHERE)
         self._row_of_slot.fill(NOWHERE)
         self._last_use.fill(NEVER)
         # Of each level slots by the batch that used them, oldest first; stale once `_last_use` says otherwise. A slot
@@ -80,13 +84,16 @@ class SlotMap:
         self._entries = self.slots
 
     def have_begun(self, rows: np.ndarray | slice) -> np.ndarray:
-        """Whether each of some rows has begun."""
-        return self._slot_of_row[rows] != UNBEGUN
+        """Whether the file holds each of some rows."""
+        slots = self._slot_of_row[rows]
+        return (slots != UNBEGUN) & ((slots < 0) | (self._row_of_slot[slots] >= NOWHERE))
 
     def note_begun(self, rows: np.ndarray) -> None:
-        """Distinct rows have begun, if they had not."""
+        """The file holds distinct rows now, if it did not."""
         new = rows[~self.have_begun(rows)]
-        self._slot_of_row[new] = NOWHERE
+        slots = self._slot_of_row[new]
+        self._slot_of_row[new[slots < 0]] = NOWHERE
+        self._row_of_slot[slots[slots >= 0]] = new[slots >= 0]
         self.unbegun -= len(new)
 
     def note_unbegun(self, first: int, last: int) -> None:
@@ -102,7 +109,7 @@ class SlotMap:
         """Give a slot to each row of the next batch.
 
         Args:
-            rows: The batch's rows, each once; all have begun.
+            rows: The batch's rows, each once.
 
         Raises:
             TooLargeError: The rows of the window are more than there are slots; then nothing has changed.
@@ -117,11 +124,15 @@ class SlotMap:
         except TooLargeError:
             self._last_use[found] = used_before
             raise
+        is_new = self._slot_of_row[arriving] == UNBEGUN
         leaving = self._row_of_slot[arriving_slots]
+        is_unwritten = leaving < NOWHERE
+        self.unbegun -= int(np.count_nonzero(is_unwritten))
+        leaving[is_unwritten] = UNWRITTEN - leaving[is_unwritten]
         is_taken = leaving != NOWHERE
         self._slot_of_row[leaving[is_taken]] = NOWHERE
         self._slot_of_row[arriving] = arriving_slots
-        self._row_of_slot[arriving_slots] = arriving
+        self._row_of_slot[arriving_slots] = np.where(is_new, UNWRITTEN - arriving, arriving)
         self._last_use[arriving_slots] = self._batch
         slots[missing] = arriving_slots
         self._note_use(rows, slots)
@@ -129,6 +140,7 @@ class SlotMap:
             slots=slots,
             arriving=arriving,
             arriving_slots=arriving_slots,
+            is_new=is_new,
             leaving=leaving[is_taken],
             leaving_slots=arriving_slots[is_taken],
         )
@@ -147,7 +159,8 @@ class SlotMap:
             while missing and used and used[0][0] <= self._batch - self.window_batches:
                 batch, entries = used.popleft()
                 looked_through.append((used, (batch, entries)))
-                slots = entries[self._last_use[entries] == batch]
+                # Those that were never used are so still: of a large cache they need not be looked through each time.
+                slots = entries if batch == NEVER else entries[self._last_use[entries] == batch]
                 self._entries -= len(entries)
                 if len(slots) > missing:
                     used.appendleft((batch, slots[missing:]))

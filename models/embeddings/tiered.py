@@ -236,7 +236,6 @@ class TieredEmbeddings(EmbeddingTables):
     def _complete(self) -> None:
         """Bring the file up to date, with all rows."""
         self._tiers.begin_all()
-        self.flush()
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any, **options: Any) -> None:
         """Where the weights are among what is loaded, they are all of them."""

@@ -5,8 +5,9 @@
         v         |
     slots                 weight [slots, dim], adagrad_sum [slots]        memory of an in-memory kernel
 
-A row that nobody has asked for yet need not be there: it is drawn into the file when it is first touched, if it can be
-drawn by itself (`models.embeddings.initial_weights`).
+A row that nobody has asked for yet need not be there: if it can be drawn by itself
+(`models.embeddings.initial_weights`), it is drawn into its slot when it is first touched, and comes into the file when
+it is written back.
 
 The files have no name: they vanish with the process, however it ends. What survives is a checkpoint, from which the
 tables are written anew.
@@ -87,7 +88,6 @@ class RowTiers:
             HardwareError: The file cannot be read or written.
         """
         started = time.perf_counter()
-        self.begin(rows)
         admission = self._map.admit(rows)
         self._move(admission)
         if counted:
@@ -115,7 +115,9 @@ class RowTiers:
 
     @torch.no_grad()
     def begin(self, rows: np.ndarray) -> None:
-        """Draw those of some rows into the file that have not begun; they may repeat.
+        """Draw those of some rows into the file that it lacks; they may repeat.
+
+        It is up to date (`flush`): a row in a slot that it lacks was never trained.
 
         Raises:
             HardwareError: The file cannot be written.
@@ -135,7 +137,8 @@ class RowTiers:
         self.note_touched(len(new))
 
     def begin_all(self) -> None:
-        """Draw all rows into the file that have not begun."""
+        """Bring the file up to date, and draw all rows into it that it lacks."""
+        self.flush()
         rows = len(self.weight)
         with self.lock:
             for first in range(0, rows, ROWS_DRAWN_AT_ONCE) if self._map.unbegun else ():
@@ -155,8 +158,9 @@ class RowTiers:
         return BlockStarts(self, first, rows) if self._map.unbegun else None
 
     def have_begun(self, first: int, rows: int) -> Tensor:
-        """Whether each of some rows has begun: bool."""
-        return torch.from_numpy(self._map.have_begun(slice(first, first + rows)))
+        """Whether the file holds each of some rows: bool."""
+        with self.lock:
+            return torch.from_numpy(self._map.have_begun(slice(first, first + rows)))
 
     def leave_window(self) -> None:
         """Let go of all batches so far: nobody works on their slots any more."""
@@ -178,6 +182,7 @@ class RowTiers:
             self._check_whole()
             rows, slots = (torch.from_numpy(part.astype(np.int64)) for part in self._map.residents())
             self.write_back(rows, slots)
+            self._map.note_begun(rows.numpy())
             self._file_is_current = True
 
     def forget(self) -> None:
@@ -210,12 +215,22 @@ class RowTiers:
         try:
             self.write_back(as_index["leaving"], as_index["leaving_slots"])
             rows, slots = as_index["arriving"], as_index["arriving_slots"]
+            if admission.is_new.any():
+                new, is_old = np.flatnonzero(admission.is_new), torch.from_numpy(np.flatnonzero(~admission.is_new))
+                self._draw(admission.arriving[new], slots[torch.from_numpy(new)])
+                rows, slots = rows[is_old], slots[is_old]
             self._fast_weight.index_copy_(0, slots, self.weight.index_select(0, rows))
             self._fast_sum.index_copy_(0, slots, self.adagrad_sum.index_select(0, rows))
         except OSError as error:
             raise HardwareError(f"{BROKEN} ({error.strerror or error}): {REMEDY}") from error
         self._is_whole = True
         self.note_touched(len(rows))
+
+    def _draw(self, rows: np.ndarray, slots: Tensor) -> None:
+        """Draw rows into their slots."""
+        drawn = self._starting.draw(rows, self.weight.shape[1])
+        self._fast_weight.index_copy_(0, slots, torch.from_numpy(drawn))
+        self._fast_sum.index_fill_(0, slots, 0.0)
 
     def _check_whole(self) -> None:
         if not self._is_whole:
