@@ -29,7 +29,7 @@ from engine.profiling.profiles import machine_profiles
 from engine.results import TrainingFigures
 from hardware.types import HardwareProfile, Placement
 from models.registry import model_spec
-from planner.parallel.calibration import ExecutedPlan, typical_step_seconds
+from planner.parallel.calibration import UNCALIBRATED, ExecutedPlan, typical_step_seconds
 from planner.parallel.costs import Choice
 from planner.parallel.demand import demand_of
 from planner.parallel.machine import machine_of
@@ -221,7 +221,7 @@ def _of_set(
                 "set": tables.name,
                 "name": name,
                 "calibrates": calibrates,
-                "uncalibrated": simulated_step(model, choices).predicted_seconds,
+                "uncalibrated": step.seconds(UNCALIBRATED),
                 "predicted": step.predicted_seconds,
                 "measured": seconds,
                 "kinds": [choice.kind for choice in choices],
