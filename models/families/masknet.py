@@ -21,6 +21,7 @@ class MasknetSpec(ModelSpec):
         mask_block_width: Width of what a block gives.
         mask_expansion: Width of the hidden layer that makes a mask, as a multiple of the mask's width.
         mask_structure: Whether the blocks all read the embeddings, or each the block below.
+        mask_field_norm: Whether each embedding is normalised by itself before the blocks, as in the paper.
     """
 
     family: ClassVar[str] = "masknet"
@@ -29,6 +30,7 @@ class MasknetSpec(ModelSpec):
     mask_block_width: int = 64
     mask_expansion: float = 1.0
     mask_structure: Literal["parallel", "serial"] = "parallel"
+    mask_field_norm: bool = True
 
 
 class FieldNorm(nn.Module):
@@ -88,7 +90,7 @@ class MasknetLayers(nn.Module):
         super().__init__()
         _check(spec)
         self.vectors = FieldVectors(spec, features)
-        self.norm = FieldNorm(self.vectors.count, spec.embedding_dim)
+        self.norm = FieldNorm(self.vectors.count, spec.embedding_dim) if spec.mask_field_norm else nn.Identity()
         self.is_serial = spec.mask_structure == "serial"
         width, block = self.vectors.width, spec.mask_block_width
         inputs = [block if self.is_serial and number else width for number in range(spec.mask_blocks)]
@@ -124,5 +126,6 @@ MASKNET = Family(
         "mask_block_width": (32, 64, 128),
         "mask_expansion": (0.5, 1.0, 2.0),
         "mask_structure": ("parallel", "serial"),
+        "mask_field_norm": (True, False),
     },
 )

@@ -50,3 +50,15 @@ def test_blocks_read_the_embeddings_side_by_side_or_each_the_one_below(structure
             for block in layers.blocks:
                 hidden = masked(block, vectors.ravel(), hidden)
         torch.testing.assert_close(logit, layers.top(torch.tensor(hidden).float())[0], rtol=1e-3, atol=1e-4)
+
+
+def test_blocks_read_the_embeddings_as_they_are_without_their_normalisation() -> None:
+    spec = model_spec("masknet", embedding_dim=4, mask_blocks=1, mask_block_width=5, mask_field_norm=False)
+    layers = build_model(spec, features_of(0, 3), seed=2).layers.eval()
+    assert isinstance(layers, MasknetLayers)
+    assert not values(layers.norm)
+    pooled = torch.randn(4, 3, 4)
+    for sample, logit in zip(pooled, layers(torch.zeros(4, 0), pooled), strict=True):
+        vector = sample.flatten().numpy().astype(float)
+        hidden = masked(layers.blocks[0], vector, vector)
+        torch.testing.assert_close(logit, layers.top(torch.tensor(hidden).float())[0], rtol=1e-3, atol=1e-4)
