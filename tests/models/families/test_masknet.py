@@ -37,7 +37,7 @@ def test_blocks_read_the_embeddings_side_by_side_or_each_the_one_below(structure
     layers = build_model(spec, features_of(0, 3), seed=2).layers.eval()
     assert isinstance(layers, MasknetLayers)
     assert layers.blocks[0].mask[0][0].out_features == 18  # pyright: ignore
-    for parameter in (layers.norm.gain, layers.norm.bias):
+    for parameter in layers.norm.parameters():
         nn.init.normal_(parameter)
     norm, pooled = values(layers.norm), torch.randn(4, 3, 4)
     for sample, logit in zip(pooled, layers(torch.zeros(4, 0), pooled), strict=True):
