@@ -7,7 +7,8 @@ Four parts, of which each says what it is:
   with three skews of Zipf's law, widths and numbers of accelerators of the catalogue; both steps come from our own
   simulator, which the search minimises and TorchRec's planner does not know;
 - measured: plans trained by processes of this machine, the time of a step beside what was predicted for it
-  (`benchmarks.plans_executed`), and tables whose rows travel one by one (`benchmarks.plans_rows`);
+  (`benchmarks.plans_executed`), tables whose rows travel one by one (`benchmarks.plans_rows`), and models larger than
+  the memory that a process may take (`benchmarks.plans_memory`);
 - FlexFlow's claims: plans that also divide dense layers, beside data parallel and the strategy by hand
   (`benchmarks.plans_flexflow`);
 - counted: the search, without the integer program that belongs to it, against the best of all plans (all simulated, or
@@ -29,6 +30,8 @@ from typing import Any
 
 from benchmarks import plans_flexflow, plans_scaled, report
 from benchmarks.plans_executed import against_one_process, executed, figures
+from benchmarks.plans_memory import figures as memory_figures
+from benchmarks.plans_memory import largest_model
 from benchmarks.plans_rows import figures as rows_figures
 from benchmarks.plans_rows import rows_one_by_one
 from hardware.types import Workload
@@ -46,7 +49,7 @@ from planner.parallel.torchrec_plan import torchrec_choices
 from shunter.requests.plan import DevicesRequest
 
 TORCHREC = "TorchRec's"
-PARTS = ("simulated", "scaling", "flexflow", "layer", "executed", "one_process", "rows")
+PARTS = ("simulated", "scaling", "flexflow", "layer", "executed", "one_process", "rows", "memory")
 ACCELERATOR = "NVIDIA A100 SXM4 40GB"
 KAGGLE = (
     *(1460, 583, 10131227, 2202608, 305, 24, 12517, 633, 3, 93145, 5683, 8351593, 3194, 27, 14992, 5461306, 10, 5652),
@@ -90,6 +93,8 @@ def main() -> None:
         details["executed"] = executed(quick=arguments.quick)
     if "one_process" in arguments.parts:
         details["one_process"] = against_one_process(quick=arguments.quick)
+    if "memory" in arguments.parts:
+        details["memory"] = largest_model(quick=arguments.quick)
     if "rows" in arguments.parts:
         details["rows"] = rows_one_by_one(quick=arguments.quick)
     if "simulated" in arguments.parts:
@@ -105,6 +110,7 @@ def main() -> None:
     headline = figures(details.get("executed", ()))
     if "one_process" in details:
         headline["step_ratio_2_processes"] = details["one_process"]["ratio"]
+    headline |= memory_figures(details.get("memory", {}))
     headline |= rows_figures(details.get("rows", ()))
     headline |= plans_flexflow.figures(
         details.get("flexflow", ()), details.get("divided_layer"), details.get("executed", ())

@@ -6,18 +6,17 @@ others the rows travel one by one, but for the frequent ones, which every proces
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from models.embeddings.division import Division
 from models.embeddings.exchanged import ExchangedTable, RowExchange
 from models.embeddings.initial_weights import draw_tables
 from models.embeddings.mixed import MixedBags
 from models.embeddings.role import EmbeddingTables
 from models.embeddings.row_traffic import RowTraffic
-from models.embeddings.selected_columns import ColumnOrder
 from models.embeddings.sharding_types import CommunicationPrecision
 from models.embeddings.shards import Shard, copy_block
 from models.embeddings.torchrec_tables import MakePlan, TorchRecTables
@@ -65,17 +64,14 @@ class ShardedEmbeddings(EmbeddingTables):
         super().__init__([shape.rows for shape in shapes], dim, learning_rate, table_of)
         self._widths = [shape.width for shape in shapes]
         self._mixed = MixedBags(shapes, dim, self.table_of).to(device)
-        by_width = {width: [one for one in exchanged if self._widths[one.number] == width] for width in self._widths}
-        pooled = sorted(set(range(len(shapes))) - {one.number for one in exchanged})
+        division = Division.of(shapes, self.table_of, exchanged)
         # Not part of the module tree: their parameters are no parameters of the dense optimiser.
-        self._parts: list[tuple[list[int], TorchRecTables | RowExchange]] = []
+        self._parts: list[tuple[tuple[int, ...], TorchRecTables | RowExchange]] = []
         self.plan: ShardingPlan | None = None
-        if pooled:
-            bags, table_of = self._bags_of(pooled)
-            tables = [(one, self.rows[one], self._widths[one]) for one in pooled]
+        if pooled := division.pooled:
             part = TorchRecTables(
-                tables,
-                table_of,
+                [(one, self.rows[one], self._widths[one]) for one in pooled.tables],
+                pooled.table_of,
                 learning_rate=learning_rate,
                 device=device,
                 make_plan=make_plan,
@@ -83,25 +79,11 @@ class ShardedEmbeddings(EmbeddingTables):
                 is_weighted=is_weighted,
             )
             self.plan = part.plan
-            self._parts.append((bags, part))
-        for width, tables in by_width.items():
-            if tables:
-                bags, table_of = self._bags_of([one.number for one in tables])
-                self._parts.append((bags, RowExchange(tables, width, table_of, learning_rate, device)))
-        self._in_order = self._order(device)
-
-    def _bags_of(self, tables: Sequence[int]) -> tuple[list[int], list[int]]:
-        """The bags of some tables, and the place of each one's table among them."""
-        place = {table: number for number, table in enumerate(tables)}
-        bags = [bag for bag, table in enumerate(self.table_of) if table in place]
-        return bags, [place[self.table_of[bag]] for bag in bags]
-
-    def _order(self, device: torch.device) -> ColumnOrder | None:
-        """Columns of all bags in our order, among those of part after part."""
-        widths = [self._widths[table] for table in self.table_of]
-        there = [bag for bags, _ in self._parts for bag in bags]
-        starts = dict(zip(there, accumulate((widths[bag] for bag in there), initial=0), strict=False))
-        return ColumnOrder.of([(starts[bag], widths[bag]) for bag in range(len(widths))], device)
+            self._parts.append((pooled.bags, part))
+        for width, tables, group in division.exchanged:
+            part = RowExchange(tables, width, group.table_of, learning_rate, device)
+            self._parts.append((group.bags, part))
+        self._in_order = division.order(device)
 
     @property
     def row_traffic(self) -> RowTraffic | None:

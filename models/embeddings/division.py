@@ -1,0 +1,82 @@
+"""Which tables of a model are looked up together: those pooled by TorchRec, and those whose rows travel, by width."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Self
+
+from torch import device
+
+from models.embeddings.exchanged import ExchangedTable
+from models.embeddings.selected_columns import ColumnOrder
+from models.spec import TableShape
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableGroup:
+    """Tables that are looked up together.
+
+    Attributes:
+        tables: Their numbers in the model.
+        bags: The bags of a sample that are looked up in them.
+        table_of: Table of each of these bags, as a place among `tables`.
+    """
+
+    tables: tuple[int, ...]
+    bags: tuple[int, ...]
+    table_of: tuple[int, ...]
+
+    @classmethod
+    def of(cls, tables: Sequence[int], table_of: Sequence[int]) -> Self:
+        """Some tables of a model, of whose bags each is looked up in one of all its tables."""
+        place = {table: number for number, table in enumerate(tables)}
+        bags = tuple(bag for bag, table in enumerate(table_of) if table in place)
+        return cls(tables=tuple(tables), bags=bags, table_of=tuple(place[table_of[bag]] for bag in bags))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Division:
+    """The tables of a model by how they are looked up; every table is in one group.
+
+    Attributes:
+        pooled: Those of which pooled rows travel; None where there are none.
+        exchanged: Those of which single rows travel: of each width the tables and their group.
+        widths: Numbers of a vector of each bag of a sample.
+    """
+
+    pooled: TableGroup | None
+    exchanged: tuple[tuple[int, tuple[ExchangedTable, ...], TableGroup], ...]
+    widths: tuple[int, ...]
+
+    @classmethod
+    def of(cls, shapes: Sequence[TableShape], table_of: Sequence[int], exchanged: Sequence[ExchangedTable]) -> Self:
+        """Divide the tables of a model.
+
+        Args:
+            shapes: Every table.
+            table_of: Table of each bag of a sample.
+            exchanged: Tables whose rows travel one by one; the others are pooled.
+        """
+        pooled = sorted(set(range(len(shapes))) - {one.number for one in exchanged})
+        by_width: dict[int, list[ExchangedTable]] = {}
+        for one in sorted(exchanged, key=lambda one: one.number):
+            by_width.setdefault(shapes[one.number].width, []).append(one)
+        return cls(
+            pooled=TableGroup.of(pooled, table_of) if pooled else None,
+            exchanged=tuple(
+                (width, tuple(tables), TableGroup.of([one.number for one in tables], table_of))
+                for width, tables in by_width.items()
+            ),
+            widths=tuple(shapes[table].width for table in table_of),
+        )
+
+    @property
+    def groups(self) -> list[TableGroup]:
+        """All groups, in the order in which their vectors come out."""
+        return [*([self.pooled] if self.pooled else []), *(group for _, _, group in self.exchanged)]
+
+    def order(self, where: device) -> ColumnOrder | None:
+        """Columns of all bags in the order of the bags, among those of group after group; None where it is the same."""
+        there = [bag for group in self.groups for bag in group.bags]
+        starts = dict(zip(there, accumulate((self.widths[bag] for bag in there), initial=0), strict=False))
+        return ColumnOrder.of([(starts[bag], width) for bag, width in enumerate(self.widths)], where)
