@@ -16,7 +16,6 @@ from engine.checkpoint.snapshot import Snapshot
 from engine.checkpoint.touched import History, Intervals, TouchedRows
 from models.embeddings.initial_weights import RULE
 from models.embeddings.role import EmbeddingTables
-from models.embeddings.shards import Shard
 
 # Into so many ranges `auto` divides the rows: it begins anew with one at a time, a small part of a checkpoint.
 RANGES = 8
@@ -101,10 +100,10 @@ class ChangingTables:
         bits = self._keeping.bits_of(self.bytes, restores)
         hot_rows = HotRows(self._tables.begun_shards()) if bits < HOT_BITS and not is_best else None
         wanted = self._intervals.next(all_rows=is_best and bits < FEWEST_BITS_OF_BEST)
-        begun = begun_rows(self._tables)
+        is_complete = keep_begun(self._tables, wanted.rows)
         snapshot = Snapshot(
             self._tables,
-            wanted.rows if begun is None else wanted.rows & begun,
+            wanted.rows,
             copied_bytes,
             bounds=self._intervals.bounds,
             may_give_up=may_give_up,
@@ -113,7 +112,7 @@ class ChangingTables:
         return RowsToKeep(
             contents=wanted.contents,
             bits=max(bits, FEWEST_BITS_OF_BEST) if is_best else bits,
-            left_out="" if begun is None else RULE,
+            left_out="" if is_complete else RULE,
             pieces=self._pieces(snapshot, hot_rows),
         )
 
@@ -150,17 +149,13 @@ class ChangingTables:
         self._intervals.go_on(history)
 
 
-def begun_rows(tables: EmbeddingTables) -> Tensor | None:
-    """Of all rows of whole tables, bool: which ones somebody has asked for; None where all are there."""
+def keep_begun(tables: EmbeddingTables, wanted: Tensor) -> bool:
+    """Of a bool of all rows of whole tables let those be false that were never touched; whether there are none."""
     shards = list(tables.begun_shards())
-    if all(shard.starts is None for shard in shards):
-        return None
-    return torch.cat([begun_of(shard) for shard in shards])
-
-
-def begun_of(shard: Shard) -> Tensor:
-    """Of the rows of a block, bool, on the CPU."""
-    return torch.ones(len(shard.weight), dtype=torch.bool) if shard.starts is None else shard.starts.have_begun()
+    for shard, part in zip(shards, wanted.split(tables.rows), strict=False):
+        if shard.starts is not None:
+            shard.starts.keep_begun(part)
+    return all(shard.starts is None for shard in shards)
 
 
 def bytes_of(tables: EmbeddingTables) -> int:

@@ -19,7 +19,6 @@ from engine.checkpoint.heat import HOT_BITS, HotRows
 from engine.checkpoint.keeping import Keeping
 from engine.checkpoint.pieces import PIECE_BYTES, Piece, StoredRows, decode, full_precision
 from engine.checkpoint.storage import read_tensors
-from engine.checkpoint.tables import begun_of
 from engine.checkpoint.touched import History, Intervals, TouchedRows
 from models.embeddings.initial_weights import RULE
 from models.embeddings.role import EmbeddingTables
@@ -175,7 +174,9 @@ def _pieces(shards: Iterable[Shard], wanted: Sequence[Tensor]) -> Iterator[Piece
     """The wanted rows of each table that lie in shards, piece by piece."""
     for shard in shards:
         at_once = max(PIECE_BYTES // (4 * shard.weight.shape[1] + 4), 1)
-        of_shard = wanted[shard.table][shard.first_row : shard.first_row + len(shard.weight)] & begun_of(shard)
+        of_shard = wanted[shard.table][shard.first_row : shard.first_row + len(shard.weight)]
+        if shard.starts is not None:
+            shard.starts.keep_begun(of_shard)
         for first in range(0, len(shard.weight), at_once):
             last = min(first + at_once, len(shard.weight))
             rows = of_shard[first:last].nonzero().view(-1)

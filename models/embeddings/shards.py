@@ -10,8 +10,8 @@ from torch import Tensor
 class RowStarts(Protocol):
     """Which rows of a block have begun: the others are not there before somebody asks for them."""
 
-    def have_begun(self) -> Tensor:
-        """Bool of each row, on the CPU."""
+    def keep_begun(self, wanted: Tensor) -> None:
+        """Of a bool of each row, on the CPU, let those be false that have not begun; in place, for there are many."""
         ...
 
     def begin(self, rows: Tensor) -> None:

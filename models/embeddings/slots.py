@@ -86,7 +86,9 @@ class SlotMap:
     def have_begun(self, rows: np.ndarray | slice) -> np.ndarray:
         """Whether the file holds each of some rows."""
         slots = self._slot_of_row[rows]
-        return (slots != UNBEGUN) & ((slots < 0) | (self._row_of_slot[slots] >= NOWHERE))
+        found, in_slots = slots != UNBEGUN, np.flatnonzero(slots >= 0)  # of all rows these are few
+        found[in_slots] = self._row_of_slot[slots[in_slots]] >= NOWHERE
+        return found
 
     def note_begun(self, rows: np.ndarray) -> None:
         """The file holds distinct rows now, if it did not."""
@@ -95,6 +97,13 @@ class SlotMap:
         self._slot_of_row[new[slots < 0]] = NOWHERE
         self._row_of_slot[slots[slots >= 0]] = new[slots >= 0]
         self.unbegun -= len(new)
+
+    def note_all_begun(self) -> None:
+        """The file holds all rows."""
+        self._slot_of_row[self._slot_of_row == UNBEGUN] = NOWHERE
+        rows, slots = self.residents()
+        self._row_of_slot[slots] = rows
+        self.unbegun = 0
 
     def note_unbegun(self, first: int, last: int) -> None:
         """No row of a range has begun; the map was cleared before."""

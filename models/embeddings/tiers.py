@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from models.embeddings.cache_counts import CacheCounts
-from models.embeddings.initial_weights import ROWS_DRAWN_AT_ONCE, RowsByThemselves
+from models.embeddings.initial_weights import RowsByThemselves
 from models.embeddings.request import EmbeddingCache
 from models.embeddings.row_starts import StartBlock, StartingRows
 from models.embeddings.slots import Admission, SlotMap
@@ -34,6 +34,7 @@ from shunter.errors import HardwareError, RequestError
 # Rows after which the pages of the files are given back: 64 MiB at most, for Linux maps 64 KiB around what is read, of
 # the weights and of the sums.
 MOST_TOUCHED_ROWS = 512
+ROWS_BEGUN_AT_ONCE = 1 << 14  # where all rows are drawn into the file, for which there is little memory
 BROKEN = "Rows cannot be moved to and from the file of the embedding tables"
 REMEDY = "make room on its disk or see to it, and train again, which goes on from the last checkpoint."
 
@@ -141,8 +142,8 @@ class RowTiers:
         self.flush()
         rows = len(self.weight)
         with self.lock:
-            for first in range(0, rows, ROWS_DRAWN_AT_ONCE) if self._map.unbegun else ():
-                self.begin(np.arange(first, min(first + ROWS_DRAWN_AT_ONCE, rows)))
+            for first in range(0, rows, ROWS_BEGUN_AT_ONCE) if self._map.unbegun else ():
+                self.begin(np.arange(first, min(first + ROWS_BEGUN_AT_ONCE, rows)))
 
     def note_written(self, rows: np.ndarray) -> None:
         """Others have written distinct rows into the file."""
@@ -151,16 +152,17 @@ class RowTiers:
 
     def note_all_written(self) -> None:
         """Others have written all rows into the file."""
-        self.note_written(np.arange(len(self.weight)) if self._map.unbegun else np.empty(0, np.int64))
+        with self.lock:
+            self._map.note_all_begun()
 
     def starts(self, first: int, rows: int) -> "BlockStarts | None":
         """Which of some rows have begun; None where all have."""
         return BlockStarts(self, first, rows) if self._map.unbegun else None
 
-    def have_begun(self, first: int, rows: int) -> Tensor:
-        """Whether the file holds each of some rows: bool."""
+    def have_begun(self, first: int, last: int) -> Tensor:
+        """Whether the file holds each row of a range: bool."""
         with self.lock:
-            return torch.from_numpy(self._map.have_begun(slice(first, first + rows)))
+            return torch.from_numpy(self._map.have_begun(slice(first, last)))
 
     def leave_window(self) -> None:
         """Let go of all batches so far: nobody works on their slots any more."""
@@ -249,9 +251,12 @@ class BlockStarts:
     def __init__(self, tiers: RowTiers, first: int, rows: int) -> None:
         self._tiers, self._first, self._rows = tiers, first, rows
 
-    def have_begun(self) -> Tensor:
-        """Bool of each row."""
-        return self._tiers.have_begun(self._first, self._rows)
+    def keep_begun(self, wanted: Tensor) -> None:
+        """Of a bool of each row, let those be false that have not begun."""
+        assert len(wanted) == self._rows, "all rows of the block"
+        for start in range(0, self._rows, ROWS_BEGUN_AT_ONCE):
+            part = wanted[start : start + ROWS_BEGUN_AT_ONCE]
+            part &= self._tiers.have_begun(self._first + start, self._first + start + len(part))
 
     def begin(self, rows: Tensor) -> None:
         """Draw rows that have not begun, counted from the block's first."""
