@@ -199,7 +199,8 @@ def _with_towers(
     other = tower_demand(demand, towers)
     if len(other.tables) < machine.hosts:
         return None
-    model = TowerStep(TableCosts(machine, other, request.batch_size, request.precision), COMPRESSION)
+    calibration = step_model(demand, machine, request).calibration  # plans are executed on one host alone
+    model = TowerStep(TableCosts(machine, other, request.batch_size, request.precision), COMPRESSION, calibration)
     found = search_towers(model, min(TOWER_SECONDS, request.search_seconds))
     if found is None:
         return None

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from hardware.types import Workload
 from models.towers import split_evenly
+from planner.parallel.calibration import UNCALIBRATED, Calibration
 from planner.parallel.costs import Choice, TableCosts
 from planner.parallel.demand import ModelDemand
 from planner.parallel.options import can_divide_rows
@@ -25,11 +26,12 @@ class TowerStep(StepModel):
     Args:
         costs: Contributions of the tables of a model with towers.
         compression: By how much towers compress what crosses hosts.
+        calibration: What is known of the machine's terms.
     """
 
-    def __init__(self, costs: TableCosts, compression: float) -> None:
+    def __init__(self, costs: TableCosts, compression: float, calibration: Calibration = UNCALIBRATED) -> None:
         self._compression = compression
-        super().__init__(costs)
+        super().__init__(costs, calibration=calibration)
 
     def _exchange_seconds(self, phase: str, group: int, place: int, sums: Sequence[float]) -> tuple[float, float]:
         starts, sending = super()._exchange_seconds(phase, group, place, sums)
