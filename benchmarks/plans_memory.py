@@ -130,7 +130,7 @@ def _train(folder: Path) -> dict[str, Any]:
     stored = [path.stat().st_size for path in (folder / "home").rglob("recommender/model/model.safetensors")]
     return {
         "processes": PROCESSES,
-        "embedding_memory_bytes": summary["placement"]["embedding_memory_bytes"],
+        "embedding_memory_bytes": summary["placement"].get("embedding_memory_bytes"),
         "placement": summary["placement"]["label"],
         "test_auc": summary["quality"]["test"]["auc"],
         "registered": f"{summary['registered']['name']}/{summary['registered']['version']}",
