@@ -81,7 +81,7 @@ class ItemIndex(Search):
         self.exact, self.searched = exact, 1
         self.measured: MeasuredIndex | None = None
         self._users = ranker.user_vectors
-        self._lists, self._longest = lists, 0
+        self._lists = lists
         self._faiss: Any = importlib.import_module("faiss")  # it has no types
         self._faiss.omp_set_num_threads(torch.get_num_threads())
         self._index = self._lists_of(ranker.item_vectors[self.items].numpy())
@@ -113,29 +113,32 @@ class ItemIndex(Search):
 
     def best(self, users: np.ndarray, most: int, without: Sequence[np.ndarray]) -> Best:
         """As `Search.best` says."""
-        is_known = self.is_known(users)
-        if self.measured is not None and most > self._longest:
-            is_known[:] = False
-        found = Best.nothing(len(users), most)
-        # What a user shall not get is mostly near: more is looked for by so much, users of like need together.
-        wanted = np.array([most + len(one) for one in without], np.int64)
-        sizes = np.minimum(2 ** np.ceil(np.log2(np.maximum(wanted, 1))).astype(np.int64), len(self.items))
-        left = ~is_known
-        for size in np.unique(sizes[is_known]).tolist():
-            rows = np.flatnonzero(is_known & (sizes == size))
-            searched = max(self.searched, -(-SPARE_ITEMS * size * self._lists // len(self.items)))
-            if searched * SEARCHED_SHARE > self._lists:
-                left[rows] = True
-                continue
-            vectors = self._users[torch.tensor(users[rows])].numpy()
-            scores, places = self._index.search(vectors, size, params=self._faiss.SearchParametersIVF(nprobe=searched))
-            got = _without(Best(places, scores.astype(np.float64)), [without[row] for row in rows.tolist()], most)
-            found.put(rows, got)
-            there = np.array([len(self.items) - len(without[row]) for row in rows.tolist()])
-            left[rows] = (got.places >= 0).sum(1) < np.minimum(most, there)
-        rest = np.flatnonzero(left)
+        is_measured = self.measured is None or most <= max(self.measured.recall)
+        found = self._nearest(users, most, without) if is_measured else Best.nothing(len(users), most)
+        there = np.array([len(self.items) - len(one) for one in without])
+        rest = np.flatnonzero((found.places >= 0).sum(1) < np.minimum(most, there))
         if len(rest):
             found.put(rest, self.exact.best(users[rest], most, [without[row] for row in rest.tolist()]))
+        return found
+
+    def _nearest(self, users: np.ndarray, most: int, without: Sequence[np.ndarray]) -> Best:
+        """What the index finds by itself: too little for whom much is left out, and nothing for users without an edge.
+
+        What a user shall not get is mostly near, so more is looked for by so much, of users of like need together.
+        """
+        found = Best.nothing(len(users), most)
+        wanted = np.array([most + len(one) for one in without], np.int64)
+        sizes = np.minimum(2 ** np.ceil(np.log2(wanted)).astype(np.int64), len(self.items))
+        is_known = self.is_known(users)
+        for size in np.unique(sizes[is_known]).tolist():
+            searched = max(self.searched, -(-SPARE_ITEMS * size * self._lists // len(self.items)))
+            if searched * SEARCHED_SHARE > self._lists:
+                continue
+            rows = np.flatnonzero(is_known & (sizes == size))
+            vectors = self._users[torch.tensor(users[rows])].numpy()
+            scores, places = self._index.search(vectors, size, params=self._faiss.SearchParametersIVF(nprobe=searched))
+            of_rows = [without[row] for row in rows.tolist()]
+            found.put(rows, _without(Best(places, scores.astype(np.float64)), of_rows, most))
         return found
 
     def measure(self, users: np.ndarray, without: Sequence[np.ndarray], lengths: Sequence[int], seconds: float) -> None:
@@ -151,15 +154,14 @@ class ItemIndex(Search):
         exact = self.exact.best(users, longest, without)
         half = len(users) // 2
         while True:
-            found = self.best(users[:half], longest, without[:half])
+            found = self._nearest(users[:half], longest, without[:half])
             if recall_of(found, exact.scores[:half], longest) >= AIMED_RECALL:
                 break
             if 2 * self.searched * SEARCHED_SHARE > self._lists:
                 break
             self.searched *= 2
-        found = self.best(users[half:], longest, without[half:])
+        found = self._nearest(users[half:], longest, without[half:])
         recall = {most: recall_of(found, exact.scores[half:], most) for most in sorted(set(lengths))}
-        self._longest = longest
         self.measured = MeasuredIndex(len(self.items), self._lists, self.searched, recall, len(users) - half, seconds)
 
 
