@@ -52,6 +52,7 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "overhead": (),
     "ranking": (),
     "next_item": (),
+    "item_index": (),
     "fleet_live": (),
     "fleet_nodes": (),
     "fleet_move": (),

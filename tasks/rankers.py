@@ -194,21 +194,23 @@ def _try(
 
 
 def _job(run: RunContext, spec: GraphSpec, rates: RankingHyperparameters, schedule: Schedule) -> TrainingJob:
-    return TrainingJob(run.dataset, spec, rates, execution_of(_placement(run, rates)), schedule)
+    return TrainingJob(run.dataset, spec, rates, execution_of(_placement(run, spec, rates)), schedule)
 
 
-def _placement(run: RunContext, rates: RankingHyperparameters) -> Placement:
-    """Where it is trained, in batches as large as these settings ask for."""
+def _placement(run: RunContext, spec: GraphSpec, rates: RankingHyperparameters) -> Placement:
+    """Where it is trained, in batches as large as these settings ask for; what takes seconds is solved here."""
     placement = run.decision.placement
+    if run.cluster is not None and spec.family in SOLVED:
+        placement = placement.model_copy(update={"accelerator": "cpu"})
     return placement.model_copy(update={"batch_size": placement.batch_size * rates.batch_scale})
 
 
 def _train(
     run: RunContext, job: TrainingJob, purpose: Purpose, *, watch: Callable[[Any], None] | None = None
 ) -> TrainedRanker:
-    placement = _placement(run, job.hyperparameters)
-    profile = next(profile for profile in run.profiles if profile.accelerator.name == placement.accelerator)
-    has_steps = job.spec.family not in SOLVED
+    placement = _placement(run, job.spec, job.hyperparameters)
+    has_steps, named = job.spec.family not in SOLVED, run.decision.placement.accelerator
+    profile = next(profile for profile in run.profiles if profile.accelerator.name == named)
     return train_member(
         job,
         placement,
@@ -218,7 +220,7 @@ def _train(
         run_kind=purpose.kind,
         should_stop=purpose.should_stop,
         checkpoints=run.checkpoints,
-        place=run.better,
+        place=run.cluster if has_steps and run.cluster is not None else run.better,
         expected=expect(run.dataset, job.spec, placement, profile, run.decision.observations) if has_steps else None,
         watch=watch,
     )

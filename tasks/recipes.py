@@ -185,7 +185,7 @@ class RankerRecipe(Recipe):
     """A graph model: settings are tried, the best learned again with the validation part, and fused with baselines."""
 
     def check(self, request: TrainRequest, dataset: Dataset) -> None:
-        """Refuse processes, a cluster, an AUC, and what is solved in more memory than there is.
+        """Refuse processes, a cluster for what is solved, an AUC, and what is solved in more memory than there is.
 
         Raises:
             RequestError: The request asks for one of them, the schema names no user and item, or memory is short.
@@ -199,7 +199,7 @@ class RankerRecipe(Recipe):
             check_solvable(spec, read_graph(dataset), torch.device("cpu"))
         asked = {
             "--processes": request.training.processes > 1,
-            "--cluster": request.nodes.cluster is not None,
+            "--cluster": request.nodes.cluster is not None and request.model in SOLVED,
             "--min-auc": request.limits.min_auc is not None,
             "--min-auc-confidence": request.promise.min_auc_confidence is not None,
         }

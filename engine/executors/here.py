@@ -8,12 +8,18 @@ from engine.job import Checkpointing, ClickJob, Hooks, TrainingJob
 from engine.libraries import load_libraries
 from engine.loop.interrupt import stopped_between_steps
 from engine.loop.trainer import train
-from engine.ranking.solver import solve_ranking
-from engine.ranking.trainer import train_ranking
+from engine.ranking.any_training import train_any_ranker
 from engine.results import TrainingFigures, TrainResult
 from hardware.meters.meter import EnergyMeter, measure_energy
 from hardware.types import Placement
-from models.graph import SOLVED, GraphSpec
+from models.graph import GraphSpec
+
+
+def train_any(
+    job: TrainingJob[Any, Any, Any], hooks: Hooks = Hooks(), checkpointing: Checkpointing | None = None
+) -> TrainResult[Any, Any, Any]:
+    """Train a model of any kind in this process; see `engine.executors.role.Executor.run`."""
+    return (train_any_ranker if isinstance(job.spec, GraphSpec) else train)(job, hooks, checkpointing)
 
 
 class Here(Executor):
@@ -31,11 +37,7 @@ class Here(Executor):
         self, job: TrainingJob[Any, Any, Any], hooks: Hooks = Hooks(), checkpointing: Checkpointing | None = None
     ) -> TrainResult[Any, Any, Any]:
         """Train a model of any kind; Ctrl-C, a cancelled flow and a time limit end it after a step, its state saved."""
-        if isinstance(job.spec, GraphSpec):
-            if job.spec.family in SOLVED:
-                return stopped_between_steps(solve_ranking)(job, hooks, checkpointing)
-            return stopped_between_steps(train_ranking)(job, hooks, checkpointing)
-        return stopped_between_steps(train)(job, hooks, checkpointing)
+        return stopped_between_steps(train_any)(job, hooks, checkpointing)
 
     def figures(self, job: ClickJob, hooks: Hooks = Hooks()) -> TrainingFigures:
         """Train for the figures alone."""

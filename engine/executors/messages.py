@@ -13,8 +13,10 @@ from torch import Tensor
 from engine.executors.checkpoint_files import Files
 from engine.job import Checkpointing, ClickJob
 from engine.parallel import Division
+from engine.ranking.trainer import RankingData
 from engine.results import EpochReport, TrainingFigures, TrainResult
 from hardware.types import EnergyReading
+from models.graph import GraphSpec, build_graph_model
 from models.registry import build_model
 from shunter.errors import TrainingError
 
@@ -134,7 +136,11 @@ def attended(work: Callable[[], TrainResult], *, wants_model: bool) -> Done | Fa
 def with_model(job: ClickJob, done: Done) -> TrainResult:
     """The result of a training whose weights came home."""
     assert isinstance(done.weights, dict), "the weights were wanted"
-    model = build_model(job.spec, job.dataset.features)
+    if isinstance(job.spec, GraphSpec):
+        data = RankingData.of(job.dataset, learn_validation=job.learn_validation)
+        model: Any = build_graph_model(job.spec, data.graph)
+    else:
+        model = build_model(job.spec, job.dataset.features)
     model.load_state_dict(done.weights)
     return TrainResult(model=model.eval(), **vars(done.figures))
 

@@ -152,8 +152,8 @@ class GraphKind(Kind):
         return {**graph_params(self.job.spec, self.job.hyperparameters), **schedule_params(self.job.schedule)}
 
     def prepared(self, executor: Executor, checkpoints: Path, run: Run | None) -> TrainingJob[Any, Any, Any]:
-        """The job, with its data read as a graph."""
-        return replace(self.job, dataset=self.data)
+        """The job as it is: where it is trained, its data are read as a graph."""
+        return self.job
 
     def show(self, report: RankingReport, progress: TrainingProgress) -> None:
         """Show NDCG and recall, where validation is not learned from."""

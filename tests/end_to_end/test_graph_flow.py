@@ -71,7 +71,7 @@ def test_a_graph_model_goes_from_click_log_to_champion(
         ({"schema": {"user": None}}, "name the user in the schema"),
         ({"limits": Limits(min_auc=0.7)}, "leave out --min-auc"),
         ({"processes": 2}, "leave out --processes"),
-        ({"cluster": "auto"}, "leave out --cluster"),
+        ({"cluster": "auto", "model": "ease"}, "leave out --cluster"),
     ],
 )
 def test_what_a_graph_model_cannot_do_is_refused_before_anything_is_measured(

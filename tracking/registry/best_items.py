@@ -122,11 +122,15 @@ class BestItems:
             items = pl.concat([self._items, rest._items])
         else:
             rest, items = None, self._items
-        named = [self._place.get(item, -1) for item in beside.pairs["item"].to_list()]
-        own = _Places(beside.pairs["user"], pl.Series(named, dtype=pl.Int64))
+        own = None
+        if len(beside.pairs):
+            named = [self._place.get(item, -1) for item in beside.pairs["item"].to_list()]
+            own = _Places(beside.pairs["user"], pl.Series(named, dtype=pl.Int64))
         for some in users.iter_slices(USERS_AT_ONCE):
             ids, names = some["user_id"].to_numpy(), some["user"].to_list()
-            without = [np.union1d(one, other) for one, other in zip(self._seen.of(names), own.of(names), strict=True)]
+            without = self._seen.of(names)
+            if own is not None:
+                without = [np.union1d(one, other) for one, other in zip(without, own.of(names), strict=True)]
             found = self._search.best(ids, top, without)
             if rest is not None:
                 others = rest._search.best(ids, top, rest._seen.of(names))

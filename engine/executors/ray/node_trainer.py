@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from engine.executors.checkpoint_files import CheckpointWatch, Files, is_part, write_checkpoint
+from engine.executors.here import train_any
 from engine.executors.messages import (
     CheckpointSaved,
     EnergyUsed,
@@ -22,7 +23,6 @@ from engine.executors.messages import (
 from engine.executors.ray.data import find_dataset
 from engine.job import Hooks
 from engine.libraries import load_libraries
-from engine.loop.trainer import train
 from engine.results import EpochReport, TrainResult
 from hardware.meters.meter import EnergyMeter, measure_energy
 
@@ -85,7 +85,7 @@ class NodeTrainer:
             tell_checkpoint = self._teller(CheckpointWatch(checkpointing.directory) if checkpointing else None)
             hooks = self._hooks(tell_checkpoint)
             try:
-                return train(replace(job, dataset=replace(job.dataset, directory=found)), hooks, checkpointing)
+                return train_any(replace(job, dataset=replace(job.dataset, directory=found)), hooks, checkpointing)
             finally:
                 tell_checkpoint()
 

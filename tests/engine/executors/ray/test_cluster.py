@@ -15,18 +15,21 @@ from engine.checkpoint.storage import load_model, read_json
 from engine.config import Hyperparameters, Schedule
 from engine.data.dataset import Dataset
 from engine.execution import execution_of
+from engine.executors.here import Here
 from engine.executors.ray.choices import Choice
 from engine.executors.ray.cluster import Cluster, open_cluster
 from engine.executors.ray.data import copy_directory, find_dataset, read_pieces, write_piece
 from engine.executors.ray.training import NodeLostError
-from engine.job import TrainingJob
+from engine.job import Checkpointing, Hooks, TrainingJob
 from engine.loop.trainer import train
 from engine.probes.measurement import Measurement
 from engine.profiling.cache import ProfileFile
+from engine.ranking.config import RankingHyperparameters, RankingReport
 from engine.results import EpochReport, TrainResult
 from engine.trained_model import FILE, TrainedModel
 from hardware.devices.nodes import placed
 from hardware.types import Placement
+from models.graph import VectorRanker, graph_spec
 from models.registry import model_spec
 from search.job import SearchJob
 from search.search import search
@@ -36,6 +39,7 @@ from search.study.loop import Progress
 from shunter.errors import HardwareError, RequestError, TrainingError
 from shunter.requests import TrainRequest
 from tests.engine.parts import parts_of
+from tests.engine.ranking.data import write_clicks
 from tests.engine.synthetic import write_dataset
 from tracking.runs import start_run_tree
 from tracking.store import tracking_uri
@@ -144,6 +148,35 @@ def test_a_training_on_a_node_equals_one_here(cluster: Cluster, dataset: Dataset
     assert [report.epoch for report in epochs] == list(range(1, EPOCHS + 1))
     assert steps[-1] == (11 * EPOCHS, 11 * EPOCHS)
     assert steps == sorted(steps), "progress only moves on"
+
+
+@pytest.mark.parametrize("family", ["lightgcn", "sasrec"])
+def test_a_graph_model_is_trained_on_a_node_and_gone_on_with_as_here(
+    cluster: Cluster, tmp_path: Path, family: str
+) -> None:
+    rates = RankingHyperparameters(learning_rate=0.02, negatives=2)
+    job = TrainingJob(
+        write_clicks(tmp_path / "clicks"),
+        graph_spec(family, embedding_dim=8),
+        rates,
+        execution_of(at("steady")),
+        Schedule(max_epochs=4, patience=4),
+    )
+
+    def interrupt(report: RankingReport) -> None:
+        if report.epoch == 2:
+            raise KeyboardInterrupt
+
+    executor, kept = cluster.executor(at("steady")), Checkpointing(tmp_path / "checkpoint")
+    with pytest.raises(KeyboardInterrupt):
+        executor.run(job, Hooks(on_epoch=interrupt), kept)
+    found = executor.run(job, checkpointing=kept)
+    expected = Here(at("here").model_copy(update={"accelerator": "cpu"})).run(job)
+    assert_same_weights(found, expected)
+    ours, theirs = VectorRanker.of(found.model), VectorRanker.of(expected.model)
+    assert torch.equal(ours.item_vectors, theirs.item_vectors)
+    assert torch.equal(ours.user_vectors, theirs.user_vectors)
+    assert found.validation == expected.validation
 
 
 def test_data_that_a_node_cannot_see_reach_its_own_cache(cluster: Cluster, dataset: Dataset) -> None:
