@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from engine.executors.checkpoint_files import Files
-from engine.job import Checkpointing, ClickJob
+from engine.job import Checkpointing, ClickJob, TrainingJob
 from engine.parallel import Division
 from engine.ranking.trainer import RankingData
 from engine.results import EpochReport, TrainingFigures, TrainResult
@@ -133,7 +133,7 @@ def attended(work: Callable[[], TrainResult], *, wants_model: bool) -> Done | Fa
     return Done(result.figures, {name: tensor.detach().cpu() for name, tensor in result.model.state_dict().items()})
 
 
-def with_model(job: ClickJob, done: Done) -> TrainResult:
+def with_model(job: TrainingJob[Any, Any, Any], done: Done) -> TrainResult[Any, Any, Any]:
     """The result of a training whose weights came home."""
     assert isinstance(done.weights, dict), "the weights were wanted"
     if isinstance(job.spec, GraphSpec):

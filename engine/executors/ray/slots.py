@@ -3,12 +3,12 @@
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from engine.executors.ledger import Ledger, LedgerMeter
 from engine.executors.messages import Done, Task, with_model
 from engine.executors.role import Executor
-from engine.job import Checkpointing, ClickJob, Hooks
+from engine.job import Checkpointing, ClickJob, Hooks, TrainingJob
 from engine.parallel import Division
 from engine.results import TrainingFigures, TrainResult
 from hardware.devices.nodes import ClusterNode
@@ -108,7 +108,9 @@ class OnNode(Executor):
         self._cores = max(1, cores // shared_by) if shared_by > 1 else None
         self._closed = threading.Event()
 
-    def run(self, job: ClickJob, hooks: Hooks = Hooks(), checkpointing: Checkpointing | None = None) -> TrainResult:
+    def run(
+        self, job: TrainingJob[Any, Any, Any], hooks: Hooks = Hooks(), checkpointing: Checkpointing | None = None
+    ) -> TrainResult[Any, Any, Any]:
         """Train; see `engine.executors.role.Executor.run`.
 
         Raises:

@@ -155,7 +155,7 @@ def test_a_graph_model_is_trained_on_a_node_and_gone_on_with_as_here(
     cluster: Cluster, tmp_path: Path, family: str
 ) -> None:
     rates = RankingHyperparameters(learning_rate=0.02, negatives=2)
-    job = TrainingJob(
+    job: TrainingJob[Any, Any, Any] = TrainingJob(
         write_clicks(tmp_path / "clicks"),
         graph_spec(family, embedding_dim=8),
         rates,
