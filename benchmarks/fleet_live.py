@@ -46,7 +46,7 @@ from tracking.runs import closing, start_run
 NODES = {"cpu-large": 0.65, "cpu-middle": 0.45, "cpu-small": 0.3}  # cores of this machine
 POLICY = "fifo-skip"
 EPOCHS, QUICK_EPOCHS = (2, 3, 4, 6, 2, 5, 3, 4), (1, 2, 1)
-ROWS, QUICK_ROWS = 24_000, 6_000
+ROWS, QUICK_ROWS = 40_000, 6_000
 MEMORY = 80 * 2**20
 SETTLE_SECONDS, QUICK_SETTLE_SECONDS = (
     20.0,

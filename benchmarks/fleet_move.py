@@ -18,7 +18,6 @@ from statistics import fmean
 from benchmarks.fleet_live import (
     QUICK_ROWS,
     QUICK_SETTLE_SECONDS,
-    ROWS,
     SETTLE_SECONDS,
     asked,
     bound,
@@ -34,6 +33,7 @@ from scheduler.simulator import simulate
 
 NODES = {"cpu-large": 0.65, "cpu-small": 0.3}  # cores of this machine
 EPOCHS, QUICK_EPOCHS = (2, 8), (1, 4)
+ROWS = 24_000
 POLICIES = ("fifo-skip", "fifo-move")
 TURNS = 2
 KEPT = ("makespan_seconds", "jct.mean_seconds", "migrations")
