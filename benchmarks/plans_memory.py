@@ -81,12 +81,12 @@ def _case(factor: float, folder: Path) -> dict[str, Any]:
 
 def _in_one_process(rows: int) -> str:
     """How one process under the limit refuses to build the model; `built` where it does not."""
-    command = _limited("benchmarks.plans_memory", str(rows))
+    command = _limited("-c", f"from benchmarks.plans_memory import build_alone; build_alone({rows})")
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS, check=False)
     return done.stdout.strip() or f"exit code {done.returncode}"
 
 
-def _build_alone(rows: int) -> None:
+def build_alone(rows: int) -> None:
     """Build the model in this process, and print what came of it."""
     fields = tuple(CategoricalFeature(name=name, rows=rows) for name in FIELDS)
     features, spec = Features(dense=("x",), categorical=fields), model_spec("dlrm", embedding_dim=WIDTH)
@@ -154,7 +154,7 @@ def _predicted_auc(folder: Path) -> float:
 def _served(folder: Path) -> float:
     """The probability that `shunter serve` answers for one row."""
     log = folder / "served.txt"
-    command = _limited("flows.cli", "serve", "--model", "shunter", "--port", "0")
+    command = _limited("-m", "flows.cli", "serve", "--model", "shunter", "--port", "0")
     with log.open("w") as output:
         process = subprocess.Popen(command, cwd=ROOT, env=_environment(folder), stdout=output, stderr=output)
     try:
@@ -190,7 +190,7 @@ def _run(folder: Path, arguments: Sequence[str], seconds: float) -> str:
         RuntimeError: It failed.
     """
     done = subprocess.run(
-        _limited("flows.cli", *arguments),
+        _limited("-m", "flows.cli", *arguments),
         cwd=ROOT,
         env=_environment(folder),
         capture_output=True,
@@ -207,10 +207,6 @@ def _environment(folder: Path) -> dict[str, str]:
     return {**os.environ, "SHUNTER_HOME": str(folder / "home")}
 
 
-def _limited(module: str, *arguments: str) -> list[str]:
-    """A module of this project under the limit, which its children inherit."""
-    return ["prlimit", f"--data={LIMIT_BYTES}", sys.executable, "-m", module, *arguments]
-
-
-if __name__ == "__main__":
-    _build_alone(int(sys.argv[1]))
+def _limited(*arguments: str) -> list[str]:
+    """Python with arguments under the limit, which its children inherit."""
+    return ["prlimit", f"--data={LIMIT_BYTES}", sys.executable, *arguments]
