@@ -32,10 +32,10 @@ from scheduler.policies import make_policy
 from scheduler.simulator import simulate
 
 NODES = {"cpu-large": 0.65, "cpu-small": 0.3}  # cores of this machine
-EPOCHS, QUICK_EPOCHS = (2, 8), (1, 4)
+EPOCHS, QUICK_EPOCHS = (2, 24), (1, 4)
 ROWS = 24_000
 POLICIES = ("fifo-skip", "fifo-move")
-TURNS = 2
+TURNS = 1
 KEPT = ("makespan_seconds", "jct.mean_seconds", "migrations")
 
 

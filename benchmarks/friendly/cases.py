@@ -442,7 +442,7 @@ def models() -> Iterator[Case]:
     yield Case("plan --data ml-100k --max-cost 1", "--max-cost has nothing to reckon with: add --price-per-hour")
     yield Case("plan scale --data ml-100k --most-hosts 0", "--most-hosts is 0")
     yield Case("plan scale --data ml-100k --accelerator abacus", "abacus")
-    yield Case("serve --index some", "--index some: give auto, exact or approximate")
+    yield Case("serve --index some", "--index is some: give auto, exact or approximate")
     yield Case("serve --memory much", "--memory much: 'much' is no size: write a number with its unit")
     yield Case("serve --port 65536", "--port is 65536: give a number of at most 65535")
     yield Case("serve --max-request-rows 0", "--max-request-rows is 0: give a number of at least 1")

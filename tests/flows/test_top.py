@@ -106,7 +106,7 @@ def test_an_index_is_taken_where_it_pays_and_the_command_says_how_the_items_were
     log: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "log.parquet"
-    for name, value in (("SEARCHED_SHARE", 1), ("LARGE_CATALOGUE", 25), ("PAYING_USERS", 9)):
+    for name, value in (("SEARCHED_SHARE", 1), ("SPARE_ITEMS", 1), ("LARGE_CATALOGUE", 25), ("PAYING_USERS", 9)):
         monkeypatch.setattr(item_index, name, value)
     exact = best_items_of_file("shop", path, str(tmp_path / "exact.parquet"), 2, index=IndexChoice.EXACT)
     assert exact.how == "The best of 25 items are found by all scores (exact)."

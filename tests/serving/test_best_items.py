@@ -55,6 +55,7 @@ def test_an_index_answers_where_it_is_asked_for_and_its_recall_is_told(
     with pytest.raises(RequestError, match="--index approximate has no effect without --items"):
         load("shop", index=IndexChoice.APPROXIMATE)
     monkeypatch.setattr(item_index, "SEARCHED_SHARE", 1)
+    monkeypatch.setattr(item_index, "SPARE_ITEMS", 1)
     answers = {}
     for choice in (IndexChoice.EXACT, IndexChoice.APPROXIMATE):
         with running("shop", items=tmp_path / "log.parquet", follow_seconds=0, index=choice) as server:

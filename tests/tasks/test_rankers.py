@@ -51,6 +51,7 @@ def run_of(
     dataset: Dataset, folder: Path, *, exhausted: str | None = None, explored: str | None = None, **options: Any
 ) -> Any:
     return SimpleNamespace(
+        cluster=None,
         request=TrainRequest(max_epochs=2, **{"model": "ials", **options}),
         dataset=dataset,
         profiles=[SimpleNamespace(accelerator=SimpleNamespace(name="cpu"))],
