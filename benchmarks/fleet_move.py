@@ -4,8 +4,8 @@ Two trainings of one thread on a Ray cluster of two nodes of this machine, which
 a short one, which gets the better node, and a long one, which must begin on the other. First each is run on each kind
 of node; by what that taught, and by nothing else, the policies then decide on the live cluster: `fifo-skip`, which
 leaves a training where it began, and `fifo-move`, which moves the long one through its checkpoint when the short one
-has ended and the move is foreseen to pay twice what it takes. Start-up is included, judging and registering the models is
-left out.
+has ended and the move is foreseen to pay twice what it takes. Start-up is included, judging and registering the
+models is left out.
 
     python -m benchmarks.fleet_move
 """
