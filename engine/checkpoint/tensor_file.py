@@ -8,6 +8,7 @@ such limit counts, and everything else is read.
 import io
 import json
 import mmap
+import os
 import warnings
 from math import prod
 from pathlib import Path
@@ -102,6 +103,8 @@ class TensorFile:
             size, start = prod(shape) * dtype.itemsize, int(one["start"])
             if min(shape, default=0) < 0 or size != int(one["data_offsets"][1]) - int(one["data_offsets"][0]):
                 raise ValueError(f"the size of {name} is not that of its shape")
+            if start < 0 or start + size > os.fstat(self._file.fileno()).st_size:  # before memory is taken for it
+                raise ValueError(f"{name} lies outside of it")
         except (ValueError, KeyError, TypeError, IndexError) as error:
             raise self._damaged(error) from error
         return dtype, shape, size, start

@@ -60,10 +60,10 @@ def test_a_training_repeats_bit_by_bit(dataset: Dataset, device: torch.device, p
 def test_an_interrupted_training_ends_bit_by_bit_as_an_undisturbed_one(
     dataset: Dataset, device: torch.device, tmp_path: Path
 ) -> None:
-    resume(job(dataset, device), tmp_path)
+    assert_resumed_as_undisturbed(job(dataset, device), tmp_path)
 
 
-def resume(asked: ClickJob, directory: Path) -> None:
+def assert_resumed_as_undisturbed(asked: ClickJob, directory: Path) -> None:
     """Compare a training that was interrupted with one that was not."""
 
     def interrupt(step: int, _: int) -> None:
@@ -98,7 +98,7 @@ def test_a_compiled_training_is_resumed_bit_by_bit(dataset: Dataset, device: tor
     """Its reader copies batches while graphs are recorded; on a processor `tests.engine.loop.test_compile` says it."""
     asked = job(dataset, device, compiled=True)
     assert train(asked).compile_seconds > 0
-    resume(asked, tmp_path)
+    assert_resumed_as_undisturbed(asked, tmp_path)
 
 
 def test_one_process_of_a_group_learns_what_a_process_alone_learns(

@@ -1,5 +1,6 @@
 """Single tensors of a safetensors file: those that the library itself reads, and errors that name what is wrong."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,19 @@ def test_tells_of_a_file_that_is_cut_short(kept: int, tmp_path: Path) -> None:
         TensorFile(file, path).read("weight")
     with path.open("rb") as file, pytest.raises(CheckpointError, match="holds no safetensors"):
         TensorFile(file, path).mapped("weight")
+
+
+@pytest.mark.parametrize("place", [(0, 4 << 50), (-400, -396), (1 << 40, (1 << 40) + 4)], ids=str)
+def test_tells_of_a_tensor_that_lies_outside_of_the_file(place: tuple[int, int], tmp_path: Path) -> None:
+    path = tmp_path / "one.safetensors"
+    first, last = place
+    head = json.dumps({"weight": {"dtype": "F32", "shape": [(last - first) // 4], "data_offsets": place}}).encode()
+    path.write_bytes(len(head).to_bytes(8, "little") + head + bytes(64))
+    with path.open("rb") as file:
+        stored = TensorFile(file, path)
+        for take in (stored.read, stored.mapped):
+            with pytest.raises(CheckpointError, match="weight lies outside of it"):
+                take("weight")
 
 
 def test_tells_of_a_tensor_that_is_not_there(tmp_path: Path) -> None:
