@@ -55,10 +55,8 @@ class Search(ABC):
     """
 
     def __init__(self, ranker: Ranker, items: np.ndarray) -> None:
-        self.ranker, self.items = (
-            ranker,
-            torch.tensor(items, dtype=torch.int64),
-        )  # a copy, for polars' arrays cannot be written
+        self.ranker = ranker
+        self.items = torch.tensor(items, dtype=torch.int64)  # a copy, for polars' arrays cannot be written
 
     def is_known(self, users: np.ndarray) -> np.ndarray:
         """Which of some users have an edge, bool `[users]`."""
