@@ -9,6 +9,8 @@ from engine.ranking.fusion import Fusion
 from models.graph import MODELS, GraphSpec
 from tracking.convention import TRAINING_METRICS, Values
 
+INDEX = "ranking.index"  # tag: how the best items will be found, and what an index of their vectors would find
+
 
 def graph_params(spec: GraphSpec, hyperparameters: RankingHyperparameters) -> Values:
     """Architecture, and what it is learned with: `model.*`; what is solved has nothing but its architecture."""

@@ -24,6 +24,8 @@ LISTS, SEARCHED_SHARE = 4, 8
 # By which the lists are found: so many items of each, so many times.
 ITEMS_OF_A_LIST, ROUNDS = 64, 10
 SPARE_ITEMS = 4  # times as many as are looked for are in the lists that are searched, on average
+# Below it the longest list that is measured, rounded up to a power of two, takes more lists than may be searched.
+FEWEST_ITEMS = SPARE_ITEMS * SEARCHED_SHARE * 128
 LARGE_CATALOGUE = 50_000  # items from which an index answers a user sooner than all scores do
 PAYING_USERS = 10_000  # users for whom all scores take as long as building an index and measuring it
 
@@ -48,13 +50,16 @@ class MeasuredIndex:
     users: int
     build_seconds: float
 
+    def recall_in_words(self) -> str:
+        """Its recall by the length of the list."""
+        return " and ".join(f"{value:.3f} at {most}" for most, value in self.recall.items())
+
     def in_words(self) -> str:
         """The sentence that a server and the command say."""
-        recall = " and ".join(f"{value:.3f} at {most}" for most, value in self.recall.items())
         return (
             f"The best of {self.items:,} items come from an index (approximate), built in {self.build_seconds:.1f} s: "
-            f"{self.searched} of {self.lists:,} lists are searched, which finds a share of the exact best of {recall} "
-            f"(measured on {self.users} users)."
+            f"{self.searched} of {self.lists:,} lists are searched, which finds a share of the exact best of "
+            f"{self.recall_in_words()} (measured on {self.users} users)."
         )
 
 
@@ -172,6 +177,7 @@ def build_index(
     lengths: Sequence[int] = MEASURED_AT,
     *,
     title: str = "the model",
+    least_recall: float | None = None,
 ) -> ItemIndex:
     """Build an index, and measure its recall.
 
@@ -181,6 +187,7 @@ def build_index(
         tried: Ids of about `TRIED_USERS` users with an edge, in random order, and what each shall not get.
         lengths: Lengths of a list for which the recall is measured.
         title: What messages call the model.
+        least_recall: Below it there is none; None is `LEAST_RECALL`.
 
     Raises:
         RequestError: The ranker has no vectors, there are too few items or users, or the recall is too low.
@@ -202,9 +209,10 @@ def build_index(
     index.measure(users, without, lengths, time.perf_counter() - begin)
     assert index.measured is not None
     recall = min(index.measured.recall.values())
-    if recall < LEAST_RECALL:
+    least = LEAST_RECALL if least_recall is None else least_recall
+    if recall < least:
         raise RequestError(
-            f"An index finds {recall:.3f} of the best items of {title}, less than {LEAST_RECALL:g}: use --index exact."
+            f"An index finds {recall:.3f} of the best items of {title}, less than {least:g}: use --index exact."
         )
     return index
 

@@ -31,6 +31,7 @@ def ranking_card(
     *,
     baselines: Sequence[RankingBaseline] = (),
     reason: str = "",
+    index: str = "",
 ) -> str:
     """The whole card.
 
@@ -42,6 +43,7 @@ def ranking_card(
         breakdown: The same ranking from all sides.
         baselines: What it was compared with.
         reason: Why it was kept.
+        index: How the best items will be found.
     """
     title = f"# Model card: {trained.spec.family} on {dataset.name}"
     parts = [
@@ -54,6 +56,7 @@ def ranking_card(
         lengths_table(breakdown),
         "## For which items, for whom",
         groups_table(breakdown),
+        *(["## Finding the best items", index] if index else []),
         "## Architecture",
         _table([(name, str(value)) for name, value in trained.spec.to_dict().items()]),
         "How it scores an item for a user, the file of the family in `models/graph` says.",

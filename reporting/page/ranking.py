@@ -6,6 +6,7 @@ from typing import Any
 from reporting.card.ranking_breakdown import SIDES, RankingBreakdown, RankingSides
 from reporting.page.figures import MOST_GROUPS, Axis, Chart, Mark
 from tracking.history import TrackedRun
+from tracking.ranking import INDEX
 from tracking.tree import RunTree
 
 FIGURES = (("ndcg", "NDCG"), ("recall", "recall"), ("precision", "precision"), ("hit_rate", "hit rate"))
@@ -26,6 +27,7 @@ def ranking_section(tree: RunTree) -> dict[str, Any] | None:
     models = (sides.result, *sides.baselines)
     return {
         "reason": tree.parent.tags.get("ranking.reason", ""),
+        "index": tree.parent.tags.get(INDEX, ""),
         "names": names,
         "lengths": [one.model_dump() for one in sides.result.by_length],
         "models": [

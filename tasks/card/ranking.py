@@ -8,6 +8,7 @@ from prefect.cache_policies import NO_CACHE
 from engine.data.dataset import Dataset
 from engine.ranking.result import TrainedRanker
 from engine.ranking.trainer import RankingData
+from reporting.card.item_index import index_of
 from reporting.card.ranking import ranking_card
 from reporting.card.ranking_baselines import (
     RankedBaseline,
@@ -17,7 +18,7 @@ from reporting.card.ranking_baselines import (
     ranking_baseline_metrics,
 )
 from reporting.card.ranking_breakdown import SIDES, RankingSides, summarise_ranking
-from tracking.ranking import popularity_metrics, ranking_metrics
+from tracking.ranking import INDEX, popularity_metrics, ranking_metrics
 from tracking.registry.card import log_texts
 from tracking.runs import open_run
 
@@ -50,18 +51,29 @@ def write_ranking_card(
         result=summarise_ranking(result.spec.family, own),
         baselines=tuple(summarise_ranking(one.name, other) for one, other in zip(compared, others, strict=True)),
     )
-    run = open_run(parent_run_id)
+    index, run = index_of(dataset, result), open_run(parent_run_id)
     run.log_metrics(
         {
             **popularity_metrics(result.popularity),
             **sides.metrics(),
+            **index.metrics(),
             **ranking_baseline_metrics(compared),
             **ranking_metrics(result.validation),
             **ranking_metrics(result.test, "test"),
         }
     )
     run.set_tags({**{f"baseline.{one.name}.verdict": one.verdict for one in compared}, "ranking.reason": reason})
+    run.set_tags({INDEX: index.sentence})
     graph = RankingData.of(dataset, learn_validation=learned_validation).graph
-    card = ranking_card(result, dataset, graph, own.figures, sides.result, baselines=compared, reason=reason)
+    card = ranking_card(
+        result,
+        dataset,
+        graph,
+        own.figures,
+        sides.result,
+        baselines=compared,
+        reason=reason,
+        index=index.sentence,
+    )
     log_texts(parent_run_id, {CARD: card, SIDES: sides.model_dump_json(indent=1)})
     return compared

@@ -51,7 +51,11 @@ def tree(sides: RankingSides) -> RunTree:
         "parent",
         "train",
         {**sides.metrics(), **measured, "baseline.ease.gain_high": 0.375},
-        **{"ranking.reason": "<b>Best</b> of all.", "baseline.ease.verdict": "The result beats the baseline ease."},
+        **{
+            "ranking.index": "An index finds .98.",
+            "ranking.reason": "<b>Best</b> of all.",
+            "baseline.ease.verdict": "The result beats the baseline ease.",
+        },
     )
     trial = run("trial-0", "trial", {"quality.ndcg20": 0.5, "quality.recall20": 0.4, "time.train_seconds": 3.0})
     whole = run("ranker-whole", "member", {"time.train_seconds": 4.0})  # learned from validation: judged by nothing
@@ -75,6 +79,7 @@ def test_the_page_shows_each_model_and_what_the_result_gains_on_it(tree: RunTree
     assert models[0][3:6] == ["", "", ""]
     assert models[0][6] == f"{100 * sides.result.coverage20:.3g} %"
     assert "The result beats the baseline ease." in text
+    assert "<p>An index finds .98.</p>" in text
     assert "&lt;b&gt;Best&lt;/b&gt; of all." in text
     assert '<a href="#ranking">' in text
     assert "NDCG@20, test" in text

@@ -109,6 +109,9 @@ def test_its_figures_are_in_mlflow_under_the_convention(dataset: Dataset, reques
     assert 0 < trained.gain[0] < trained.test.ndcg20 - trained.popularity.ndcg20 < trained.gain[1]
     assert trained.popularity.ndcg20 < trained.test.ndcg20  # what a user likes follows from the genre alone
     assert "\nThe first.\n" in card
+    found = "The best of 24 items are found by all scores (exact): an index has no lists of 100 to offer below 4,096."
+    assert found in card
+    assert MlflowClient(tracking_uri()).get_run(parent).data.tags["ranking.index"] == found
     assert f"| fingerprint | {dataset.fingerprint} |" in card
     assert f"| parameters | {trained.parameters:,} |" in card
     assert "genre of the item" in card
