@@ -10,6 +10,7 @@ from engine.fixed import read_fixed
 from engine.job import ClickJob, TrainingJob
 from engine.parallel import Division, GivenTable
 from hardware.types import Placement
+from models.names import representative
 from models.spec import ModelSpec
 from planner.candidates.embedding_memory import need_several_processes
 from planner.describe import describe, spec_of
@@ -109,7 +110,8 @@ def planned_training(run: RunContext, job: ClickJob, placement: Placement) -> Pl
 def trial_placement(run: RunContext) -> Placement:
     """Where the search tries settings: in one process, but for tables that only several together may hold."""
     fixed = read_fixed(run.request.model, run.request.architecture.set).architecture
-    spec = spec_of(run.request.model, run.request.architecture.towers, fixed)
+    family = representative(run.request.model, run.dataset.features)
+    spec = spec_of(family, run.request.architecture.towers, fixed)
     return placement_of_one(run, spec)
 
 

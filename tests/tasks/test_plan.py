@@ -21,7 +21,7 @@ from shunter.errors import RequestError
 from shunter.requests import TrainRequest
 from shunter.settings import Settings
 from tasks import plan as step
-from tasks.plan import check_plan, given_tables, keep_step, planned_training
+from tasks.plan import check_plan, given_tables, keep_step, planned_training, trial_placement
 from tests.engine.synthetic import write_dataset
 from tests.hardware.profiles import make_profile
 
@@ -81,6 +81,19 @@ def test_copies_of_frequent_rows_are_handed_on_and_divided_layers_refused(datase
     Path(run.request.training.plan).write_text(plan_text(split))
     with pytest.raises(RequestError, match="divided layers, which are only simulated"):
         check_plan(run)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_trials_of_any_family_have_a_place(dataset: Any, processes: int) -> None:
+    placement = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)
+    run: Any = SimpleNamespace(
+        request=TrainRequest(model="auto"),
+        dataset=dataset,
+        decision=SimpleNamespace(placement=placement),
+        cluster=None,
+        processes=processes,
+    )
+    assert trial_placement(run) == placement
 
 
 def test_a_plan_of_another_family_is_refused(dataset: Any, tmp_path: Path) -> None:
