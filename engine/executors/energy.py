@@ -57,6 +57,7 @@ def add_readings(first: EnergyReading, second: EnergyReading) -> EnergyReading:
         if first.idle_joules is None or second.idle_joules is None
         else first.idle_joules + second.idle_joules,
         power=(*first.power, *later),
+        measured_joules=first.measured_joules + second.measured_joules,
     )
 
 

@@ -6,6 +6,7 @@ settled before its first step and never changes: `Execution.compiled` belongs to
 
 import logging
 import time
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -65,14 +66,22 @@ def compile_layers(model: Model, execution: Execution) -> float | None:
     try:
         with seeded(0, device), autocast(device, execution.precision):
             for _ in range(GRAPH_WARM_UPS if device.type == "cuda" else 1):
+                _forget_gradients(model, inputs)  # they may lie where a recorded graph writes the next ones
                 compiled(*inputs).sum().backward()
     except Exception as error:  # whatever is wrong with compiler or toolchain, training goes on without
         log.warning("The dense part stays uncompiled, since compiling failed: %s", str(error).split("\n", 1)[0])
         return None
     finally:
-        model.layers.zero_grad(set_to_none=True)
+        _forget_gradients(model, inputs)
     model.compiled_layers = compiled
     return time.perf_counter() - started
+
+
+def _forget_gradients(model: Model, inputs: Sequence[Tensor]) -> None:
+    """As a step does before its forward pass."""
+    model.layers.zero_grad(set_to_none=True)
+    for tensor in inputs:
+        tensor.grad = None
 
 
 def may_pay(steps: int, eager_step_seconds: float) -> bool:

@@ -236,6 +236,7 @@ def _sum(parts: Sequence[EnergyReading], seconds: float) -> EnergyReading:
         uncertainty_joules=sum(errors) if len(errors) == len(parts) else None,
         uncertainty="; ".join(part.uncertainty for part in parts if part.uncertainty),
         idle_joules=sum(idle) if len(idle) == len(parts) else None,
+        measured_joules=sum(part.measured_joules for part in parts),
     )
 
 

@@ -64,7 +64,7 @@ class Lesson:
             self._expected.profile,
             seconds,
             compiled=self._compiled,
-            measured_watts=energy.mean_watts if energy.method == "measured" else None,
+            measured_watts=energy.mean_watts if energy.teaches_power else None,
         )
         log_steps(run.run_id, [observed])
 

@@ -15,6 +15,7 @@ from models.embeddings.fbgemm_kernel import choose_kernel
 from models.embeddings.learning import EmbeddingLearning
 from models.embeddings.request import Kernel
 from models.embeddings.role import EmbeddingTables
+from models.families.sequence import SequenceSpec
 from models.interactions import DLRM_INTERACTIONS, DlrmInteraction, dlrm_interaction
 from models.registry import build_model
 from models.spec import ModelSpec
@@ -93,6 +94,8 @@ def test_an_interaction_and_its_gradient_are_those_of_the_processor(
 @every_family
 def test_a_family_scores_and_learns_as_on_the_processor(spec: ModelSpec, device: torch.device) -> None:
     spec = replace(spec, dropout=0.0)  # drawn by the device's own generator
+    if isinstance(spec, SequenceSpec):
+        spec = replace(spec, encoder_dropout=0.0)
 
     def outcome(on: torch.device, kernel: Kernel) -> tuple[list[Tensor], dict[str, Tensor], Tensor]:
         with applied(execution(on)):

@@ -26,7 +26,8 @@ class FlowMeter:
                 joules=None, seconds=here.seconds, mean_watts=None, method="unavailable", source=source
             )
         method = "measured" if here.method == there.method == "measured" else "estimated"
-        return EnergyReading.of(here.joules + there.joules, here.seconds, method, source)
+        measured = here.measured_joules + there.measured_joules
+        return EnergyReading.of(here.joules + there.joules, here.seconds, method, source, measured_joules=measured)
 
     def seconds_so_far(self) -> float:
         """Since the flow's meter was entered."""

@@ -81,18 +81,22 @@ def test_without_any_source_energy_is_unavailable_and_not_zero() -> None:
 
 
 @pytest.mark.parametrize(
-    ("second", "joules", "method"),
+    ("second", "joules", "method", "teaches"),
     [
-        (Replay(0.0, 5.0), 15.0, "measured"),
-        (Replay(0.0, 5.0, measured=False), 15.0, "estimated"),
-        (Replay(HardwareError("no rights")), None, "unavailable"),
+        (Replay(0.0, 5.0), 15.0, "measured", True),
+        (Replay(0.0, 10.0, measured=False), 20.0, "estimated", True),
+        (Replay(0.0, 11.0, measured=False), 21.0, "estimated", False),
+        (Replay(HardwareError("no rights")), None, "unavailable", False),
     ],
 )
-def test_a_total_is_as_trustworthy_as_its_weakest_part(second: Replay, joules: float | None, method: str) -> None:
+def test_a_total_is_as_trustworthy_as_its_weakest_part(
+    second: Replay, joules: float | None, method: str, teaches: bool
+) -> None:
     components = [Component("processor", [Replay(0.0, 10.0)]), Component("cuda:0", [second])]
     with EnergyMeter(components, sample=False) as meter:
         pass
     assert (meter.reading.joules, meter.reading.method) == (joules, method)
+    assert meter.reading.teaches_power == teaches, "a processor without a counter beside a GPU that has one"
 
 
 @settings(deadline=None)

@@ -124,8 +124,26 @@ def test_training_that_runs_out_of_memory_is_told_apart(
 
 
 class _Energy:
+    def __init__(self, measured_joules: float = 0.0) -> None:
+        self._measured_joules = measured_joules
+
     def reading(self) -> EnergyReading:
-        return EnergyReading.of(10.0, 2.0, "estimated", "a model")
+        return EnergyReading.of(10.0, 2.0, "estimated", "a model", measured_joules=self._measured_joules)
+
+
+@pytest.mark.parametrize(("measured_joules", "watts"), [(4.9, None), (5.0, 5.0)])
+def test_power_is_learned_where_most_of_it_was_measured(
+    dataset: Dataset, parent: str, tmp_path: Path, measured_joules: float, watts: float | None
+) -> None:
+    result = trained(dataset, parent, tmp_path / "member")
+    energy = _Energy(measured_joules)
+    expected = expect(dataset, SPEC, PLACEMENT, make_profile(), [])
+    job = job_of(dataset, result.hyperparameters)
+    with child_run(parent, "told", "member") as run:
+        lesson = Lesson(job, PLACEMENT, energy, expected, compiled=True)  # pyright: ignore[reportArgumentType]
+        lesson.log(run, result, learns_steps=True)
+    [told] = [run for run in read_history().runs if run.kind == "member" and run.compiled]
+    assert [step.mean_watts for step in told.steps] == [watts]
 
 
 def test_compiled_steps_say_so(dataset: Dataset, parent: str, tmp_path: Path) -> None:
