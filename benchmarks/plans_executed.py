@@ -271,7 +271,12 @@ def measured_step(
 
 
 def trained(
-    job: TrainingJob[Any, Any, Any], choices: Sequence[Choice], profile: HardwareProfile, processes: int
+    job: TrainingJob[Any, Any, Any],
+    choices: Sequence[Choice],
+    profile: HardwareProfile,
+    processes: int,
+    *,
+    shares_memory: bool = True,
 ) -> TrainingFigures[Any, Any]:
     """Train by processes of this machine, each table where it was chosen to be."""
     given = tuple(
@@ -284,5 +289,5 @@ def trained(
         batch_size=job.execution.batch_size,
         processes=processes,
     )
-    sharding = Sharding(machine=memory_of(profile, processes), given=given)
+    sharding = Sharding(machine=memory_of(profile, processes), given=given, shares_memory=shares_memory)
     return ProcessGroup(placement, sharding).figures(job)

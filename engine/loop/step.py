@@ -15,6 +15,7 @@ from engine.data.pipeline import DeviceCopy
 from engine.data.prefetch import Prefetcher
 from engine.loop.compaction import Compaction
 from engine.loop.fused_adam import FusedAdam
+from engine.loop.kept_memory import kept_memory
 from engine.loop.loss import mean_losses, weighted_sum
 from engine.loop.packed_activations import PackedActivations
 from engine.loop.repeatable import repeatable
@@ -122,7 +123,8 @@ def seeded(seed: int, device: torch.device) -> Iterator[None]:
 def applied(execution: Execution) -> Iterator[torch.device]:
     """Use the threads and the device of `execution`, and give the former ones back afterwards.
 
-    Meanwhile a GPU adds up in one order (`engine.loop.repeatable`), and multiplies in TF32 unless told otherwise.
+    Meanwhile a GPU adds up in one order (`engine.loop.repeatable`), and multiplies in TF32 unless told otherwise; on a
+    processor freed memory is kept (`engine.loop.kept_memory`).
 
     Raises:
         HardwareError: the device cannot be used here.
@@ -138,7 +140,8 @@ def applied(execution: Execution) -> Iterator[torch.device]:
     torch.set_num_threads(execution.threads)
     try:
         if device.type == "cpu":
-            yield device
+            with kept_memory():
+                yield device
             return
         with torch.cuda.device(device), repeatable(), products_in_tf32(device, wanted=execution.tf32):
             yield device

@@ -54,6 +54,8 @@ class Sharding:
         precision: Precision in which pooled rows and their gradients travel between processes.
         processes_per_node: None is all of them, on one node.
         given: Placement of each table where it was decided before; the planner then decides nothing.
+        shares_memory: Whether processes of one machine exchange pooled rows through memory that they share; through
+            sockets otherwise, as between machines.
     """
 
     machine: Machine
@@ -61,6 +63,7 @@ class Sharding:
     precision: CommunicationPrecision = "fp32"
     processes_per_node: int | None = None
     given: tuple[GivenTable, ...] | None = None
+    shares_memory: bool = True
 
     def exchanged(self, rows: Sequence[int], processes: int) -> tuple[ExchangedTable, ...]:
         """Tables of which some rows are in every process; the rest of their rows travels one by one.

@@ -111,6 +111,7 @@ class ManyProcesses(OneProcess):
             device=device,
             make_plan=plan,
             precision=self._sharding.precision,
+            shares_memory=self._sharding.shares_memory,
             table_of=bag_tables(spec, features),
             is_weighted=features.is_weighted,
             exchanged=self._sharding.exchanged([shape.rows for shape in shapes], self.count),

@@ -40,6 +40,7 @@ class ShardedEmbeddings(EmbeddingTables):
         device: Device of this process.
         make_plan: Decision how TorchRec divides its tables; equal in every process.
         precision: Type in which pooled rows and gradients travel; rows that travel one by one stay as they are.
+        shares_memory: Whether processes of one machine exchange pooled rows through memory (`shared_vectors`).
         table_of: See `EmbeddingTables`.
         is_weighted: Whether lookups bring weights of ids.
         exchanged: Tables whose rows travel one by one.
@@ -57,6 +58,7 @@ class ShardedEmbeddings(EmbeddingTables):
         device: torch.device,
         make_plan: MakePlan,
         precision: CommunicationPrecision = "fp32",
+        shares_memory: bool = True,
         table_of: Sequence[int] | None = None,
         is_weighted: bool = False,
         exchanged: Sequence[ExchangedTable] = (),
@@ -76,6 +78,7 @@ class ShardedEmbeddings(EmbeddingTables):
                 device=device,
                 make_plan=make_plan,
                 precision=precision,
+                shares_memory=shares_memory,
                 is_weighted=is_weighted,
             )
             self.plan = part.plan

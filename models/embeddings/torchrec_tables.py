@@ -5,16 +5,19 @@ How a table is divided is its sharding type (`models.embeddings.sharding_types`)
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch import distributed as dist
 
 from models.embeddings.role import EPSILON
 from models.embeddings.selected_columns import ColumnOrder
 from models.embeddings.sharding_types import SHARDING_TYPES, CommunicationPrecision
 from models.embeddings.shards import Shard
+from models.embeddings.shared_memory import SharedMemory
+from models.embeddings.shared_vectors import Part, SharedVectors
 
 if TYPE_CHECKING:
     from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
@@ -40,10 +43,13 @@ class TorchRecTables:
         device: Device of this process.
         make_plan: Decision how the tables are divided; equal in every process.
         precision: Type in which pooled rows and gradients travel.
+        shares_memory: Whether processes of one machine exchange them through memory.
         is_weighted: Whether lookups bring weights of ids.
 
     Attributes:
         plan: How they are divided.
+        shared: The exchange of vectors through shared memory; None goes through sockets, as TorchRec does: between
+            machines, on GPUs, in reduced precision, and where tables are divided within hosts.
     """
 
     def __init__(
@@ -55,6 +61,7 @@ class TorchRecTables:
         device: torch.device,
         make_plan: MakePlan,
         precision: CommunicationPrecision,
+        shares_memory: bool,
         is_weighted: bool,
     ) -> None:
         from torchrec.distributed import DistributedModelParallel
@@ -81,6 +88,9 @@ class TorchRecTables:
             if isinstance(weights[name], Tensor) and not _is_sharded(weights[name])
         ]
         self._knows_order, self._columns = False, None
+        self.shared: SharedVectors | None = None
+        if shares_memory and device.type == "cpu" and precision == "fp32" and dist.get_world_size() > 1:
+            self.shared = _through_memory(self._sharded.module, self._keys)
         self._copies = RowWiseAdagrad(copies, lr=learning_rate, eps=EPSILON) if copies else None
 
     def lookup(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -88,7 +98,12 @@ class TorchRecTables:
         from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
         ids = KeyedJaggedTensor(keys=self._keys, values=values, offsets=offsets, weights=weights)
-        return self._in_order(self._sharded(ids))
+        if self.shared is None:
+            return self._in_order(self._sharded(ids))
+        bags: Any = self._sharded.module
+        features = bags.input_dist(bags.create_context(), ids).wait().wait()
+        found = [look_up(of_part) for look_up, of_part in zip(bags._lookups, features, strict=True)]
+        return self.shared(found, ids.stride())
 
     def _in_order(self, pooled: Any) -> Tensor:
         """The vectors of all bags beside each other in our order, where TorchRec has them group by group."""
@@ -148,6 +163,46 @@ class TorchRecTables:
             adagrad_sum=self._copies.state[parameter]["sum"].view(-1),
             replicated=True,
         )
+
+
+def _through_memory(bags: Any, keys: Sequence[str]) -> SharedVectors | None:
+    """The exchange of what TorchRec's `bags` look up through shared memory; None where there is none for them.
+
+    Called by all processes at the same time.
+
+    Args:
+        bags: TorchRec's sharded collection.
+        keys: The bags of a sample in our order.
+    """
+    from torchrec.distributed.sharding.dp_sharding import DpPooledEmbeddingDist
+    from torchrec.distributed.sharding.rw_sharding import RwPooledEmbeddingDist
+    from torchrec.distributed.sharding.tw_sharding import TwPooledEmbeddingDist
+
+    parts: list[Part] = []
+    columns: list[Tensor] = []
+    for sharding, output in zip(bags._embedding_shardings, bags._output_dists, strict=True):
+        width = sum(sharding.embedding_dims())
+        if isinstance(output, TwPooledEmbeddingDist):  # by column too
+            part = Part(widths=tuple(output._dim_sum_per_rank))
+        elif isinstance(output, RwPooledEmbeddingDist):
+            part = Part(widths=(width,) * dist.get_world_size(), is_summed=True)
+        elif isinstance(output, DpPooledEmbeddingDist):
+            part = Part(widths=(width,) * dist.get_world_size(), is_local=True)
+        else:
+            return None
+        first = sum(before.columns for before in parts)
+        found = torch.arange(first, first + part.columns, dtype=torch.float32).view(1, -1)
+        for permute in getattr(output, "_callbacks", None) or ():  # blocks of columns beside each other
+            found = permute(found)
+        parts.append(part)
+        columns.append(found.view(-1).long())
+    memory = SharedMemory.offered()
+    if memory is None:
+        return None
+    bounds = [0, *accumulate(bags._embedding_dims)]
+    pieces = dict(zip(bags._embedding_names, pairwise(bounds), strict=True))
+    order = torch.cat(columns)
+    return SharedVectors(memory, parts, torch.cat([order[slice(*pieces[key])] for key in keys]).tolist())
 
 
 def table_collection(

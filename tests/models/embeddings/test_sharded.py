@@ -14,7 +14,7 @@ from models.embeddings.role import EPSILON
 from models.embeddings.sharded import ShardedEmbeddings
 from models.embeddings.sharding_types import EXACT_SHARDING_TYPES, SHARDING_TYPES
 from models.embeddings.torch_kernel import TorchEmbeddings
-from models.embeddings.torchrec_tables import ROUNDING_ERROR
+from models.embeddings.torchrec_tables import ROUNDING_ERROR, TorchRecTables
 from models.spec import TableShape
 from tests.engine.parallel.ranks import MACHINE, run, types_of
 
@@ -22,6 +22,7 @@ pytest.importorskip("torchrec")
 ROWS, DIM, BATCH, RATE = (50, 9, 2, 20), 8, 6, 0.1
 CPU = torch.device("cpu")
 PROCESSES_PER_NODE = 2
+SHARED = ("data_parallel", "table_wise", "row_wise", "column_wise")  # not those that are divided within hosts
 
 
 def ids_of(rank: int) -> tuple[Tensor, Tensor]:
@@ -64,7 +65,34 @@ def one_step(kind: str, precision: str) -> dict[str, Any]:
 
 def every_step() -> dict[tuple[str, str], Any]:
     os.environ["LOCAL_WORLD_SIZE"] = str(PROCESSES_PER_NODE)  # four processes are two nodes
-    return {(kind, precision): one_step(kind, precision) for kind in SHARDING_TYPES for precision in ROUNDING_ERROR}
+    found = {(kind, precision): one_step(kind, precision) for kind in SHARDING_TYPES for precision in ROUNDING_ERROR}
+    return found | {(kind, way): some_steps(kind, way) for kind in SHARED for way in ("memory", "sockets")}
+
+
+def some_steps(kind: str, way: str) -> dict[str, Any]:
+    """Learn from batches that grow, and score between, through shared memory or as TorchRec sends vectors."""
+    tables = build(kind, "fp32")
+    ((_, part),) = tables._parts
+    assert isinstance(part, TorchRecTables)
+    assert part.shared is not None
+    if way == "sockets":
+        part.shared = None
+    outputs = []
+    for size in (1, 1, 3):
+        values, offsets = many_ids_of(dist.get_rank(), size * BATCH)
+        with torch.no_grad():
+            outputs += [tables(values, offsets).clone() for _ in range(3)]
+        output = tables(values, offsets)
+        output.backward(gradient_of(dist.get_rank()).repeat(size, 1, 1))
+        tables.after_backward()
+    return {"outputs": outputs, "shards": list(tables.shards())}
+
+
+def many_ids_of(rank: int, batch: int) -> tuple[Tensor, Tensor]:
+    """Two ids in each bag."""
+    generator = torch.Generator().manual_seed(10 + rank)
+    values = torch.cat([torch.randint(0, rows, (2 * batch,), generator=generator) for rows in ROWS])
+    return values.int(), 2 * torch.arange(len(ROWS) * batch + 1, dtype=torch.int32)
 
 
 def whole() -> TorchEmbeddings:
@@ -112,6 +140,19 @@ def test_a_step_is_exact_row_wise_adagrad_on_each_block(group: list[Any], kind: 
             torch.testing.assert_close(shard.weight, expected, rtol=1e-4, atol=1e-5)
             seen += shard.weight.numel() / (len(group) if shard.replicated else 1)
     assert seen == sum(ROWS) * DIM
+
+
+@pytest.mark.parametrize("kind", SHARED)
+def test_vectors_through_shared_memory_are_those_through_sockets(group: list[Any], kind: str) -> None:
+    """To the last bit, where no sum over more than two processes is added up in an order of its own."""
+    tolerance = 1e-6 if kind == "row_wise" and len(group) > 2 else 0.0
+    for results in group:
+        found, expected = results[kind, "memory"], results[kind, "sockets"]
+        pairs = list(zip(found["outputs"], expected["outputs"], strict=True))
+        for one, other in zip(found["shards"], expected["shards"], strict=True):
+            pairs += [(one.weight, other.weight), (one.adagrad_sum, other.adagrad_sum)]
+        for one, other in pairs:
+            torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
 
 
 def mean_gradients(ranks: int) -> list[Tensor]:

@@ -1,0 +1,33 @@
+"""Memory that is freed and taken again is not asked of the system again."""
+
+import resource
+import sys
+
+import pytest
+import torch
+
+from engine.loop.kept_memory import LARGEST_KEPT_BYTES, kept_memory
+
+PAGE_BYTES = resource.getpagesize()
+ARRAY_BYTES = 24 << 20  # of an array of a step
+REPEATS = 8
+
+
+def _new_pages() -> int:
+    """Pages that the system hands out while arrays are filled and freed."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(REPEATS):
+        arrays = [torch.ones(ARRAY_BYTES // 4) for _ in range(3)]
+        del arrays
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's malloc is of Linux")
+def test_arrays_of_a_step_are_taken_from_memory_that_is_kept() -> None:
+    assert ARRAY_BYTES < LARGEST_KEPT_BYTES
+    with kept_memory():
+        torch.ones(ARRAY_BYTES)
+        _new_pages()
+        with kept_memory():
+            pass  # as a validation within a training, which gives nothing back
+        assert _new_pages() < ARRAY_BYTES // PAGE_BYTES
