@@ -1,5 +1,6 @@
 """What a training asks of the processes that share it: here one, in `engine.parallel` many."""
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,10 @@ class OneProcess:
         """Update on one batch; returns the mean loss over the whole of it, on the device; see `train_step`."""
         return train_step(model, optimizer, batch, precision, weights)
 
+    def ahead(self, batches: Iterable[Batch], model: Model) -> Iterator[Batch]:
+        """The batches of a pass, as `step` gets them one by one."""
+        yield from batches
+
     def evaluate(self, model: Model, dataset: Dataset, split: SplitName, execution: Execution) -> Evaluation:
         """Score a whole split; every process gets the same figures."""
         return evaluate(model, dataset, split, execution)
@@ -95,5 +100,8 @@ class OneProcess:
         return CheckpointDirectory(directory, identity, keeping)
 
     def agree(self, decision: bool) -> bool:
-        """Make a decision that hangs on a clock the same in every process."""
+        """Make a decision that hangs on a clock the same in every process; asked after each step.
+
+        Between many it may be that of the step before.
+        """
         return decision

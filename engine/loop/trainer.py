@@ -290,7 +290,7 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
         with prefetch(source, ahead) as batches, trained(self.model):
             self.read_ahead.follow(batches)
             self.clock = step_clock(self.device, lambda: batches.wait_seconds)
-            for batch in batches:
+            for batch in self.processes.ahead(batches, self.model):
                 with self.clock.step():
                     self._train_batch(batch)
                 self._count_steps()
@@ -394,7 +394,9 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
     def _checkpoint_is_due(self) -> bool:
         if self.checkpoint is None:
             return False
-        return self.processes.agree(self._is_late() or self.state.step - self.saved_step >= self.every_steps)
+        if self.state.step - self.saved_step >= self.every_steps:
+            return True
+        return self.processes.agree(self._is_late())
 
 
 def _use_threads(threads: int) -> None:

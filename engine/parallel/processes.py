@@ -1,9 +1,10 @@
 """A training that many processes share: each takes a part of every batch, and all keep the same dense weights."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch import distributed as dist
 
 from engine.checkpoint.keeping import Keeping
 from engine.config import Execution, Hyperparameters
+from engine.data.batch import Batch
 from engine.data.dataset import Dataset, SplitName
 from engine.data.loader import mean_ids_per_sample
 from engine.loop.compile import compile_layers
@@ -23,6 +25,7 @@ from engine.loop.processes import OneProcess
 from engine.loop.step import applied, autocast, prefetch
 from engine.parallel.checkpoint import ShardedCheckpoint
 from engine.parallel.folders import Folders
+from engine.parallel.gradients import GradientBuckets
 from engine.parallel.loader import BatchShare, ShareLoader
 from engine.parallel.plan import Sharding, make_plan
 from engine.parallel.tier_blocks import TierBlocks
@@ -55,6 +58,9 @@ class ManyProcesses(OneProcess):
         self._folders = folders
         self._ids_per_sample = list(mean_ids_per_sample(dataset).values())
         self._sharding = sharding
+        self._following: Any = None
+        self._buckets: tuple[Model, GradientBuckets] | None = None
+        self._word: tuple[dist.Work, Tensor] | None = None
 
     def random_seed(self, seed: int) -> int:
         """Seed of this process's dropout: each process draws its own."""
@@ -173,23 +179,51 @@ class ManyProcesses(OneProcess):
         """Update on one batch, together; returns the mean loss over all of it."""
         assert isinstance(batch, BatchShare)
         optimizer.zero_grad(set_to_none=True)
+        following, self._following = self._following, None
+        tables = model.embeddings
+        if following is not None and isinstance(tables, ShardedEmbeddings):
+            tables.send_ahead(*following.inputs[1:])
         with autocast(batch.labels.device, precision):
             logits = model(*batch.inputs)
+        if following is not None and isinstance(tables, ShardedEmbeddings):
+            tables.go_on_sending()
         # The mean over the processes of this is the mean over the batch, as TorchRec averages gradients.
         losses = _own_losses(logits, batch, self.count)
-        weighted_sum(losses, weights).backward()
         # Each process normalises its own share of the batch; what they remember for scoring is the same in all. All of
-        # it travels in one message with the gradients, for a message costs more to start than these to send.
+        # it travels in one message with gradients, for a message costs more to start than these to send.
         mean = losses.detach().clone()
         together = [mean, *(buffer for buffer in model.layers.buffers() if buffer.is_floating_point())]
         if isinstance(model, HostRecommender):
+            weighted_sum(losses, weights).backward()
             model.average_gradients()
+            _average(together, self.count)
         else:
-            together += [p.grad for p in model.parameters() if p.grad is not None]
-        _average(together, self.count)
+            buckets = self._buckets_of(model)
+            buckets.begin(together)
+            weighted_sum(losses, weights).backward()
+            buckets.finish()
         model.embeddings.after_backward()
         optimizer.step()
         return mean
+
+    def ahead(self, batches: Iterable[Batch], model: Model) -> Iterator[Batch]:
+        """The batches, each when the next is there too, whose ids then travel beside its step.
+
+        Tables behind a cache keep no room for a batch beside the one that is trained, and histories that are read id by
+        id are laid out first.
+        """
+        if not isinstance(model.embeddings, ShardedEmbeddings) or reads_positions(model.spec.family):
+            yield from batches
+            return
+        for batch, self._following in pairwise(chain(batches, [None])):
+            assert batch is not None, "the last one is followed by nothing"
+            yield batch
+        self._following = None
+
+    def _buckets_of(self, model: Model) -> GradientBuckets:
+        if self._buckets is None or self._buckets[0] is not model:
+            self._buckets = model, GradientBuckets(model.parameters(), self.count)
+        return self._buckets[1]
 
     @torch.no_grad()
     def evaluate(self, model: Model, dataset: Dataset, split: SplitName, execution: Execution) -> Evaluation:
@@ -213,8 +247,21 @@ class ManyProcesses(OneProcess):
         return ShardedCheckpoint(directory, identity, keeping, self._folders)
 
     def agree(self, decision: bool) -> bool:
-        """What the first process decided."""
-        return bool(broadcast_number(int(decision)))
+        """What the first process decided when this was called before; no step waits for its word.
+
+        The word travels over the CPU, so that no GPU is waited for.
+        """
+        if self._word is not None:
+            sending, word = self._word
+            self._word = None
+            sending.wait()
+            if word:
+                return True  # and what is decided by now is old when it is heard
+        word = torch.tensor([int(decision)])
+        sending = dist.broadcast(word, src=0, async_op=True)
+        assert sending is not None, "all processes are of the group"
+        self._word = sending, word
+        return False
 
 
 def broadcast_number(number: int) -> int:

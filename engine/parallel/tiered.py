@@ -265,6 +265,7 @@ class TieredShards(EmbeddingTables):
             device=device,
             make_plan=plan,
             precision=sharding.precision,
+            shares_memory=sharding.shares_memory,
             is_weighted=is_weighted,
         )
 

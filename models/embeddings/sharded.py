@@ -8,18 +8,19 @@ others the rows travel one by one, but for the frequent ones, which every proces
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from models.embeddings.division import Division
 from models.embeddings.exchanged import ExchangedTable, RowExchange
-from models.embeddings.initial_weights import draw_tables
+from models.embeddings.initial_weights import ROWS_DRAWN_AT_ONCE, RowsByThemselves, draw_tables
 from models.embeddings.mixed import MixedBags
 from models.embeddings.role import EmbeddingTables
 from models.embeddings.row_traffic import RowTraffic
 from models.embeddings.sharding_types import CommunicationPrecision
 from models.embeddings.shards import Shard, copy_block
-from models.embeddings.torchrec_tables import MakePlan, TorchRecTables
+from models.embeddings.torchrec_tables import MakePlan, SentIds, TorchRecTables
 from models.spec import TableShape
 
 if TYPE_CHECKING:
@@ -87,6 +88,8 @@ class ShardedEmbeddings(EmbeddingTables):
             part = RowExchange(tables, width, group.table_of, learning_rate, device)
             self._parts.append((group.bags, part))
         self._in_order = division.order(device)
+        self._ahead: tuple[Tensor, dict[int, SentIds]] | None = None
+        self._sent: dict[int, SentIds] = {}
 
     @property
     def row_traffic(self) -> RowTraffic | None:
@@ -101,19 +104,53 @@ class ShardedEmbeddings(EmbeddingTables):
         """The rows that this process's part of a batch looks up, wherever they lie; ids may share them."""
         return super().rows_of_batch(self._mixed.rows_of(values, offsets), offsets)
 
+    def send_ahead(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> None:
+        """Begin to send the ids of a batch to the owners of their rows, before the batch is looked up.
+
+        Rows change until then, so they come when they are looked up; of TorchRec's tables the ids alone travel ahead.
+        `forward` knows the batch by its `values`, which must be the same tensor.
+        """
+        rows = self._mixed.rows_of(values, offsets)
+        self._ahead = (
+            values,
+            {
+                place: part.sent(*self._of(bags, rows, offsets, weights))
+                for place, (bags, part) in enumerate(self._parts)
+                if isinstance(part, TorchRecTables)
+            },
+        )
+
+    def go_on_sending(self) -> None:
+        """Send the ids themselves, for whose numbers the owners have been told by now."""
+        if self._ahead is not None:
+            for ids in self._ahead[1].values():
+                ids.on_their_way()
+
     def forward(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
         """Look up this process's part of a batch; see `EmbeddingTables.forward`."""
+        self._sent = {}
+        if self._ahead is not None and self._ahead[0] is values:
+            self._sent, self._ahead = self._ahead[1], None
         return super().forward(self._mixed.rows_of(values, offsets), offsets, weights)
 
     def lookup(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
         """Sum the rows of each bag, wherever they lie."""
-        if len(self._parts) == 1:
-            ((_, part),) = self._parts
-            return self._mixed.filled_up(part.lookup(values, offsets, weights))
-        count = len(self.table_of)
-        pooled = [part.lookup(*_selected(bags, count, values, offsets, weights)) for bags, part in self._parts]
-        vectors = torch.cat(pooled, dim=1)
+        pooled = []
+        for place, (bags, part) in enumerate(self._parts):
+            if isinstance(part, TorchRecTables) and place in self._sent:
+                pooled.append(part.arrived(self._sent.pop(place)))
+            else:
+                pooled.append(part.lookup(*self._of(bags, values, offsets, weights)))
+        vectors = pooled[0] if len(pooled) == 1 else torch.cat(pooled, dim=1)
         return self._mixed.filled_up(vectors if self._in_order is None else self._in_order.applied(vectors))
+
+    def _of(
+        self, bags: Sequence[int], values: Tensor, offsets: Tensor, weights: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The bags of one part."""
+        if len(self._parts) == 1:
+            return values, offsets, weights
+        return _selected(bags, len(self.table_of), values, offsets, weights)
 
     def after_backward(self) -> None:
         """Update what no backward pass has updated: tables that every process holds, and rows one by one."""
@@ -128,9 +165,16 @@ class ShardedEmbeddings(EmbeddingTables):
 
     @torch.no_grad()
     def initialise(self, generator: torch.Generator) -> None:
-        """Draw the same weights as every other kernel, of which this process keeps its shards."""
+        """Draw the same weights as every other kernel: of large tables the rows that lie here, of small ones all."""
         shards = list(self.shards())
-        for table, first_row, drawn in draw_tables(self.rows, self._widths, generator, self.initial_bound):
+
+        def draw_own(table: RowsByThemselves) -> None:
+            for shard in shards:
+                if shard.table == table.table:
+                    _draw_rows(table, shard)
+
+        drawn_tables = draw_tables(self.rows, self._widths, generator, self.initial_bound, later=draw_own)
+        for table, first_row, drawn in drawn_tables:
             for shard in shards:
                 if shard.table == table:
                     copy_block(drawn, first_row, 0, shard)
@@ -144,6 +188,14 @@ class ShardedEmbeddings(EmbeddingTables):
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> torch.nn.Module:
         return self  # it is built where it stays
+
+
+def _draw_rows(table: RowsByThemselves, shard: Shard) -> None:
+    """Draw the rows of a block, some at a time."""
+    end = shard.first_row + len(shard.weight)
+    for first in range(shard.first_row, end, ROWS_DRAWN_AT_ONCE):
+        drawn = table.draw(np.arange(first, min(first + ROWS_DRAWN_AT_ONCE, end)))
+        copy_block(torch.from_numpy(drawn), first, 0, shard)
 
 
 def _selected(

@@ -32,8 +32,11 @@ class SharedMemory:
 
     @classmethod
     def offered(cls) -> "SharedMemory | None":
-        """Shared memory, where all processes are of one machine that lets them have it; None in all where not."""
-        if not hasattr(os, "memfd_create"):
+        """Shared memory, where all processes are of one machine that lets them have it; None in all where not.
+
+        A group that is not plain gloo's counts what it sends, or sends it as over a network (`engine.stalls.linked`).
+        """
+        if not hasattr(os, "memfd_create") or dist.get_backend() != "gloo":
             return None
         places: list[tuple[str, ...] | None] = [None] * dist.get_world_size()
         dist.all_gather_object(places, _place())

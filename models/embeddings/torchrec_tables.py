@@ -33,6 +33,26 @@ ROUNDING_ERROR: dict[CommunicationPrecision, float] = {"fp32": 0.0, "fp16": 2.0*
 MakePlan = Callable[["EmbeddingBagCollection", "EmbeddingBagCollectionSharder"], "ShardingPlan"]
 
 
+class SentIds:
+    """Ids of a batch on their way to the owners of their rows.
+
+    Args:
+        context: TorchRec's, of the batch.
+        counts: Their numbers on the way.
+        samples: Samples of this process.
+    """
+
+    def __init__(self, context: Any, counts: Any, samples: int) -> None:
+        self.context, self.samples = context, samples
+        self._counts, self._ids = counts, None
+
+    def on_their_way(self) -> Any:
+        """Wait until the numbers have come, and send the ids; what can be waited for."""
+        if self._ids is None:
+            self._ids = self._counts.wait()
+        return self._ids
+
+
 class TorchRecTables:
     """TorchRec's distributed embedding bags; every process calls each method at the same time.
 
@@ -95,15 +115,25 @@ class TorchRecTables:
 
     def lookup(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
         """Sum the rows of each bag: `[batch, widths of all bags]`."""
+        return self.arrived(self.sent(values, offsets, weights))
+
+    def sent(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> "SentIds":
+        """Begin to send ids to the owners of their rows: how many they are comes first."""
         from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
-        ids = KeyedJaggedTensor(keys=self._keys, values=values, offsets=offsets, weights=weights)
-        if self.shared is None:
-            return self._in_order(self._sharded(ids))
         bags: Any = self._sharded.module
-        features = bags.input_dist(bags.create_context(), ids).wait().wait()
+        context = bags.create_context()
+        ids = KeyedJaggedTensor(keys=self._keys, values=values, offsets=offsets, weights=weights)
+        return SentIds(context, bags.input_dist(context, ids), ids.stride())
+
+    def arrived(self, ids: "SentIds") -> Tensor:
+        """What `lookup` gives for ids that were sent."""
+        bags: Any = self._sharded.module
+        features = ids.on_their_way().wait()
+        if self.shared is None:
+            return self._in_order(bags.compute_and_output_dist(ids.context, features))
         found = [look_up(of_part) for look_up, of_part in zip(bags._lookups, features, strict=True)]
-        return self.shared(found, ids.stride())
+        return self.shared(found, ids.samples)
 
     def _in_order(self, pooled: Any) -> Tensor:
         """The vectors of all bags beside each other in our order, where TorchRec has them group by group."""
