@@ -83,6 +83,7 @@ class TrainSummary(BaseModel):
         noise: What chance does to the figure that the search ranks by; None where no setting was trained twice.
         towers: What towers cost against a flat model of as many parameters; None of a model without.
         promise: Quality that the version promises, with its bounds; None where none was asked for.
+        minutes: Where the minutes of the search went; None where it had none.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -109,6 +110,7 @@ class TrainSummary(BaseModel):
     noise: Noise | None = None
     towers: str | None = None
     promise: Promise | None = None
+    minutes: str | None = None
 
 
 @flow(name="train", flow_run_name="train-{request.data}", on_failure=[notify], on_crashed=[notify])
@@ -261,6 +263,7 @@ def _train_tracked(job: _Job, held: Reservation, better: BetterOfThisMachine | N
             noise=outcome.noise,
             towers=outcome.towers,
             promise=outcome.promise,
+            minutes=outcome.minutes,
             findings=tuple(finding.words for finding in findings_of_dataset(dataset)),
         )
 

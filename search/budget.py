@@ -10,9 +10,9 @@ from typing import Self
 from engine.checkpoint.storage import write_text
 from hardware.budget import ENERGY_INTERVAL_SECONDS, JOULES_PER_KWH
 from search.protocol import BudgetLeft
+from search.used import FILE, read_used
 from shunter.requests.search import SearchRequest
 
-FILE = "used.json"
 MOST_RESERVED = 0.5  # share of the search's time that seeds of the best setting may have
 
 
@@ -40,7 +40,7 @@ class SearchBudget:
         self._joules = joules
         self.max_seconds, self.max_joules = max_seconds, max_joules
         self.reserved_seconds = 0.0
-        self._earlier = _read(self._file)
+        self._earlier = read_used(directory)
         self._began = time.monotonic()
         self._asked_at = -ENERGY_INTERVAL_SECONDS
         self._answer: str | None = None
@@ -65,13 +65,13 @@ class SearchBudget:
     @property
     def seconds(self) -> float:
         """Used so far."""
-        return self._earlier["seconds"] + time.monotonic() - self._began
+        return self._earlier.seconds + time.monotonic() - self._began
 
     @property
     def joules(self) -> float | None:
         """Used so far; None where no meter works."""
         joules = self._joules()
-        return None if joules is None else self._earlier["joules"] + joules
+        return None if joules is None else self._earlier.joules + joules
 
     def reserve(self, seconds: float) -> None:
         """Leave the end of the time to trainings that come after the trials: at most half of it."""
@@ -81,7 +81,9 @@ class SearchBudget:
     @property
     def share(self) -> float:
         """Of the time or the energy that is used, whichever is nearer to its end; 0 without a budget."""
-        times = 0.0 if self.max_seconds is None else self.seconds / (self.max_seconds - self.reserved_seconds)
+        times = 0.0
+        if self.max_seconds is not None:
+            times = self.seconds / max(self._seconds_of_trials(self.max_seconds), 1e-9)
         energy = 0.0 if self.max_joules is None else (self.joules or 0.0) / self.max_joules
         return max(times, energy)
 
@@ -94,9 +96,13 @@ class SearchBudget:
             joules=None if self.max_joules is None else max(0.0, self.max_joules - (joules or 0.0)),
         )
 
+    def time_is_up(self) -> bool:
+        """Whether the trials have had their time."""
+        return self.max_seconds is not None and self._seconds_left(self.max_seconds) == 0
+
     def exhausted(self) -> str | None:
         """Which part is used up, in one sentence; cheap enough to ask after each step."""
-        if self.max_seconds is not None and self._seconds_left(self.max_seconds) == 0:
+        if self.time_is_up() and self.max_seconds is not None:
             kept = self.reserved_seconds / 60
             rest = f", but for {kept:.2g} in which seeds of the best setting are trained" if kept else ""
             return f"The {self.max_seconds / 60:.4g} minutes of the search are used up{rest}."
@@ -113,11 +119,15 @@ class SearchBudget:
         """
         with self._saving:
             joules = self.joules
-            kept = self._earlier["joules"] if joules is None else joules
+            kept = self._earlier.joules if joules is None else joules
             write_text(self._file, json.dumps({"seconds": self.seconds, "joules": kept}))
 
     def _seconds_left(self, most: float) -> float:
-        return max(0.0, most - self.reserved_seconds - self.seconds)
+        return max(0.0, self._seconds_of_trials(most) - self.seconds)
+
+    def _seconds_of_trials(self, most: float) -> float:
+        """What is theirs of the time: not what was trained before them, nor what is left to what follows."""
+        return most - self._earlier.around_seconds - self.reserved_seconds
 
     def _judge_energy(self, most: float) -> str | None:
         budget = f"{most / JOULES_PER_KWH:.4g} kWh of the search"
@@ -125,11 +135,3 @@ class SearchBudget:
         if used is None:  # a budget that nobody can watch would be none
             return f"The {budget} cannot be watched, since no meter of energy works here."
         return f"The {budget} are used up." if used >= most else None
-
-
-def _read(file: Path) -> dict[str, float]:
-    try:
-        used = json.loads(file.read_text())
-        return {name: float(used[name]) for name in ("seconds", "joules")}
-    except (OSError, ValueError, KeyError, TypeError):  # none yet, or cut off by a full disk
-        return {"seconds": 0.0, "joules": 0.0}

@@ -91,7 +91,7 @@ def search(
             parent_run_id=job.parent_run_id,
             should_stop=loop.ended,
             study=study,
-            kept=KeptModels(job.directory, job.keep, job.cost) if job.keep else None,
+            kept=KeptModels(job.directory, job.keep, job.cost, is_cut=budget.time_is_up) if job.keep else None,
             observe=job.observe,
             race=race_of(options.search_method, context),
         )

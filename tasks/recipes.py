@@ -22,6 +22,7 @@ from reporting.card.promise import Promise, measure_promise
 from reporting.card.ranking_baselines import RankedBaseline, RankingBaseline
 from retraining.ranker_champion import ranker_tags
 from search.job import SearchJob
+from search.minutes import Minutes
 from search.noise import Noise, noise_of
 from search.result import TuneResult
 from search.towers_cost import TOWERS, Flat, flat_trainings, towers_cost
@@ -30,10 +31,13 @@ from shunter.requests import TrainRequest
 from tasks.baselines import candidates_of, train_baselines, train_rivals
 from tasks.card import describe_version, write_card, write_ranking_card
 from tasks.ensemble import (
+    BASELINES,
+    MEMBERS,
     EnsembleLimits,
     build_ensemble,
     champions_before,
     distil,
+    minutes_in_words,
     scoring_placement,
     train_members,
     trainings_after,
@@ -46,10 +50,11 @@ from tasks.register import register_ranker, register_result
 from tasks.report import report
 from tasks.run_context import RunContext
 from tasks.step_clock import StepClock
-from tasks.story import tell_outcome
+from tasks.story import tell, tell_outcome
 from tasks.tune import observer_of, publish_noise, publish_search, tune
 from tracking.registry.models import RegisteredModel
 from tracking.reports import log_training_curve
+from tracking.runs import open_run
 
 RANKER = "ranker"
 
@@ -68,6 +73,7 @@ class Outcome:
         noise: What chance does to the figure that the search ranks by; None where no setting was trained twice.
         towers: What towers cost against a flat model; None of a model without.
         promise: Quality that the version promises; None where none was asked for.
+        minutes: Where the minutes of the search went; None where it had none.
     """
 
     tuned: TuneResult | None
@@ -79,6 +85,7 @@ class Outcome:
     noise: Noise | None = None
     towers: str | None = None
     promise: Promise | None = None
+    minutes: str | None = None
 
 
 class Recipe(ABC):
@@ -107,9 +114,11 @@ class EnsembleRecipe(Recipe):
     def train(self, run: RunContext, clock: StepClock) -> Outcome:
         """Train baselines and rivals, tune, train the members, combine all of them and register the result."""
         placement, seed = scoring_placement(run.decision.placement), run.request.seed
+        minutes = Minutes.of(run.request.search, run.search_directory)
         check_plan(run)
-        with clock.step("baselines"):
-            baselines, rivals = train_baselines(run), train_rivals(run)
+        with clock.step("baselines"), minutes.counted(BASELINES):
+            ended = minutes.baselines_ended if minutes.most_seconds else None
+            baselines, rivals = train_baselines(run, ended), train_rivals(run, ended)
         with clock.step("tune"):
             job = SearchJob(
                 dataset=run.dataset,
@@ -128,7 +137,12 @@ class EnsembleRecipe(Recipe):
             publish_search(run.run_id, tuned, job.directory)
         run.check_exploration(tuned.stopped_because)
         with clock.step("train"):
-            members = train_members(run, tuned)
+            with minutes.counted(MEMBERS):
+                members = train_members(run, tuned, minutes)
+            spent = minutes_in_words(minutes, tuned, members)
+            if spent:
+                open_run(run.run_id).set_tags({"search.minutes": spent})
+                tell(spent)
             note_trainings(run.notes, members)
             noise = noise_of(members, run.request.training.select_by.value)
             publish_noise(run.run_id, noise)
@@ -138,7 +152,9 @@ class EnsembleRecipe(Recipe):
             select_by = run.request.training.select_by.value
             candidates = candidates_of(members, baselines, run.request)
             candidates = [*candidates, *champions_before(run, placement)]
-            candidates = [*candidates, *distil(run, tuned, candidates, placement)]
+            with minutes.counted(MEMBERS):
+                distilled = distil(run.within(minutes.exhausted), tuned, candidates, placement)
+            candidates = [*candidates, *distilled]
             result = build_ensemble(
                 run.dataset,
                 candidates,
@@ -178,6 +194,7 @@ class EnsembleRecipe(Recipe):
             noise=noise,
             towers=towers,
             promise=promise,
+            minutes=spent,
         )
 
 

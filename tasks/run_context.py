@@ -1,8 +1,8 @@
 """What the steps of one training share once its placement is chosen."""
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from engine.data.dataset import Dataset
@@ -57,6 +57,7 @@ class RunContext:
         exploration: When to give it up; None of a run that is none.
         better: Lets a training move to a better accelerator of this machine that becomes free; None where there is
             none, or where it may not.
+        until: What ends the trainings beside the limits; None where nothing does.
     """
 
     request: TrainRequest
@@ -70,10 +71,16 @@ class RunContext:
     notes: FlowNotes = field(default_factory=FlowNotes)
     exploration: ExplorationEnd | None = None
     better: BetterOfThisMachine | None = None
+    until: Callable[[], str | None] | None = None
 
     def should_stop(self) -> str | None:
         """What ends the search and the training: a limit that is used up, or the end of an exploration."""
-        return self.budget.exhausted() or (self.exploration.reached() if self.exploration else None)
+        explored = self.exploration.reached() if self.exploration else None
+        return self.budget.exhausted() or explored or (self.until() if self.until else None)
+
+    def within(self, until: Callable[[], str | None]) -> "RunContext":
+        """The same run, whose trainings something else may end too."""
+        return replace(self, until=until)
 
     def check_exploration(self, stopped_because: str | None) -> None:
         """Give an exploration up whose end stopped a search or a training.

@@ -58,6 +58,8 @@ def _lines(summary: TrainSummary, wall_seconds: float | None) -> list[tuple[str,
         lines.insert(-6, ("Towers", summary.towers))
     if decision.notes:
         lines.insert(-3, ("Of note", "\n".join(decision.notes)))
+    if summary.minutes:
+        lines.insert(-6, ("Minutes", summary.minutes))
     if summary.stopped_because:
         lines.insert(4, ("Stopped early", summary.stopped_because))
     if summary.promise:

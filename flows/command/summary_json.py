@@ -39,6 +39,7 @@ def summary_as_json(summary: TrainSummary) -> dict[str, Any]:
             "run": {"id": summary.run_id, "tracking_uri": summary.tracking_uri, "flow_run": summary.flow_run_name},
             "resumed": summary.resumed,
             "stopped_because": summary.stopped_because,
+            "minutes": summary.minutes,
             "findings": list(summary.findings),
             "notes": list(decision.notes),
         }

@@ -2,7 +2,7 @@
 
 import shutil
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from engine.checkpoint.storage import save_model
@@ -15,7 +15,7 @@ from search.protocol import Cost, Outcome
 from search.reward import reward
 
 MODELS = "models"  # in the folder of a search
-FINISHED = ("max_epochs", "patience")  # ends after which nothing is left to train
+FINISHED = ("max_epochs", "patience")  # ends after which nothing is left to train, whatever the time
 
 
 class KeptModels:
@@ -25,11 +25,15 @@ class KeptModels:
         directory: Folder of the search.
         most: Models to keep, one at least.
         cost: Cost that NE is weighed against.
+        is_cut: Whether the search has had its time, so that a training that it ended is not made again.
     """
 
-    def __init__(self, directory: Path, most: int, cost: Cost | None) -> None:
+    def __init__(
+        self, directory: Path, most: int, cost: Cost | None, is_cut: Callable[[], bool] = lambda: False
+    ) -> None:
         self._directory, self._most = directory / MODELS, most
         self._cost: Cost | None = cost
+        self._is_cut = is_cut
         self._lock = threading.Lock()
 
     def keep(
@@ -54,7 +58,7 @@ class KeptModels:
             energy: What it took.
             run_id: Its run in MLflow.
         """
-        if result.stopped_because not in FINISHED:
+        if result.stopped_because not in FINISHED and not self._is_cut():
             return
         with self._lock:
             before = {int(path.parent.name) for path in self._directory.glob(f"*/{FILE}")} & outcomes.keys()

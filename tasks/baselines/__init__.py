@@ -1,6 +1,6 @@
 """Step `baselines`: what costs seconds is trained first, and whatever comes after has to beat it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from engine.config import Hyperparameters, Schedule
@@ -32,20 +32,25 @@ CHECKS = (1 / 8, 1 / 2)
 LEAST_SAMPLES = 100_000
 
 
-def train_baselines(run: RunContext) -> list[TrainedBaseline]:
+def train_baselines(run: RunContext, ended: Callable[[], str | None] | None = None) -> list[TrainedBaseline]:
     """Train each baseline that is asked for, with the data and the engine of the model, and keep its better training.
 
     The second learning rate is given up as soon as it is behind the first after as many samples; the better one of the
     two always learns from every row. A baseline of the model's own family is left out, for the model's search covers
     it. What a limit leaves no room for is left out too.
+
+    Args:
+        run: The training.
+        ended: What ends them beside the limits; None where nothing does.
     """
+    run = run.within(ended) if ended else run
     families = [name for name in baselines_of(run.request) if name not in (run.request.model, TREES)]
     found = []
     for family in families:
         trained: list[TrainedModel] = []
         race = Race(run.directory / "baselines" / f"{family}.json", run.request.training.select_by.value, LEAST_SAMPLES)
         for rate in LEARNING_RATES:
-            if run.budget.exhausted():
+            if _ended(run):
                 break
             trained.append(_train(run, family, rate, race))
         if trained:
@@ -61,9 +66,9 @@ def train_baselines(run: RunContext) -> list[TrainedBaseline]:
     return found
 
 
-def train_rivals(run: RunContext) -> list[Rival]:
-    """What is compared with the result alone, where it is asked for and a limit leaves room."""
-    if TREES not in baselines_of(run.request) or run.budget.exhausted():
+def train_rivals(run: RunContext, ended: Callable[[], str | None] | None = None) -> list[Rival]:
+    """What is compared with the result alone, where it is asked for and a limit leaves room; see `train_baselines`."""
+    if TREES not in baselines_of(run.request) or _ended(run.within(ended) if ended else run):
         return []
     trees = train_trees(run.dataset, run.directory / "baselines" / TREES, seed=run.request.seed)
     return [trees] if trees else []
@@ -127,11 +132,16 @@ def _train(run: RunContext, family: str, learning_rate: float, race: Race) -> Tr
         name=name,
         parent_run_id=run.run_id,
         run_kind="baseline",
-        should_stop=run.budget.exhausted if is_first else lambda: race.lost_because or run.budget.exhausted(),
+        should_stop=(lambda: _ended(run)) if is_first else lambda: race.lost_because or _ended(run),
         place=run.cluster,
         checkpoints=run.checkpoints,
         watch=race.lead if is_first else race.follow,
     )
+
+
+def _ended(run: RunContext) -> str | None:
+    """What ends a baseline: a limit, or the end of its share of the search's minutes; no exploration does."""
+    return run.budget.exhausted() or (run.until() if run.until else None)
 
 
 def _hyperparameters(family: str, learning_rate: float, request: TrainRequest, dataset: Dataset) -> Hyperparameters:

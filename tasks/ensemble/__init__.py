@@ -15,13 +15,17 @@ from tasks.ensemble.champions import champions_before
 from tasks.ensemble.combine import NO_LIMITS, EnsembleLimits, combine_members
 from tasks.ensemble.distillation import distil
 from tasks.ensemble.members import scoring_placement, train_members, trainings_after
+from tasks.ensemble.room import BASELINES, MEMBERS, minutes_in_words
 
 __all__ = [
+    "BASELINES",
+    "MEMBERS",
     "EnsembleLimits",
     "build_ensemble",
     "champions_before",
     "combine_members",
     "distil",
+    "minutes_in_words",
     "scoring_placement",
     "train_members",
     "trainings_after",

@@ -22,10 +22,12 @@ from planner.describe import members_to_train
 from planner.predict.observe import Expectation, expect
 from planner.redecide import alternatives, redecide
 from planner.together import trainings_at_a_time
+from search.minutes import Minutes, unlimited
 from search.result import Setting, TuneResult
 from search.study.kept import kept_model
 from shunter.requests import EnsembleOf, TrainRequest
 from tasks.accelerators import tell
+from tasks.ensemble.room import for_as_long, is_done, positions_with_room
 from tasks.ensemble.side_by_side import Training, side_by_side
 from tasks.plan import keep_step, planned_training
 from tasks.run_context import RunContext
@@ -35,34 +37,56 @@ from tracking.runs import open_run
 PATIENCE = 2  # epochs without a better validation NE
 
 
-def train_members(run: RunContext, tuned: TuneResult) -> list[TrainedModel]:
+def train_members(run: RunContext, tuned: TuneResult, minutes: Minutes | None = None) -> list[TrainedModel]:
     """The best settings, trained to the end; when settings are few, they take turns, each time from another seed.
 
     In the first turn the seed is the search's, so that a trial which came to its end is a member as it is. The
     trainings that such trials spare, of those that the job was planned with, go to further seeds of the best setting,
     as many as `--search-minutes` leaves time for: of all these the ensemble takes what is best together. With
     `--parallel-trials` so many run side by side at most, and the selector says how many are best.
+
+    Within minutes only those members are trained that these have room for, and what is being trained when they are over
+    ends with its best epoch. Only where there is nothing to take over the best setting is trained as long as its trial.
+
+    Args:
+        run: The training.
+        tuned: The settings.
+        minutes: What the search has left, being counted; None where it has all the time.
     """
+    minutes = minutes or unlimited()
     if run.request.ensemble.ensemble_of is EnsembleOf.SNAPSHOTS:
-        return _train_snapshots(run, tuned)
+        return _train_snapshots(run, tuned, minutes)
     size, settings = run.request.ensemble.ensemble_size, tuned.winners
     if run.request.ensemble.ensemble_of is EnsembleOf.CHAMPIONS:
-        return [_member(run, settings[0], 0, "0", "member-0")]
+        size = 1
+    limited = run.within(minutes.exhausted)
 
-    def of_position(position: int) -> Training[TrainedModel]:
+    def made(setting: Setting, turn: int, folder: str, name: str) -> Training[TrainedModel | None]:
+        def train(place: Place | None = None) -> TrainedModel | None:
+            if minutes.exhausted() and not is_done(run, folder, None if turn else setting):
+                return None
+            return _member(limited, setting, turn, folder, name, place)
+
+        return train
+
+    def of_position(position: int) -> Training[TrainedModel | None]:
         turn, number = divmod(position, len(settings))
-        return partial(_member, run, settings[number], turn, str(position), f"member-{position}")
+        return made(settings[number], turn, str(position), f"member-{position}")
 
-    def of_seed(turn: int) -> Training[TrainedModel]:
-        return partial(_member, run, settings[0], turn, f"seed-{turn}", f"seed-{turn}")
+    def of_seed(turn: int) -> Training[TrainedModel | None]:
+        return made(settings[0], turn, f"seed-{turn}", f"seed-{turn}")
 
-    # The first member is trained whatever is left: without it there is no model.
-    members = _all_of(run, [of_position(position) for position in range(size)])
+    positions = positions_with_room(run, tuned, size, minutes)
+    members = _all_of(run, [of_position(position) for position in positions]) if positions else []
+    if not members:  # without one there is no model
+        return [_member(_past(run, minutes, settings[0]), settings[0], 0, "0", "member-0")]
     if size == 1 or run.should_stop():
         return members
     trained = sum(member.trial is None for member in members)
     seeds_taken = math.ceil(size / len(settings))
-    more = range(seeds_taken, seeds_taken + max(0, trainings_within(run.request, tuned) - trained))
+    most = max(0, trainings_after(run.request) - trained)
+    done = sum(is_done(run, f"seed-{turn}") for turn in range(seeds_taken, seeds_taken + most))
+    more = range(seeds_taken, seeds_taken + int(min(most, done + minutes.room_for(tuned.best.seconds))))
     return [*members, *(_all_of(run, [of_seed(turn) for turn in more]) if more else [])]
 
 
@@ -72,16 +96,17 @@ def trainings_after(request: TrainRequest) -> int:
     return 0 if is_alone else members_to_train(request)
 
 
-def trainings_within(request: TrainRequest, tuned: TuneResult) -> int:
-    """Trainings that follow a search: as many as its minutes have room for, each as long as the best trial."""
-    most, minutes, one = trainings_after(request), request.search.search_minutes, tuned.best.seconds
-    if minutes is None or tuned.seconds is None or one == 0:
-        return most
-    return min(most, max(0, round((60 * minutes - tuned.seconds) / one)))
+def _past(run: RunContext, minutes: Minutes, setting: Setting) -> RunContext:
+    """The run of a training that the end of the minutes ends only when it has been as long as its trial."""
+    return run.within(for_as_long(setting.seconds, minutes.exhausted))
 
 
-def _all_of(run: RunContext, trainings: Sequence[Training[TrainedModel]]) -> list[TrainedModel]:
+def _all_of(run: RunContext, trainings: Sequence[Training[TrainedModel | None]]) -> list[TrainedModel]:
     """Trainings one after the other, or as many at a time as the selector finds best of those that may be."""
+    return [one for one in _side_by_side(run, trainings) if one is not None]
+
+
+def _side_by_side(run: RunContext, trainings: Sequence[Training[TrainedModel | None]]) -> list[TrainedModel | None]:
     most = run.request.search.parallel_trials
     if most == 1 or len(trainings) == 1 or run.processes > 1:
         return side_by_side(trainings, None, 1, None, run.should_stop)
@@ -99,14 +124,18 @@ def _all_of(run: RunContext, trainings: Sequence[Training[TrainedModel]]) -> lis
     return side_by_side(trainings, placement, advice.chosen.count, run.cluster, run.should_stop)
 
 
-def _train_snapshots(run: RunContext, tuned: TuneResult) -> list[TrainedModel]:
+def _train_snapshots(run: RunContext, tuned: TuneResult, minutes: Minutes) -> list[TrainedModel]:
     """The best setting trained once along several cosines: its snapshots, its best epoch, and what the search has left.
 
-    The training is as long as that of its trial, so that all of them cost what one member does.
+    The training is as long as that of its trial, so that all of them cost what one member does. A search's minutes that
+    have no room for it leave what the search has.
     """
     setting, size = tuned.winners[0], run.request.ensemble.ensemble_size
     job, placement, expected = planned(run, setting, 0)
     found = _adopted(run, setting, job, run.directory / "members" / "0", "member-0")
+    if found and not is_done(run, "cycles") and not minutes.room_for(setting.seconds):
+        return [found]
+    run = run.within(minutes.exhausted) if found else _past(run, minutes, setting)
     epochs = len(found.history) if found else run.request.longest_epochs
     cycles = min(size, epochs)
     if cycles < 2:

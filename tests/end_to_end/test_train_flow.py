@@ -63,6 +63,20 @@ def test_summary_holds_measured_figures_of_every_step(in_that_home) -> None:
     assert summary.energy.joules > 0
 
 
+def test_any_family_within_minutes_and_where_these_went(in_that_home) -> None:
+    from flows.train import train
+    from tracking.history import read_run
+
+    asked = {"model": "auto", "search_minutes": 0.4, "max_epochs": 1, "ensemble_size": 2}
+    summary = train(TrainRequest(data="synthetic:6000", **asked))
+    assert len({setting.spec.family for setting in summary.tuned.settings}) > 1
+    assert len(summary.result.members) >= 1
+    assert summary.minutes is not None
+    assert "of 0.4 minutes: baselines" in summary.minutes
+    assert read_run(summary.run_id).tags["search.minutes"] == summary.minutes
+    assert in_that_home.minutes is None
+
+
 def test_printed_summary_names_quality_energy_placement_and_the_next_command(in_that_home) -> None:
     from rich.console import Console
 

@@ -14,12 +14,12 @@ from mlflow import MlflowClient
 
 from engine.data.dataset import Dataset
 from hardware.types import Placement
-from search.budget import FILE as USED
 from search.job import SearchJob
 from search.result import TuneResult
 from search.search import search
 from search.space.settings import SearchSpace
 from search.study.loop import Progress
+from search.used import FILE as USED
 from shunter import regularly
 from shunter.errors import InfeasibleError
 from shunter.requests import Limits, SearchCost, SearchMethodName, TrainRequest

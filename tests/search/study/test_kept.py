@@ -116,3 +116,12 @@ def test_search_that_was_not_asked_keeps_nothing(dataset: Dataset, parent: str, 
         )
     )
     assert kept_model(tmp_path, 0) is None
+
+
+def test_what_the_end_of_the_search_cut_off_is_kept_for_it_is_not_made_again(
+    job: ClickJob, result: TrainResult, tmp_path: Path
+) -> None:
+    ended = TrainResult(**{**vars(result), "stopped_because": "budget: enough"})
+    kept = KeptModels(tmp_path, 1, None, is_cut=lambda: True)
+    keep(kept, 0, ended, job, {0: Outcome(state="complete", validation_ne=0.5)})
+    assert kept_model(tmp_path, 0)

@@ -67,6 +67,7 @@ def context_of(dataset: Dataset, folder: Path, *, answers: Sequence[str | None] 
         cluster=None,
         processes=1,
         checkpoints=CheckpointRequest(),
+        until=None,
     )
 
 

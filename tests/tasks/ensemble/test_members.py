@@ -1,13 +1,19 @@
 """Which trainings make the members: trials taken over, and seeds in the time that these spare."""
 
+import json
+from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from engine.trained_model import FILE
+from search.minutes import Minutes
+from search.used import FILE as USED
 from shunter.requests import TrainRequest
-from tasks.ensemble import members
+from tasks.ensemble import members, room
 from tasks.ensemble.members import train_members
 
 
@@ -17,23 +23,40 @@ def asked(
     trials: list[int | None],
     stop_after: int = 99,
     searched: float = 0.0,
+    *,
+    folder: Path = Path("nowhere"),
+    winners: int = 3,
+    kept: Sequence[int] | None = None,
 ) -> Any:
     """Settings and turns that are asked for, where the members are trials or None for those that were trained."""
     made: list[tuple[str, int]] = []
 
-    def member(run: Any, setting: str, turn: int, folder: str, name: str) -> Any:
-        made.append((setting, turn))
+    def member(run: Any, setting: Any, turn: int, folder: str, name: str, *_: Any) -> Any:
+        made.append((setting.name, turn))
         return SimpleNamespace(name=name, trial=trials[len(made) - 1] if len(made) <= len(trials) else None)
 
     monkeypatch.setattr(members, "_member", member)
-    run = SimpleNamespace(request=request, should_stop=lambda: len(made) >= stop_after)
-    found = train_members(
-        cast("Any", run),
-        cast(
-            "Any",
-            SimpleNamespace(winners=("best", "next", "third"), seconds=searched, best=SimpleNamespace(seconds=30.0)),
-        ),
+    known = [number for number, trial in enumerate(trials) if trial is not None] if kept is None else kept
+    monkeypatch.setattr(room, "kept_model", lambda _, number: Path() if number in known else None)
+    run = SimpleNamespace(
+        request=request,
+        should_stop=lambda: len(made) >= stop_after,
+        directory=folder,
+        search_directory=folder,
     )
+    run.within = lambda until: run
+    settings = [
+        SimpleNamespace(name=name, trial_number=number, seconds=30.0)
+        for number, name in enumerate(("best", "next", "third", "fourth", "fifth")[:winners])
+    ]
+    minutes = None
+    if searched:
+        (folder / USED).write_text(json.dumps({"seconds": searched, "joules": 0}))
+        minutes = Minutes.of(request.search, folder)
+    with minutes.counted(room.MEMBERS) if minutes else nullcontext():
+        found = train_members(
+            cast("Any", run), cast("Any", SimpleNamespace(winners=settings, best=settings[0])), minutes
+        )
     assert len({member.name for member in found}) == len(found) == len(made)
     return made
 
@@ -46,12 +69,40 @@ def test_trainings_that_trials_spare_go_to_seeds_of_the_best(monkeypatch: pytest
     assert asked(monkeypatch, request, [None, None, None]) == own
 
 
-def test_seeds_are_as_many_as_the_searchs_minutes_have_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seeds_are_as_many_as_the_searchs_minutes_have_room_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """A trial of the best setting took 30 s."""
     request = TrainRequest(search_minutes=5, ensemble_size=3)
     for searched, seeds in ((212.0, 3), (240.0, 2), (268.0, 1), (290.0, 0), (400.0, 0)):
-        assert len(asked(monkeypatch, request, [7, 4, 1], searched=searched)) == 3 + seeds
-    assert len(asked(monkeypatch, request, [7, None, 1], searched=240.0)) == 3 + 1
+        assert len(asked(monkeypatch, request, [7, 4, 1], searched=searched, folder=tmp_path)) == 3 + seeds
+    assert len(asked(monkeypatch, request, [7, None, 1], searched=215.0, folder=tmp_path)) == 3 + 2
+
+
+def test_members_without_room_give_way_to_trials_that_were_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Each training takes 30 s of the 300."""
+    request = TrainRequest(search_minutes=5, ensemble_size=3)
+
+    def members_of(searched: float, kept: Sequence[int]) -> list[tuple[str, int]]:
+        return asked(monkeypatch, request, [7] * 5, searched=searched, folder=tmp_path, winners=5, kept=kept)
+
+    assert members_of(290.0, [0, 2, 4]) == [("best", 0), ("third", 0), ("fifth", 0)]
+    assert members_of(290.0, [3]) == [("fourth", 0)]
+    assert members_of(245.0, [0, 2, 4])[:3] == [("best", 0), ("next", 0), ("third", 0)]
+    assert members_of(290.0, []) == [("best", 0)]  # without one there is no model
+    done = tmp_path / room.MEMBERS / "seed-1"
+    done.mkdir(parents=True)
+    (done / FILE).write_text("{}")  # by an attempt that was interrupted
+    assert members_of(400.0, [0, 1, 2]) == [("best", 0), ("next", 0), ("third", 0), ("best", 1)]
+
+
+def test_where_nothing_is_there_the_best_is_trained_as_long_as_its_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([100.0, 100.0, 129.0, 130.0])
+    monkeypatch.setattr(room.time, "monotonic", lambda: next(clock))
+    ended = room.for_as_long(30.0, lambda: "over")
+    assert [ended(), ended(), ended()] == [None, None, "over"]
 
 
 def test_of_few_settings_seeds_go_on_where_the_turns_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,83 @@
+"""Which members a search's minutes have room for, and where these minutes went."""
+
+import time
+from collections.abc import Callable, Sequence
+
+from engine.trained_model import FILE, TrainedModel
+from search.minutes import SLACK, Minutes
+from search.result import Setting, TuneResult
+from search.study.kept import kept_model
+from tasks.run_context import RunContext
+
+BASELINES, MEMBERS = "baselines", "members"  # steps within the minutes; the latter a folder of a run, too
+
+
+def is_done(run: RunContext, folder: str, setting: Setting | None = None) -> bool:
+    """Whether a member takes no time: it is finished, or a trial of this setting that was kept.
+
+    Args:
+        run: The training.
+        folder: Name of the member's folder.
+        setting: Its setting, where it is trained from the seed of the search.
+    """
+    is_kept = setting is not None and kept_model(run.search_directory, setting.trial_number) is not None
+    return is_kept or (run.directory / MEMBERS / folder / FILE).is_file()
+
+
+def positions_with_room(run: RunContext, tuned: TuneResult, size: int, minutes: Minutes) -> list[int]:
+    """Positions of the members for which there is room: `size` of them, or fewer.
+
+    Position by position, the settings in the order of their rank: a member that is done takes no time, another as long
+    as its trial, or the best one where that was ended earlier. Where these are too few, trials that were kept follow.
+    """
+    settings, left = tuned.winners, minutes.left_seconds
+    found: list[int] = []
+    for position in range(size):
+        turn, number = divmod(position, len(settings))
+        setting = settings[number]
+        cost = 0.0
+        if not is_done(run, str(position), None if turn else setting):
+            cost = max(setting.seconds, tuned.best.seconds)
+        if cost == 0.0 or (1 - SLACK) * cost <= left:
+            left -= cost
+            found.append(position)
+    others = (place for place in range(size, len(settings)) if is_done(run, str(place), settings[place]))
+    return [*found, *list(others)[: size - len(found)]]
+
+
+def for_as_long(seconds: float, until: Callable[[], str | None]) -> Callable[[], str | None]:
+    """What ends a training that may go on past a limit: `until`, but so many seconds after it was first asked."""
+    began: list[float] = []
+
+    def ended() -> str | None:
+        if not began:
+            began.append(time.monotonic())
+        return until() if time.monotonic() - began[0] >= seconds else None
+
+    return ended
+
+
+def minutes_in_words(minutes: Minutes, tuned: TuneResult, members: Sequence[TrainedModel]) -> str | None:
+    """Where the minutes of a search went, in a sentence or two; None where it had none.
+
+    Args:
+        minutes: The minutes, all counted.
+        tuned: The search.
+        members: What was trained or taken over after it.
+    """
+    if minutes.most_seconds is None:
+        return None
+    trials = tuned.complete_trials + tuned.pruned_trials + tuned.failed_trials
+    before, after = (minutes.around.get(step, 0.0) for step in (BASELINES, MEMBERS))
+    searched = tuned.seconds or 0.0
+    taken = sum(one.trial is not None for one in members)
+    cut = sum(one.trial is None and one.stopped_because.startswith("budget") for one in members)
+    used = before + searched + after
+    words = (
+        f"{used / 60:.1f} of {minutes.most_seconds / 60:.4g} minutes: baselines {before / 60:.1f}, "
+        f"{trials} trials {searched / 60:.1f}, {len(members)} members {after / 60:.1f}, {taken} of which trials had "
+        "trained."
+    )
+    return (
+        f"{words} The end of the minutes ended {cut} of their trainings, which keep their best epoch." if cut else words
+    )
