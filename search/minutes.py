@@ -14,9 +14,9 @@ from shunter.regularly import regularly
 from shunter.requests.search import SearchRequest
 
 BASELINES_SHARE = 0.25  # of the minutes that baselines may have
-# Of its time that a training may lack and is begun nevertheless: what is cut off at the end of one are the epochs that
+# Of its time that a training may lack and is begun nevertheless: it keeps its best epoch, and the last epochs of most
 # only show that nothing better comes.
-SLACK = 0.1
+SLACK = 0.5
 
 
 class Minutes:
@@ -82,7 +82,11 @@ class Minutes:
 
     def exhausted(self) -> str | None:
         """That they are used up, in one sentence; None while there are some, or none were given."""
-        return None if self.left_seconds > 0 else f"The {(self.most_seconds or 0.0) / 60:.4g} minutes are used up."
+        return (
+            None
+            if self.left_seconds > 0
+            else f"The {(self.most_seconds or 0.0) / 60:.4g} minutes of the search are used up."
+        )
 
     def baselines_ended(self) -> str | None:
         """The same of the share that baselines may have."""

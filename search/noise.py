@@ -10,6 +10,7 @@ from engine.config import SelectBy
 from engine.trained_model import TrainedModel
 from search.result import TuneResult
 from shunter.frozen import Frozen
+from tracking.evidence import limit_named
 
 
 class Noise(Frozen):
@@ -28,11 +29,13 @@ def noise_of(trained: Sequence[TrainedModel], select_by: SelectBy) -> Noise | No
     """The deviation within settings that were trained from several seeds, pooled; None where none was.
 
     Args:
-        trained: Finished trainings.
+        trained: Trainings; those that a limit ended do not count.
         select_by: Figure that ranks them.
     """
     losses: dict[str, dict[int, float]] = defaultdict(dict)
     for one in trained:
+        if limit_named(one.stopped_because):
+            continue  # cut off: that it is behind is no chance
         losses[repr((one.spec, one.hyperparameters))][one.schedule.seed] = one.validation.loss_by(select_by)
     repeated = [list(by_seed.values()) for by_seed in losses.values() if len(by_seed) > 1]
     if not repeated:

@@ -17,8 +17,8 @@ from tracking.history import read_children
 
 
 def note_trainings(notes: FlowNotes, trained: Sequence[Trained[Any, Any, Any, Any]]) -> None:
-    """Write down whether a limit stopped one of the trainings."""
-    stops = [one.stopped_because for one in trained if limit_named(one.stopped_because)]
+    """Write down whether a limit stopped one of the trainings; the end of the search's minutes is how it is planned."""
+    stops = [one.stopped_because for one in trained if limit_named(one.stopped_because) not in (None, "search")]
     notes.stopped_because = stops[0] if stops else None
 
 

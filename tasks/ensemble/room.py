@@ -28,7 +28,7 @@ def positions_with_room(run: RunContext, tuned: TuneResult, size: int, minutes: 
     """Positions of the members for which there is room: `size` of them, or fewer.
 
     Position by position, the settings in the order of their rank: a member that is done takes no time, another as long
-    as its trial, or the best one where that was ended earlier. Where these are too few, trials that were kept follow.
+    as `whole_seconds` foresees. Where these are too few, trials that were kept follow.
     """
     settings, left = tuned.winners, minutes.left_seconds
     found: list[int] = []
@@ -37,12 +37,22 @@ def positions_with_room(run: RunContext, tuned: TuneResult, size: int, minutes: 
         setting = settings[number]
         cost = 0.0
         if not is_done(run, str(position), None if turn else setting):
-            cost = max(setting.seconds, tuned.best.seconds)
+            cost = whole_seconds(setting, tuned.best)
         if cost == 0.0 or (1 - SLACK) * cost <= left:
             left -= cost
             found.append(position)
     others = (place for place in range(size, len(settings)) if is_done(run, str(place), settings[place]))
     return [*found, *list(others)[: size - len(found)]]
+
+
+def whole_seconds(setting: Setting, best: Setting) -> float:
+    """What training a setting to its end is expected to take: what the best one took, for steps of its own length.
+
+    It takes no less than it took already.
+    """
+    ratio = setting.costs.get("step_seconds", 1.0) / best.costs.get("step_seconds", 1.0)
+    known = "step_seconds" in setting.costs and "step_seconds" in best.costs
+    return max(setting.seconds, best.seconds * (ratio if known else 1.0))
 
 
 def for_as_long(seconds: float, until: Callable[[], str | None]) -> Callable[[], str | None]:

@@ -12,14 +12,21 @@ from search.noise import noise_of
 from search.protocol import Outcome
 
 
-def trained(setting: int, seed: int, ne: float) -> Any:
+def trained(setting: int, seed: int, ne: float, stopped_because: str = "patience") -> Any:
     """A finished training, as far as it is looked at."""
     return SimpleNamespace(
         spec=setting,
         hyperparameters=0,
         schedule=SimpleNamespace(seed=seed),
         validation=SimpleNamespace(loss_by=lambda by: ne),
+        stopped_because=stopped_because,
     )
+
+
+def test_what_a_limit_cut_off_tells_nothing_of_chance() -> None:
+    whole = [trained(0, seed, 0.5 + 0.01 * seed) for seed in range(2)]
+    cut = trained(0, 2, 0.9, "budget: The 3 minutes of the search are used up.")
+    assert noise_of([*whole, cut], "ne") == noise_of(whole, "ne") is not None
 
 
 def test_deviation_is_pooled_over_settings() -> None:

@@ -46,7 +46,7 @@ def asked(
     )
     run.within = lambda until: run
     settings = [
-        SimpleNamespace(name=name, trial_number=number, seconds=30.0)
+        SimpleNamespace(name=name, trial_number=number, seconds=30.0, costs={})
         for number, name in enumerate(("best", "next", "third", "fourth", "fifth")[:winners])
     ]
     minutes = None
@@ -96,6 +96,13 @@ def test_members_without_room_give_way_to_trials_that_were_kept(
     done.mkdir(parents=True)
     (done / FILE).write_text("{}")  # by an attempt that was interrupted
     assert members_of(400.0, [0, 1, 2]) == [("best", 0), ("next", 0), ("third", 0), ("best", 1)]
+
+
+def test_what_others_take_to_their_end_follows_from_their_steps() -> None:
+    best: Any = SimpleNamespace(seconds=60.0, costs={"step_seconds": 0.02})
+    for costs, seconds, expected in (({"step_seconds": 0.005}, 2.0, 15.0), ({"step_seconds": 0.005}, 20.0, 20.0)):
+        assert room.whole_seconds(cast("Any", SimpleNamespace(seconds=seconds, costs=costs)), best) == expected
+    assert room.whole_seconds(cast("Any", SimpleNamespace(seconds=2.0, costs={})), best) == 60.0
 
 
 def test_where_nothing_is_there_the_best_is_trained_as_long_as_its_trial(monkeypatch: pytest.MonkeyPatch) -> None:
