@@ -32,6 +32,7 @@ from models.families.masknet import MASKNET
 from models.families.mmoe import MMOE
 from models.families.ple import PLE
 from models.families.sequence import SEQUENCE, RecurrentLayer
+from models.families.wukong import WUKONG
 from models.graph.registry import GRAPH_FAMILIES
 from models.layers import initialise_linear
 from models.positions import Positions
@@ -53,6 +54,7 @@ FAMILIES: dict[str, Family] = {
         AUTOINT,
         MASKNET,
         GDCN,
+        WUKONG,
         MMOE,
         PLE,
         ESMM,

@@ -59,6 +59,7 @@ SPECS = {
     "autoint without deep part": model_spec(family="autoint", attention_layers=2, attention_heads=4, top_widths=()),
     "masknet serial": model_spec(family="masknet", mask_structure="serial", mask_expansion=0.5, top_widths=()),
     "gdcn stacked": model_spec(family="gdcn", cross_structure="stacked", batch_norm=True),
+    "wukong deep": model_spec(family="wukong", interaction_layers=3, machine_widths=(), embedding_dim=8),
     "dhen sum": model_spec(family="dhen", interactions=ALL_INTERACTIONS, interaction_ensemble="sum", embedding_dim=8),
     "dhen weighted": model_spec(
         family="dhen", interactions=ALL_INTERACTIONS, interaction_ensemble="weighted", embedding_dim=8

@@ -23,6 +23,7 @@ CLICK_FAMILIES = (
     "autoint",
     "masknet",
     "gdcn",
+    "wukong",
     "mmoe",
     "ple",
     "esmm",

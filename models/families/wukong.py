@@ -1,0 +1,134 @@
+"""Wukong: stacked factorisation machines, whose interactions double in order a layer (Zhang et al., arXiv 2403.02545).
+
+Each layer takes `[batch, n, dim]`, the n vectors of a sample X. Section 3.2 of the paper:
+
+    FM(X)  = X (X^T Y)                                n x k: products of all pairs, by k learned projections Y of n
+    FMB(X) = reshape(MLP(LN(flatten(FM(X)))))         the vectors of the factorisation machine block
+    LCB(X) = W X                                      those of the linear compression block
+    layer  = LN([FMB(X), LCB(X)] + X)                 X by a linear map over vectors where their number changes
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from models.families.family import Family
+from models.interactions import Mix
+from models.layers import FieldVectors, mlp, scoring_mlp
+from models.output_layer import full_precision
+from models.spec import Features, ModelSpec
+from shunter.errors import RequestError
+
+
+@dataclass(frozen=True, kw_only=True)
+class WukongSpec(ModelSpec):
+    """A Wukong; `top_widths` are those of the MLP above its layers.
+
+    Attributes:
+        interaction_layers: Number of layers: l of them reach interactions of order 2^l.
+        machine_vectors: Vectors that the factorisation machine block of a layer gives.
+        linear_vectors: Vectors that its linear compression block gives.
+        machine_rank: Projections k that take the place of the n columns of the products of all pairs.
+        machine_widths: Hidden layers of the block's MLP.
+    """
+
+    family: ClassVar[str] = "wukong"
+
+    interaction_layers: int = 2
+    machine_vectors: int = 8
+    linear_vectors: int = 8
+    machine_rank: int = 8
+    machine_widths: tuple[int, ...] = (128,)
+
+
+class MachineBlock(nn.Module):
+    """The factorisation machine block, FMB.
+
+    Args:
+        spec: Its rank, its MLP and the vectors that it gives.
+        vectors: Number of vectors that come in.
+    """
+
+    def __init__(self, spec: WukongSpec, vectors: int) -> None:
+        super().__init__()
+        self.projections = nn.Parameter(torch.randn(vectors, spec.machine_rank) * vectors**-0.5)
+        width = vectors * spec.machine_rank
+        self.norm = nn.LayerNorm(width)
+        self.network = mlp((width, *spec.machine_widths, spec.machine_vectors * spec.embedding_dim))
+        self.shape = (spec.machine_vectors, spec.embedding_dim)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """`[batch, n, dim]` to `[batch, machine vectors, dim]`."""
+        with full_precision(vectors):  # products of products: half of the digits would leave few
+            vectors = vectors.float()
+            projected = vectors.transpose(1, 2) @ self.projections.float()
+            products = torch.bmm(vectors, projected)
+        return self.network(self.norm(products.flatten(1))).unflatten(1, self.shape)
+
+
+class WukongLayer(nn.Module):
+    """One layer, which adds both blocks to what came in.
+
+    Args:
+        spec: Its blocks.
+        vectors: Number of vectors that come in.
+
+    Attributes:
+        count: Number of vectors that go out.
+    """
+
+    def __init__(self, spec: WukongSpec, vectors: int) -> None:
+        super().__init__()
+        self.count = spec.machine_vectors + spec.linear_vectors
+        self.machine = MachineBlock(spec, vectors)
+        self.linear = Mix(vectors, spec.linear_vectors)
+        self.shortcut = nn.Identity() if self.count == vectors else Mix(vectors, self.count)
+        self.norm = nn.LayerNorm(spec.embedding_dim)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """`[batch, n, dim]` to `[batch, count, dim]` in float32."""
+        together = torch.cat([self.machine(vectors).float(), self.linear(vectors).float()], dim=1)
+        return self.norm(together + self.shortcut(vectors).float())
+
+
+class WukongLayers(nn.Module):
+    """All of a Wukong but its tables.
+
+    Args:
+        spec: The layers, and widths of the MLP above them.
+        features: Features that come in.
+
+    Raises:
+        RequestError: A layer would give no vectors, or the machine has no projection.
+    """
+
+    def __init__(self, spec: WukongSpec, features: Features) -> None:
+        super().__init__()
+        for option in ("interaction_layers", "machine_vectors", "linear_vectors", "machine_rank"):
+            if getattr(spec, option) < 1:
+                raise RequestError(f"A wukong with {option} = {getattr(spec, option)} is none: use at least 1.")
+        self.vectors = FieldVectors(spec, features)
+        count, layers = self.vectors.count, []
+        for _ in range(spec.interaction_layers):
+            layers.append(WukongLayer(spec, count))
+            count = layers[-1].count
+        self.stack = nn.Sequential(*layers)
+        self.top = scoring_mlp(spec, count * spec.embedding_dim, features.outputs)
+
+    def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
+        """`[batch, dense features]` and `[batch, tables, dim]` to logits as `models.families.family.Family` says."""
+        return self.top(self.stack(self.vectors(dense, pooled)).flatten(1)).squeeze(1)
+
+
+WUKONG = Family(
+    spec=WukongSpec,
+    layers=WukongLayers,
+    ranges={
+        "interaction_layers": (1, 2, 3, 4),
+        "machine_vectors": (4, 8, 16),
+        "linear_vectors": (4, 8, 16),
+        "machine_rank": (4, 8, 16),
+    },
+)
