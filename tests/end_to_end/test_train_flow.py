@@ -66,13 +66,16 @@ def test_summary_holds_measured_figures_of_every_step(in_that_home) -> None:
 def test_any_family_within_minutes_and_where_these_went(in_that_home) -> None:
     from mlflow import MlflowClient
 
+    from engine.ensemble.result import EnsembleResult
     from flows.train import train
 
     summary = train(
         TrainRequest(data="synthetic:6000", model="auto", search_minutes=0.4, max_epochs=1, ensemble_size=2)
     )
+    assert summary.tuned is not None
     assert len({setting.spec.family for setting in summary.tuned.settings}) > 1
-    assert len(summary.result.members) >= 1
+    assert isinstance(summary.result, EnsembleResult)
+    assert summary.result.members
     assert summary.minutes is not None
     assert "of 0.4 minutes: baselines" in summary.minutes
     assert MlflowClient(summary.tracking_uri).get_run(summary.run_id).data.tags["search.minutes"] == summary.minutes
