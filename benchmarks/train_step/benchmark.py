@@ -43,6 +43,7 @@ from benchmarks.train_step.rivals import Prepare, Step, Variant
 from engine.config import DenseOptimizer, Execution, Hyperparameters, Schedule
 from engine.data.batch import Batch, make_batch
 from engine.loop.compiled_step import compile_step
+from engine.loop.recorded_step import record_steps
 from engine.loop.repeatable import repeatable
 from engine.loop.step import build_dense_optimizer, train_step
 from hardware.meters.meter import measure_energy
@@ -147,6 +148,8 @@ class Shunter:
                 self.compile_seconds[size] = compile_step(
                     self._model, self._optimizer, replace(self._execution, batch_size=size), batch
                 )
+        elif not self._execution.compiled and self._model.compiled_step is None:
+            record_steps(self._model, self._optimizer, self._execution)
         return partial(train_step, self._model, self._optimizer, batch, self._execution.precision)
 
 

@@ -90,6 +90,10 @@ class Batch:
         """The batch on another device."""
         return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
+    def clone(self) -> Self:
+        """A copy of its own."""
+        return self._map(Tensor.clone)
+
     def pin_memory(self) -> Self:
         """A copy in page-locked memory, from which a GPU reads without waiting for the host."""
         return self._map(Tensor.pin_memory)

@@ -15,6 +15,7 @@ from engine.data.dataset import Dataset, SplitName
 from engine.data.loader import BatchLoader
 from engine.loop.compiled_step import compile_step
 from engine.loop.evaluation import evaluate
+from engine.loop.recorded_step import record_steps
 from engine.loop.step import train_step
 from engine.memory import check_tables_fit
 from engine.results import Evaluation
@@ -75,6 +76,10 @@ class OneProcess:
     ) -> float | None:
         """Compile what `step` does; see `engine.loop.compiled_step.compile_step`."""
         return compile_step(model, optimizer, execution, batch, weights, rates_vary=rates_vary)
+
+    def record_steps(self, model: Model, optimizer: torch.optim.Optimizer, execution: Execution) -> None:
+        """Let what `step` does be recorded on a GPU; see `engine.loop.recorded_step`."""
+        record_steps(model, optimizer, execution)
 
     def step(
         self,

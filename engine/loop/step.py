@@ -68,6 +68,17 @@ def train_step(
     """
     if model.compiled_step is not None and model.compiled_step.suits(batch):
         return model.compiled_step(batch, weights)
+    return plain_step(model, optimizer, batch, precision, weights)
+
+
+def plain_step(
+    model: Model,
+    optimizer: torch.optim.Optimizer,
+    batch: Batch,
+    precision: str,
+    weights: Tensor | None = None,
+) -> Tensor:
+    """The step itself, operator by operator; see `train_step`."""
     optimizer.zero_grad(set_to_none=True)
     with PackedActivations(model.layers) if model.packs_activations else nullcontext():
         compaction = Compaction() if model.compacts_dead_units else nullcontext()

@@ -56,10 +56,10 @@ def train(
     """Train one model to the end, or on from its checkpoint.
 
     A training that was interrupted and is called again with the same job ends with bitwise the same weights as one that
-    was not, on the same machine with the same number of threads; on a GPU too (`engine.loop.repeatable`), which has not
-    been tried yet. Training stops after `max_epochs`, after `patience`
-    epochs without a better validation (`Schedule.select_by`), or when `should_stop` says so; then the weights of the
-    best epoch are restored. Stopped by the budget within an epoch, the model is evaluated as it is.
+    was not, on the same machine with the same number of threads; on a GPU too (`engine.loop.repeatable`). Training
+    stops after `max_epochs`, after `patience` epochs without a better validation (`Schedule.select_by`), or when
+    `should_stop` says so; then the weights of the best epoch are restored. Stopped by the budget within an epoch, the
+    model is evaluated as it is.
 
     Args:
         job: The training.
@@ -228,6 +228,7 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
         self.epochs_of_cycle = schedule.max_epochs // cycles if cycles > 1 else None
         self.rates_vary = not job.hyperparameters.has_constant_rates
         self.check_steps = {round(passes * len(self.loader)) for passes in schedule.checks}
+        self.processes.record_steps(model, optimizer, execution)
         self.state.compile_seconds = (self._compile() or 0.0) if execution.compiled else 0.0
         self.counted_until = time.perf_counter() - self.state.compile_seconds
         self.logits = self.best_logits = None  # predicted for validation, last and by the best weights
@@ -256,7 +257,7 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
     def result(self, stopped_because: str, memory_bytes: int) -> TrainResult:
         """Summarise; the model is in evaluation mode."""
         state = self.state
-        self.model.compiled_step = None  # it holds the optimiser's memory
+        self.model.compiled_step = None  # it holds the optimiser's memory, and on a GPU that of a step
         self.model.packs_activations = self.model.compacts_dead_units = False
         original_again(self.model)
         return TrainResult(

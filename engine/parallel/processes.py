@@ -66,6 +66,9 @@ class ManyProcesses(OneProcess):
         """Seed of this process's dropout: each process draws its own."""
         return seed + self.rank * SEEDS_APART
 
+    def record_steps(self, model: Model, optimizer: torch.optim.Optimizer, execution: Execution) -> None:
+        """Nothing is recorded: how many rows go to whom changes from batch to batch."""
+
     def build_model(
         self,
         spec: ModelSpec,

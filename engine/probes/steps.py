@@ -13,6 +13,7 @@ from engine.data.batch import Batch
 from engine.data.dataset import Dataset
 from engine.data.loader import BatchLoader
 from engine.loop.compiled_step import compile_step
+from engine.loop.recorded_step import record_steps
 from engine.loop.step import (
     applied,
     build_dense_optimizer,
@@ -99,6 +100,7 @@ def time_model(
     optimizer = build_dense_optimizer(model, hyperparameters)
     loader = BatchLoader(dataset, "train", execution.batch_size, shuffle=True, seed=seed)
     compile_seconds = None
+    record_steps(model, optimizer, execution)
     if execution.compiled:
         compile_seconds = compile_step(model, optimizer, execution, next(_full_batches(loader)))
     with prefetch(admitted(_full_batches(loader), model), execution) as batches:

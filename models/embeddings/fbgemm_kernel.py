@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 class FbgemmEmbeddings(EmbeddingTables):
     """FBGEMM's split table-batched embedding bag."""
 
+    can_be_recorded = True
+
     def __init__(
         self,
         rows: Sequence[int],

@@ -85,12 +85,14 @@ class EmbeddingTables(nn.Module, ABC):
         initial_bound: Bound of the initial weights, which lie in plus and minus it; None gives each table its own,
             1 / sqrt(rows), by which the fields of few ids weigh most at first.
         is_in_memory: Whether the rows lie in memory, where a copy of them may lie too.
+        can_be_recorded: Whether a step on a GPU asks nothing of the host, so that a CUDA graph can hold it.
     """
 
     weight: Tensor
     adagrad_sum: Tensor
     is_frozen: bool = False
     is_in_memory: bool = True
+    can_be_recorded: bool = False
     _learning_bags: Constant | None = None
     _drawn_from: Tensor
     l2: float = 0.0

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from engine.config import Execution, Hyperparameters
 from engine.data.batch import Batch
+from engine.loop.recorded_step import record_steps
+from engine.loop.repeatable import repeatable
 from engine.loop.step import applied, build_dense_optimizer, train_step
 from models.embeddings.fbgemm_kernel import choose_kernel
 from models.embeddings.learning import EmbeddingLearning
@@ -124,6 +126,28 @@ def strict(device: torch.device) -> Iterator[None]:
     finally:
         torch.cuda.set_sync_debug_mode("default")
         torch.use_deterministic_algorithms(True, warn_only=True)
+
+
+@every_family
+def test_recorded_steps_learn_bit_by_bit_what_plain_ones_learn(spec: ModelSpec, device: torch.device) -> None:
+    """Dropout included; on the processor nothing is recorded, so there the two are the same by themselves."""
+    on = execution(device)
+
+    def outcome(*, recorded: bool) -> tuple[list[Tensor], list[Tensor]]:
+        with applied(on), repeatable():
+            model = build_model(spec, FEATURES, embedding_learning=LEARNING, device=device).train()
+            optimizer = build_dense_optimizer(model, Hyperparameters())
+            if recorded:
+                record_steps(model, optimizer, on)
+            torch.manual_seed(7)
+            losses = [train_step(model, optimizer, batch_on(device, size), "bf16") for size in (64,) * 5 + (30, 64, 64)]
+            if recorded and device.type == "cuda" and model.embeddings.can_be_recorded:
+                assert model.compiled_step._recording is not None, "the third step was recorded"
+        return losses, list(model.state_dict().values())
+
+    (losses, weights), (of_recorded, recorded_weights) = outcome(recorded=False), outcome(recorded=True)
+    assert all(map(torch.equal, of_recorded, losses))
+    assert all(map(torch.equal, recorded_weights, weights))
 
 
 @every_family

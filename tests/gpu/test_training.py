@@ -93,6 +93,16 @@ def test_compiled_layers_learn_what_eager_ones_learn(dataset: Dataset, device: t
     assert losses(compiled=True) == pytest.approx(losses(compiled=False), rel=1e-3)
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_training_of_recorded_steps_is_that_of_plain_ones(
+    dataset: Dataset, device: torch.device, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = job(dataset, device, precision=precision)
+    recorded = train(asked)
+    monkeypatch.setattr("engine.loop.recorded_step.WARM_UPS", 10_000)
+    assert_same(recorded, train(asked))
+
+
 @pytest.mark.parametrize("device", [pytest.param(torch.device(GPU), marks=ON_GPU)])
 def test_a_compiled_training_is_resumed_bit_by_bit(dataset: Dataset, device: torch.device, tmp_path: Path) -> None:
     """Its reader copies batches while graphs are recorded; on a processor `tests.engine.loop.test_compile` says it."""
