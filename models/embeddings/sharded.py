@@ -5,6 +5,7 @@ go to the owners of their rows and pooled rows come back, gradients go the other
 others the rows travel one by one, but for the frequent ones, which every process holds (`models.embeddings.exchanged`).
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -88,7 +89,8 @@ class ShardedEmbeddings(EmbeddingTables):
             part = RowExchange(tables, width, group.table_of, learning_rate, device)
             self._parts.append((group.bags, part))
         self._in_order = division.order(device)
-        self._ahead: tuple[Tensor, dict[int, SentIds]] | None = None
+        # The batch that is to be looked up, and the one after it.
+        self._ahead: deque[tuple[Tensor, dict[int, SentIds]]] = deque(maxlen=2)
         self._sent: dict[int, SentIds] = {}
 
     @property
@@ -111,26 +113,26 @@ class ShardedEmbeddings(EmbeddingTables):
         `forward` knows the batch by its `values`, which must be the same tensor.
         """
         rows = self._mixed.rows_of(values, offsets)
-        self._ahead = (
-            values,
-            {
-                place: part.sent(*self._of(bags, rows, offsets, weights))
-                for place, (bags, part) in enumerate(self._parts)
-                if isinstance(part, TorchRecTables)
-            },
-        )
+        sent = {
+            place: part.sent(*self._of(bags, rows, offsets, weights))
+            for place, (bags, part) in enumerate(self._parts)
+            if isinstance(part, TorchRecTables)
+        }
+        self._ahead.append((values, sent))
 
     def go_on_sending(self) -> None:
         """Send the ids themselves, for whose numbers the owners have been told by now."""
-        if self._ahead is not None:
-            for ids in self._ahead[1].values():
+        for _, sent in self._ahead:
+            for ids in sent.values():
                 ids.on_their_way()
 
     def forward(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
         """Look up this process's part of a batch; see `EmbeddingTables.forward`."""
         self._sent = {}
-        if self._ahead is not None and self._ahead[0] is values:
-            self._sent, self._ahead = self._ahead[1], None
+        is_ahead = any(there is values for there, _ in self._ahead)
+        while is_ahead:  # a batch that was never looked up may come before it
+            there, self._sent = self._ahead.popleft()
+            is_ahead = there is not values
         return super().forward(self._mixed.rows_of(values, offsets), offsets, weights)
 
     def lookup(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:

@@ -66,6 +66,7 @@ def one_step(kind: str, precision: str) -> dict[str, Any]:
 def every_step() -> dict[tuple[str, str], Any]:
     os.environ["LOCAL_WORLD_SIZE"] = str(PROCESSES_PER_NODE)  # four processes are two nodes
     found = {(kind, precision): one_step(kind, precision) for kind in SHARDING_TYPES for precision in ROUNDING_ERROR}
+    found["ahead", ""] = steps_ahead()
     return found | {(kind, way): some_steps(kind, way) for kind in SHARED for way in ("memory", "sockets")}
 
 
@@ -86,6 +87,32 @@ def some_steps(kind: str, way: str) -> dict[str, Any]:
         output.backward(gradient_of(dist.get_rank()).repeat(size, 1, 1))
         tables.after_backward()
     return {"outputs": outputs, "shards": list(tables.shards())}
+
+
+def steps_ahead() -> dict[str, Any]:
+    """Learn from batches whose ids travel beside the step before, and from the same without."""
+    found: dict[str, Any] = {}
+    batches = [many_ids_of(2 * number + dist.get_rank(), BATCH) for number in range(4)]
+    for way in ("ahead", "alone"):
+        tables = build("table_wise", "fp32")
+        ((_, part),) = tables._parts
+        assert isinstance(part, TorchRecTables)
+        sent, begin = [], part.sent
+        part.sent = lambda *ids, begin=begin, sent=sent: (sent.append(ids), begin(*ids))[1]  # type: ignore[method-assign]
+        was_sent = []
+        for number, (values, offsets) in enumerate(batches):
+            if way == "ahead" and number + 1 < len(batches):
+                tables.send_ahead(*batches[number + 1])
+            before = len(sent)
+            output = tables(values, offsets)
+            was_sent.append(len(sent) == before)
+            tables.go_on_sending()
+            output.backward(gradient_of(dist.get_rank()))
+            if number == 1:  # as a validation between two steps
+                with torch.no_grad():
+                    tables(*batches[0])
+        found[way] = was_sent, list(tables.shards())
+    return found
 
 
 def many_ids_of(rank: int, batch: int) -> tuple[Tensor, Tensor]:
@@ -153,6 +180,15 @@ def test_vectors_through_shared_memory_are_those_through_sockets(group: list[Any
             pairs += [(one.weight, other.weight), (one.adagrad_sum, other.adagrad_sum)]
         for one, other in pairs:
             torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
+
+
+def test_ids_that_travel_ahead_are_sent_once_and_change_nothing(group: list[Any]) -> None:
+    for results in group:
+        (ahead, shards), (alone, expected) = (results["ahead", ""][way] for way in ("ahead", "alone"))
+        assert (ahead, alone) == ([False, True, True, True], [False] * 4)
+        for one, other in zip(shards, expected, strict=True):
+            assert torch.equal(one.weight, other.weight)
+            assert torch.equal(one.adagrad_sum, other.adagrad_sum)
 
 
 def mean_gradients(ranks: int) -> list[Tensor]:
