@@ -1,0 +1,84 @@
+"""A graph model through the whole flow on the nodes of a real Ray cluster, one of which is killed while it trains."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.ranking.result import TrainedRanker
+from planner.decide import Decision
+from tests.end_to_end.test_graph_flow import request_for
+
+pytestmark = pytest.mark.slow
+PATIENCE_SECONDS = 300  # with a training that never begins; nothing is said of how long one takes
+
+
+@pytest.fixture
+def ray_cluster(
+    tmp_path_factory: pytest.TempPathFactory, furnish: Callable[[Path], Path], ray_node: dict[str, Any]
+) -> Iterator[Any]:
+    """A head that only orders, and two workers, whose home is not ours."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        patch.setenv("SHUNTER_HOME", str(furnish(tmp_path_factory.mktemp("node"))))
+        from ray.cluster_utils import Cluster as RayCluster
+
+        made = RayCluster(initialize_head=True, head_node_args={"num_cpus": 1, **ray_node})
+        made.workers = {
+            name: made.add_node(num_cpus=1, **ray_node, resources={"training": 1}, node_name=name)
+            for name in ("first", "second")
+        }
+        made.wait_for_nodes()
+    yield made
+    made.shutdown()
+
+
+def kill_the_node_that_trains(ray_cluster: Any, home: Path, killed: list[str]) -> None:
+    """Wait for the first checkpoint, and kill the node of the decision."""
+    until = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < until and not any(home.glob("**/rankers/trial-0/checkpoint/*")):
+        time.sleep(0.02)
+    (trial,) = home.glob("**/rankers/trial-0")
+    decision = Decision.model_validate_json((trial.parents[1] / "decision.json").read_bytes())
+    killed.append(decision.placement.accelerator.partition("@")[2])
+    ray_cluster.remove_node(ray_cluster.workers[killed[0]], allow_graceful=False)
+
+
+def test_a_graph_model_is_trained_on_nodes_one_of_which_is_killed(
+    tmp_path: Path, furnished_home: Path, prefect_server: str, ray_cluster: Any
+) -> None:
+    from mlflow import MlflowClient
+
+    from flows.train import train
+
+    request = request_for(
+        tmp_path,
+        model="lightgcn",
+        trials=2,
+        max_epochs=40,
+        cluster=ray_cluster.address,
+        cluster_resource="training",
+        baselines="ease",
+        set=("patience=40",),
+    )
+    killed: list[str] = []
+    watch = threading.Thread(target=kill_the_node_that_trains, args=(ray_cluster, furnished_home, killed))
+    watch.start()
+    summary = train(request)
+    watch.join()
+    (dead,) = killed
+    (alive,) = {"first", "second"} - {dead}
+    assert [one.spec.family for one in summary.tried] == ["lightgcn", "lightgcn"]
+    assert {one.placement.accelerator for one in summary.tried} <= {f"cpu@{dead}", f"cpu@{alive}"}
+    for one in summary.tried:
+        assert [report.epoch for report in one.history] == list(range(1, len(one.history) + 1))
+    parent = MlflowClient(summary.tracking_uri).get_run(summary.run_id)
+    assert f"on node {dead} was lost" in parent.data.tags["cluster.moves"]
+    assert f"It goes on at cpu@{alive}" in parent.data.tags["cluster.moves"]
+    assert isinstance(summary.result, TrainedRanker)
+    assert summary.result.test.ndcg20 > 0.5
+    assert [one.name for one in summary.baselines if not one.is_asked] == ["ease"]
