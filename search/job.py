@@ -39,8 +39,8 @@ class SearchJob:
             size of the data.
         keep: Models of the best trials to keep for the ensemble; those of a cluster come here.
         seeds: Seeds of the best setting that are trained after the search, one after the other, and within its minutes.
-        observe: Makes of a trial's architecture, placement and mean seconds of a step what later choices learn; None,
-            also as its answer, keeps nothing.
+        observe: Makes of a trial's architecture, placement, mean seconds of a step and mean watts (None where they were
+            not measured) what later choices learn; None, also as its answer, keeps nothing.
     """
 
     dataset: Dataset
@@ -54,7 +54,7 @@ class SearchJob:
     checks: tuple[float, ...] | None = None
     keep: int = 0
     seeds: int = 0
-    observe: Callable[[ModelSpec, Placement, float], StepObservation | None] | None = None
+    observe: Callable[[ModelSpec, Placement, float, float | None], StepObservation | None] | None = None
 
     @property
     def cost(self) -> Cost | None:

@@ -14,7 +14,8 @@ from models.spec import ModelSpec
 from planner.describe import describe
 from tracking.evidence import Figures
 
-ObserveStep = Callable[[ModelSpec, Placement, float], StepObservation | None]
+# Of architecture, placement, mean seconds of a step and mean watts meanwhile, None where these were not measured.
+ObserveStep = Callable[[ModelSpec, Placement, float, float | None], StepObservation | None]
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def probe_observations(
 
 
 def observer(dataset: Dataset, profiles: Sequence[HardwareProfile]) -> ObserveStep:
-    """A function that makes an observation of a training's architecture, placement and mean seconds of a step.
+    """A function that makes an observation of a training's architecture, placement, and mean seconds and watts of a step.
 
     It gives None for an accelerator without a profile.
 
@@ -85,9 +86,15 @@ def observer(dataset: Dataset, profiles: Sequence[HardwareProfile]) -> ObserveSt
     """
     by_name = {profile.accelerator.name: profile for profile in profiles}
 
-    def observe(spec: ModelSpec, placement: Placement, measured_seconds: float) -> StepObservation | None:
+    def observe(
+        spec: ModelSpec, placement: Placement, measured_seconds: float, measured_watts: float | None
+    ) -> StepObservation | None:
         profile = by_name.get(placement.accelerator)
-        return None if profile is None else step_observation(dataset, spec, placement, profile, measured_seconds)
+        if profile is None:
+            return None
+        return step_observation(
+            dataset, spec, placement, profile, measured_seconds, measured_watts=measured_watts
+        )
 
     return observe
 

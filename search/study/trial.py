@@ -79,7 +79,7 @@ class TrialContext:
     should_stop: Callable[[], str | None]
     study: "Study"
     kept: KeptModels | None = None
-    observe: Callable[[ModelSpec, Placement, float], StepObservation | None] | None = None
+    observe: Callable[[ModelSpec, Placement, float, float | None], StepObservation | None] | None = None
     race: FamilyRace | None = None
 
 
@@ -287,7 +287,8 @@ class _Attempt:
         seconds = mean_step_seconds(last, placement)
         if self.context.observe is None or seconds is None or last.step < FEWEST_STEPS:
             return
-        observation = self.context.observe(self.spec, placement, seconds)
+        watts = self._reading.mean_watts if self._reading.teaches_power else None
+        observation = self.context.observe(self.spec, placement, seconds, watts)
         log_steps(self.run.run_id, [observation] if observation else [])
 
 

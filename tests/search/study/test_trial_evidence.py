@@ -50,6 +50,18 @@ def test_each_trial_teaches_how_it_ended_and_what_its_steps_took(dataset: Datase
     assert [step.placement for run in trials for step in run.steps] == [PLACEMENT] * 3
 
 
+def test_each_trial_teaches_the_power_of_its_steps_where_that_was_measured(
+    dataset: Dataset, parent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hardware.types.LEAST_MEASURED_SHARE", 0.0)  # no counter need be here
+    search(_job(dataset, parent, tmp_path, TrainRequest(trials=1, max_epochs=1)))
+    finish(parent)
+    [trial] = [run for run in read_history().runs if run.kind == "trial"]
+    [step] = trial.steps
+    assert step.mean_watts is not None
+    assert step.mean_watts > 0
+
+
 def test_search_whose_settings_all_miss_the_quality_says_the_best_that_was_reached(
     dataset: Dataset, parent: str, tmp_path: Path
 ) -> None:
