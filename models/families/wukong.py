@@ -62,9 +62,7 @@ class MachineBlock(nn.Module):
     def forward(self, vectors: Tensor) -> Tensor:
         """`[batch, n, dim]` to `[batch, machine vectors, dim]`."""
         with full_precision(vectors):  # products of products: half of the digits would leave few
-            vectors = vectors.float()
-            projected = vectors.transpose(1, 2) @ self.projections.float()
-            products = torch.bmm(vectors, projected)
+            products = torch.bmm(vectors, vectors.transpose(1, 2) @ self.projections)
         return self.network(self.norm(products.flatten(1))).unflatten(1, self.shape)
 
 
