@@ -200,3 +200,35 @@ def test_bags_from_none_to_thousands_of_ids_are_summed_and_learned_alike_by_both
         found.append((pooled.detach(), tables.weight.clone(), tables.adagrad_sum.clone()))
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("stochastic", [True, False])
+def test_fbgemm_rounds_half_precision_to_nearest_on_processors(stochastic: bool) -> None:
+    """What docs/status.md says of it: once another version rounds by chance, tables in fp16 can be built upon it."""
+    pytest.importorskip("fbgemm_gpu")
+    from fbgemm_gpu.split_embedding_configs import EmbOptimType, SparseType
+    from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation
+    from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
+        ComputeDevice,
+        SplitTableBatchedEmbeddingBagsCodegen,
+    )
+
+    rows, step = 200, 1e-4  # at most a fifth of the distance from 1 to the number below it in fp16
+    kernel = SplitTableBatchedEmbeddingBagsCodegen(
+        [(rows, 4, EmbeddingLocation.HOST, ComputeDevice.CPU)],
+        optimizer=EmbOptimType.EXACT_ROWWISE_ADAGRAD,
+        learning_rate=step,
+        eps=0.0,
+        weights_precision=SparseType.FP16,
+        output_dtype=SparseType.FP32,
+        stochastic_rounding=stochastic,
+        device=torch.device("cpu"),
+    )
+    weight, sums = (getattr(kernel, name).detach() for name in ("weights_host", "momentum1_host"))
+    weight.fill_(1.0)
+    for _ in range(10):
+        pooled = kernel(torch.arange(rows), torch.arange(rows + 1))
+        pooled.backward(torch.ones_like(pooled))
+    assert weight.dtype == torch.float16
+    assert sums.dtype == torch.float32
+    assert torch.equal(weight, torch.ones_like(weight))
