@@ -231,4 +231,5 @@ def test_fbgemm_rounds_half_precision_to_nearest_on_processors(stochastic: bool)
         pooled.backward(torch.ones_like(pooled))
     assert weight.dtype == torch.float16
     assert sums.dtype == torch.float32
+    assert torch.equal(sums[:rows], torch.full((rows,), 10.0))  # it was trained
     assert torch.equal(weight, torch.ones_like(weight))
