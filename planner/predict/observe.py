@@ -92,9 +92,7 @@ def observer(dataset: Dataset, profiles: Sequence[HardwareProfile]) -> ObserveSt
         profile = by_name.get(placement.accelerator)
         if profile is None:
             return None
-        return step_observation(
-            dataset, spec, placement, profile, measured_seconds, measured_watts=measured_watts
-        )
+        return step_observation(dataset, spec, placement, profile, measured_seconds, measured_watts=measured_watts)
 
     return observe
 
