@@ -76,7 +76,7 @@ def probe_observations(
 
 
 def observer(dataset: Dataset, profiles: Sequence[HardwareProfile]) -> ObserveStep:
-    """A function that makes an observation of a training's architecture, placement, and mean seconds and watts of a step.
+    """A function that makes an observation of a training's architecture, placement, mean seconds of a step and mean watts.
 
     It gives None for an accelerator without a profile.
 
