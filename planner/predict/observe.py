@@ -76,7 +76,7 @@ def probe_observations(
 
 
 def observer(dataset: Dataset, profiles: Sequence[HardwareProfile]) -> ObserveStep:
-    """A function that makes an observation of a training's architecture, placement, mean seconds of a step and mean watts.
+    """A function that observes a training: its architecture, its placement, and mean seconds and watts of its steps.
 
     It gives None for an accelerator without a profile.
 
