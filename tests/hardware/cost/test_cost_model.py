@@ -67,6 +67,18 @@ def test_energy_is_the_power_of_the_cores_in_use() -> None:
     assert prediction.epoch_joules == pytest.approx(30 * prediction.epoch_seconds)
 
 
+def test_a_gpu_rests_while_the_host_launches_its_kernels() -> None:
+    profile, on_gpu = make_profile(name="cuda:0", cores=80), place(accelerator="cuda:0", threads=1)
+    small, large = (
+        predict(make_workload(), on_gpu.model_copy(update={"batch_size": size}), profile) for size in (1, 1_000_000)
+    )
+    assert profile.idle_watts is not None
+    for prediction in (small, large):
+        share = (prediction.parts["dense"] + prediction.parts["embedding"]) / prediction.step_seconds
+        watts = profile.idle_watts.value + share * (30 - profile.idle_watts.value)
+        assert prediction.epoch_joules == pytest.approx(watts * prediction.epoch_seconds)
+
+
 def test_unknown_power_is_unavailable_energy() -> None:
     prediction = predict(make_workload(), place(), make_profile(idle_watts=None))
     assert (prediction.epoch_joules, prediction.energy_source) == (None, "unavailable")
