@@ -11,7 +11,7 @@ from engine.job import TrainingJob
 from engine.loop.trainer import train
 from engine.memory import process_bytes
 from hardware.cost.memory_model import predict_memory_bytes
-from hardware.types import DiskRates, Quantity
+from hardware.types import DiskRates, HardwareProfile, Quantity
 from models.embeddings.tiered import TieredEmbeddings
 from models.registry import model_spec
 from planner.candidates.embedding_memory import MIB, embedding_memory_notes, memory_for_tables
@@ -90,9 +90,7 @@ def test_the_demand_counts_tables_that_may_lie_in_a_file(dataset: Dataset) -> No
 def test_a_machine_without_room_for_the_tables_trains_them_all_the_same(dataset: Dataset) -> None:
     """The tables take 52 MiB, and what a training takes beside them 36 MiB on top of what the process holds."""
     workload = describe(dataset, model_spec())
-    memory = process_bytes() + 75 * MIB
-    small = make_profile(cores=1, memory_bytes=memory)
-    decision = choose(dataset, TrainRequest(batch_sizes="64"), [small], probe_seconds=0)
+    decision = choose(dataset, TrainRequest(batch_sizes="64"), [_with_room(75 * MIB)], probe_seconds=0)
     room = decision.placement.embedding_memory_bytes
     assert room is not None
     assert room < workload.table_bytes
@@ -104,7 +102,12 @@ def test_a_machine_without_room_for_the_tables_trains_them_all_the_same(dataset:
     assert isinstance(train(job).model.embeddings, TieredEmbeddings)
     for options in ({"search_space": "wide"}, {"ensemble_of": "snapshots"}):
         with pytest.raises(NoFeasiblePlacementError, match="memory"):
-            choose(dataset, TrainRequest(**options, batch_sizes="64"), [small], probe_seconds=0)
+            choose(dataset, TrainRequest(**options, batch_sizes="64"), [_with_room(75 * MIB)], probe_seconds=0)
+
+
+def _with_room(more_bytes: int) -> HardwareProfile:
+    """A machine with so much memory beside what this process holds now; a training gives back what it held before."""
+    return make_profile(cores=1, memory_bytes=process_bytes() + more_bytes)
 
 
 def test_what_was_asked_for_is_said(dataset: Dataset) -> None:
