@@ -21,9 +21,10 @@ from engine.loop.step import plain_step
 from engine.loop.uncompiled import SGD
 from models.registry import Model
 
-# Steps in a row that must be alike before they are recorded: the first makes the optimiser's state and loads kernels,
-# the second is the first that runs as all that follow. So rates that change at each step are never recorded.
+# Steps in a row that must be alike before they are recorded, so that rates that change at each step never are.
 WARM_UPS = 2
+# A training's very first step, which makes the optimiser's state, is like no other; the last of these is recorded.
+STEPS_UNTIL_RECORDED = 1 + WARM_UPS + 1
 # Those that keep on the device all that changes from step to step; torch's Adagrad counts its steps on the host.
 OPTIMIZERS = (FusedAdam, SGD)
 log = logging.getLogger(__name__)

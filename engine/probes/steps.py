@@ -13,7 +13,7 @@ from engine.data.batch import Batch
 from engine.data.dataset import Dataset
 from engine.data.loader import BatchLoader
 from engine.loop.compiled_step import compile_step
-from engine.loop.recorded_step import record_steps
+from engine.loop.recorded_step import STEPS_UNTIL_RECORDED, record_steps
 from engine.loop.step import (
     applied,
     build_dense_optimizer,
@@ -38,7 +38,7 @@ def time_steps(
     execution: Execution,
     *,
     steps: int = 20,
-    warmup_steps: int = 3,
+    warmup_steps: int = STEPS_UNTIL_RECORDED,
     seed: int = 0,
 ) -> StepTiming:
     """Train a fresh model for a few steps and measure them, then forget it.
@@ -80,7 +80,7 @@ def time_model(
     execution: Execution,
     *,
     steps: int,
-    warmup_steps: int = 3,
+    warmup_steps: int = STEPS_UNTIL_RECORDED,
     seed: int = 0,
 ) -> StepTiming:
     """Train a model that is there already for a few steps and measure them.
