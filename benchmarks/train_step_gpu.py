@@ -1,7 +1,7 @@
 """The race of `benchmarks.train_step` on a GPU alone: the same contestants, rules and model, beside the joules of each.
 
-Ours takes its steps as a training does by default, recorded as a CUDA graph after the first few. Joules are those of the
-GPU's counter and of the host; where the host has no counter, its part is estimated, and the whole is called so.
+Ours takes its steps as a training does by default, recorded as a CUDA graph after the first few. Joules are those of
+the GPU's counter and of the host; where the host has no counter, its part is estimated, and the whole is called so.
 
 python -m benchmarks.train_step_gpu [--quick]
 """
