@@ -3,7 +3,7 @@
 Ours takes its steps as a training does by default, recorded as a CUDA graph after the first few. Joules are those of
 the GPU's counter and of the host; where the host has no counter, its part is estimated, and the whole is called so.
 
-python -m benchmarks.train_step_gpu [--quick]
+    python -m benchmarks.train_step_gpu [--quick]
 """
 
 import json
