@@ -116,12 +116,11 @@ def trigger(page: Page, servers: Servers, changes: dict[str, str]) -> dict[str, 
     """Fill in the form of the deployment `train`, submit it, and wait for the end of its run."""
     run = submitted(page, f"{servers.prefect}/deployments/deployment/{servers.deployment('train')}/run", changes)
     deadline = time.monotonic() + RUN_SECONDS
-    while time.monotonic() < deadline:
-        found = servers.get(f"flow_runs/{run}")
-        if found["state_type"] in ENDED:
-            return found
+    while (found := servers.get(f"flow_runs/{run}"))["state_type"] not in ENDED:
+        if time.monotonic() > deadline:
+            pytest.fail(f"The run has not ended after {RUN_SECONDS} s: it is {found['state']}.")
         time.sleep(1)
-    pytest.fail(f"The run has not ended after {RUN_SECONDS} s: it is {found['state']}.")
+    return found
 
 
 def submitted(page: Page, form: str, changes: dict[str, str]) -> str:
