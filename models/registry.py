@@ -27,6 +27,7 @@ from models.families.family import Family
 from models.families.finalmlp import FINALMLP
 from models.families.fm import FM
 from models.families.gdcn import GDCN
+from models.families.hstu import HSTU
 from models.families.lr import LR
 from models.families.masknet import MASKNET
 from models.families.mmoe import MMOE
@@ -61,6 +62,7 @@ FAMILIES: dict[str, Family] = {
         SEQUENCE,
         DIN,
         BST,
+        HSTU,
         LR,
         FM,
     )

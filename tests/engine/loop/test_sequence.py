@@ -101,6 +101,13 @@ def test_a_transformer_learns_the_order_too_but_later(
     assert evaluate(result.model, sessions, "test", EXECUTION).metrics.auc > BEST_AUC - 0.03
 
 
+@pytest.mark.parametrize("layers", [1, 3])
+def test_attention_without_a_softmax_learns_the_order_by_its_bias(sessions: Dataset, layers: int) -> None:
+    spec = model_spec("hstu", embedding_dim=8, top_widths=(16,), hstu_layers=layers)
+    result = train(TrainingJob(sessions, spec, RATES, EXECUTION, Schedule(max_epochs=5, patience=5, seed=0)))
+    assert evaluate(result.model, sessions, "test", EXECUTION).metrics.auc > BEST_AUC - 0.03
+
+
 def test_an_lstm_is_stuck_with_no_seed(sessions: Dataset) -> None:
     schedule = Schedule(max_epochs=8, patience=3, seed=2)  # one that was stuck at .50 with the weights of an MLP
     model = train(TrainingJob(sessions, replace(SPEC, encoder="lstm"), RATES, EXECUTION, schedule)).model
@@ -133,8 +140,9 @@ def test_interrupted_and_resumed_the_result_is_bitwise_the_same(sessions: Datase
         *(model_spec("sequence", encoder=one, encoder_widths=(8,), **SMALL) for one in ("gru", "lstm")),
         model_spec("din", **SMALL),
         model_spec("bst", **SMALL),
+        model_spec("hstu", **SMALL),
     ],
-    ids=["gru", "lstm", "din", "bst"],
+    ids=["gru", "lstm", "din", "bst", "hstu"],
 )
 def test_compiled_layers_give_the_same_loss_and_gradients(spec: ModelSpec) -> None:
     item = CategoricalFeature(name="item", rows=ITEMS)

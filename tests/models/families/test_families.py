@@ -74,6 +74,8 @@ SPECS = {
     "din of softmax": model_spec(family="din", activation_widths=(), activation_softmax=True),
     "bst causal": model_spec(family="bst", transformer_layers=2, transformer_causal=True, dropout=0.1),
     "bst of the candidate": model_spec(family="bst", transformer_output="candidate", attention_heads=1),
+    "hstu of one layer": model_spec(family="hstu", hstu_layers=1, relative_bias=False, dropout=0.1),
+    "hstu of other widths": model_spec(family="hstu", attention_heads=3, query_width=5, value_width=4, embedding_dim=8),
     "ple of two levels": model_spec(family="ple", extraction_levels=2, label_experts=1, shared_experts=1),
     **{
         f"{family} of numbers": model_spec(family=family, numeric_embedding="vector", embedding_dim=8)
@@ -389,6 +391,8 @@ def test_the_score_is_computed_in_float32_whatever_the_precision() -> None:
         ({"family": "bst", "transformer_layers": 0}, "transformer_layers = 0 sees nothing"),
         ({"family": "bst", "attention_heads": 3}, "attention_heads = 3 does not divide the embedding width 16"),
         ({"family": "bst", "transformer_output": "last"}, "'last' is not known: use all or candidate"),
+        ({"family": "hstu", "hstu_layers": 0}, "hstu_layers = 0 sees nothing"),
+        ({"family": "hstu", "value_width": 0}, "value_width = 0 looks at nothing"),
         ({"family": "dhen", "interactions": ("dot", "dot")}, "each once"),
         ({"family": "dhen", "interactions": ()}, "not none"),
         ({"family": "dhen", "interactions": ("conv",)}, "choose from dot"),
