@@ -41,7 +41,7 @@ from planner.parallel.torchrec_plan import torchrec_choices
 from shunter.requests.plan import DevicesRequest, PlanRequest
 
 TORCHREC, FOUND = "TorchRec's", "found"
-THREADS, ROWS, EPOCHS = 2, 50_000, 2
+THREADS, ROWS, EPOCHS = 2, 50_000, 5
 SEARCH_SECONDS = 2.0
 WIDE, WIDE_BATCH, WIDE_EPOCHS, TURNS = 128, 4096, 4, 3  # beside one process
 

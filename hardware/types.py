@@ -166,6 +166,12 @@ class HardwareProfile(Frozen):
     collectives: tuple[CollectiveCost, ...] = Field(
         default=(), description="Between processes on this accelerator's kind; empty until they were measured."
     )
+    shared_vectors: tuple[CollectiveCost, ...] | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="Pooled rows exchanged by processes through memory that they share, by the collective whose place "
+        "this takes; None until it was measured, empty where processes cannot share memory.",
+    )
     machine: str = Field(default="", description="Which machine of its kind it is; empty when unknown.")
     skips_zeros: Literal["inputs", "outputs", "both"] | None = Field(
         default=None, description="What it leaves out of the products of a backward pass; None: nothing."

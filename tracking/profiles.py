@@ -74,6 +74,9 @@ def profile_metrics(profile: HardwareProfile) -> Values:
     for cost in profile.collectives:
         values[f"{prefix}.{cost.operation}_latency_seconds"] = cost.latency_seconds
         values[f"{prefix}.{cost.operation}_bytes_per_second"] = cost.bytes_per_second
+    for cost in profile.shared_vectors or ():
+        values[f"{prefix}.shared_{cost.operation}_latency_seconds"] = cost.latency_seconds
+        values[f"{prefix}.shared_{cost.operation}_bytes_per_second"] = cost.bytes_per_second
     return values
 
 

@@ -10,8 +10,9 @@ FEWEST_PROCESSES = 2
 
 
 def is_complete(profile: HardwareProfile) -> bool:
-    """Whether disk and, on a CPU, collectives were measured."""
-    return profile.disk is not None and (profile.accelerator.kind != "cpu" or bool(profile.collectives))
+    """Whether disk and, on a CPU, collectives and the exchange through shared memory were measured."""
+    between = bool(profile.collectives) and profile.shared_vectors is not None
+    return profile.disk is not None and (profile.accelerator.kind != "cpu" or between)
 
 
 def complete(
@@ -29,6 +30,7 @@ def complete(
     Raises:
         HardwareError: the processes failed.
     """
+    from engine.profiling.shared_vectors import measure_shared_vectors
     from hardware.probes.collectives import measure_collectives
     from hardware.probes.disk import measure_disk
 
@@ -43,6 +45,9 @@ def complete(
         changes: dict[str, object] = {"disk": disk}
         if profile.accelerator.kind == "cpu":
             on_progress("collectives between processes")
-            changes["collectives"] = measure_collectives(max(FEWEST_PROCESSES, min(profile.accelerator.cores, 4)))
+            processes = max(FEWEST_PROCESSES, min(profile.accelerator.cores, 4))
+            changes["collectives"] = measure_collectives(processes)
+            on_progress("pooled rows through memory that processes share")
+            changes["shared_vectors"] = measure_shared_vectors(processes)
         completed.append(profile.model_copy(update=changes))
     return completed

@@ -72,7 +72,7 @@ def surroundings_table(profiles: Sequence[HardwareProfile]) -> Table:
     if all(copied is None for _, copied in copies):
         table.add_row("host to device", "not measurable: there is no device but the processor")
     for profile in profiles:
-        for cost in profile.collectives:
+        for cost in (*profile.collectives, *(profile.shared_vectors or ())):
             table.add_row(f"{cost.operation.replace('_', '-')} x {cost.processes}, {cost.link}", _line(cost))
     return table
 

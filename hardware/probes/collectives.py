@@ -60,6 +60,7 @@ def fitted(
     processes: int,
     link: str,
     message_bytes: Sequence[int] = MESSAGE_BYTES,
+    operations: Sequence[Collective] = get_args(Collective),
 ) -> tuple[CollectiveCost, ...]:
     """The line of each operation; one whose bandwidth cannot be told is named in the log and left out.
 
@@ -68,9 +69,10 @@ def fitted(
         processes: Number of processes.
         link: What the messages went through, in words.
         message_bytes: Sizes.
+        operations: Those that were timed.
     """
     costs = []
-    for operation in get_args(Collective):
+    for operation in operations:
         points = [
             CollectivePoint(message_bytes=size, seconds=measured_seconds(durations[operation, size]))
             for size in message_bytes
@@ -95,7 +97,7 @@ def timed(message_bytes: Sequence[int] = MESSAGE_BYTES) -> Iterator[tuple[tuple[
     """Take part in all operations of torch's default group: each with its size and its seconds, the slowest's."""
     for size in message_bytes:
         for operation, run in _operations(size // 4).items():
-            yield (operation, size), _durations(run)
+            yield (operation, size), slowest_durations(run)
 
 
 def _operations(floats: int) -> dict[Collective, Callable[[], object]]:
@@ -112,7 +114,7 @@ def _operations(floats: int) -> dict[Collective, Callable[[], object]]:
     }
 
 
-def _durations(run: Callable[[], object]) -> list[float]:
+def slowest_durations(run: Callable[[], object]) -> list[float]:
     """Seconds until the last process is through, each repetition begun together."""
     for _ in range(3):
         run()

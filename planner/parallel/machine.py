@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError, model_validator
 from hardware.catalogue.offers import COLLECTIVE_START_SECONDS, catalogue_profile
 from hardware.catalogue.rows import load_catalogue
 from hardware.cost.step_model import LOOPBACK_SECONDS, LOOPBACK_SHARE, message_share
-from hardware.types import Collective, HardwareProfile, Placement
+from hardware.types import Collective, CollectiveCost, HardwareProfile, Placement
 from ingestion.sources.guard import check_words
 from shunter.errors import RequestError
 from shunter.frozen import Frozen
@@ -21,6 +21,8 @@ from shunter.yaml_file import read_yaml
 
 NETWORK_LATENCY_SECONDS = 20e-6  # of a message between hosts; assumed
 BYTES_PER_GBIT = 1e9 / 8
+SHARED_OPERATIONS: tuple[Collective, ...] = ("all_to_all", "reduce_scatter", "all_gather")
+SHARED_SHARE = 1 / 4  # of a copy's rate, where the exchange through shared memory was not measured
 CATALOGUE_PER_HOST = 8
 MOST_DEVICES = 4096
 EXAMPLE = "hosts: [{name: a, accelerator: NVIDIA A100 SXM4 80GB, count: 8}]"
@@ -73,6 +75,9 @@ class Machine:
         source: Where the figures come from: measured or estimated.
         told: The same in a sentence.
         computes_messages: Whether a device's own cores move its messages, so that it cannot compute meanwhile.
+        shared: Channel of pooled rows through memory that all devices share, by the collective whose place it takes;
+            None where they go the way of all messages.
+        is_ahead: Whether ids travel a batch ahead and gradients beside the tables' work, as in `shunter train`.
         key: What its executed plans are known by; None where plans cannot be executed.
     """
 
@@ -82,6 +87,8 @@ class Machine:
     source: str
     told: str
     computes_messages: bool
+    shared: Mapping[Collective, Channel] | None = None
+    is_ahead: bool = False
     key: str | None = None
 
     @property
@@ -170,6 +177,8 @@ def processes_here(
         told=f"Rates were measured on {profile.accelerator.model}, "
         + ("messages between its processes too." if measured else "those of messages are estimated from its memory."),
         computes_messages=on_cpu,
+        shared=_shared(profile, count) if on_cpu and per_host == count > 1 else None,
+        is_ahead=True,
         key=executed_on(profile, count, threads) if per_host == count else None,
     )
 
@@ -225,6 +234,7 @@ def processes_on_nodes(profile: HardwareProfile, count: int, threads: int, nodes
         told=f"Rates were measured on {profile.accelerator.model}, "
         + ("messages between its nodes too." if measured else "those of messages are estimated from its memory."),
         computes_messages=on_cpu,
+        is_ahead=True,
         key=nodes.key(profile, count, threads),
     )
 
@@ -323,15 +333,40 @@ def _channels(profile: HardwareProfile, devices: int, sharing: int | None = None
         sharing: Those that share the cores of a machine; None is all.
     """
     sharing = devices if sharing is None else sharing
+    return _by_operation(profile, profile.collectives, get_args(Collective), devices, sharing) or dict.fromkeys(
+        get_args(Collective),
+        Channel(
+            latency_seconds=LOOPBACK_SECONDS,
+            bytes_per_second=profile.copy_bytes_per_second.value * LOOPBACK_SHARE,
+        ),
+    )
+
+
+def _shared(profile: HardwareProfile, devices: int) -> Mapping[Collective, Channel] | None:
+    """Through the memory that processes of a machine share, as measured, or by the rate of a copy; None without it."""
+    if profile.shared_vectors == ():
+        return None
+    rate = profile.copy_bytes_per_second.value * SHARED_SHARE / max(1.0, devices / profile.rated_cores)
+    estimated = Channel(latency_seconds=LOOPBACK_SECONDS, bytes_per_second=rate)
+    measured = _by_operation(profile, profile.shared_vectors or (), SHARED_OPERATIONS, devices, devices)
+    return measured or dict.fromkeys(SHARED_OPERATIONS, estimated)
+
+
+def _by_operation(
+    profile: HardwareProfile,
+    costs: Sequence[CollectiveCost],
+    operations: Sequence[Collective],
+    devices: int,
+    sharing: int,
+) -> dict[Collective, Channel]:
+    """Channels from measured costs; one that is missing is taken as another one is; none where nothing was measured."""
     made: dict[Collective, Channel] = {}
-    known = {cost.operation: cost for cost in profile.collectives}
-    fallback = known.get("all_to_all") or known.get("all_reduce")
-    for operation in get_args(Collective):
+    known = {cost.operation: cost for cost in costs}
+    fallback = known.get("all_to_all") or known.get("all_reduce") or next(iter(costs), None)
+    for operation in operations:
         cost = known.get(operation, fallback)
         if cost is None:
-            rate = profile.copy_bytes_per_second.value * LOOPBACK_SHARE
-            made[operation] = Channel(latency_seconds=LOOPBACK_SECONDS, bytes_per_second=rate)
-            continue
+            return {}
         sent = message_share(cost.operation, cost.processes)
         steps = math.log2(max(devices, 2)) / math.log2(cost.processes)
         crowd = 1.0

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from pydantic import Field
 
-from planner.parallel.calibration import UNTAUGHT, ExecutedPlan, SimulatedStep, calibrate
+from planner.parallel.calibration import OF_PROCESSORS, UNCALIBRATED, UNTAUGHT, ExecutedPlan, SimulatedStep, calibrate
 from planner.parallel.costs import Choice, TableCosts
 from planner.parallel.demand import ModelDemand
 from planner.parallel.dense_split import SplitLayer
@@ -211,7 +211,8 @@ def step_model(
     """
     known = [one for one in executed if machine.key is not None and one.step.machine == machine.key]
     costs = TableCosts(machine, demand, request.batch_size, request.precision, samples)
-    calibration = calibrate(known) if known or not machine.computes_messages else UNTAUGHT
+    beforehand = OF_PROCESSORS if machine.computes_messages else UNCALIBRATED.factors
+    calibration = calibrate(known, beforehand) if known or not machine.computes_messages else UNTAUGHT
     return StepModel(costs, overlap=request.overlap, calibration=calibration)
 
 

@@ -11,7 +11,9 @@
     optimizer the layers are updated
 
 A collective ends for all when it has ended for the last. The layers' gradients are added up after the tables' updates,
-as the engine does, or beside them where `overlap` says so, as torch's DDP would. What a task takes is a sum of terms
+or beside them where `overlap` says so. In processes as `shunter train` has them, ids are those of the next batch, for
+which no look-up waits, gradients are added up beside the updates, and vectors go through memory that processes share,
+for which all meet once each way; messages take time of the same cores. What a task takes is a sum of terms
 (layers, rows, messages, ...), each times a factor that executed plans have taught (`planner.parallel.calibration`).
 """
 
@@ -23,13 +25,7 @@ from hardware.cost.step_model import message_share
 from hardware.types import Collective
 from models.embeddings.sharding_types import BY_ROW
 from planner.parallel.calibration import UNCALIBRATED, Amounts, Calibration, Term
-from planner.parallel.costs import (
-    GROUP_OPERATORS,
-    ONE_BY_ONE_OPERATORS,
-    Choice,
-    Group,
-    TableCosts,
-)
+from planner.parallel.costs import GROUP_OPERATORS, ONE_BY_ONE_OPERATORS, Choice, Group, TableCosts
 from planner.parallel.dense_split import WITHIN_HOST, SplitLayer, held_share, traffic_of
 from planner.parallel.device_costs import dense_seconds
 from planner.parallel.simulate import NO_RESOURCE, DeltaSimulator, Schedule, Task, TaskGraph, simulate
@@ -40,8 +36,6 @@ ID_ROUNDS = 3  # exchanges of ids: how many, lengths, ids
 FREQUENT_ROUNDS = 2  # exchanges of frequent rows that have learned, and of their gradients
 COPY_OPERATORS = 12  # that update a table of which every device has a copy
 STEP_OPERATORS = 100  # of a step besides: a batch is made ready, losses and statistics of all are added up
-
-
 PROBED = 2.0**40  # of a sum, at which the slope of a task's seconds is read off
 
 
@@ -81,10 +75,10 @@ class StepModel:
     ) -> None:
         self.costs, self.layout, self.calibration, self.layers = costs, costs.layout, calibration, tuple(layers)
         self.machine, demand = costs.machine, costs.demand
+        self.shared = self.machine.shared if costs.precision == "fp32" else None
         self.dense = dense_seconds(self.machine, demand, costs.samples)
         self.dense_bytes = demand.workload.dense_parameter_bytes
-        # What the layers hold in each device: weights, gradients and two floats of Adam.
-        self.dense_memory = 4 * self.dense_bytes
+        self.dense_memory = 4 * self.dense_bytes  # in each device: weights, gradients and two floats of Adam
         self._number: dict[tuple[str, int, int], int] = {}
         self.graph = self._build(overlap)
         self._keys = {task: key for key, task in self._number.items()}
@@ -123,27 +117,36 @@ class StepModel:
                     parts.append(add(f"{phase} across", group, host, 2 * count + host, waits))
             return add(f"{phase} done", group, 0, NO_RESOURCE, parts)
 
+        def met(phase: str, after: Sequence[int]) -> list[int]:
+            """Where all meet once for what they exchange through memory."""
+            return list(after) if self.shared is None else [add(phase, -1, 0, NO_RESOURCE, after)]
+
         divided = [number for number, kind in enumerate(groups) if kind != "data_parallel"]
         copies = groups.index("data_parallel")
         arrived = {group: exchange("ids", group, []) for group in divided}
         own = [add("lookup", copies, one, one, ()) for one in range(count)]
         vectors = []
         for group in divided:
-            looked = [add("lookup", group, one, one, (arrived[group],)) for one in range(count)]
+            # Ids that travel a batch ahead keep no look-up waiting: these are those of the next batch.
+            after = () if self.machine.is_ahead else (arrived[group],)
+            looked = [add("lookup", group, one, one, after) for one in range(count)]
             vectors.append(exchange("vectors", group, looked))
+        vectors = met("meeting", vectors)
         ahead = [add("forward", -1, one, one, (own[one], *vectors)) for one in range(count)]
         split = exchange("split layers", -1, ahead)
         back = [add("backward", -1, one, one, (ahead[one], split)) for one in range(count)]
         updates: list[list[int]] = [[] for _ in range(count)]
-        for group in divided:
-            returned = exchange("gradients", group, back)
+        returned = [exchange("gradients", group, back) for group in divided]
+        returned = met("meeting back", returned) * (len(divided) if self.shared is not None else 1)
+        for group, there in zip(divided, returned, strict=True):
             for one in range(count):
-                updates[one].append(add("update", group, one, one, (returned,)))
+                updates[one].append(add("update", group, one, one, (there,)))
+        overlap = overlap or self.machine.is_ahead
         gathered = back if overlap else [add("updated", -1, one, NO_RESOURCE, updates[one]) for one in range(count)]
         reduced = exchange("reduce", -1, gathered)
         last = [add("update", copies, one, one, (reduced,)) for one in range(count)]
         ends = [add("optimizer", -1, one, one, (reduced, last[one], *updates[one])) for one in range(count)]
-        add("end", -1, 0, NO_RESOURCE, ends)
+        add("end", -1, 0, NO_RESOURCE, [*ends, *(arrived.values() if self.machine.is_ahead else ())])
         return TaskGraph(tasks, resources)
 
     def _tasks_of_sums(self) -> list[tuple[int, ...]]:
@@ -195,6 +198,9 @@ class StepModel:
         phase, group, place = key
         if phase.endswith(" done") or phase in ("end", "updated"):
             return {}
+        if phase.startswith("meeting"):
+            assert self.shared is not None, "they meet for what they exchange through memory"
+            return {"starts": self.shared["all_to_all"].latency_seconds}
         if group >= 0:
             return self._group_amounts(phase, group, place, sums)
         if phase.startswith("reduce"):
@@ -242,14 +248,19 @@ class StepModel:
         fields = ("ids_out", "ids_in") if phase.startswith("ids") else ("out", "in")
         of = layout.of_host if across else layout.of_device
         sent = max(sums[of(field, group, place)] for field in fields)
-        rounds = ID_ROUNDS if phase.startswith("ids") else 1
-        if layout.groups[group] == "one_by_one" and phase.startswith("gradients"):
+        kind = layout.groups[group]
+        operation, rounds = _operation(phase, kind), ID_ROUNDS if phase.startswith("ids") else 1
+        if phase.startswith("ids") and self.machine.is_ahead:
+            rounds = 0  # nobody waits until they begin
+        elif self.shared is not None and not phase.startswith("ids") and kind != "one_by_one":
+            return 0.0, sent / self.shared[operation].bytes_per_second
+        if kind == "one_by_one" and phase.startswith("gradients"):
             rounds += FREQUENT_ROUNDS
         if across:
             channel = self.machine.across
             assert channel is not None, "there are several hosts"
         else:
-            channel = self.machine.within[_operation(phase, layout.groups[group])]
+            channel = self.machine.within[operation]
         return rounds * channel.latency_seconds, sent / channel.bytes_per_second
 
     def _reduce_seconds(self, phase: str, message: float) -> float:

@@ -121,3 +121,11 @@ def test_a_typical_step_is_that_of_a_later_epoch() -> None:
     assert typical_step_seconds([epoch(10, 50.0)]) == 5.0
     assert typical_step_seconds([epoch(10, 50.0), epoch(20, 60.0), epoch(30, 90.0), epoch(40, 100.0)]) == 1.0
     assert typical_step_seconds([]) is None
+
+
+def test_one_plan_scales_what_is_known_beforehand() -> None:
+    beforehand = {term: 1.0 + place for place, term in enumerate(TERMS)}
+    (plan,) = executed_plans(1)
+    taught = plan.model_copy(update={"measured_seconds": 3 * plan.step.seconds(Calibration(beforehand))})
+    found = calibrate([taught], beforehand)
+    assert found.factors == pytest.approx({term: 3 * factor for term, factor in beforehand.items()})

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from planner.parallel.costs import Choice, TableCosts
 from planner.parallel.dynamic_program import ROUNDING, best_by_states
 from planner.parallel.integer_program import solve
-from planner.parallel.machine import Machine, read_machine
+from planner.parallel.machine import Machine, processes_here, read_machine
 from planner.parallel.options import options_of
 from planner.parallel.partition import earliest_end
 from planner.parallel.plan import Plan, differences, plan_text, read_plan
@@ -22,6 +22,7 @@ from planner.parallel.search import Search
 from planner.parallel.shares import samples_by_rate
 from planner.parallel.step import StepModel, step_of
 from shunter.requests.plan import PlanRequest
+from tests.hardware.profiles import make_profile
 from tests.planner.parallel.test_search import demand_of, machine
 
 UNEQUAL = """
@@ -84,9 +85,10 @@ def test_the_dynamic_program_finds_the_best_of_all_plans_to_the_last_bit(
 
 
 @settings(max_examples=5, deadline=None)
-@given(st.integers(0, 2**32))
-def test_no_step_is_below_its_bound(seed: int) -> None:
-    chance, demand, place = random.Random(seed), demand_of(seed, 4), machine(4, 2)
+@given(st.integers(0, 2**32), st.booleans())
+def test_no_step_is_below_its_bound(seed: int, is_here: bool) -> None:
+    chance, demand = random.Random(seed), demand_of(seed, 4)
+    place = processes_here([make_profile()], 2) if is_here else machine(4, 2)
     model = StepModel(TableCosts(place, demand, 4096))
     plans = [[chance.choice(options_of(table, place, "executable")) for table in demand.tables] for _ in range(8)]
     bounds = Relaxation(model).bounds(np.array([model.costs.sums(plan) for plan in plans]))

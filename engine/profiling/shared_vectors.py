@@ -1,0 +1,108 @@
+"""Pooled rows and their gradients exchanged through memory that processes share, by size of what a process brings in.
+
+The exchange is the one of trainings in many processes of this machine (`models.embeddings.shared_vectors`), for tables
+that lie whole or by column, and by row. Run as `python -m engine.profiling.shared_vectors FOLDER` in each process.
+"""
+
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import distributed as dist
+
+from hardware.devices.processes import Report, join_group, run_group, run_member
+from hardware.probes.collectives import SIZES, fitted, slowest_durations
+from hardware.types import Collective, CollectiveCost
+from models.embeddings.shared_memory import SharedMemory
+from models.embeddings.shared_vectors import Part, SharedVectors
+
+MODULE = "engine.profiling.shared_vectors"
+LINK = "memory that processes share"
+MESSAGE_BYTES = tuple(4**power for power in range(7, 13))  # 16 KiB to 16 MiB: vectors of a step are large
+BAG_WIDTH, BAGS = 32, 8  # of a process; bags of different owners take turns, as those of a plan may
+# What the exchange does, by the collective whose place it takes: vectors of whole tables both ways, partial sums of
+# tables by row, and their gradients.
+OPERATIONS: tuple[Collective, ...] = ("all_to_all", "reduce_scatter", "all_gather")
+
+
+def measure_shared_vectors(processes: int, message_bytes: Sequence[int] = MESSAGE_BYTES) -> tuple[CollectiveCost, ...]:
+    """Time the exchange through shared memory between processes of one thread each.
+
+    Args:
+        processes: Number of processes, at least two.
+        message_bytes: At least three sizes.
+
+    Returns:
+        One for each collective whose place it takes; none where processes cannot share memory here.
+
+    Raises:
+        HardwareError: The processes failed.
+    """
+    durations: dict[tuple[Collective, int], list[float]] = {}
+
+    def keep(kind: str, value: Any) -> None:
+        operation, size, seconds = value
+        durations[operation, size] = seconds
+
+    with tempfile.TemporaryDirectory(prefix="shunter-") as name:
+        (Path(name) / SIZES).write_text(" ".join(map(str, message_bytes)))
+        run_group(MODULE, Path(name), processes, threads=1, on_report=keep)
+    return fitted(durations, processes, LINK, message_bytes, OPERATIONS) if durations else ()
+
+
+def main(folder: Path, report: Report) -> None:
+    """Take part in all measurements, and report the durations of the slowest process."""
+    join_group(folder)
+    torch.set_num_threads(1)
+    memory = SharedMemory.offered()
+    if memory is not None:
+        for (operation, size), seconds in _timed(memory, list(map(int, (folder / SIZES).read_text().split()))):
+            report("duration", [operation, size, seconds])
+    dist.barrier()
+
+
+def _timed(memory: SharedMemory, message_bytes: Sequence[int]) -> Iterator[tuple[tuple[Collective, int], list[float]]]:
+    """Each operation with its size and its seconds, the slowest process's.
+
+    A message is counted as torch's collectives count theirs: a process's vectors for all samples, or where gradients of
+    partial sums are gathered those of its own samples.
+    """
+    count, columns = dist.get_world_size(), BAGS * BAG_WIDTH
+    whole = SharedVectors(memory, [Part(widths=(columns,) * count)], _in_turn(count))
+    by_row = SharedVectors(memory, [Part(widths=(columns,) * count, is_summed=True)], range(columns))
+    for size in message_bytes:
+        own = max(1, size // (4 * columns))
+        forth, back = _there(whole, max(1, own // count)), _back(whole, max(1, own // count))
+        yield ("all_to_all", size), [(one + other) / 2 for one, other in zip(forth, back, strict=True)]
+        yield ("reduce_scatter", size), _there(by_row, max(1, own // count))
+        yield ("all_gather", size), _back(by_row, own)
+
+
+def _there(shared: SharedVectors, samples: int) -> list[float]:
+    """Vectors of so many samples of each process."""
+    vectors = torch.zeros(samples * shared.count, BAGS * BAG_WIDTH)
+    return slowest_durations(lambda: shared.gathered([vectors], samples))
+
+
+def _back(shared: SharedVectors, samples: int) -> list[float]:
+    """Their gradients."""
+    gradient, like = torch.zeros(samples, shared.columns), [(samples * shared.count, BAGS * BAG_WIDTH)]
+    return slowest_durations(lambda: shared.returned(gradient, like, samples))
+
+
+def _in_turn(count: int) -> list[int]:
+    """For each column in the end its place: a bag of each process after the other."""
+    return [
+        (owner * BAGS + bag) * BAG_WIDTH + column
+        for bag in range(BAGS)
+        for owner in range(count)
+        for column in range(BAG_WIDTH)
+    ]
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    run_member(main)
