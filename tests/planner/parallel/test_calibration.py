@@ -14,6 +14,7 @@ from planner.parallel.calibration import (
     Calibration,
     ExecutedPlan,
     SimulatedStep,
+    Term,
     calibrate,
     keep_executed,
     read_executed,
@@ -124,7 +125,7 @@ def test_a_typical_step_is_that_of_a_later_epoch() -> None:
 
 
 def test_one_plan_scales_what_is_known_beforehand() -> None:
-    beforehand = {term: 1.0 + place for place, term in enumerate(TERMS)}
+    beforehand: dict[Term, float] = {term: 1.0 + place for place, term in enumerate(TERMS)}
     (plan,) = executed_plans(1)
     taught = plan.model_copy(update={"measured_seconds": 3 * plan.step.seconds(Calibration(beforehand))})
     found = calibrate([taught], beforehand)
