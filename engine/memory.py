@@ -61,7 +61,8 @@ def check_tables_fit(
     if available_bytes is None:
         available_bytes = available_memory_bytes(torch.device(execution.device))
     tables = spec.tables(features)
-    table_bytes = [table.rows * (table.width + 1) * FLOAT_BYTES for table in tables]
+    sizes = [EmbeddingTables.count_bytes([table]) for table in tables]
+    table_bytes = [size.weights + size.optimizer for size in sizes]
     asked = execution.embedding_memory_bytes
     if asked is not None and cached_rows(spec, features, asked) is not None:
         if asked > available_bytes:
@@ -75,7 +76,7 @@ def check_tables_fit(
         raise TooLargeError(
             f"The embedding tables take {sum(table_bytes):,} bytes, {most:,} of them for the {rows:,} rows of the "
             f"field {owner!r}, but {available_bytes:,} are left on {execution.device}: lower that field's rows or "
-            f"embedding_dim, or keep the tables in a file with --embedding-memory."
+            f"embedding_dim, or keep the tables in a file with --embedding-memory{_or_in_half(spec)}."
         )
 
 
@@ -99,9 +100,10 @@ def cached_rows(spec: ModelSpec, features: Features, memory_bytes: int) -> int |
         return None
     if not may_lie_in_file(spec):
         why = "of several widths or shared rows" if spec.has_mixed_tables else f"of {spec.family}, read id by id,"
+        why = "in fp16" if spec.table_precision != "fp32" else why
         raise RequestError(
             f"The embedding tables {why} take {size.weights + size.optimizer:,} bytes and can lie in memory alone: "
-            f"raise --embedding-memory, or take a model of tables of one width."
+            f"raise --embedding-memory, or take a model of tables of one width in fp32."
         )
     rows, row_bytes = sum(features.table_rows), (spec.embedding_dim + 1) * FLOAT_BYTES
     cached = (memory_bytes - rows * BYTES_A_ROW) // (row_bytes + BYTES_A_SLOT)
@@ -111,6 +113,12 @@ def cached_rows(spec: ModelSpec, features: Features, memory_bytes: int) -> int |
             f"the {memory_bytes:,} that they may take: raise --embedding-memory."
         )
     return cached
+
+
+def _or_in_half(spec: ModelSpec) -> str:
+    """The other way to smaller tables, where there is one."""
+    is_one = not spec.has_mixed_tables and spec.table_precision == "fp32"
+    return ", or half as large in memory with --set table_precision=fp16" if is_one else ""
 
 
 def process_bytes() -> int:

@@ -349,6 +349,9 @@ class Workload(Frozen):
     table_bytes: int = Field(
         default=0, description="Of parameters and optimiser's state, those of tables whose rows may lie in a file."
     )
+    working_bytes_per_sample: float = Field(
+        default=0.0, description="What a step takes of rows in fp32 beside tables that are kept in fp16."
+    )
     tables: int = Field(default=0, description="Embedding bags of a sample, mostly one a table; 0: unknown.")
     matmuls: tuple[Matmul, ...] = Field(default=(), description="The matrix products of a step.")
     dense: dict[Precision, DenseDemand] = Field(default={}, description="The rest of the dense part, by precision.")

@@ -13,7 +13,7 @@ from models.counts import AXES, FLOAT_BYTES, BatchAxis, LayerCount, MatmulCount,
 from models.embeddings.role import EmbeddingTables
 from models.kept_traces import kept_trace
 from models.registry import bag_tables, build_layers, check_spec, layer_inputs, may_lie_in_file
-from models.spec import Features, ModelSpec
+from models.spec import NUMBER_BYTES, Features, ModelSpec
 from models.trace import Operator, Phase, StepTrace, trace_step
 
 # Two sizes at which the step is traced: what grows between them is of the samples, the rest of the step. They are so
@@ -64,6 +64,7 @@ def count_model(
         fp32=_precision_counts(full, dense_optimizer),
         bf16=_precision_counts(half, dense_optimizer),
         table_bytes=tables.weights + tables.optimizer if may_lie_in_file(spec) else 0,
+        working_bytes_per_sample=_working_bytes(spec, features, lookups),
     )
 
 
@@ -174,8 +175,21 @@ def _lookup_bytes(spec: ModelSpec, features: Features, ids_per_sample: Mapping[s
     tables = spec.tables(features)
     widths = zip(features.categorical, features.table_of, strict=True)
     return sum(
-        (ids_per_sample or {}).get(field.name, 1.0) * tables[table].width * FLOAT_BYTES for field, table in widths
+        (ids_per_sample or {}).get(field.name, 1.0) * tables[table].width * tables[table].number_bytes
+        for field, table in widths
     )
+
+
+def _working_bytes(spec: ModelSpec, features: Features, lookups: float) -> float:
+    """Bytes of a sample's rows with their sums in a kernel in fp32, which has up to twice as many slots as a batch has.
+
+    And of the pooled rows and their gradients what they take beyond fp16 (`hardware.cost.memory_model.step_bytes`).
+    """
+    if spec.table_precision == "fp32":
+        return 0.0
+    beyond = FLOAT_BYTES - NUMBER_BYTES[spec.table_precision]
+    pooled = 2 * len(bag_tables(spec, features)) * spec.embedding_dim * beyond
+    return 2 * lookups * (spec.embedding_dim + 1) * FLOAT_BYTES + pooled
 
 
 def _matmuls(small: StepTrace, large: StepTrace, half: StepTrace) -> tuple[MatmulCount, ...]:

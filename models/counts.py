@@ -105,6 +105,7 @@ class ModelCounts:
         fp32: Counts that depend on the precision, in full precision.
         bf16: Counts that depend on the precision, under bfloat16 autocast.
         table_bytes: Of weights and optimiser's state, those of tables whose rows may lie in a file; 0 where none may.
+        working_bytes_per_sample: What a step takes of a sample's rows in fp32 beside tables that are kept in fp16.
     """
 
     matmul_flops_per_sample: float
@@ -120,6 +121,7 @@ class ModelCounts:
     fp32: PrecisionCounts
     bf16: PrecisionCounts
     table_bytes: int = 0
+    working_bytes_per_sample: float = 0.0
 
     @property
     def activation_bytes_per_sample(self) -> float:

@@ -38,7 +38,7 @@ from models.graph.registry import GRAPH_FAMILIES
 from models.layers import initialise_linear
 from models.positions import Positions
 from models.recommender import Recommender
-from models.spec import DropoutKind, Features, ModelSpec, nearest
+from models.spec import NUMBER_BYTES, DropoutKind, Features, ModelSpec, nearest
 from shunter.errors import RequestError
 
 Model = Recommender
@@ -107,7 +107,7 @@ def reads_positions(name: str) -> bool:
 
 def may_lie_in_file(spec: ModelSpec) -> bool:
     """Whether the embedding tables of a model may lie in a file, with some rows in memory."""
-    return not spec.has_mixed_tables and not reads_positions(spec.family)
+    return not spec.has_mixed_tables and spec.table_precision == "fp32" and not reads_positions(spec.family)
 
 
 def build_layers(spec: ModelSpec, features: Features) -> nn.Module:
@@ -164,6 +164,7 @@ def build_model(
         kernel=kernel,
         is_mixed=spec.has_mixed_tables,
         cache=cache,
+        is_half=spec.table_precision == "fp16",
     )
     embeddings = build_tables(wanted)
     embeddings.l2, embeddings.initial_bound = embedding_learning.l2, embedding_learning.initial_bound
@@ -261,6 +262,14 @@ def check_spec(spec: ModelSpec, features: Features) -> None:
 
 
 def _check_tables(spec: ModelSpec, features: Features) -> None:
+    if spec.table_precision not in NUMBER_BYTES:
+        known = " or ".join(NUMBER_BYTES)
+        raise RequestError(f"The table_precision {spec.table_precision!r} is not known: use {known}.")
+    if spec.has_mixed_tables and spec.table_precision != "fp32":
+        raise RequestError(
+            "Embedding tables in fp16 are of one width with a row for each id: leave out table_precision, or "
+            "table_dims and table_shares."
+        )
     count = len(features.table_rows)
     for option in ("table_dims", "table_shares"):
         given = getattr(spec, option)

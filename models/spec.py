@@ -110,6 +110,8 @@ class Features:
 
 ROUNDING = 1e-9  # what a share such as 0.1 may be off as a binary number
 DropoutKind = Literal["random", "structured"]
+TablePrecision = Literal["fp32", "fp16"]
+NUMBER_BYTES: dict[TablePrecision, int] = {"fp32": 4, "fp16": 2}
 OPTIONAL = {"is_optional": True}  # metadata of a field that is written to files only where it is not at its default
 
 
@@ -120,11 +122,13 @@ class TableShape(NamedTuple):
         ids: Number of ids of its field.
         rows: Number of rows; where they are fewer than the ids, an id has the row of its remainder.
         width: Numbers of a row.
+        number_bytes: Bytes of each of them.
     """
 
     ids: int
     rows: int
     width: int
+    number_bytes: int = 4
 
 
 def rows_kept(ids: int, share: float) -> int:
@@ -154,6 +158,8 @@ class ModelSpec:
             looked up is filled up with zeros; empty is `embedding_dim` for all.
         table_shares: Share of the ids of each table that keep a row of their own, in the same order; the others share
             theirs by the remainder. Empty is 1 for all.
+        table_precision: In what the rows of the tables are kept while they learn and afterwards; they are multiplied
+            and updated in fp32, and from there rounded by chance to fp16 (`models.embeddings.half`).
         numeric_embedding: What the dense features become: one vector by an MLP over all of them, or each a learned
             vector times its value, so that they meet the other fields one by one. The latter has no `bottom_widths`.
     """
@@ -170,6 +176,7 @@ class ModelSpec:
     table_dims: tuple[int, ...] = field(default=(), metadata=OPTIONAL)
     table_shares: tuple[float, ...] = field(default=(), metadata=OPTIONAL)
     numeric_embedding: Literal["mlp", "vector"] = field(default="mlp", metadata=OPTIONAL)
+    table_precision: TablePrecision = field(default="fp32", metadata=OPTIONAL)
 
     @property
     def has_mixed_tables(self) -> bool:
@@ -182,7 +189,7 @@ class ModelSpec:
         widths = self.table_dims or (self.embedding_dim,) * len(ids)
         shares = self.table_shares or (1.0,) * len(ids)
         shapes = zip(ids, map(rows_kept, ids, shares), widths, strict=True)
-        return tuple(TableShape(*shape) for shape in shapes)
+        return tuple(TableShape(*shape, NUMBER_BYTES[self.table_precision]) for shape in shapes)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON: the family and all options, but for optional ones at their default."""

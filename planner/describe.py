@@ -14,6 +14,7 @@ from engine.ranking.interactions import read_graph
 from hardware.budget import JOULES_PER_KWH
 from hardware.types import Workload
 from models.counting import count_model
+from models.embeddings.role import EmbeddingTables
 from models.graph import GRAPH_FAMILIES, SOLVED, GraphSpec, graph_spec
 from models.graph.counting import count_graph_model
 from models.registry import model_spec
@@ -25,7 +26,6 @@ from shunter.requests import EnsembleOf, JobRequest, NightlyRequest, SelectReque
 REDUCTION_FACTOR = 3
 # Forward pass against forward, backward and update: the backward of a layer is two products where forward is one.
 EVALUATION_SHARE = 1 / 3
-FLOAT_BYTES = 4
 
 
 class JobSize(Frozen):
@@ -122,8 +122,8 @@ def access_curve(
     for field in dataset.features.categorical:
         if field.table is not None:
             continue
-        _, rows, width = next(tables)
-        table_bytes = rows * (width + 1) * FLOAT_BYTES  # with the optimiser's float
+        size = EmbeddingTables.count_bytes([next(tables)])
+        table_bytes = size.weights + size.optimizer
         points = curves.get(field.name) or ((1.0, 1.0),)
         for (ids_before, share_before), (ids, share) in pairwise(((0.0, 0.0), *points)):
             if ids > ids_before:

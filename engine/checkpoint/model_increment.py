@@ -20,6 +20,7 @@ from models.registry import Model
 from shunter.errors import CheckpointError
 
 TABLES = "embeddings.weight"
+BITS_OF = {torch.float32: torch.int32, torch.float16: torch.int16}  # by which rows are compared
 ROWS_AT_ONCE = 1 << 16
 
 
@@ -87,8 +88,9 @@ class _Source:
             former = self.former[at]
             parts.append(former < 0)
             if self.member is not None:
-                there = self.table[former.clamp(min=0)]
-                parts[-1] |= (some.contiguous().view(torch.int32) != there.view(torch.int32)).any(1)
+                there = self.table[former.clamp(min=0)].to(some)
+                bits = BITS_OF[some.dtype]
+                parts[-1] |= (some.contiguous().view(bits) != there.view(bits)).any(1)
         return torch.cat(parts)
 
 
@@ -144,11 +146,11 @@ def lay_upon(
                 for source in _sources(name, table, former, shared):
                     if source.member is not None and source.member == origin:
                         for at in (source.former >= 0).nonzero().view(-1).split(ROWS_AT_ONCE):
-                            table[at] = source.table[source.former[at]]
+                            table[at] = source.table[source.former[at]].to(table)
                 prefix = f"rows.{number}.{position}."
                 parts = {key.removeprefix(prefix): part for key, part in tensors.items() if key.startswith(prefix)}
                 values = _values(parts, increment.bits, table.shape[1])
-                table[read_rows(parts, len(values))] = values
+                table[read_rows(parts, len(values))] = values.to(table)
         layers = {name: tensors[f"layers.{name}"] for name in now.state_dict() if not _is_table(name)}
         now.load_state_dict(layers, strict=False)
     except (KeyError, IndexError, ValueError, RuntimeError, TypeError) as error:
@@ -186,8 +188,8 @@ def _parts(table: Tensor, numbers: Tensor, source: _Source, bits: int, figures: 
     values = restored = table[numbers]
     parts = {"weight": values}
     if bits != FULL_PRECISION and len(numbers):
-        quantised = quantise_rows(values, bits)
-        restored = restore_rows(quantised, bits, table.shape[1])
+        quantised = quantise_rows(values.float(), bits)
+        restored = restore_rows(quantised, bits, table.shape[1]).to(table)
         is_new = source.differs(restored, numbers)  # others were sent in as few bits before
         numbers, values, restored = numbers[is_new], values[is_new], restored[is_new]
         parts = {name: part[is_new] for name, part in vars(quantised).items()} if len(numbers) else {"weight": values}

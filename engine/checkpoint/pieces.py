@@ -24,7 +24,8 @@ class Piece:
         first_row: Row of the table that the first of `rows` would be.
         first_column: Column of the table where the rows begin.
         rows: int64, ascending: which rows, counted from `first_row`.
-        weight: float32 `[rows, columns]`, or the same as they were restored from few bits and not touched since.
+        weight: float32 `[rows, columns]`, of tables in fp16 float16; or the same as they were restored from few bits
+            and not touched since.
         adagrad_sum: float32 `[rows]`.
         stored_bits: Bits of a `weight` that is quantised already.
         own_bits: Bits that it is to be kept in, whatever is asked for.
@@ -129,7 +130,7 @@ def encode(piece: Piece, bits: int, number: int) -> dict[str, Tensor]:
     if kept_bits == FULL_PRECISION:
         assert isinstance(piece.weight, Tensor), "a piece in full precision"
         return {**tensors, f"{key}.weight": piece.weight, f"{key}.adagrad_sum": piece.adagrad_sum}
-    quantised = quantise_rows(piece.weight, kept_bits) if isinstance(piece.weight, Tensor) else piece.weight
+    quantised = quantise_rows(piece.weight.float(), kept_bits) if isinstance(piece.weight, Tensor) else piece.weight
     tensors |= {f"{key}.{name}": tensor for name, tensor in vars(quantised).items()}
     return {**tensors, f"{key}.adagrad_sum": piece.adagrad_sum.to(torch.bfloat16)}
 
@@ -180,7 +181,7 @@ def decode(tensors: Mapping[str, Tensor]) -> Iterator[Piece]:
 
 
 def full_precision(piece: Piece) -> Tensor:
-    """The numbers of a piece, float32 `[rows, columns]`."""
+    """The numbers of a piece, `[rows, columns]`; float32 where they were quantised."""
     if isinstance(piece.weight, Tensor):
         return piece.weight
     assert piece.stored_bits is not None, "quantised rows say their bits"
@@ -211,7 +212,7 @@ def put_into(shards: Sequence[Shard], piece: Piece, stored: StoredRows | None = 
         own_rows = (numbers[here] - shard.first_row).to(shard.weight.device)
         columns = slice(first - shard.first_column, last - shard.first_column)
         values = weight[here, first - piece.first_column : last - piece.first_column]
-        shard.weight[own_rows, columns] = values.to(shard.weight.device)
+        shard.weight[own_rows, columns] = values.to(shard.weight)
         if piece.first_column == shard.first_column:
             shard.adagrad_sum[own_rows] = piece.adagrad_sum[here].to(shard.adagrad_sum.device)
         if shard.starts is not None:

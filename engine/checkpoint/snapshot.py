@@ -52,7 +52,7 @@ class _Block:
 
     @property
     def row_bytes(self) -> int:
-        return 4 * self.weight.shape[1] + 4
+        return self.weight.element_size() * self.weight.shape[1] + self.sums.element_size()
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ class Snapshot:
         candidates = first + np.flatnonzero(self._pending[first:last].copy())
         taken = _Rows(
             np.empty(len(candidates), dtype=np.int64),
-            np.empty((len(candidates), block.weight.shape[1]), dtype=np.float32),
+            np.empty((len(candidates), block.weight.shape[1]), dtype=_dtype(block.weight)),
             np.empty(len(candidates), dtype=np.float32),
         )
         count = 0
@@ -223,7 +223,8 @@ class Snapshot:
 
     def _by_table(self, rows: _Rows) -> Iterator[Piece]:
         """Rows of a block as pieces of its tables."""
-        at_once = max(PIECE_BYTES // (4 * rows.weight.shape[1] + 4), 1)
+        row_bytes = rows.weight.itemsize * rows.weight.shape[1] + rows.sums.itemsize
+        at_once = max(PIECE_BYTES // row_bytes, 1)
         bounds = np.searchsorted(rows.numbers, self._cuts)
         for cut, (start, end) in zip(self._cuts, pairwise(bounds), strict=False):
             table = bisect_right(self._first_rows, cut) - 1
@@ -248,6 +249,10 @@ def _blocks_of(tables: EmbeddingTables) -> list[_Block]:
         return [_Block(0, tables.weight, tables.adagrad_sum)]
     first_rows = accumulate(tables.rows, initial=0)
     return [_Block(first, shard.weight, shard.adagrad_sum) for first, shard in zip(first_rows, shards, strict=False)]
+
+
+def _dtype(tensor: Tensor) -> np.dtype:
+    return torch.empty(0, dtype=tensor.dtype).numpy().dtype
 
 
 def _distinct(numbers: np.ndarray) -> np.ndarray:

@@ -67,6 +67,11 @@ def load_stored_model(
     sizes = [EmbeddingTables.count_bytes(spec.tables(features)).weights for spec in specs]
     if sum(sizes) <= memory_bytes:
         return load_model(directory)
+    if any(spec.table_precision != "fp32" for spec in specs):
+        raise RequestError(
+            f"The embedding tables of this model are kept in fp16, which lie in memory and take {sum(sizes):,} bytes "
+            f"of the {memory_bytes:,} of --memory: raise it, or leave it out."
+        )
     if any(spec.has_mixed_tables for spec in specs):
         raise RequestError(
             "Embedding tables of several widths or shared rows cannot stay in a file: leave out --memory, or serve a "
@@ -156,7 +161,8 @@ def memory_for_tables(directory: Path, among: int = 1) -> int | None:
     size = sum(EmbeddingTables.count_bytes(spec.tables(features)).weights for spec in specs)
     return (
         None
-        if any(spec.has_mixed_tables for spec in specs) or among * size <= LARGEST_SHARE * free
+        if any(spec.has_mixed_tables or spec.table_precision != "fp32" for spec in specs)
+        or among * size <= LARGEST_SHARE * free
         else int(SHARE * free)
     )
 

@@ -314,6 +314,7 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
         state = self.state
         self.may_save = False
         self.rates.apply(state.step, state.plateaus)
+        self.model.embeddings.set_step(state.step)
         if self.checkpoint is not None:
             self.checkpoint.note_rows(batch.values, batch.offsets)
         losses = self.processes.step(self.model, self.optimizer, batch, self.execution.precision, self.task_weights)

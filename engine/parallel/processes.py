@@ -37,6 +37,7 @@ from models.embeddings.sharded import ShardedEmbeddings
 from models.positions import Positions
 from models.registry import Model, assemble_model, bag_tables, check_spec, reads_positions
 from models.spec import Features, ModelSpec
+from shunter.errors import RequestError
 
 SEEDS_APART = 1_000_003
 
@@ -90,6 +91,10 @@ class ManyProcesses(OneProcess):
             HardwareError: there is no room for the file of this process's tables.
         """
         check_spec(spec, features)
+        if spec.table_precision != "fp32":
+            raise RequestError(
+                "Embedding tables in fp16 are trained in one process: leave out table_precision, or the others."
+            )
         device = torch.device(execution.device)
         if cache is not None:
             embeddings = self._in_files(spec, features, hyperparameters, device, cache)

@@ -39,6 +39,7 @@ def workload_of(
         access_curve=tuple(access_curve),
         mapped_bytes=mapped_bytes,
         table_bytes=counts.table_bytes,
+        working_bytes_per_sample=counts.working_bytes_per_sample,
     )
 
 

@@ -110,5 +110,5 @@ def step_bytes(workload: Workload, placement: Placement, samples: int) -> float:
     if demand is None:
         return 2 * workload.activation_bytes_per_sample * samples
     row_bytes = workload.lookup_bytes_per_sample / max(workload.lookups_per_sample, 1e-9)
-    pooled = 2 * workload.tables * row_bytes * samples
-    return demand.peak_bytes_per_step + demand.peak_bytes_per_sample * samples + pooled
+    rows = (2 * workload.tables * row_bytes + workload.working_bytes_per_sample) * samples
+    return demand.peak_bytes_per_step + demand.peak_bytes_per_sample * samples + rows

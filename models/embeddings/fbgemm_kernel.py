@@ -60,7 +60,13 @@ class FbgemmEmbeddings(EmbeddingTables):
 
 
 def fbgemm_kernel(
-    rows: Sequence[int], widths: Sequence[int], learning_rate: float, device: torch.device, table_of: Sequence[int]
+    rows: Sequence[int],
+    widths: Sequence[int],
+    learning_rate: float,
+    device: torch.device,
+    table_of: Sequence[int],
+    *,
+    is_half: bool = False,
 ) -> "tuple[SplitTableBatchedEmbeddingBagsCodegen, Tensor, Tensor]":
     """Build FBGEMM's kernel over tables of any widths.
 
@@ -70,13 +76,14 @@ def fbgemm_kernel(
         learning_rate: Step size of the row-wise Adagrad.
         device: Device where the tables lie.
         table_of: Table of each bag.
+        is_half: Whether the rows are kept in fp16; on a GPU they are then rounded by chance, on a processor to nearest.
 
     Returns:
         The kernel, from ids, offsets and weights of ids to `[batch, widths of all bags]`; and views of its memory, the
         tables one behind the other: the weights, `[numbers of all rows]`, and the optimiser's state, `[rows of all
         tables]`.
     """
-    from fbgemm_gpu.split_embedding_configs import EmbOptimType
+    from fbgemm_gpu.split_embedding_configs import EmbOptimType, SparseType
     from fbgemm_gpu.split_table_batched_embeddings_ops_common import BoundsCheckMode, EmbeddingLocation, PoolingMode
     from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
         ComputeDevice,
@@ -95,6 +102,9 @@ def fbgemm_kernel(
         pooling_mode=PoolingMode.SUM,
         # Ids are checked where a batch is made, once, with the name of the field in the message.
         bounds_check_mode=BoundsCheckMode.NONE,
+        weights_precision=SparseType.FP16 if is_half else SparseType.FP32,
+        output_dtype=SparseType.FP32,
+        stochastic_rounding=is_half,
         device=device,
     )
     weights = getattr(kernel, "weights_host" if on_cpu else "weights_dev")

@@ -50,20 +50,35 @@ class RowsByThemselves:
         """
         out = np.empty((len(rows), self.width), np.float32) if out is None else out
         words = -(-self.width // 2)  # two numbers of a word
-        at_once = max(_HASHED_AT_ONCE // words, 1)
-        for first in range(0, len(rows), at_once):
-            part = rows[first : first + at_once].astype(np.uint64)
-            hashed = (part[:, np.newaxis] * np.uint64(words) + np.arange(1, words + 1, dtype=np.uint64)) * _STEP
-            hashed += np.uint64(self.key)
-            for shift, factor in _MIX:
-                hashed ^= hashed >> np.uint64(shift)
-                hashed *= factor
-            hashed ^= hashed >> np.uint64(31)
+        for first, hashed in hashed_words(rows, words, self.key):
             digits = (hashed.view(np.uint32) >> np.uint32(32 - _DIGITS)).view(np.int32)[:, : self.width]
-            numbers = out[first : first + at_once]
+            numbers = out[first : first + len(hashed)]
             np.multiply(digits, np.float32(2 * self.limit / (1 << _DIGITS)), out=numbers, casting="unsafe")
             numbers -= np.float32(self.limit)
         return out
+
+
+def hashed_words(rows: np.ndarray, words: int, key: int) -> Iterator[tuple[int, np.ndarray]]:
+    """Random words of rows, which are a hash of where they stand.
+
+    Args:
+        rows: Numbers of rows, not negative.
+        words: How many each has.
+        key: Tells these words from others.
+
+    Yields:
+        The place of the first of some rows, and their words: uint64 `[some rows, words]`.
+    """
+    at_once = max(_HASHED_AT_ONCE // words, 1)
+    for first in range(0, len(rows), at_once):
+        part = rows[first : first + at_once].astype(np.uint64)
+        hashed = (part[:, np.newaxis] * np.uint64(words) + np.arange(1, words + 1, dtype=np.uint64)) * _STEP
+        hashed += np.uint64(key)
+        for shift, factor in _MIX:
+            hashed ^= hashed >> np.uint64(shift)
+            hashed *= factor
+        hashed ^= hashed >> np.uint64(31)
+        yield first, hashed
 
 
 def draw_tables(

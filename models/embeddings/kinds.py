@@ -3,6 +3,7 @@
 from typing import Protocol
 
 from models.embeddings.fbgemm_kernel import FbgemmEmbeddings
+from models.embeddings.half import HalfEmbeddings, HalfOnGpu
 from models.embeddings.mixed import MixedEmbeddings
 from models.embeddings.request import TableRequest
 from models.embeddings.role import EmbeddingTables
@@ -33,7 +34,14 @@ class Kind(Protocol):
 
 # The first that suits a request is built. Tables divided over processes ask for more than a `TableRequest` holds: they
 # are built in `engine.parallel`.
-KINDS: tuple[Kind, ...] = (TieredEmbeddings, MixedEmbeddings, FbgemmEmbeddings, TorchEmbeddings)
+KINDS: tuple[Kind, ...] = (
+    HalfEmbeddings,
+    HalfOnGpu,
+    TieredEmbeddings,
+    MixedEmbeddings,
+    FbgemmEmbeddings,
+    TorchEmbeddings,
+)
 
 
 def build_tables(wanted: TableRequest) -> EmbeddingTables:

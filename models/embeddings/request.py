@@ -42,6 +42,7 @@ class TableRequest:
         kernel: Library that does the lookups; `auto` picks FBGEMM where it is installed.
         is_mixed: Whether tables may differ in width, or have fewer rows than ids.
         cache: Cache in front of tables in a file; None keeps all in memory.
+        is_half: Whether the rows are kept in fp16.
     """
 
     shapes: tuple[TableShape, ...]
@@ -52,6 +53,7 @@ class TableRequest:
     kernel: Kernel = "auto"
     is_mixed: bool = False
     cache: EmbeddingCache | None = None
+    is_half: bool = False
 
     @property
     def rows(self) -> tuple[int, ...]:

@@ -59,6 +59,7 @@ class EmbeddingTables(nn.Module, ABC):
         forward      once for each admitted batch in the same order, in the training thread; then the loss's backward
                      pass, which updates the rows, outside of every compiled graph
         set_learning_rate    before a step whose rate differs from that of the one before
+        set_step             before each step of a training
         after_backward   right after each backward pass, before the optimiser of the layers steps
         forward in evaluation mode    at any time between two steps, with ids that nobody admitted
         save         `state_dict` and `optimizer_tensors`, or `begun_shards`, between two steps
@@ -75,7 +76,8 @@ class EmbeddingTables(nn.Module, ABC):
         table_of: Table of each bag of a sample, ascending; None is one bag for each table.
 
     Attributes:
-        weight: `[rows of all tables, dim]` float32, the tables one below the other; only where they lie whole here.
+        weight: `[rows of all tables, dim]` float32 or float16, the tables one below the other; only where they lie
+            whole here.
         adagrad_sum: `[rows of all tables]` float32, the optimiser's state, likewise; not part of the state dict.
         is_frozen: Whether a backward pass leaves the tables as they are.
         l2: Weight decay. A row that a step touches has `l2 * row` added to its gradient, however often the batch holds
@@ -206,6 +208,9 @@ class EmbeddingTables(nn.Module, ABC):
         """Let all updates from now on have another step size; called between two steps."""
         self.learning_rate = rate
 
+    def set_step(self, step: int) -> None:
+        """Let the next step have this number, counted from the first of the training. Most kinds need none."""
+
     @torch.no_grad()
     def initialise(self, generator: torch.Generator) -> None:
         """Draw the weights of each table (`draw_tables`), and set the optimiser's state to zero."""
@@ -258,8 +263,10 @@ class EmbeddingTables(nn.Module, ABC):
     @classmethod
     def count_bytes(cls, shapes: Sequence[TableShape]) -> TableBytes:
         """Memory of whole tables of some shapes, without building them."""
-        rows, numbers = sum(shape.rows for shape in shapes), sum(shape.rows * shape.width for shape in shapes)
-        return TableBytes(weights=numbers * FLOAT_BYTES, optimizer=rows * FLOAT_BYTES)
+        return TableBytes(
+            weights=sum(shape.rows * shape.width * shape.number_bytes for shape in shapes),
+            optimizer=sum(shape.rows for shape in shapes) * FLOAT_BYTES,
+        )
 
     def _rarity(self, values: Tensor, offsets: Tensor) -> Tensor:
         """One over the occurrences in the batch of each id, averaged over a bag: `[batch, bags of a sample, 1]`.

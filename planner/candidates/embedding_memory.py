@@ -53,6 +53,11 @@ def _book_bytes(workload: Workload) -> float:
     return workload.table_bytes / (numbers + 1)
 
 
+def half_table_bytes(workload: Workload) -> float:
+    """What the tables with their optimiser's state would take, were their rows kept in fp16."""
+    return (workload.table_bytes + _book_bytes(workload)) / 2
+
+
 def embedding_memory_notes(workload: Workload, candidates: Sequence[Candidate], *, was_asked: bool) -> list[str]:
     """A sentence for people, where tables lie in a file.
 
@@ -70,5 +75,6 @@ def embedding_memory_notes(workload: Workload, candidates: Sequence[Candidate], 
         f"The embedding tables take {workload.table_bytes / MIB:,.3g} MiB with their optimiser's state: on the "
         f"processor {memory / MIB:,.3g} MiB of memory hold the rows in use and the rest lies in a file, {why} "
         "(--embedding-memory); estimated steps wait for the rows that they are expected to read, as far as the disk "
-        "was measured (shunter profile)."
+        "was measured (shunter profile). In fp16 (--set table_precision=fp16) they would take "
+        f"{half_table_bytes(workload) / MIB:,.3g} MiB, all in memory."
     ]

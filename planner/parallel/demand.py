@@ -16,6 +16,7 @@ from models.registry import bag_tables
 from models.spec import ModelSpec
 from planner.describe import describe
 from planner.parallel.plan import tables_fingerprint
+from shunter.errors import RequestError
 
 COUNTED_SAMPLES = 200_000  # of the training part, in its shuffled order
 COUNTED_AT_ONCE = 8_192
@@ -159,6 +160,8 @@ def demand_of(dataset: Dataset, spec: ModelSpec) -> ModelDemand:
     """
     from models.registry import build_layers
 
+    if spec.table_precision != "fp32":
+        raise RequestError("Embedding tables in fp16 are not divided over devices: leave out table_precision.")
     names, shapes = table_names(dataset), spec.tables(dataset.features)
     bags = bag_tables(spec, dataset.features)
     table_of = dataset.features.table_of

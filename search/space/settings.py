@@ -324,8 +324,9 @@ class SearchSpace(Frozen):
 
     def _mixes_widths(self, family: str | None) -> bool:
         """Whether the tables of a family, or of any of them, may differ in width, and nobody has said how."""
-        if not self.table_rows or "table_dims" in self.fixed_architecture:
-            return False
+        fixed = self.fixed_architecture
+        if not self.table_rows or "table_dims" in fixed or fixed.get("table_precision", "fp32") != "fp32":
+            return False  # in fp16 they are of one width
         return any(FAMILIES[name].mixes_widths for name in ((family,) if family else self.families))
 
     @property

@@ -40,10 +40,11 @@ from shunter.requests.search import (
 from shunter.requests.selection import ALL_OFFERS, LOCAL_OFFERS, SelectRequest
 from shunter.requests.serving import BatchingRequest, IndexChoice, ServeRequest, ServingLimits
 from shunter.requests.source import DataFormat, DataRequest
-from shunter.requests.training import Promote, TrainRequest, baselines_of
+from shunter.requests.training import HALF_TABLES, Promote, TrainRequest, baselines_of
 
 __all__ = [
     "ALL_OFFERS",
+    "HALF_TABLES",
     "JOB_FILE",
     "LOCAL_OFFERS",
     "TREES",

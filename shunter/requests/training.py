@@ -24,6 +24,8 @@ from shunter.requests.promise import PromiseRequest
 from shunter.requests.search import SearchRequest, SearchSpaceName
 from shunter.requests.source import PartsRequest
 
+HALF_TABLES = "table_precision=fp16"  # an entry of `set`
+
 
 class Promote(StrEnum):
     """When a registered version becomes the champion of its name."""
@@ -77,6 +79,8 @@ class TrainRequest(JobRequest, frozen=True):
             return f"--search-space {self.search.space.value}"
         if self.ensemble.ensemble_of is EnsembleOf.SNAPSHOTS:
             return f"--ensemble-of {EnsembleOf.SNAPSHOTS.value}"
+        if HALF_TABLES in self.architecture.set:
+            return f"--set {HALF_TABLES}"
         return None
 
     @model_validator(mode="after")
@@ -84,6 +88,23 @@ class TrainRequest(JobRequest, frozen=True):
         option = self.needs_tables_in_memory
         if self.placement.embedding_memory is not None and option is not None:
             raise ValueError(f"{option} keeps all embedding tables in memory: leave it out, or --embedding-memory")
+        return self
+
+    @model_validator(mode="after")
+    def _check_half_tables(self) -> Self:
+        if HALF_TABLES not in self.architecture.set:
+            return self
+        refused = {
+            f"--processes {self.training.processes}": self.training.processes > 1,
+            f"--plan {self.training.plan}": self.training.plan is not None,
+            f"--search-space {self.search.space.value}": self.search.space is SearchSpaceName.ARCHITECTURE,
+            "--ensemble-memory": self.ensemble.ensemble_memory is not None,
+        }
+        if option := next((option for option, is_there in refused.items() if is_there), None):
+            raise ValueError(
+                f"--set {HALF_TABLES} keeps whole tables of one width in the memory of one process, and {option} does "
+                "not: leave one of them out"
+            )
         return self
 
     @model_validator(mode="after")

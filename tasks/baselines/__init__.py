@@ -9,10 +9,10 @@ from engine.execution import execution_of
 from engine.job import TrainingJob
 from engine.trained_model import TrainedModel
 from models.registry import model_spec
-from models.spec import Features, ModelSpec
+from models.spec import Features, ModelSpec, TablePrecision
 from reporting.card.baselines import Rival, TrainedBaseline
 from search.space.learning import default_hyperparameters, weights_of_tasks
-from shunter.requests import TREES, TrainRequest, baselines_of
+from shunter.requests import HALF_TABLES, TREES, TrainRequest, baselines_of
 from tasks.baselines.race import Race
 from tasks.baselines.trees import train_trees
 from tasks.plan import placement_of_one
@@ -84,11 +84,12 @@ def candidates_of(
     return [_best(candidates, request)]
 
 
-def baseline_spec(family: str, features: Features) -> ModelSpec:
-    """The family's default, with rows as wide as a weight for each label takes."""
+def baseline_spec(family: str, features: Features, table_precision: TablePrecision = "fp32") -> ModelSpec:
+    """The family's default, with rows as wide as a weight for each label takes, and kept in a precision."""
     default = model_spec(family)
     least = 4 * -(-(features.outputs + (0 if family == "lr" else 4)) // 4)
-    return replace(default, embedding_dim=max(default.embedding_dim, least))
+    width = max(default.embedding_dim, least)
+    return replace(default, embedding_dim=width, table_precision=table_precision)
 
 
 def baseline_epochs(dataset: Dataset, max_epochs: int) -> int:
@@ -108,7 +109,9 @@ def _best(trained: Sequence[TrainedModel], request: TrainRequest) -> TrainedMode
 
 
 def _train(run: RunContext, family: str, learning_rate: float, race: Race) -> TrainedModel:
-    request, spec = run.request, baseline_spec(family, run.dataset.features)
+    request = run.request
+    precision = "fp16" if HALF_TABLES in request.architecture.set else "fp32"
+    spec = baseline_spec(family, run.dataset.features, precision)
     placement = placement_of_one(run, spec)
     name = f"{family}-rate-{learning_rate:g}"
     is_first = learning_rate == LEARNING_RATES[0]
