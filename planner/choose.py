@@ -20,7 +20,13 @@ from models.graph import SOLVED, GraphSpec
 from models.names import AUTO_FAMILIES, representative
 from models.spec import ModelSpec
 from planner.assessment import Candidate
-from planner.candidates.embedding_memory import embedding_memory_notes, memory_for_tables, need_several_processes
+from planner.candidates.embedding_memory import (
+    embedding_memory_notes,
+    half_table_hints,
+    half_table_notes,
+    memory_for_tables,
+    need_several_processes,
+)
 from planner.candidates.offers import Offer, catalogue_offers, check_limits, local_offers, priced
 from planner.candidates.placements import Sizes, everywhere, sizes_of_kinds
 from planner.decide import Decision, NoFeasiblePlacementError, decide
@@ -112,6 +118,7 @@ def choose(
     elsewhere, mentioned = _elsewhere(job, offered, probes)
     was_asked = request.placement.embedding_memory is not None
     of_tables = embedding_memory_notes(job.workload, probes.candidates(), was_asked=was_asked)
+    of_tables += half_table_notes(job.spec, dataset.features)
     notes = [*job.notes(), *offered.notes(), *in_training.notes(), *of_tables]
 
     def decided() -> Decision:
@@ -127,7 +134,9 @@ def choose(
                 too_large=probes.too_large(),
             )
         except NoFeasiblePlacementError as error:
-            raise error.hinting(mentioned) from None
+            asked = request.limits.max_memory_gib
+            hints = half_table_hints(job.workload, probes.candidates(), asked)
+            raise error.hinting([*mentioned, *hints]) from None
 
     # What a step takes is measured in seconds, so no whole run is spent on that: only work is left to be tried.
     while True:

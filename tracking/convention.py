@@ -52,6 +52,7 @@ TRAINING_METRICS = {
     "peak_memory_bytes": "memory.peak_bytes",
 }
 WAIT_SHARE = "stall.wait_share"
+TABLE_BYTES = "memory.table_bytes"  # rows of all embedding tables, counted
 # What a meter read (`hardware.types.EnergyReading`) -> its metric.
 ENERGY_METRICS = {
     name: f"energy.{name}" for name in ("joules", "uncertainty_joules", "idle_joules", "seconds", "mean_watts")

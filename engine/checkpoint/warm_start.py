@@ -113,7 +113,8 @@ class WarmStart:
         """
         former = self.load()
         rows = self._take_rows(model, former)
-        is_alike = model.spec == former.spec and _without_sizes(model.features) == _without_sizes(former.features)
+        spec = replace(former.spec, table_precision=model.spec.table_precision)
+        is_alike = model.spec == spec and _without_sizes(model.features) == _without_sizes(former.features)
         if is_alike:
             model.layers.load_state_dict(former.layers.state_dict())
         return Taken(rows=rows, layers=is_alike)
@@ -154,4 +155,4 @@ def _without_sizes(features: Features) -> Features:
 def _copy_rows(target: Tensor, rows: Tensor, source: Tensor, source_rows: Tensor, at_once: int = 1 << 18) -> None:
     """Part by part: a table may be larger than the memory left."""
     for to, of in zip(rows.split(at_once), source_rows.split(at_once), strict=True):
-        target[to.to(target.device)] = source[of].to(target.device)
+        target[to.to(target.device)] = source[of].to(target)

@@ -39,7 +39,7 @@ def begin_with_given(embeddings: EmbeddingTables, spec: ModelSpec, dataset: Data
             if shard.starts is not None:
                 shard.starts.begin(has_one[rows].nonzero().view(-1))
             chosen = has_one[rows].to(shard.weight.device)
-            shard.weight[:, : columns.shape[1]][chosen] = columns.to(shard.weight.device)[chosen]
+            shard.weight[:, : columns.shape[1]][chosen] = columns.to(shard.weight)[chosen]
         if given.is_frozen:
             frozen.add(given.table)
     embeddings.freeze_tables(frozen)

@@ -116,7 +116,7 @@ class HalfEmbeddings(EmbeddingTables):
                 kernel.weight[: len(distinct)].copy_(gathered)
                 sums = self.adagrad_sum.index_select(0, torch.from_numpy(distinct))
                 kernel.adagrad_sum[: len(distinct)].copy_(sums)
-            self._in_work = distinct
+            self._in_work = np.asarray(distinct)
             pooled = kernel(torch.from_numpy(position.astype(np.int32)), offsets, weights)
         else:
             pooled = sum_of_rows(gathered.float(), torch.from_numpy(position), offsets, weights)

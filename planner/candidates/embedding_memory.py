@@ -1,10 +1,15 @@
 """Embedding tables that are larger than the memory there is: how much of them lies there, and the rest in a file."""
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from engine.memory import free_memory_bytes
 from hardware.cost.memory_model import lies_in_file
 from hardware.types import Workload
+from models.embeddings.role import EmbeddingTables
+from models.graph import GraphSpec
+from models.spec import Features, ModelSpec
 from planner.assessment import Candidate
 
 # Of what the rest of the training leaves of the memory. Not all of it: a prediction may be wrong by a third, and the
@@ -58,6 +63,38 @@ def half_table_bytes(workload: Workload) -> float:
     return (workload.table_bytes + _book_bytes(workload)) / 2
 
 
+def half_table_hints(
+    workload: Workload, candidates: Sequence[Candidate], max_memory_gib: float | None = None
+) -> list[str]:
+    """What to say where no placement has room for tables that would fit in fp16.
+
+    Args:
+        workload: Demand of the training, whose tables are in fp32.
+        candidates: What was to be chosen among.
+        max_memory_gib: Most memory that the user permits.
+    """
+    spared = workload.table_bytes - half_table_bytes(workload)
+    permitted = math.inf if max_memory_gib is None else max_memory_gib * GIB
+    room = [min(one.accelerator_memory_bytes, permitted) - one.prediction.memory_bytes for one in candidates]
+    if max(room, default=0) >= 0 or max(room) + spared < 0:
+        return []
+    return ["In fp16 the embedding tables would fit: add --set table_precision=fp16"]
+
+
+def half_table_notes(spec: ModelSpec | GraphSpec, features: Features) -> list[str]:
+    """A sentence for people, where tables are kept in fp16."""
+    if isinstance(spec, GraphSpec) or spec.table_precision == "fp32":
+        return []
+    half, full = (
+        EmbeddingTables.count_bytes(one.tables(features)) for one in (spec, replace(spec, table_precision="fp32"))
+    )
+    return [
+        "The embedding tables are kept in fp16 and learn in fp32, rounded by chance (table_precision): their rows take "
+        f"{half.weights / MIB:,.3g} MiB instead of {full.weights / MIB:,.3g}, beside {half.optimizer / MIB:,.3g} of "
+        "the optimiser's sums in fp32."
+    ]
+
+
 def embedding_memory_notes(workload: Workload, candidates: Sequence[Candidate], *, was_asked: bool) -> list[str]:
     """A sentence for people, where tables lie in a file.
 
@@ -76,5 +113,5 @@ def embedding_memory_notes(workload: Workload, candidates: Sequence[Candidate], 
         f"processor {memory / MIB:,.3g} MiB of memory hold the rows in use and the rest lies in a file, {why} "
         "(--embedding-memory); estimated steps wait for the rows that they are expected to read, as far as the disk "
         "was measured (shunter profile). In fp16 (--set table_precision=fp16) they would take "
-        f"{half_table_bytes(workload) / MIB:,.3g} MiB, all in memory."
+        f"{half_table_bytes(workload) / MIB:,.3g} MiB, all in the memory of one process."
     ]

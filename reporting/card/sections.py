@@ -174,7 +174,7 @@ def _demand(card: ModelCard) -> Part:
             (
                 member.name,
                 f"{architecture.dense_parameters:,}",
-                f"{architecture.embedding_parameters:,}",
+                f"{architecture.embedding_parameters:,}{_precision(member)}",
                 _flops(member.forward_flops_per_sample),
                 _flops(member.train_flops_per_sample),
                 _mib(member.parameter_bytes),
@@ -193,6 +193,14 @@ def _demand(card: ModelCard) -> Part:
         "most memory while training",
     )
     return Table(columns, rows)
+
+
+def _precision(member: MemberFacts) -> str:
+    """In what the rows of its tables are kept, where that is not fp32, and what they take."""
+    assert member.architecture is not None
+    if member.spec.get("table_precision", "fp32") == "fp32":
+        return ""
+    return f" in fp16 ({_mib(2 * member.architecture.embedding_parameters)})"
 
 
 def _training(card: ModelCard) -> list[Part]:

@@ -24,10 +24,11 @@ from engine.ranking.storage import StoredRanker, load_ranker, save_ranker
 from engine.ranking.trainer import RankingData
 from engine.results import EpochReport, TrainResult
 from engine.trained_model import Trained, TrainedModel
+from models.embeddings.role import EmbeddingTables
 from models.graph import MODELS, GraphModel, GraphSpec, VectorRanker
 from models.graph.counting import count_graph_parameters
 from tasks.train.progress import TrainingProgress
-from tracking.convention import Values, epoch_metrics, model_params, quality_metrics, schedule_params
+from tracking.convention import TABLE_BYTES, Values, epoch_metrics, model_params, quality_metrics, schedule_params
 from tracking.passes import log_passes
 from tracking.ranking import graph_params, ranking_epoch_metrics, ranking_metrics
 from tracking.runs import Run
@@ -99,6 +100,8 @@ class ClickKind(Kind):
         choice = choose_compilation(job, directory=checkpoints, eager_because=executor.eager_because)
         if run:
             run.set_tags({"training.compilation": choice.reason})
+            size = EmbeddingTables.count_bytes(job.spec.tables(job.dataset.features))
+            run.log_metrics({TABLE_BYTES: size.weights})
         job = replace(job, execution=replace(job.execution, compiled=choice.compiled))
         found = try_training_passes(job, choice, checkpoints, job.spec.family)
         self.passes = found.records

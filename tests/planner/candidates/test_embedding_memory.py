@@ -101,8 +101,32 @@ def test_a_machine_without_room_for_the_tables_trains_them_all_the_same(dataset:
     )
     assert isinstance(train(job).model.embeddings, TieredEmbeddings)
     for options in ({"search_space": "wide"}, {"ensemble_of": "snapshots"}):
-        with pytest.raises(NoFeasiblePlacementError, match="memory"):
+        with pytest.raises(
+            NoFeasiblePlacementError, match=r"memory.*in fp16 the embedding tables would fit: add --set"
+        ):
             choose(dataset, TrainRequest(**options, batch_sizes="64"), [_with_room(75 * MIB)], probe_seconds=0)
+
+
+def test_in_fp16_the_tables_fit_where_they_would_lie_in_a_file(dataset: Dataset) -> None:
+    """They take 28 MiB."""
+    [in_file] = [
+        note
+        for note in choose(dataset, TrainRequest(batch_sizes="64"), [_with_room(75 * MIB)], probe_seconds=0).notes
+        if "table_precision=fp16" in note
+    ]
+    request = TrainRequest(batch_sizes="64", set=("table_precision=fp16",))
+    decision = choose(dataset, request, [_with_room(75 * MIB)], probe_seconds=0)
+    assert decision.placement.embedding_memory_bytes is None
+    rows = sum(dataset.features.table_rows)
+    assert f"would take {rows * 36 / MIB:,.3g} MiB" in in_file
+    [note] = [note for note in decision.notes if "fp16" in note]
+    assert f"{rows * 32 / MIB:,.3g} MiB instead of {rows * 64 / MIB:,.3g}" in note
+    spec = model_spec(table_precision="fp16")
+    job = TrainingJob(dataset, spec, Hyperparameters(), execution_of(decision.placement), Schedule(max_epochs=1))
+    assert train(job).model.embeddings.held_bytes().weights == rows * 32
+    with pytest.raises(NoFeasiblePlacementError) as too_large:
+        choose(dataset, request, [_with_room(20 * MIB)], probe_seconds=0)
+    assert "would fit" not in str(too_large.value)
 
 
 def _with_room(more_bytes: int) -> HardwareProfile:

@@ -36,6 +36,21 @@ def test_memory_of_tables_where_it_cannot_be_kept_is_refused(options: dict, word
         TrainRequest(**{"embedding_memory": "1GiB", **options})
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"processes": 2}, "--processes 2 does not: leave one of them out"),
+        ({"plan": "plan.yaml"}, "--plan plan.yaml does not"),
+        ({"search_space": "architecture"}, "--search-space architecture does not"),
+        ({"ensemble_memory": "1MiB"}, "--ensemble-memory does not"),
+        ({"embedding_memory": "1GiB"}, "table_precision=fp16 keeps all embedding tables in memory: leave it out"),
+    ],
+)
+def test_tables_in_fp16_lie_whole_in_one_process(options: dict, words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        TrainRequest(set=("table_precision=fp16",), **options)
+
+
 def test_a_job_says_the_bytes() -> None:
     assert TrainRequest(embedding_memory="1.5GiB").placement.embedding_memory_bytes == 3 * 2**29
     assert TrainRequest().placement.embedding_memory_bytes is None
