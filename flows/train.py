@@ -152,8 +152,13 @@ def train_on(request: TrainRequest, dataset: Dataset, clock: StepClock, *, fresh
             state.finish()
             forget_copies(request, dataset)
     account = clock.account()
-    open_run(summary.run_id).log_metrics(account_metrics(account))
-    return summary.model_copy(update={"step_seconds": account})
+    of_run = open_run(summary.run_id)
+    of_run.log_metrics(account_metrics(account))
+    minutes = summary.minutes
+    if minutes is not None:
+        minutes = f"{minutes} The command took {sum(account.values()) / 60:.1f}."
+        of_run.set_tags({"search.minutes": minutes})
+    return summary.model_copy(update={"step_seconds": account, "minutes": minutes})
 
 
 @dataclass(frozen=True)
@@ -183,9 +188,11 @@ def _train_held(job: _Job) -> TrainSummary:
     together = trainings_together(job.request, job.profiles, processes_of(job.request))
     chosen = job.state.recall("decision", Decision)
     foreseen = None if job.cluster else cache(partial(estimate, job.dataset, job.request, job.profiles))
+    asked = job.clock.elapsed
     with hold(
         here, together=together, decision=chosen, estimate=foreseen, priority=job.request.training.priority
     ) as held:
+        job.clock.waited(job.clock.elapsed - asked)
         better = None
         if foreseen is not None and together == 1 and not holds_all(held, job.profiles):
             better = BetterOfThisMachine(held, foreseen)

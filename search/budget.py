@@ -76,7 +76,7 @@ class SearchBudget:
     def reserve(self, seconds: float) -> None:
         """Leave the end of the time to trainings that come after the trials: at most half of it."""
         if self.max_seconds is not None:
-            self.reserved_seconds = min(seconds, MOST_RESERVED * self.max_seconds)
+            self.reserved_seconds = min(seconds, MOST_RESERVED * self._earlier.most_seconds(self.max_seconds))
 
     @property
     def share(self) -> float:
@@ -126,8 +126,8 @@ class SearchBudget:
         return max(0.0, self._seconds_of_trials(most) - self.seconds)
 
     def _seconds_of_trials(self, most: float) -> float:
-        """What is theirs of the time: not what was trained before them, nor what is left to what follows."""
-        return most - self._earlier.around_seconds - self.reserved_seconds
+        """What is theirs of the time: not what went before them, nor what is left to what follows."""
+        return self._earlier.most_seconds(most) - self._earlier.around_seconds - self.reserved_seconds
 
     def _judge_energy(self, most: float) -> str | None:
         budget = f"{most / JOULES_PER_KWH:.4g} kWh of the search"

@@ -1,15 +1,19 @@
-"""The minutes of a search, in which all is trained: baselines before its trials, members and seeds after them."""
+"""The minutes of a command, in which all is done: start and choice, baselines, trials, members and seeds, and the end.
+
+What follows the trainings, the ensemble, its scores, the card and the registry, is foreseen, and its time set aside.
+"""
 
 import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
 from engine.checkpoint.storage import write_text
-from search.used import AROUND, read_used
+from search.used import AROUND, COMMAND, read_used
 from shunter.regularly import regularly
 from shunter.requests.search import SearchRequest
 
@@ -20,30 +24,56 @@ SLACK = 0.5
 
 
 class Minutes:
-    """How much of its minutes a search has left for the trainings around its trials, over all attempts.
+    """How much of the minutes of a command is left for the trainings around its trials, over all attempts.
 
     Args:
         directory: Folder of the search, where what it used is kept.
-        most_seconds: Its time; None sets none, and then there is always room.
+        most_seconds: The time of the command; None sets none, and then there is always room.
+        elapsed: Seconds of this attempt since its process began; None counts trials and trainings alone.
 
     Attributes:
         around: Seconds of each step around the trials, those that have ended.
+        ending_seconds: What the end of the command is foreseen to take.
+        ending_from: What that was foreseen from.
     """
 
-    def __init__(self, directory: Path, most_seconds: float | None) -> None:
-        self._directory, self.most_seconds = directory, most_seconds
-        self.around, self._searched = read_used(directory).around, 0.0
+    def __init__(self, directory: Path, most_seconds: float | None, elapsed: Callable[[], float] | None = None) -> None:
+        self._directory, self.most_seconds, self._elapsed = directory, most_seconds, elapsed
+        self._earlier = read_used(directory)
+        self.around, self._searched = self._earlier.around, self._earlier.seconds
         self._counting: tuple[str, float, float] | None = None
+        self.ending_seconds, self.ending_from = self._earlier.ending, ""
 
     @classmethod
-    def of(cls, options: SearchRequest, directory: Path) -> Self:
+    def of(cls, options: SearchRequest, directory: Path, elapsed: Callable[[], float] | None = None) -> Self:
         """Those that a request gives.
 
         Args:
             options: Options of the search.
             directory: Folder of the search.
+            elapsed: Seconds of this attempt since its process began.
         """
-        return cls(directory, None if options.search_minutes is None else 60 * options.search_minutes)
+        return cls(directory, None if options.search_minutes is None else 60 * options.search_minutes, elapsed)
+
+    def set_aside(self, seconds: float, source: str) -> None:
+        """Leave the end of the time to what follows the trainings.
+
+        Args:
+            seconds: What that is foreseen to take.
+            source: From what.
+        """
+        self.ending_seconds, self.ending_from = seconds, source
+
+    def keep(self) -> None:
+        """Write down what was used, so that the trials know what went before them; nothing without minutes.
+
+        Raises:
+            CheckpointError: It cannot be written, for instance because the disk is full.
+        """
+        if self.most_seconds is not None:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            self._searched = read_used(self._directory).seconds
+            self._save()
 
     @contextmanager
     def counted(self, step: str) -> Iterator[None]:
@@ -74,23 +104,46 @@ class Minutes:
         return sum(self._so_far().values())
 
     @property
+    def command_seconds(self) -> float:
+        """Used by what is neither a trial nor trained around them."""
+        if self._elapsed is None:
+            return self._earlier.command
+        here = self._searched + self.around_seconds - self._earlier.seconds - self._earlier.around_seconds
+        return self._earlier.command + max(0.0, self._elapsed() - here)
+
+    @property
     def left_seconds(self) -> float:
         """Of the minutes, as asked while it counts; infinite without any."""
         if self.most_seconds is None:
             return math.inf
-        return max(0.0, self.most_seconds - self._searched - self.around_seconds)
+        return max(0.0, self._most_trained(self.most_seconds) - self._searched - self.around_seconds)
+
+    @property
+    def left_of_command_seconds(self) -> float:
+        """Until the end is to begin, whatever the rest of the command has taken; infinite without minutes."""
+        if self.most_seconds is None:
+            return math.inf
+        used = self.command_seconds + self._searched + self.around_seconds
+        return self.most_seconds - used - self.ending_seconds
+
+    @property
+    def used_up(self) -> str:
+        """What is said when they are."""
+        return f"The {(self.most_seconds or 0.0) / 60:.4g} minutes of the search are used up."
 
     def exhausted(self) -> str | None:
         """That they are used up, in one sentence; None while there are some, or none were given."""
-        return (
-            None
-            if self.left_seconds > 0
-            else f"The {(self.most_seconds or 0.0) / 60:.4g} minutes of the search are used up."
-        )
+        return None if self.left_seconds > 0 else self.used_up
+
+    def command_exhausted(self) -> str | None:
+        """The same, with all of start and end counted, however long they take."""
+        return None if self.left_of_command_seconds > 0 else self.used_up
 
     def baselines_ended(self) -> str | None:
         """The same of the share that baselines may have."""
-        if self.most_seconds is None or self.around_seconds < BASELINES_SHARE * self.most_seconds:
+        if self.most_seconds is None:
+            return None
+        if self.around_seconds < BASELINES_SHARE * self._most_trained(self.most_seconds):
             return None
         return f"Baselines have had {BASELINES_SHARE:.0%} of the {self.most_seconds / 60:.4g} minutes."
 
@@ -99,8 +152,15 @@ class Minutes:
         left = self.left_seconds
         return math.inf if math.isinf(left) or seconds <= 0 else math.floor(left / seconds + SLACK)
 
+    def _most_trained(self, most_seconds: float) -> float:
+        whole = replace(self._earlier, command=self.command_seconds, ending=self.ending_seconds)
+        return whole.most_seconds(most_seconds)
+
     def _save(self) -> None:
         write_text(self._directory / AROUND, json.dumps(self._so_far()))
+        if self._elapsed is not None:
+            rest = {"command": self.command_seconds, "ending": self.ending_seconds}
+            write_text(self._directory / COMMAND, json.dumps(rest))
 
     def _so_far(self) -> dict[str, float]:
         if self._counting is None:

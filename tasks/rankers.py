@@ -5,7 +5,6 @@ done (`search.ranking`).
 """
 
 import logging
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -24,6 +23,7 @@ from hardware.types import Placement
 from models.graph import SOLVED, GraphSpec
 from planner.predict.observe import expect
 from reporting.card.ranking_baselines import RankedBaseline
+from search.minutes import Minutes, unlimited
 from search.ranking import RankingSearch
 from search.space.ranking import RankingSpace
 from shunter.errors import TooLargeError, TrainingError
@@ -76,16 +76,19 @@ def best_of(trained: list[TrainedRanker]) -> TrainedRanker:
     return max(trained, key=lambda one: one.validation.figure_by(one.schedule.select_by))
 
 
-def try_settings(run: RunContext) -> Tried:
-    """The search of the model that was asked for, within its trials, minutes and kilowatt hours."""
+def try_settings(run: RunContext, minutes: Minutes | None = None) -> Tried:
+    """The search of the model that was asked for, within its trials, minutes and kilowatt hours.
+
+    A trial under way ends where the rest of the minutes is what the best one, learned again, and the end need.
+    """
     request = run.request
     space = RankingSpace(request.model, read_fixed(request.model, request.architecture.set))
-    options, started = request.search, time.monotonic()
+    options, minutes = request.search, minutes or unlimited()
 
     def ended(tried: Tried) -> str | None:
-        seconds, minutes = time.monotonic() - started, options.search_minutes
-        if minutes is not None and seconds >= 60 * minutes:
-            return f"The search's {minutes:g} minutes are used up."
+        again = tried.best.train_seconds if tried.trained else 0.0  # the best is learned again
+        if minutes.left_of_command_seconds <= again:
+            return minutes.used_up
         joules = sum(one.energy.joules or 0.0 for one in tried.trained)
         if options.search_kwh is not None and joules >= 3.6e6 * options.search_kwh:
             return f"The search's {options.search_kwh:g} kWh are used up."

@@ -39,6 +39,7 @@ from tasks.ensemble import (
     distil,
     minutes_in_words,
     scoring_placement,
+    set_ending_aside,
     train_members,
     trainings_after,
 )
@@ -114,12 +115,14 @@ class EnsembleRecipe(Recipe):
     def train(self, run: RunContext, clock: StepClock) -> Outcome:
         """Train baselines and rivals, tune, train the members, combine all of them and register the result."""
         placement, seed = scoring_placement(run.decision.placement), run.request.seed
-        minutes = Minutes.of(run.request.search, run.search_directory)
+        minutes = Minutes.of(run.request.search, run.search_directory, lambda: clock.elapsed)
         check_plan(run)
+        set_ending_aside(minutes, run)
         with clock.step("baselines"), minutes.counted(BASELINES):
             ended = minutes.baselines_ended if minutes.most_seconds else None
             baselines, rivals = train_baselines(run, ended), train_rivals(run, ended)
         with clock.step("tune"):
+            minutes.keep()
             job = SearchJob(
                 dataset=run.dataset,
                 request=run.request,
@@ -230,12 +233,15 @@ class RankerRecipe(Recipe):
     def train(self, run: RunContext, clock: StepClock) -> Outcome:
         """Train baselines, try settings, learn the best of each family again, fuse them, register what ranks best."""
         request = run.request
+        minutes = Minutes.of(request.search, run.search_directory, lambda: clock.elapsed)
+        set_ending_aside(minutes, run)
         with clock.step("baselines"):
             baselines = train_rankers(run)
         with clock.step("tune"):
-            tried = try_settings(run)
+            tried = try_settings(run, minutes)
         with clock.step("train"):  # also where a baseline is ahead: what was asked for gets all that the others get
-            asked = best_again(run, tried, Purpose("member", RANKER, run.should_stop), is_asked=True)
+            within = run.within(minutes.command_exhausted)
+            asked = best_again(run, tried, Purpose("member", RANKER, within.should_stop), is_asked=True)
             note_trainings(run.notes, [*tried.trained, *([asked.model] if asked.model is not tried.best else [])])
             run.check_exploration(run.notes.stopped_because)
         best = best_of([asked.model, *(baseline.model for baseline in baselines)])

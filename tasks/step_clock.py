@@ -23,6 +23,7 @@ class StepClock:
         self.seconds: dict[str, float] = {}
         self._now = now
         self._began = now() - before
+        self._waited = 0.0
         self._console = Console(stderr=True, highlight=False, quiet=is_quiet())
         if before:
             self._add(START, before)
@@ -33,6 +34,15 @@ class StepClock:
         started = self._now()
         yield
         self._add(name, self._now() - started)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds of this attempt since its process began, without what it waited for other trainings."""
+        return self._now() - self._began - self._waited
+
+    def waited(self, seconds: float) -> None:
+        """Note that so much of what has passed was spent waiting for other trainings."""
+        self._waited += seconds
 
     def account(self) -> dict[str, float]:
         """Seconds of each step, and as `other` what was in none: together the wall clock since the process began."""

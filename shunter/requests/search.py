@@ -59,8 +59,8 @@ class SearchBudget(Group, frozen=True, title="Search"):
     search_minutes: float | None = Field(
         default=None,
         gt=0,
-        description="Longest search, in minutes, in which the ensemble's members are trained too; it counts against "
-        "--max-hours.",
+        description="Longest search, in minutes, in which the ensemble's members are trained too; of shunter train "
+        "those of the whole command, from its start to the report. It counts against --max-hours.",
     )
     search_kwh: float | None = Field(
         default=None, gt=0, description="Most energy of the search, in kilowatt hours; it counts against --max-kwh too."

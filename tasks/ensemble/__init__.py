@@ -14,6 +14,7 @@ from hardware.types import Placement
 from tasks.ensemble.champions import champions_before
 from tasks.ensemble.combine import NO_LIMITS, EnsembleLimits, combine_members
 from tasks.ensemble.distillation import distil
+from tasks.ensemble.ending import set_ending_aside
 from tasks.ensemble.members import scoring_placement, train_members, trainings_after
 from tasks.ensemble.room import BASELINES, MEMBERS, minutes_in_words
 
@@ -27,6 +28,7 @@ __all__ = [
     "distil",
     "minutes_in_words",
     "scoring_placement",
+    "set_ending_aside",
     "train_members",
     "trainings_after",
 ]

@@ -82,11 +82,13 @@ def minutes_in_words(minutes: Minutes, tuned: TuneResult, members: Sequence[Trai
     searched = tuned.seconds or 0.0
     taken = sum(one.trial is not None for one in members)
     cut = sum(one.trial is None and one.stopped_because.startswith("budget") for one in members)
-    used = before + searched + after
+    beside, ending = minutes.command_seconds, minutes.ending_seconds
+    used = before + searched + after + beside
     words = (
-        f"{used / 60:.1f} of {minutes.most_seconds / 60:.4g} minutes: baselines {before / 60:.1f}, "
-        f"{trials} trials {searched / 60:.1f}, {len(members)} members {after / 60:.1f}, {taken} of which trials had "
-        "trained."
+        f"{used / 60:.1f} of {minutes.most_seconds / 60:.4g} minutes: start, choice and what lies between "
+        f"{beside / 60:.1f}, baselines {before / 60:.1f}, {trials} trials {searched / 60:.1f}, {len(members)} members "
+        f"{after / 60:.1f}, {taken} of which trials had trained; {ending / 60:.1f} were set aside for the end "
+        f"({minutes.ending_from})."
     )
     return (
         f"{words} The end of the minutes ended {cut} of their trainings, which keep their best epoch." if cut else words

@@ -3,12 +3,15 @@
 import json
 import math
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from search.budget import SearchBudget
 from search.minutes import BASELINES_SHARE, Minutes, unlimited
-from search.used import AROUND, FILE
+from search.used import AROUND, FILE, MOST_OVERHEAD, read_used
 from shunter.requests import TrainRequest
 
 
@@ -67,3 +70,45 @@ def test_without_minutes_there_is_room_and_nothing_is_written(tmp_path: Path) ->
         assert minutes.baselines_ended() is None
     assert not (tmp_path / "none").exists()
     assert math.isinf(unlimited().left_seconds)
+
+
+def test_the_minutes_are_those_of_the_command_and_its_end_is_set_aside(tmp_path: Path) -> None:
+    now = [40.0]  # since the process began
+    minutes = Minutes(tmp_path, 300.0, lambda: now[0])
+    minutes.set_aside(20.0, "by one earlier run")
+    now[0] += 5.0
+    minutes.keep()
+    trials = SearchBudget(tmp_path, lambda: 0.0, max_seconds=300.0)
+    left = trials.left(None).seconds
+    assert left == pytest.approx(300 - 45 - 20, abs=1)
+    trials.reserve(1e9)  # seeds have at most half of what is left beside start and end
+    assert trials.reserved_seconds == pytest.approx((300 - 45 - 20) / 2)
+    used(tmp_path, 100.0)
+    now[0] += 110.0  # ten of them between the trials and what follows
+    with minutes.counted("members"):
+        assert minutes.command_seconds == pytest.approx(55.0, abs=0.5)
+        assert minutes.left_seconds == pytest.approx(300 - 55 - 100 - 20, abs=0.5)
+        assert minutes.left_of_command_seconds == pytest.approx(300 - 155 - 20, abs=0.5)
+
+
+def test_an_attempt_that_goes_on_counts_what_the_former_used(tmp_path: Path) -> None:
+    former = Minutes(tmp_path, 300.0, lambda: 60.0)
+    former.keep()
+    used(tmp_path, 100.0)
+    again = Minutes(tmp_path, 300.0, lambda: 10.0)
+    assert again.command_seconds == 70.0
+    assert again.left_seconds == 300 - 100 - 70
+
+
+@given(most=st.floats(1, 1e5), command=st.floats(0, 1e6), ending=st.floats(0, 1e6), trials=st.floats(0, 1e5))
+def test_trials_have_half_of_the_minutes_however_long_start_and_end_take(
+    most: float, command: float, ending: float, trials: float
+) -> None:
+    with TemporaryDirectory() as folder:
+        used(Path(folder), trials)
+        minutes = Minutes(Path(folder), most, lambda: command)
+        minutes.set_aside(ending, "")
+        minutes.keep()
+        spared = min(command + ending, MOST_OVERHEAD * most)
+        assert minutes.left_seconds == pytest.approx(max(0.0, most - spared - trials), abs=1e-6)
+        assert read_used(Path(folder)).most_seconds(most) == pytest.approx(most - spared)

@@ -17,6 +17,7 @@ from engine.ranking.storage import load_ranker
 from hardware.types import Placement
 from models.graph.fusion import FusedRanker
 from reporting.card.ranking_baselines import breakdown_on_test, compare_rankings, ranking_baseline_metrics
+from search.minutes import Minutes
 from shunter.requests import CheckpointRequest, TrainRequest
 from tasks import fusion, rankers
 from tasks.fusion import fuse
@@ -118,6 +119,18 @@ def test_a_limit_that_is_used_up_leaves_the_first_setting_as_it_is(
     assert tried.stopped_because == "The time limit is used up."
     assert learn_again(run, tried.best, Purpose("member", "ranker", run.should_stop)) is tried.best
     assert train_rankers(run) == []
+
+
+def test_the_search_ends_where_learning_again_and_the_end_need_the_rest_of_the_minutes(
+    dataset: Dataset, trained: list[str], tmp_path: Path
+) -> None:
+    run = run_of(dataset, tmp_path, model="ease", trials=5, search_minutes=1)
+    minutes = Minutes(tmp_path / "tune", 60.0, lambda: 50.0)
+    minutes.set_aside(9.9999, "")
+    assert try_settings(run, minutes).stopped_because == "The 1 minutes of the search are used up."
+    assert trained == ["trial-0"]
+    minutes.set_aside(-1e6, "")  # as if there was all the time
+    assert try_settings(run, minutes).stopped_because is None
 
 
 def test_the_end_of_an_exploration_ends_no_baseline(dataset: Dataset, trained: list[str], tmp_path: Path) -> None:

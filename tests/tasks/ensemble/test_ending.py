@@ -1,0 +1,52 @@
+"""What the end of a command is foreseen to take: as past runs of the same data took, else as long as the beginning."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from search.minutes import Minutes
+from shunter.errors import TrackingError
+from shunter.requests import TrainRequest
+from tasks.ensemble import ending
+from tasks.ensemble.ending import STEPS, set_ending_aside
+from tracking.convention import STEP_SECONDS
+
+RUN = cast("Any", SimpleNamespace(dataset=SimpleNamespace(fingerprint="abc"), request=TrainRequest(model="dnn")))
+
+
+def past(seconds: float, *, status: str = "FINISHED", data: str = "abc", model: str = "dnn", steps: Any = STEPS) -> Any:
+    """A run whose end took so long, a quarter of it in each step."""
+    metrics = {STEP_SECONDS.format(step): seconds / 4 for step in steps} | {STEP_SECONDS.format("tune"): 900.0}
+    params = {"data.fingerprint": data, "request.model": model}
+    return SimpleNamespace(status=status, params=params, metrics=metrics)
+
+
+def foreseen(folder: Path) -> tuple[float, str]:
+    minutes = Minutes(folder, 300.0, lambda: 42.0)
+    set_ending_aside(minutes, RUN)
+    return minutes.ending_seconds, minutes.ending_from
+
+
+def test_the_longest_of_the_latest_runs_alike(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    others = [past(99, status="FAILED"), past(99, data="other"), past(99, model="auto"), past(99, steps=STEPS[:2])]
+    runs = [*others, past(8), past(12), past(10), past(80)]
+    monkeypatch.setattr(ending, "read_runs", lambda *_, **__: runs)
+    assert foreseen(tmp_path) == (12, "by 3 earlier runs on this data")
+    runs[-4:] = [past(7)]
+    assert foreseen(tmp_path) == (7, "by 1 earlier run on this data")
+
+
+def test_without_such_a_run_as_much_as_the_beginning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(ending, "read_runs", lambda *_, **__: [])
+    assert foreseen(tmp_path) == (42, "as much as the beginning took")
+
+    def away(*_: Any, **__: Any) -> Any:
+        raise TrackingError("away")
+
+    monkeypatch.setattr(ending, "read_runs", away)
+    assert foreseen(tmp_path)[0] == 42
+    unlimited = Minutes(tmp_path, None)
+    set_ending_aside(unlimited, RUN)
+    assert unlimited.ending_seconds == 0
