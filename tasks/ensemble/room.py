@@ -85,9 +85,9 @@ def minutes_in_words(minutes: Minutes, tuned: TuneResult, members: Sequence[Trai
     beside, ending = minutes.command_seconds, minutes.ending_seconds
     used = before + searched + after + beside
     words = (
-        f"{used / 60:.1f} of {minutes.most_seconds / 60:.4g} minutes: start, choice and what lies between "
-        f"{beside / 60:.1f}, baselines {before / 60:.1f}, {trials} trials {searched / 60:.1f}, {len(members)} members "
-        f"{after / 60:.1f}, {taken} of which trials had trained; {ending / 60:.1f} were set aside for the end "
+        f"{used / 60:.1f} of {minutes.most_seconds / 60:.4g} minutes: baselines {before / 60:.1f}, "
+        f"{trials} trials {searched / 60:.1f}, {len(members)} members {after / 60:.1f}, {taken} of which trials had "
+        f"trained; start, choice and what lies between {beside / 60:.1f}. For the end {ending / 60:.1f} were set aside "
         f"({minutes.ending_from})."
     )
     return (
