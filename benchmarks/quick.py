@@ -34,6 +34,7 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "lookahead": (),
     "tiers": (),
     "hashing": (),
+    "half_tables": ("--cases", "frappe_dlrm"),
     "optimizers": (),
     "meters": (),
     "predict": (),

@@ -99,6 +99,24 @@ def test_tables_that_ids_share_and_tables_of_other_widths() -> None:
         assert states_equal(built, now)
 
 
+@pytest.mark.parametrize("before", ["fp32", "fp16"])
+@pytest.mark.parametrize("bits", [32, 8])
+def test_tables_in_fp16_come_back_whatever_those_before_were_kept_in(before: str, bits: int) -> None:
+    former, shared = model(8, 1, table_precision=before), same_ids(8, [3, 1, 2, 0, 4, 5, 6, 7])
+    now, built = (model(8, seed, table_precision="fp16") for seed in (9, 3))
+    with torch.no_grad():
+        for name, table in tables_by_name(now).items():
+            rows = shared[name].of_tables(len(table), len(table))
+            table[torch.from_numpy(rows.now)] = tables_by_name(former)[name][torch.from_numpy(rows.former)].half()
+        tables_by_name(now)["user"][[0, 5]] += 0.5
+    increment, figures = difference(now, former, shared, bits)
+    lay_upon(former, built, shared, increment)
+    assert figures.changed_rows == 2
+    assert states_equal(built, now) == (bits == 32)
+    assert built.embeddings.weight.dtype == torch.float16
+    assert figures.row_error < 0.01
+
+
 def test_an_increment_of_other_models_is_refused() -> None:
     former, shared = model(8, 1), same_ids(8, list(range(8)))
     increment, _ = difference(model(8, 2), former, shared)

@@ -79,6 +79,14 @@ def test_rows_follow_their_values_and_new_ones_stay_as_initialised(
     assert torch.equal(weight[untouched], before[untouched])
 
 
+def test_tables_in_fp16_go_on_from_those_in_fp32(dataset: Dataset, tmp_path: Path) -> None:
+    former = build_model(SPEC, dataset.features, seed=1)
+    save_model(former, tmp_path / "former")
+    model = build_model(replace(SPEC, table_precision="fp16"), dataset.features, seed=5)
+    assert WarmStart(tmp_path / "former", everything(dataset.features)).apply(model).layers
+    assert torch.equal(model.embeddings.weight, former.embeddings.weight.half())
+
+
 def test_layers_over_other_columns_start_anew(dataset: Dataset, tmp_path: Path) -> None:
     former = build_model(SPEC, dataset.features, seed=1)
     save_model(former, tmp_path)
