@@ -144,7 +144,7 @@ def qualities(name: str, dataset: "Dataset", seeds: Sequence[int]) -> dict[str, 
 
     found: dict[str, Any] = {}
     for kept in get_args(Kept):
-        rows = []
+        rows, size = [], dict[str, int]()
         for seed in seeds:
             job = job_of(name, dataset, kept, seed, cases()[name].epochs)
             with rounded_as(kept):
@@ -152,8 +152,8 @@ def qualities(name: str, dataset: "Dataset", seeds: Sequence[int]) -> dict[str, 
             test = evaluate(result.model, dataset, "test", job.execution).metrics
             rows.append({"seed": seed, "ne": test.ne, "auc": test.auc, "epochs": len(result.history)})
             print(f"{name} {kept} seed {seed}: test NE {test.ne:.4f}", flush=True)
-            held = result.model.embeddings.held_bytes()
-        found[kept] = {"rows": rows, "weight_bytes": held.weights, "optimizer_bytes": held.optimizer}
+            size = vars(result.model.embeddings.held_bytes())
+        found[kept] = {"rows": rows, "weight_bytes": size["weights"], "optimizer_bytes": size["optimizer"]}
     return found
 
 
