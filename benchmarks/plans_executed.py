@@ -34,7 +34,8 @@ from planner.parallel.costs import Choice
 from planner.parallel.demand import demand_of
 from planner.parallel.machine import machine_of
 from planner.parallel.options import by_hand, data_parallel, options_of, rows_everywhere
-from planner.parallel.report import simulated_step, step_model
+from planner.parallel.report import TORCHREC as TORCHREC_PLANNER
+from planner.parallel.report import more_surely, simulated_step, step_model
 from planner.parallel.search import Search
 from planner.parallel.step import StepModel
 from planner.parallel.torchrec_plan import torchrec_choices
@@ -140,7 +141,7 @@ def figures(lines: Sequence[dict[str, Any]]) -> dict[str, float]:
                 one["set"],
                 one["name"],
                 *(f"{1e3 * one[key]:.1f}" for key in ("uncalibrated", "predicted", "measured")),
-                "calibrates" if one["calibrates"] else "",
+                "calibrates" if one["calibrates"] else "by default" if one.get("by_default") else "",
             )
             for one in lines
         ],
@@ -246,9 +247,16 @@ def _of_set(
     known += [train(f"drawn {number}", one, before, calibrates=True) for number, one in enumerate(teachers)]
     taught = step_model(demand, machine, request, known)
     rival = torchrec_choices(taught.costs)
+    begin = {} if rival is None else {TORCHREC_PLANNER: rival}
+    found = Search(taught).run(SEARCH_SECONDS, begin)
+    # What `shunter train --processes N` would train by.
+    by_default = FOUND
+    if rival is not None and TORCHREC_PLANNER in found.beginnings:
+        taken, _ = more_surely(found, rival, taught.calibration.error)
+        by_default = TORCHREC if taken.choices == tuple(rival) else FOUND
     begin = {} if rival is None else {TORCHREC: rival}
     plans: dict[str, Sequence[Choice]] = {
-        FOUND: Search(taught).run(SEARCH_SECONDS, begin).choices,
+        FOUND: found.choices,
         **begin,
         "by hand": by_hand(demand, machine),
         "data parallel": data_parallel(demand),
@@ -257,6 +265,7 @@ def _of_set(
     }
     for name, choices in plans.items():
         train(name, choices, taught, calibrates=False)
+        lines[-1]["by_default"] = name == by_default
     return lines
 
 
