@@ -22,6 +22,7 @@ from models.spec import TableShape
 
 EPSILON = 1e-8
 FLOAT_BYTES = 4
+COUNTED_ROWS = 1 << 23  # of which each has a count in memory, 32 MiB at most; a batch of more rows is sorted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +98,7 @@ class EmbeddingTables(nn.Module, ABC):
     can_be_recorded: bool = False
     _learning_bags: Constant | None = None
     _drawn_from: Tensor
+    _counts: Tensor | None = None
     l2: float = 0.0
     initial_bound: float | None = None
 
@@ -269,20 +271,32 @@ class EmbeddingTables(nn.Module, ABC):
         )
 
     def _rarity(self, values: Tensor, offsets: Tensor) -> Tensor:
-        """One over the occurrences in the batch of each id, averaged over a bag: `[batch, bags of a sample, 1]`.
-
-        Like the update of the torch kernel, it has no shape that depends on the ids: a GPU does not wait for the host.
-        """
+        """One over the occurrences in the batch of each id, averaged over a bag: `[batch, bags of a sample, 1]`."""
         lengths = offsets.diff()
-        bags, device = len(lengths), values.device
         bag = torch.repeat_interleave(lengths, output_size=len(values))
-        ordered, order = self._row_of_each(values, offsets).sort()
+        each = self._occurrences(self._row_of_each(values, offsets)).reciprocal()
+        rarity = torch.zeros(len(lengths), device=values.device).index_add_(0, bag, each)
+        return (rarity / lengths.clamp(min=1)).view(len(self.table_of), -1).t().unsqueeze(2)
+
+    def _occurrences(self, rows: Tensor) -> Tensor:
+        """How often the row of each id is among those of the batch, float32 `[ids]`.
+
+        On a processor each row counts its ids, where memory holds as many counts. On a GPU the rows are sorted: like
+        the update of the torch kernel that has no shape that depends on the ids, and does not wait for the host.
+        """
+        if rows.device.type == "cpu" and sum(self.rows) <= COUNTED_ROWS:
+            if self._counts is None:
+                self._counts = torch.zeros(sum(self.rows), dtype=torch.int32)
+            self._counts.index_add_(0, rows, torch.ones(len(rows), dtype=torch.int32))
+            counted = self._counts.index_select(0, rows).float()
+            self._counts.index_fill_(0, rows, 0)
+            return counted
+        ordered, order = rows.sort()
         slot = torch.zeros_like(order)
         slot[1:] = (ordered[1:] != ordered[:-1]).cumsum(0)
-        ones = torch.ones(len(values), device=device)
-        occurrences = torch.zeros(len(values), device=device).index_add_(0, slot, ones)
-        rarity = torch.zeros(bags, device=device).index_add_(0, bag[order], occurrences[slot].reciprocal())
-        return (rarity / lengths.clamp(min=1)).view(len(self.table_of), -1).t().unsqueeze(2)
+        ones = torch.ones(len(rows), device=rows.device)
+        counted = torch.zeros_like(ones).index_add_(0, slot, ones)
+        return torch.empty_like(ones).index_copy_(0, order, counted[slot])
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> nn.Module:
         """Refuse to move: the kernel works on the memory it was built with."""

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from models.embeddings import role
 from models.embeddings.fbgemm_kernel import FbgemmEmbeddings
 from models.embeddings.pooled import build_embeddings
 from models.embeddings.role import EPSILON, EmbeddingTables
@@ -55,6 +56,17 @@ def step_by_hand(
         sums[row] += (row_gradient**2).mean()
         weight[row] -= tables.learning_rate * row_gradient / (np.sqrt(sums[row]) + EPSILON)
     return output, weight, sums
+
+
+@pytest.mark.parametrize("counted_rows", [0, 100], ids=["sorted", "counted"])
+@settings(max_examples=30)
+@given(ids=st.lists(st.integers(0, 6), min_size=1, max_size=30))
+def test_occurrences_are_those_of_the_batch_alone(counted_rows: int, ids: list[int]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(role, "COUNTED_ROWS", counted_rows)
+        tables = build([3, 4], "torch")
+        for batch in (ids, ids[:1], ids):
+            assert tables._occurrences(torch.tensor(batch)).tolist() == [batch.count(i) for i in batch]
 
 
 @st.composite
