@@ -55,6 +55,7 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "ranking": (),
     "next_item": (),
     "item_index": (),
+    "histories": ("--models", "hstu"),
     "fleet_live": (),
     "fleet_nodes": (),
     "fleet_move": (),
