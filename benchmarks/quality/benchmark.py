@@ -8,9 +8,11 @@ but the one scoring at the end.
 Frappe_x1 is BARS' split (96,203 logged uses of apps, two negatives drawn for each; Baltrunas et al., 2015). BARS' test
 part is not in the file: every second row of its validation part takes its place, so that published figures are
 neighbours and not the same rows. MovieLens-1M as clicks follows AutoInt (Song et al., CIKM 2019), without the time.
+Amazon's games is each user's next item or one drawn at random, by the 20 that they reviewed before (DIN's protocol),
+with the user as a field.
 Criteo is 20,000 rows of the Kaggle file, split at random.
 
-    python -m benchmarks.quality [--data frappe ml1m criteo] [--families lr fm dcnv2 auto] [--seeds 0 1 2]
+    python -m benchmarks.quality [--data frappe ml1m gamesusers criteo] [--families lr fm dcnv2 auto] [--seeds 0 1 2]
         [--auto-minutes 20] [--folder FOLDER] [--quick]
 
 Rows are merged into one file as soon as they are done, with when and how each was run; a row that is run again takes

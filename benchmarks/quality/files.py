@@ -1,9 +1,10 @@
 """The click logs of the benchmark as files, one for each part, as a user would have them."""
 
+import gzip
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,7 @@ import yaml
 from benchmarks.quality.data import FRAPPE_FIELDS, ML1M_FIELDS, SHARED_DATA, read_frappe, read_ml1m
 from ingestion.sources.criteo import CATEGORICAL, NUMERIC
 
+GAMES, GAMES_LENGTH = SHARED_DATA / "amazon_video_games_sasrec.txt.gz", 20
 QUICK_ROWS = 20_000  # of the training part; the others get a quarter of it
 CRITEO_PARTS = {"train": slice(0, 12_000), "validation": slice(12_000, 15_000), "test": slice(15_000, 20_000)}
 Frames = dict[str, pd.DataFrame]
@@ -67,6 +69,26 @@ def _criteo() -> Frames:
     return {part: frame.iloc[rows] for part, rows in CRITEO_PARTS.items()}
 
 
+def _games() -> Frames:
+    """Each user's next item or one drawn at random, by what they reviewed before, as Zhou et al. have it (KDD 2018).
+
+    A user's last review is tested on, the one before it validates, those before that are learned, each beside one item
+    that the user never reviewed.
+    """
+    with gzip.open(GAMES, "rt") as lines:
+        log = pd.DataFrame(np.array([line.split() for line in lines], np.int64), columns=["user", "item"])
+    random, items = np.random.default_rng(0), int(log.item.max())
+    rows: dict[str, list[tuple[int, int, int, str]]] = {"train": [], "validation": [], "test": []}
+    for user, own in log.groupby("user", sort=False).item:
+        chosen, known = own.tolist(), set(own)
+        for place in range(1, len(chosen)):
+            part = ("test", "validation", "train")[min(len(chosen) - 1 - place, 2)]
+            drawn = next(one for one in iter(lambda: int(random.integers(1, items + 1)), 0) if one not in known)
+            before = " ".join(map(str, chosen[max(0, place - GAMES_LENGTH) : place]))
+            rows[part] += [(cast(int, user), chosen[place], 1, before), (cast(int, user), drawn, 0, before)]
+    return {part: pd.DataFrame(of_part, columns=["user", "item", "label", "seen"]) for part, of_part in rows.items()}
+
+
 _AS_GIVEN = {"min_count": 1}  # published ids: every value of the training part has its own
 LOGS = {
     "frappe": Log(
@@ -87,6 +109,18 @@ LOGS = {
             "label": {"column": "rating", "positive_at_least": 4},
             "categorical": list(ML1M_FIELDS),
             "multi_valued": [{"column": "genres", "separator": "|"}],
+            "vocabulary": _AS_GIVEN,
+        },
+    ),
+    "gamesusers": Log(
+        "Amazon's games with their users, the next item or another",
+        _games,
+        {
+            "label": "label",
+            "categorical": ["user", "item"],
+            "sequences": [{"column": "seen", "items": "item", "separator": " ", "length": GAMES_LENGTH}],
+            "user": "user",
+            "item": "item",
             "vocabulary": _AS_GIVEN,
         },
     ),

@@ -72,6 +72,6 @@ def test_files_and_recipe_are_a_request_of_the_product(tmp_path: Path) -> None:
     source = open_source(request.data, None, request.source.schema_file, tmp_path, request.source.held_out)
     rows = [len(source.parse(chunk).labels) for chunk in source.chunks()]
     assert sum(rows) == QUICK_ROWS * 1.5
-    assert set(LOGS) == {"frappe", "ml1m", "criteo"}
+    assert set(LOGS) == {"frappe", "ml1m", "gamesusers", "criteo"}
     auto = TrainRequest(**Row("criteo", "auto", 0, 20).options(files))
     assert (auto.model, auto.search.search_minutes, auto.search.trials) == ("auto", 20, None)
