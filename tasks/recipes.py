@@ -117,7 +117,7 @@ class EnsembleRecipe(Recipe):
         placement, seed = scoring_placement(run.decision.placement), run.request.seed
         minutes = Minutes.of(run.request.search, run.search_directory, lambda: clock.elapsed)
         check_plan(run)
-        set_ending_aside(minutes, run)
+        set_ending_aside(minutes, run, clock)
         with clock.step("baselines"), minutes.counted(BASELINES):
             ended = minutes.baselines_ended if minutes.most_seconds else None
             baselines, rivals = train_baselines(run, ended), train_rivals(run, ended)
@@ -234,7 +234,7 @@ class RankerRecipe(Recipe):
         """Train baselines, try settings, learn the best of each family again, fuse them, register what ranks best."""
         request = run.request
         minutes = Minutes.of(request.search, run.search_directory, lambda: clock.elapsed)
-        set_ending_aside(minutes, run)
+        set_ending_aside(minutes, run, clock)
         with clock.step("baselines"):
             baselines = train_rankers(run)
         with clock.step("tune"):

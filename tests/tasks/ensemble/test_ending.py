@@ -11,6 +11,7 @@ from shunter.errors import TrackingError
 from shunter.requests import TrainRequest
 from tasks.ensemble import ending
 from tasks.ensemble.ending import STEPS, set_ending_aside
+from tasks.step_clock import StepClock
 from tracking.convention import STEP_SECONDS
 
 RUN = cast("Any", SimpleNamespace(dataset=SimpleNamespace(fingerprint="abc"), request=TrainRequest(model="dnn")))
@@ -23,9 +24,15 @@ def past(seconds: float, *, status: str = "FINISHED", data: str = "abc", model: 
     return SimpleNamespace(status=status, params=params, metrics=metrics)
 
 
+def beginning(rest: float, measured: float = 0.0) -> StepClock:
+    clock = StepClock(before=rest + measured, now=lambda: 0.0)
+    clock.seconds["profile"] = measured
+    return clock
+
+
 def foreseen(folder: Path) -> tuple[float, str]:
     minutes = Minutes(folder, 300.0, lambda: 42.0)
-    set_ending_aside(minutes, RUN)
+    set_ending_aside(minutes, RUN, beginning(42.0, measured=30.0))
     return minutes.ending_seconds, minutes.ending_from
 
 
@@ -48,5 +55,5 @@ def test_without_such_a_run_as_much_as_the_beginning(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(ending, "read_runs", away)
     assert foreseen(tmp_path)[0] == 42
     unlimited = Minutes(tmp_path, None)
-    set_ending_aside(unlimited, RUN)
+    set_ending_aside(unlimited, RUN, beginning(42.0))
     assert unlimited.ending_seconds == 0
