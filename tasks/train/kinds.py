@@ -100,8 +100,6 @@ class ClickKind(Kind):
         choice = choose_compilation(job, directory=checkpoints, eager_because=executor.eager_because)
         if run:
             run.set_tags({"training.compilation": choice.reason})
-            size = EmbeddingTables.count_bytes(job.spec.tables(job.dataset.features))
-            run.log_metrics({TABLE_BYTES: size.weights})
         job = replace(job, execution=replace(job.execution, compiled=choice.compiled))
         found = try_training_passes(job, choice, checkpoints, job.spec.family)
         self.passes = found.records
@@ -126,8 +124,9 @@ class ClickKind(Kind):
         return {"passes": self.passes}
 
     def quality(self, trained: TrainedModel) -> list[tuple[Values, int | None]]:
-        """NE, AUC and so on, on validation."""
-        return [(quality_metrics(trained.validation), len(trained.history))]
+        """Bytes of the tables; NE, AUC and so on, on validation."""
+        size = EmbeddingTables.count_bytes(self.job.spec.tables(self.job.dataset.features))
+        return [({TABLE_BYTES: size.weights}, None), (quality_metrics(trained.validation), len(trained.history))]
 
 
 class GraphKind(Kind):
