@@ -46,7 +46,8 @@ def test_a_number_is_rounded_to_a_neighbour_and_one_of_fp16_to_itself(number: fl
     nearest = torch.tensor([number]).half()
     ends = (nearest, *(torch.from_numpy(np.nextafter(nearest.numpy(), np.float16(end))) for end in (-np.inf, np.inf)))
     assert rounded in ends
-    assert abs(rounded.double() - number) < max(2.0**-24, abs(number) * 2.0**-10) or rounded == number
+    # Less than the distance of the neighbours; of a tiny number float64 cannot tell it from the distance itself.
+    assert abs(rounded.double() - number) <= max(2.0**-24, abs(number) * 2.0**-10)
     assert torch.equal(round_by_chance(nearest.float(), torch.tensor([chance])), nearest)
 
 
@@ -150,6 +151,7 @@ def test_tables_in_fp16_lie_in_memory_and_are_of_one_width() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_on_a_gpu_small_steps_move_the_mean_too() -> None:
     rows, rate = 4000, 0.1 * BELOW_ONE
     device = torch.device("cuda:0")
