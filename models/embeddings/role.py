@@ -98,7 +98,7 @@ class EmbeddingTables(nn.Module, ABC):
     can_be_recorded: bool = False
     _learning_bags: Constant | None = None
     _drawn_from: Tensor
-    _counts: Tensor | None = None
+    _times_of_row: Tensor | None = None
     l2: float = 0.0
     initial_bound: float | None = None
 
@@ -285,11 +285,11 @@ class EmbeddingTables(nn.Module, ABC):
         the update of the torch kernel that has no shape that depends on the ids, and does not wait for the host.
         """
         if rows.device.type == "cpu" and sum(self.rows) <= COUNTED_ROWS:
-            if self._counts is None:
-                self._counts = torch.zeros(sum(self.rows), dtype=torch.int32)
-            self._counts.index_add_(0, rows, torch.ones(len(rows), dtype=torch.int32))
-            counted = self._counts.index_select(0, rows).float()
-            self._counts.index_fill_(0, rows, 0)
+            if self._times_of_row is None:
+                self._times_of_row = torch.zeros(sum(self.rows), dtype=torch.int32)
+            self._times_of_row.index_add_(0, rows, torch.ones(len(rows), dtype=torch.int32))
+            counted = self._times_of_row.index_select(0, rows).float()
+            self._times_of_row.index_fill_(0, rows, 0)
             return counted
         ordered, order = rows.sort()
         slot = torch.zeros_like(order)
