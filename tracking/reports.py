@@ -1,8 +1,9 @@
 """What a parent run keeps for the eye: the configuration, files and the training curves."""
 
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, TypeAdapter
 
@@ -11,7 +12,10 @@ from engine.results import EpochReport
 from shunter.requests import JOB_FILE, Request, job_text
 from tracking.runs import open_run
 from tracking.store import tracking_errors
-from tracking.training_curve import training_curve_page
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
 
 TRAINING_CURVE = "training_curve.html"
 
@@ -71,4 +75,57 @@ def log_training_curve(
     Raises:
         TrackingError: the store fails.
     """
-    log_text(parent_run_id, TRAINING_CURVE, training_curve_page(histories, select_by))
+    run = open_run(parent_run_id)
+    with tempfile.TemporaryDirectory() as folder, tracking_errors():
+        path = Path(folder) / TRAINING_CURVE
+        # The library goes into the file, so that it shows without a network too.
+        training_curve(histories, select_by).write_html(path, include_plotlyjs=True)
+        run.client.log_artifact(parent_run_id, str(path))
+
+
+def training_curve(histories: Mapping[str, Sequence[EpochReport]], select_by: SelectBy = "ne") -> "Figure":
+    """Draw validation NE and log loss over the epochs, the best epoch of each training marked."""
+    from plotly.colors import qualitative
+    from plotly.subplots import make_subplots
+
+    panels = ("Normalised entropy on validation", "Log loss")
+    figure = make_subplots(rows=1, cols=2, subplot_titles=panels, horizontal_spacing=0.1)
+    for position, (name, history) in enumerate(histories.items()):
+        if history:
+            _add_training(figure, name, history, qualitative.D3[position % len(qualitative.D3)], select_by)
+    longest = max((len(history) for history in histories.values()), default=0)
+    figure.update_xaxes(title_text="epoch", rangemode="tozero", tickformat="d", dtick=1 + longest // 12)
+    figure.update_yaxes(title_text="NE (below 1 beats the base rate)", col=1)
+    figure.update_yaxes(title_text="log loss (nats per sample)", col=2)
+    figure.update_layout(title_text="Training curves (star: best epoch)", template="plotly_white", height=520)
+    return figure
+
+
+def _add_training(
+    figure: "Figure", name: str, history: Sequence[EpochReport], colour: str, select_by: SelectBy
+) -> None:
+    """Three lines: NE on the left, log loss of both parts on the right; one click in the legend hides all three."""
+    entropy = [report.validation.ne for report in history]
+    losses = [report.validation.loss_by(select_by) for report in history]
+    is_best = [loss == min(losses) for loss in losses]
+    stars = {
+        "size": [12 if best else 6 for best in is_best],
+        "symbol": ["star" if best else "circle" for best in is_best],
+    }
+    lines = (
+        (1, f"{name}: NE", entropy, "solid", stars),
+        (2, f"{name}: log loss, validation", [report.validation.logloss for report in history], "solid", {"size": 6}),
+        (2, f"{name}: log loss, training", [report.train_logloss for report in history], "dot", {"size": 6}),
+    )
+    for panel, label, values, dash, marker in lines:
+        figure.add_scatter(
+            x=[report.epoch for report in history],
+            y=values,
+            name=label,
+            mode="lines+markers",
+            line={"color": colour, "dash": dash},
+            marker=marker,
+            legendgroup=name,
+            row=1,
+            col=panel,
+        )

@@ -16,7 +16,7 @@ from shunter.requests import Limits, Objective, TrainRequest
 from tasks.select import log_decision
 from tests.engine.synthetic import write_dataset
 from tests.tracking.test_convention import PLACEMENT, REPORT, WORKLOAD
-from tracking.reports import log_config, log_training_curve
+from tracking.reports import log_config, log_training_curve, training_curve
 from tracking.runs import start_run_tree
 from tracking.store import tracking_uri
 
@@ -80,3 +80,17 @@ def test_training_curve_shows_every_training_with_titles_and_units(parent: str) 
     page = artifact(parent, "training_curve.html")
     assert "log loss (nats per sample)" in page
     assert len(page) > 1_000_000, "the library must be in the page, which otherwise needs a network to show"
+    figure = training_curve({"member-0": [REPORT], "member-1": [REPORT, REPORT]})
+    assert [line["name"] for line in figure.to_dict()["data"]] == [
+        f"{member}: {what}"
+        for member in ("member-0", "member-1")
+        for what in ("NE", "log loss, validation", "log loss, training")
+    ]
+
+
+def test_best_epoch_is_marked() -> None:
+    better = REPORT.from_dict(
+        {**REPORT.to_dict(), "epoch": 3, "validation": {**REPORT.validation.to_dict(), "ne": 0.8}}
+    )
+    curve = training_curve({"member-0": [REPORT, better]}).to_dict()["data"][0]
+    assert list(curve["marker"]["symbol"]) == ["circle", "star"]
