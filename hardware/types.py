@@ -61,6 +61,9 @@ class DiskRates(Frozen):
 
 
 Collective = Literal["all_reduce", "all_to_all", "reduce_scatter", "all_gather"]
+# Whose place the exchange through memory that processes share takes: vectors of whole tables both ways, partial sums of
+# tables by row, and their gradients.
+SHARED_OPERATIONS: tuple[Collective, ...] = ("all_to_all", "reduce_scatter", "all_gather")
 
 
 class CollectivePoint(Frozen):

@@ -5,17 +5,15 @@ that lie whole or by column, and by row. Run as `python -m engine.profiling.shar
 """
 
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import distributed as dist
 
-from hardware.devices.processes import Report, join_group, run_group, run_member
-from hardware.probes.collectives import SIZES, fitted, slowest_durations
-from hardware.types import Collective, CollectiveCost
+from hardware.devices.processes import Report, join_group, run_member
+from hardware.probes.collectives import SIZES, fitted, slowest_durations, timed_in_group
+from hardware.types import SHARED_OPERATIONS, Collective, CollectiveCost
 from models.embeddings.shared_memory import SharedMemory
 from models.embeddings.shared_vectors import Part, SharedVectors
 
@@ -23,9 +21,6 @@ MODULE = "engine.profiling.shared_vectors"
 LINK = "memory that processes share"
 MESSAGE_BYTES = tuple(4**power for power in range(7, 13))  # 16 KiB to 16 MiB: vectors of a step are large
 BAG_WIDTH, BAGS = 32, 8  # of a process; bags of different owners take turns, as those of a plan may
-# What the exchange does, by the collective whose place it takes: vectors of whole tables both ways, partial sums of
-# tables by row, and their gradients.
-OPERATIONS: tuple[Collective, ...] = ("all_to_all", "reduce_scatter", "all_gather")
 
 
 def measure_shared_vectors(processes: int, message_bytes: Sequence[int] = MESSAGE_BYTES) -> tuple[CollectiveCost, ...]:
@@ -41,16 +36,8 @@ def measure_shared_vectors(processes: int, message_bytes: Sequence[int] = MESSAG
     Raises:
         HardwareError: The processes failed.
     """
-    durations: dict[tuple[Collective, int], list[float]] = {}
-
-    def keep(kind: str, value: Any) -> None:
-        operation, size, seconds = value
-        durations[operation, size] = seconds
-
-    with tempfile.TemporaryDirectory(prefix="shunter-") as name:
-        (Path(name) / SIZES).write_text(" ".join(map(str, message_bytes)))
-        run_group(MODULE, Path(name), processes, threads=1, on_report=keep)
-    return fitted(durations, processes, LINK, message_bytes, OPERATIONS) if durations else ()
+    durations = timed_in_group(MODULE, processes, message_bytes)
+    return fitted(durations, processes, LINK, message_bytes, SHARED_OPERATIONS) if durations else ()
 
 
 def main(folder: Path, report: Report) -> None:

@@ -43,6 +43,18 @@ def measure_collectives(processes: int, message_bytes: Sequence[int] = MESSAGE_B
     Raises:
         HardwareError: the processes failed.
     """
+    durations = timed_in_group(MODULE, processes, message_bytes)
+    return fitted(durations, processes, "gloo over loopback", message_bytes)
+
+
+def timed_in_group(
+    module: str, processes: int, message_bytes: Sequence[int]
+) -> dict[tuple[Collective, int], list[float]]:
+    """Seconds of each repetition, by operation and size, as processes of one thread that run a module report them.
+
+    Raises:
+        HardwareError: the processes failed.
+    """
     durations: dict[tuple[Collective, int], list[float]] = {}
 
     def keep(kind: str, value: Any) -> None:
@@ -51,8 +63,8 @@ def measure_collectives(processes: int, message_bytes: Sequence[int] = MESSAGE_B
 
     with tempfile.TemporaryDirectory(prefix="shunter-") as name:
         (Path(name) / SIZES).write_text(" ".join(map(str, message_bytes)))
-        run_group(MODULE, Path(name), processes, threads=1, on_report=keep)
-    return fitted(durations, processes, "gloo over loopback", message_bytes)
+        run_group(module, Path(name), processes, threads=1, on_report=keep)
+    return durations
 
 
 def fitted(

@@ -21,6 +21,7 @@ class FbgemmEmbeddings(EmbeddingTables):
     """FBGEMM's split table-batched embedding bag."""
 
     can_be_recorded = True
+    _is_half = False
 
     def __init__(
         self,
@@ -31,7 +32,9 @@ class FbgemmEmbeddings(EmbeddingTables):
         table_of: Sequence[int] | None = None,
     ) -> None:
         super().__init__(rows, dim, learning_rate, table_of)
-        kernel, weight, adagrad_sum = fbgemm_kernel(rows, [dim] * len(rows), learning_rate, device, self.table_of)
+        kernel, weight, adagrad_sum = fbgemm_kernel(
+            rows, [dim] * len(rows), learning_rate, device, self.table_of, is_half=self._is_half
+        )
         # The kernel itself stays out of the module tree: its many buffers are its own affair, and its weights are no
         # parameters of the dense optimiser.
         self._kernel = (kernel,)

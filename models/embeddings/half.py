@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.embeddings.fbgemm_kernel import choose_kernel, fbgemm_kernel
+from models.embeddings.fbgemm_kernel import FbgemmEmbeddings
 from models.embeddings.initial_weights import hashed_words
 from models.embeddings.mapped import sum_of_rows
 from models.embeddings.pooled import build_embeddings
@@ -168,24 +168,11 @@ class HalfEmbeddings(EmbeddingTables):
         return self._kernel[0]
 
 
-class HalfOnGpu(EmbeddingTables):
+class HalfOnGpu(FbgemmEmbeddings):
     """Tables in fp16 on a GPU, where FBGEMM's update itself rounds by chance, with torch's random numbers."""
 
-    def __init__(
-        self,
-        rows: Sequence[int],
-        dim: int,
-        learning_rate: float,
-        device: torch.device,
-        table_of: Sequence[int] | None = None,
-    ) -> None:
-        super().__init__(rows, dim, learning_rate, table_of)
-        kernel, weight, adagrad_sum = fbgemm_kernel(
-            rows, [dim] * len(rows), learning_rate, device, self.table_of, is_half=True
-        )
-        self._kernel = (kernel,)
-        self.register_buffer("weight", weight.view(-1, dim))
-        self.register_buffer("adagrad_sum", adagrad_sum, persistent=False)
+    can_be_recorded = False  # whether a graph draws anew each time has not been tried
+    _is_half = True
 
     @classmethod
     def suits(cls, wanted: TableRequest) -> bool:
@@ -194,26 +181,12 @@ class HalfOnGpu(EmbeddingTables):
         Raises:
             RequestError: They are, and FBGEMM is not installed for it.
         """
-        if wanted.is_half and choose_kernel(wanted.kernel, wanted.device) != "fbgemm":
+        if wanted.is_half and not super().suits(wanted):
             raise RequestError(
                 f"Embedding tables in fp16 on {wanted.device} are FBGEMM's: install fbgemm-gpu, or leave out "
                 "table_precision."
             )
         return wanted.is_half
-
-    @classmethod
-    def of(cls, wanted: TableRequest) -> Self:
-        """Build uninitialised tables."""
-        return cls(wanted.rows, wanted.dim, wanted.learning_rate, wanted.device, wanted.table_of)
-
-    def lookup(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
-        """Sum the rows of each bag."""
-        return self._kernel[0](values, offsets, weights)
-
-    def set_learning_rate(self, rate: float) -> None:
-        """Also in the kernel, which reads it at each backward pass."""
-        super().set_learning_rate(rate)
-        self._kernel[0].set_learning_rate(rate)
 
 
 def mixed(number: int) -> int:

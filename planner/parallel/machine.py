@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError, model_validator
 from hardware.catalogue.offers import COLLECTIVE_START_SECONDS, catalogue_profile
 from hardware.catalogue.rows import load_catalogue
 from hardware.cost.step_model import LOOPBACK_SECONDS, LOOPBACK_SHARE, message_share
-from hardware.types import Collective, CollectiveCost, HardwareProfile, Placement
+from hardware.types import SHARED_OPERATIONS, Collective, CollectiveCost, HardwareProfile, Placement
 from ingestion.sources.guard import check_words
 from shunter.errors import RequestError
 from shunter.frozen import Frozen
@@ -21,8 +21,7 @@ from shunter.yaml_file import read_yaml
 
 NETWORK_LATENCY_SECONDS = 20e-6  # of a message between hosts; assumed
 BYTES_PER_GBIT = 1e9 / 8
-SHARED_OPERATIONS: tuple[Collective, ...] = ("all_to_all", "reduce_scatter", "all_gather")
-SHARED_SHARE = 1 / 4  # of a copy's rate, where the exchange through shared memory was not measured
+SHARED_SHARE = 1 / 4  # of a copy's rate, where the exchange through shared memory was not measured; assumed
 CATALOGUE_PER_HOST = 8
 MOST_DEVICES = 4096
 EXAMPLE = "hosts: [{name: a, accelerator: NVIDIA A100 SXM4 80GB, count: 8}]"

@@ -1,6 +1,7 @@
 """The exchange through memory that processes share, timed between real processes."""
 
-from engine.profiling.shared_vectors import LINK, OPERATIONS, measure_shared_vectors
+from engine.profiling.shared_vectors import LINK, measure_shared_vectors
+from hardware.types import SHARED_OPERATIONS
 
 
 def test_the_exchange_is_timed_by_size_for_whole_tables_and_for_those_by_row() -> None:
@@ -8,7 +9,7 @@ def test_the_exchange_is_timed_by_size_for_whole_tables_and_for_those_by_row() -
     costs = measure_shared_vectors(2, sizes)
     assert costs, "4 MiB take longer than 16 KiB one way at least"
     for cost in costs:
-        assert cost.operation in OPERATIONS
+        assert cost.operation in SHARED_OPERATIONS
         assert (cost.link, cost.processes) == (LINK, 2)
         assert [point.message_bytes for point in cost.points] == list(sizes)
         assert cost.bytes_per_second > 0
