@@ -52,7 +52,8 @@ def normalised(errors: np.ndarray, differing: np.ndarray) -> tuple[np.ndarray, n
 def select(errors: np.ndarray, differing: np.ndarray, size: int, balance: float = BALANCE) -> tuple[int, ...]:
     """The members with the largest weights in the quadratic program, in their order.
 
-    The program is not convex: it is solved from the middle and from each member, and the best end counts.
+    The program is not convex: it is solved from the middle and from each member, and the best end counts. Weights that
+    are not equal lose something as equal ones: members are exchanged for others as long as that regains it.
 
     Args:
         errors: Of each member.
@@ -79,7 +80,21 @@ def select(errors: np.ndarray, differing: np.ndarray, size: int, balance: float 
         for start in starts
     ]
     subsets = {tuple(sorted(np.argsort(-np.round(weights, 6), kind="stable")[:size].tolist())) for weights in found}
-    return min(sorted(subsets), key=lambda one: value_of(one, errors, differing, balance))
+    exchanged = {_exchanged(subset, errors, differing, balance) for subset in subsets}
+    return min(sorted(exchanged), key=lambda one: value_of(one, errors, differing, balance))
+
+
+def _exchanged(subset: tuple[int, ...], errors: np.ndarray, differing: np.ndarray, balance: float) -> tuple[int, ...]:
+    """The subset after the best exchanges of one member for one outside, until none is better."""
+    best = value_of(subset, errors, differing, balance)
+    while True:
+        others = [one for one in range(len(errors)) if one not in subset]
+        exchanges = [tuple(sorted({*subset, new} - {old})) for old in subset for new in others]
+        values = [value_of(one, errors, differing, balance) for one in exchanges]
+        position = int(np.argmin(values))
+        if values[position] >= best - 1e-12:
+            return subset
+        subset, best = exchanges[position], values[position]
 
 
 def enumerated(errors: np.ndarray, differing: np.ndarray, size: int, balance: float = BALANCE) -> tuple[int, ...]:

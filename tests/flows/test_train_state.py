@@ -31,7 +31,9 @@ def test_a_kill_while_the_page_of_a_run_is_written_leaves_the_run_to_go_on_with(
     monkeypatch.setattr(flow, "profile_hardware", lambda: [make_profile()])
     monkeypatch.setattr(flow, "hold", lambda *_, **__: nullcontext(held))
     monkeypatch.setattr(
-        flow, "_train_tracked", lambda *_, **__: SimpleNamespace(run_id="run", model_copy=lambda **_: None)
+        flow,
+        "_train_tracked",
+        lambda *_, **__: SimpleNamespace(run_id="run", minutes=None, model_copy=lambda **_: None),
     )
     dataset = write_dataset(tmp_path / "data", rows=100)
     with pytest.raises(KeyboardInterrupt):

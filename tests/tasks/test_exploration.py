@@ -74,7 +74,7 @@ def test_a_run_goes_on_after_an_exploration_that_came_to_nothing(
             (state.directory / "tune").mkdir()
             raise error
         assert not (state.directory / "tune").exists()
-        return SimpleNamespace(run_id="run", model_copy=lambda **_: None)
+        return SimpleNamespace(run_id="run", minutes=None, model_copy=lambda **_: None)
 
     recipe = SimpleNamespace(check=lambda *_: None, publish=lambda *_: None)
     monkeypatch.setattr(flow, "recipe_of", lambda _: recipe)

@@ -19,7 +19,7 @@ def test_the_program_comes_close_to_the_best_of_all_subsets(seed: int, count: in
     errors, differing = normalised(*drawn(count, seed))
     chosen, best = select(errors, differing, size), enumerated(errors, differing, size)
     assert len(set(chosen)) == min(size, count)
-    assert value_of(chosen, errors, differing) <= value_of(best, errors, differing) + 0.12
+    assert value_of(chosen, errors, differing) <= value_of(best, errors, differing) + 0.06
 
 
 def test_the_program_mostly_finds_the_best_subset() -> None:
@@ -27,7 +27,7 @@ def test_the_program_mostly_finds_the_best_subset() -> None:
     hits = sum(
         value_of(select(e, k, 4), e, k) <= value_of(enumerated(e, k, 4), e, k) + 1e-9 for e, k in cases
     )  # fmt: skip
-    assert hits >= 45
+    assert hits >= 58
 
 
 def test_planted_snapshots_that_are_good_and_differ_are_found() -> None:
