@@ -9,14 +9,14 @@ After each run its epoch is trained again by a bare loop in a process of its own
 threads, precision and compiled step as the run chose, batches read ahead, nothing tracked, checked or validated. Its
 seconds are those that a run needs for its steps; what the run took beyond them and its ingestion is overhead.
 
-`fixed_seconds` is the median overhead of the runs over few rows, `overhead_share_2m` the median share of the wall clock
-of the runs over two million. In the details, `by_default` is one more run over as many rows, with the baselines that the command trains
-by default: these and all that compares them are overhead there, beside the bare loop of the run before, and
-`baselines_share` is the share of their trainings. `unaccounted_share` is the largest difference between the wall
-clock, as seen from outside, and the one that the summary accounts for stage by stage, as a share of the former;
-`other_share` is the largest share of the line `other` within. `first_line_seconds` is the median time until the first
-line. `processor_seconds` in the details are those of the process and its children: far fewer than cores times wall
-clock on a machine that does nothing else, which `load_average` tells too.
+`fixed_seconds` is the median overhead of the runs over few rows, `overhead_share_2m` the median share of the wall
+clock of the runs over two million. In the details, `by_default` is one more run over as many rows, with the baselines
+that the command trains by default: these and all that compares them are overhead there, beside the bare loop of the
+run before, and `baselines_share` is the share of their trainings. `unaccounted_share` is the largest difference
+between the wall clock, as seen from outside, and the one that the summary accounts for stage by stage, as a share of
+the former; `other_share` is the largest share of the line `other` within. `first_line_seconds` is the median time
+until the first line. `processor_seconds` in the details are those of the process and its children: far fewer than
+cores times wall clock on a machine that does nothing else, which `load_average` tells too.
 
     python -m benchmarks.overhead [--quick]
 """
