@@ -59,6 +59,7 @@ class TableSet:
         processes: How many train.
         teachers: Plans drawn at random that calibrate.
         drawn: Plans drawn at random that are predicted.
+        held_out: Whether none of its plans had a part in the constants of the calibration.
     """
 
     name: str
@@ -68,6 +69,7 @@ class TableSet:
     processes: int
     teachers: int
     drawn: int
+    held_out: bool = False
 
 
 SETS = (
@@ -75,6 +77,8 @@ SETS = (
     TableSet("mixed tables, width 64, 2 processes", "mixed", 64, 4096, 2, 3, 2),
     TableSet("Criteo's shape, width 64, 2 processes", "criteo", 64, 4096, 2, 2, 2),
     TableSet("mixed tables, 4 processes", "mixed", 32, 2048, 4, 5, 3),
+    TableSet("mixed tables, width 128, 2 processes", "mixed", 128, 1024, 2, 2, 3, held_out=True),
+    TableSet("Criteo's shape, width 32, 4 processes", "criteo", 32, 2048, 4, 2, 3, held_out=True),
 )
 QUICK_SETS = (TableSet("mixed tables, 2 processes", "mixed", 32, 2048, 2, 2, 0),)
 MIXED = {"a": 4, "b": 30, "c": 200, "d": 1_000, "e": 3_000, "f": 8_000, "g": 20_000, "h": 20_000, "i": 60_000}
@@ -150,11 +154,19 @@ def figures(lines: Sequence[dict[str, Any]]) -> dict[str, float]:
     for one in tested:
         by_set.setdefault(one["set"], []).append(one)
     ranks = {name: _rank(ones, "predicted") for name, ones in by_set.items()}
-    ratios = []
+    held_out = [one for one in tested if one.get("held_out")]
+    ratios, by_default = [], []
     for ones in by_set.values():
         measured = {one["name"]: one["measured"] for one in ones}
         if TORCHREC in measured:
             ratios.append(measured[FOUND] / measured[TORCHREC])
+            by_default += [one["measured"] / measured[TORCHREC] for one in ones if one.get("by_default")]
+    of_held_out = {}
+    if held_out:
+        of_held_out = {
+            "rank_correlation_held_out": fmean(ranks[name] for name in {one["set"] for one in held_out}),
+            "prediction_error_held_out": fmean(abs(one["predicted"] / one["measured"] - 1) for one in held_out),
+        }
     return {
         "executed_plans": len(lines),
         "tested_plans": len(tested),
@@ -163,7 +175,9 @@ def figures(lines: Sequence[dict[str, Any]]) -> dict[str, float]:
         "prediction_error": fmean(abs(one["predicted"] / one["measured"] - 1) for one in tested),
         "prediction_error_uncalibrated": fmean(abs(one["uncalibrated"] / one["measured"] - 1) for one in tested),
         "measured_ratio_to_torchrec_planner": geometric_mean(ratios) if ratios else float("nan"),
+        "default_ratio_to_torchrec_planner": geometric_mean(by_default) if by_default else float("nan"),
         "measured_sets": len(ratios),
+        **of_held_out,
     }
 
 
@@ -232,6 +246,7 @@ def _of_set(
                 "set": tables.name,
                 "name": name,
                 "calibrates": calibrates,
+                "held_out": tables.held_out,
                 "uncalibrated": step.seconds(UNCALIBRATED),
                 "predicted": step.predicted_seconds,
                 "measured": seconds,

@@ -3,6 +3,7 @@
 import json
 import random
 from pathlib import Path
+from statistics import fmean
 from types import SimpleNamespace
 
 import pytest
@@ -15,6 +16,7 @@ from planner.parallel.calibration import (
     ExecutedPlan,
     SimulatedStep,
     Term,
+    _strongest,
     calibrate,
     keep_executed,
     read_executed,
@@ -57,6 +59,29 @@ def test_planted_factors_predict_plans_that_taught_nothing() -> None:
     assert found.plans == 16
     assert found.error is not None
     assert found.error < 0.05
+
+
+def test_what_plans_of_one_model_have_in_common_is_predicted_for_it_and_for_no_other() -> None:
+    slow, usual = executed_plans(16), executed_plans(16, seed=50)
+    slow = [one.model_copy(update={"measured_seconds": 1.5 * one.measured_seconds}) for one in slow]
+    taught = [_of_model(one, "slow") for one in slow[:12]] + [_of_model(one, "usual") for one in usual[:12]]
+    for model, others in {"slow": slow[12:], "usual": usual[12:]}.items():
+        as_it, as_any = (
+            fmean(abs(one.step.seconds(found) / one.measured_seconds - 1) for one in others)
+            for found in (calibrate(taught, model=model), calibrate(taught))
+        )
+        assert as_it < 0.1 < as_any
+
+
+def _of_model(plan: ExecutedPlan, model: str) -> ExecutedPlan:
+    return plan.model_copy(update={"step": plan.step.model_copy(update={"model": model})})
+
+
+def test_the_strongest_ridge_that_is_as_good_as_the_best_is_taken() -> None:
+    best = [0.02, 0.04, 0.03, 0.05]
+    by_chance, surely = [0.04, 0.02, 0.05, 0.05], [one + 0.01 for one in best]
+    assert _strongest({0.01: best, 0.1: by_chance, 1.0: surely}) == 0.1
+    assert _strongest({0.01: best, 0.1: surely, 1.0: surely}) == 0.01
 
 
 def test_few_plans_teach_one_factor_for_all() -> None:
