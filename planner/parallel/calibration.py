@@ -54,8 +54,8 @@ UNTAUGHT_FACTOR = 1.9  # of a step in processes of processors that taught nothin
 # of four table sets (47 plans, 2 and 4 processes of a machine of two cores without other work) 1.6 to 2.1
 # What each term takes in processes of a processor, over what it was measured to take of itself. First fitted to
 # processor time in a step of 39 plans of three table sets, then drawn by a ridge to the steps of the 47 plans of the
-# first four sets of `benchmarks/plans_executed.py`: those of a set left out follow from the others within 3.8 %, but for
-# a factor of the set, and in the order in which they were measured with a rank correlation of .92.
+# first four sets of `benchmarks/plans_executed.py`: those of a set left out follow from the others within 3.8 %, but
+# for a factor of the set, and in the order in which they were measured with a rank correlation of .92.
 OF_PROCESSORS: dict[Term, float] = {
     "layers": 0.85,
     "whole_rows": 0.73,
