@@ -16,7 +16,10 @@ from engine.ranking.fusion import Fusion
 from engine.ranking.interactions import check_order, read_graph, sides
 from engine.ranking.result import TrainedRanker
 from engine.ranking.solver import check_solvable
+from engine.trained_model import TrainedModel
+from hardware.types import Placement
 from models.graph import GRAPH_FAMILIES, MODELS, SOLVED, graph_spec
+from reporting.card.baselines import TrainedBaseline
 from reporting.card.figures import BaselineFigures
 from reporting.card.promise import Promise, measure_promise
 from reporting.card.ranking_baselines import RankedBaseline, RankingBaseline
@@ -114,7 +117,7 @@ class EnsembleRecipe(Recipe):
 
     def train(self, run: RunContext, clock: StepClock) -> Outcome:
         """Train baselines and rivals, tune, train the members, combine all of them and register the result."""
-        placement, seed = scoring_placement(run.decision.placement), run.request.seed
+        placement = scoring_placement(run.decision.placement)
         minutes = Minutes.of(run.request.search, run.search_directory, lambda: clock.elapsed)
         check_plan(run)
         set_ending_aside(minutes, run, clock)
@@ -122,56 +125,17 @@ class EnsembleRecipe(Recipe):
             ended = minutes.baselines_ended if minutes.most_seconds else None
             baselines, rivals = train_baselines(run, ended), train_rivals(run, ended)
         with clock.step("tune"):
-            minutes.keep()
-            job = SearchJob(
-                dataset=run.dataset,
-                request=run.request,
-                placement=trial_placement(run),
-                directory=run.search_directory,
-                keep=run.request.ensemble.ensemble_size if run.processes == 1 else 0,
-                seeds=trainings_after(run.request),
-                parent_run_id=run.run_id,
-                used_seconds=run.budget.seconds,
-                used_joules=run.budget.joules or 0.0,
-                observe=observer_of(run.dataset, run.profiles, run.request),
-            )
-            tuned = tune(job, should_stop=run.should_stop, place=run.cluster)
-            note_search(run.notes, tuned)
-            publish_search(run.run_id, tuned, job.directory)
+            tuned = _tuned(run, minutes)
         run.check_exploration(tuned.stopped_because)
         with clock.step("train"):
-            with minutes.counted(MEMBERS):
-                members = train_members(run, tuned, minutes)
-            spent = minutes_in_words(minutes, tuned, members)
-            if spent:
-                open_run(run.run_id).set_tags({"search.minutes": spent})
-                tell(spent)
-            note_trainings(run.notes, members)
-            noise = noise_of(members, run.request.training.select_by.value)
-            publish_noise(run.run_id, noise)
+            members, noise, spent = _members(run, tuned, minutes)
         run.check_exploration(run.notes.stopped_because)
         with clock.step("ensemble"):
-            folder = run.directory / "ensemble"
+            candidates = _candidates(run, tuned, members, baselines, minutes)
+            result = _combined(run, candidates, placement)
             select_by = run.request.training.select_by.value
-            candidates = candidates_of(members, baselines, run.request)
-            candidates = [*candidates, *champions_before(run, placement)]
-            with minutes.counted(MEMBERS):
-                distilled = distil(run.within(minutes.exhausted), tuned, candidates, placement)
-            candidates = [*candidates, *distilled]
-            result = build_ensemble(
-                run.dataset,
-                candidates,
-                placement,
-                folder,
-                parent_run_id=run.run_id,
-                seed=seed,
-                select_by=select_by,
-                limits=EnsembleLimits.of(run.request.ensemble),
-            )
-            run.notes.auc = result.validation.auc
             log_training_curve(run.run_id, {member.name: member.history for member in members}, select_by)
         with clock.step("card"):
-            compared = [*baselines, *rivals]
             towers = _towers_cost(run, tuned, noise)
             promise = measure_promise(run.request, run.dataset, result, execution_of(placement))
             card = write_card(
@@ -180,8 +144,8 @@ class EnsembleRecipe(Recipe):
                 candidates,
                 result,
                 placement,
-                baselines=compared,
-                seed=seed,
+                baselines=[*baselines, *rivals],
+                seed=run.request.seed,
                 notes=[towers] if towers else [],
                 promise=promise,
             )
@@ -199,6 +163,74 @@ class EnsembleRecipe(Recipe):
             promise=promise,
             minutes=spent,
         )
+
+
+def _tuned(run: RunContext, minutes: Minutes) -> TuneResult:
+    """The settings that were tried, published."""
+    minutes.keep()
+    job = SearchJob(
+        dataset=run.dataset,
+        request=run.request,
+        placement=trial_placement(run),
+        directory=run.search_directory,
+        keep=run.request.ensemble.ensemble_size if run.processes == 1 else 0,
+        seeds=trainings_after(run.request),
+        parent_run_id=run.run_id,
+        used_seconds=run.budget.seconds,
+        used_joules=run.budget.joules or 0.0,
+        observe=observer_of(run.dataset, run.profiles, run.request),
+    )
+    tuned = tune(job, should_stop=run.should_stop, place=run.cluster)
+    note_search(run.notes, tuned)
+    publish_search(run.run_id, tuned, job.directory)
+    return tuned
+
+
+def _members(
+    run: RunContext, tuned: TuneResult, minutes: Minutes
+) -> tuple[list[TrainedModel], Noise | None, str | None]:
+    """The best settings trained to the end, the noise from seed to seed, and where the minutes went."""
+    with minutes.counted(MEMBERS):
+        members = train_members(run, tuned, minutes)
+    spent = minutes_in_words(minutes, tuned, members)
+    if spent:
+        open_run(run.run_id).set_tags({"search.minutes": spent})
+        tell(spent)
+    note_trainings(run.notes, members)
+    noise = noise_of(members, run.request.training.select_by.value)
+    publish_noise(run.run_id, noise)
+    return members, noise, spent
+
+
+def _candidates(
+    run: RunContext,
+    tuned: TuneResult,
+    members: Sequence[TrainedModel],
+    baselines: Sequence[TrainedBaseline],
+    minutes: Minutes,
+) -> list[TrainedModel]:
+    """What competes for a place in the ensemble: also earlier champions, and what learns from all of them."""
+    placement = scoring_placement(run.decision.placement)
+    candidates = [*candidates_of(members, baselines, run.request), *champions_before(run, placement)]
+    with minutes.counted(MEMBERS):
+        distilled = distil(run.within(minutes.exhausted), tuned, candidates, placement)
+    return [*candidates, *distilled]
+
+
+def _combined(run: RunContext, candidates: Sequence[TrainedModel], placement: Placement) -> EnsembleResult:
+    """The ensemble."""
+    result = build_ensemble(
+        run.dataset,
+        candidates,
+        placement,
+        run.directory / "ensemble",
+        parent_run_id=run.run_id,
+        seed=run.request.seed,
+        select_by=run.request.training.select_by.value,
+        limits=EnsembleLimits.of(run.request.ensemble),
+    )
+    run.notes.auc = result.validation.auc
+    return result
 
 
 class RankerRecipe(Recipe):
