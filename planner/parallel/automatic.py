@@ -28,7 +28,7 @@ def plan_training(
 ) -> PlanReport | None:
     """Search the plan of a training in several processes.
 
-    TorchRec's plan is taken unless the one found is faster by more than predictions err on this machine. None where
+    TorchRec's plan is taken unless the one found is faster by more than two predictions err here. None where
     there are more processes than rows, or nothing fits by our count of the memory: what TorchRec's planner makes in
     the processes decides then.
 

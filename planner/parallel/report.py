@@ -130,7 +130,7 @@ def search_plan(
 ) -> PlanReport:
     """Find a plan for a model on a machine, as it was given; see `planner.parallel.proposals.find_plan`.
 
-    Cautiously, TorchRec's plan is taken unless what was found is faster by more than predictions are known to err.
+    Cautiously, TorchRec's plan is taken unless what was found gains more than two predictions are known to err.
     """
     check_devices(demand, machine)
     model = step_model(demand, machine, request, executed)
@@ -183,7 +183,9 @@ def more_surely(found: Found, rival: Sequence[Choice], error: float | None) -> t
     gain = 1 - found.step_seconds / found.beginnings[TORCHREC]
     if error is not None and gain > 2 * error:
         return found, ""
-    known = "before any plan was executed here" if error is None else f"and predictions err by {error:.0%}"
+    known = (
+        "before any plan was executed here" if error is None else f"and each of the two predictions errs by {error:.0%}"
+    )
     told = f"TorchRec's plan is taken: what was found is expected to be {gain:.1%} faster, {known}."
     kept = replace(found, choices=tuple(rival), step_seconds=found.beginnings[TORCHREC], proof="")
     return kept, told
