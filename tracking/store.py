@@ -15,6 +15,7 @@ from shunter.files import begin_private, make_private
 from shunter.secrets import without_secrets
 from shunter.settings import settings
 from tracking.client import TrackingClient
+from tracking.journal import log_ahead
 from tracking.moved import follow_move
 from tracking.outbox import Delivery, Outbox, StoreAwayError
 
@@ -47,6 +48,7 @@ def open_store() -> TrackingClient:
         if is_file_store():
             make_private(settings().home)
             begin_private(settings().tracking_root / "mlflow.db")
+            log_ahead(settings().tracking_root / "mlflow.db")
             follow_moved_home()
             # A first start would otherwise tell on the terminal how it creates its tables.
             logging.getLogger("mlflow.store.db").setLevel(logging.WARNING)

@@ -4,6 +4,7 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import torch
 
@@ -72,7 +73,7 @@ def serving_cost(model: Model | Ensemble, dataset: Dataset, execution: Execution
         DataError: An array cannot be read.
     """
     loader = BatchLoader(dataset, "validation", 1)
-    rows = list(loader.rows_of_batches())[: WARM_UP + REPEATS]
+    rows = islice(loader.rows_of_batches(), WARM_UP + REPEATS)
     seconds = []
     with applied(execution) as device, torch.no_grad():
         batches = [loader.read(chosen).to(device) for chosen in rows]

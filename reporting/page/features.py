@@ -13,6 +13,7 @@ from engine.data.dataset import Dataset, FieldStatistics
 
 MOST_ROWS = 500_000
 MOST_VALUES = 8
+BLOCK_ROWS = 4_096  # of a table that is turned, so that both sides of it are in the cache
 BINS = 8
 UNKNOWN = "missing, rare or unknown"
 
@@ -127,10 +128,10 @@ def summarise(
         for name, ids, owners in _categorical(dataset, rows)
     ]
     dense = _load(dataset, "dense")
+    columns = None if dense is None else _columns(dense, rows)
     for position, name in enumerate(dataset.features.dense):
-        assert dense is not None
-        values = np.asarray(dense[rows, position])
-        found.append(_numeric_statistics(known[name], values, labels, scales.get(name)))
+        assert columns is not None
+        found.append(_numeric_statistics(known[name], columns[position], labels, scales.get(name)))
     found.sort(key=lambda field: -(field.information or 0.0))
     return FeatureSummary(
         data_name=dataset.name,
@@ -228,11 +229,13 @@ def _categorical(
 ) -> Iterator[tuple[str, NDArray[np.int32], NDArray[np.int64]]]:
     """Each field with its ids in the sampled rows, and which sampled row each id is of."""
     single = _load(dataset, "categorical")
+    if single is not None:  # once through the file, and then each field in one piece
+        single = _columns(single, rows)
     position = 0
     for index, feature in enumerate(dataset.features.categorical):
         if not feature.multi_valued:
             assert single is not None
-            yield feature.name, np.asarray(single[rows, position]), np.arange(len(rows))
+            yield feature.name, single[position], np.arange(len(rows))
             position += 1
             continue
         values, offsets = _load(dataset, f"bag{index}.values"), _load(dataset, f"bag{index}.offsets")
@@ -244,10 +247,21 @@ def _categorical(
         yield feature.name, np.asarray(values[np.repeat(starts, lengths) + within]), owners
 
 
+def _columns(table: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[Any]:
+    """Some rows of a table, `[columns, rows]`: a look at each column by itself would go through the whole file."""
+    columns = np.empty((table.shape[1], len(rows)), table.dtype)
+    for start in range(0, len(rows), BLOCK_ROWS):
+        columns[:, start : start + BLOCK_ROWS] = table[rows[start : start + BLOCK_ROWS]].T
+    return columns
+
+
 def _top(ids: NDArray[np.int32]) -> list[int]:
+    """The most frequent ids, of equally frequent ones the lower first."""
     counts = np.bincount(ids) if len(ids) else np.zeros(0, np.int64)
-    order = np.argsort(-counts, kind="stable")[:MOST_VALUES]
-    return [int(number) for number in order if counts[number]]
+    least = np.partition(counts, -MOST_VALUES)[-MOST_VALUES] if len(counts) > MOST_VALUES else 0
+    candidates = np.flatnonzero(counts >= max(least, 1))
+    order = np.argsort(-counts[candidates], kind="stable")[:MOST_VALUES]
+    return candidates[order].tolist()
 
 
 def _rows(dataset: Dataset, most: int) -> NDArray[np.int64]:
