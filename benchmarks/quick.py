@@ -50,6 +50,7 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "graph_variants": (),
     "towers": (),
     "plans": (),
+    "compiled_processes": (),
     "scaling": (),
     "overhead": (),
     "ranking": (),

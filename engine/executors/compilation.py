@@ -1,7 +1,8 @@
 """Whether a training is compiled: measured and settled before its first step, and kept for its later attempts."""
 
 import math
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -10,8 +11,9 @@ from engine.checkpoint.storage import read_json, write_text
 from engine.job import ClickJob
 from engine.loop.compile import may_pay, pays
 from engine.probes.steps import time_steps
+from engine.results import StepTiming
 from models.registry import family_of
-from shunter.errors import CheckpointError
+from shunter.errors import CheckpointError, HardwareError
 from shunter.frozen import Frozen
 
 FILE = "compilation.json"
@@ -38,8 +40,38 @@ class Compilation(Frozen):
     compiled_step_seconds: float | None = None
     compile_seconds: float | None = None
 
+    def unmeasured(self) -> "Compilation":
+        """The choice without its figures, for what must not take steps elsewhere for steps here."""
+        return self.model_copy(update={"eager_step_seconds": None, "compiled_step_seconds": None})
 
-def choose_compilation(job: ClickJob, *, directory: Path, eager_because: str | None = None) -> Compilation:
+
+def time_steps_here(job: ClickJob) -> StepTiming:
+    """Measure some steps of a training in this process."""
+    return time_steps(job.dataset, job.spec, job.hyperparameters, job.execution, steps=PROBE_STEPS)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """How steps are measured where a training runs.
+
+    Attributes:
+        measure: Takes some steps of a training, compiled or not as its execution says; a HardwareError where it fails.
+        fewest_steps: Trainings of fewer steps are not measured at all.
+        seconds: What a measurement takes beside compiling and steps: so much more must be there to gain.
+    """
+
+    measure: Callable[[ClickJob], StepTiming] = time_steps_here
+    fewest_steps: int = FEWEST_STEPS
+    seconds: float = 0.0
+
+
+def choose_compilation(
+    job: ClickJob,
+    *,
+    directory: Path,
+    eager_because: str | None = None,
+    trial: Trial = Trial(),
+) -> Compilation:
     """Choose, or read what an earlier attempt chose: a resumed training must compute as the first attempt did.
 
     Args:
@@ -47,6 +79,7 @@ def choose_compilation(job: ClickJob, *, directory: Path, eager_because: str | N
         directory: Folder of the checkpoints, made when it is not there; the choice goes with them when the training is
             finished.
         eager_because: Why it is not compiled whatever could be measured; None where it may be.
+        trial: How its steps are measured.
 
     Raises:
         CheckpointError: the file of the earlier choice is damaged.
@@ -63,23 +96,27 @@ def choose_compilation(job: ClickJob, *, directory: Path, eager_because: str | N
     if eager_because is not None:
         choice = Compilation(compiled=False, reason=eager_because, steps=steps)
     else:
-        choice = _measured(job, steps)
+        choice = _measured(job, steps, trial)
     directory.mkdir(parents=True, exist_ok=True)
     write_text(path, choice.model_dump_json(indent=1))
     return choice
 
 
-def _measured(job: ClickJob, steps: int) -> Compilation:
-    dataset, spec, hyperparameters, execution = job.dataset, job.spec, job.hyperparameters, job.execution
-    if steps < FEWEST_STEPS:
+def _measured(job: ClickJob, steps: int, trial: Trial) -> Compilation:
+    if steps < trial.fewest_steps:
         return Compilation(compiled=False, reason=f"{steps} steps are too few", steps=steps)
-    if family_of(spec.family).compiles_slowly:
+    if family_of(job.spec.family).compiles_slowly:
         return Compilation(compiled=False, reason="recurrent steps take too long to compile one by one", steps=steps)
-    eager = time_steps(dataset, spec, hyperparameters, execution, steps=PROBE_STEPS).step_seconds
-    if not may_pay(steps, eager):
-        reason = f"{steps} steps of {1e3 * eager:.1f} ms are too short a training"
+    eager = None
+    try:
+        eager = trial.measure(job).step_seconds
+        if not may_pay(steps, eager, trial.seconds):
+            reason = f"{steps} steps of {1e3 * eager:.1f} ms are too short a training"
+            return Compilation(compiled=False, reason=reason, steps=steps, eager_step_seconds=eager)
+        timing = trial.measure(replace(job, execution=replace(job.execution, compiled=True)))
+    except HardwareError as error:
+        reason = f"its steps could not be measured ({error})"
         return Compilation(compiled=False, reason=reason, steps=steps, eager_step_seconds=eager)
-    timing = time_steps(dataset, spec, hyperparameters, replace(execution, compiled=True), steps=PROBE_STEPS)
     if timing.compile_seconds is None:
         return Compilation(compiled=False, reason="no compiler works here", steps=steps, eager_step_seconds=eager)
     compiled = timing.step_seconds

@@ -29,6 +29,8 @@ class Here(Executor):
         placement: Where it trains.
     """
 
+    trains_here = True
+
     def __init__(self, placement: Placement) -> None:
         self.placement = placement
         self.moves: Sequence[str] = []

@@ -11,7 +11,9 @@ from pathlib import Path
 import torch
 
 from engine.config import Execution
+from engine.executors.compilation import Trial
 from engine.executors.follow import GRACE_SECONDS, Followed, LostError
+from engine.executors.group_trial import time_group
 from engine.executors.messages import Done, Message, Order, Task, receive, send
 from engine.executors.role import Executor, Reading
 from engine.job import Checkpointing, ClickJob, Hooks
@@ -19,7 +21,7 @@ from engine.memory import cached_rows, free_memory_bytes
 from engine.parallel.plan import Sharding
 from engine.parallel.stored import gather_weights
 from engine.private_files import write_private
-from engine.results import TrainingFigures, TrainResult
+from engine.results import StepTiming, TrainingFigures, TrainResult
 from hardware.devices.processes import LAST_WORDS_SECONDS, Group
 from hardware.meters.meter import measure_energy
 from hardware.types import Placement
@@ -31,6 +33,8 @@ from shunter.errors import HardwareError, ProcessLostError, RequestError, Shunte
 LARGEST_SHARE = 0.5  # of the memory that this process may still take, for the finished tables: scoring needs some too
 TASK, KEPT_LOG = "task.pickle", "processes.log"
 POLL_SECONDS = 0.1
+# Processes that only measure take seconds to start, so that short trainings, which could gain little, measure nothing.
+FEWEST_STEPS, TRIAL_SECONDS = 5_000, 20.0
 WORKER = "engine.executors.process_group_worker"
 
 
@@ -46,11 +50,11 @@ class ProcessGroup(Executor):
         sharding: How the tables may be divided over them.
     """
 
-    eager_because = "many processes train together"
-
     def __init__(self, placement: Placement, sharding: Sharding) -> None:
         self.placement = placement
         self._sharding = sharding
+        self.eager_because = None if placement.device == "cpu" else "many processes train together on GPUs"
+        self.trial = Trial(self._time_steps, fewest_steps=FEWEST_STEPS, seconds=TRIAL_SECONDS)
 
     def run(self, job: ClickJob, hooks: Hooks = Hooks(), checkpointing: Checkpointing | None = None) -> TrainResult:
         """Train; see `engine.executors.role.Executor.run`.
@@ -86,10 +90,19 @@ class ProcessGroup(Executor):
         """Meter of this machine."""
         return measure_energy(self.placement.accelerator)
 
+    def _time_steps(self, job: ClickJob) -> StepTiming:
+        """Take some steps of a training in as many processes."""
+        return time_group(self._divided(job), self._sharding, self.placement.processes)
+
+    def _divided(self, job: ClickJob) -> ClickJob:
+        """The training with the threads of one process."""
+        threads = max(1, job.execution.threads // self.placement.processes)
+        return replace(job, execution=replace(job.execution, threads=threads))
+
     def _train(self, job: ClickJob, hooks: Hooks, checkpointing: Checkpointing, folder: Path) -> Done:
         processes = self.placement.processes
         _check(job.execution, processes)
-        job = replace(job, execution=replace(job.execution, threads=max(1, job.execution.threads // processes)))
+        job = self._divided(job)
         write_private((Task(job=job, checkpointing=checkpointing), self._sharding), folder / TASK)
         ours, theirs = Pipe()
         with ours:

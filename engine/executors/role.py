@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
+from engine.executors.compilation import Trial
 from engine.job import Checkpointing, ClickJob, Hooks
 from engine.results import TrainingFigures, TrainResult
 from hardware.types import EnergyReading, Placement
@@ -33,13 +34,17 @@ class Executor(ABC):
 
     Attributes:
         placement: Where it trains.
-        eager_because: Why its steps are taken as they are, neither compiled nor with threads that follow them (so
-            without the hook `adapt`); None where both may be.
+        eager_because: Why its steps are never compiled; None where they may be.
+        trains_here: Whether it trains in this process, so that passes can be tried on its steps, and threads may follow
+            them (the hook `adapt`).
+        trial: How its steps are measured before a training.
         moves: Sentences that say where on this machine its training went on, and why.
     """
 
     placement: Placement
     eager_because: str | None = None
+    trains_here: bool = False
+    trial: Trial = Trial()
     moves: Sequence[str] = ()
 
     @abstractmethod

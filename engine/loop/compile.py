@@ -84,9 +84,15 @@ def _forget_gradients(model: Model, inputs: Sequence[Tensor]) -> None:
         tensor.grad = None
 
 
-def may_pay(steps: int, eager_step_seconds: float) -> bool:
-    """Whether compiling could pay at best, so that measuring it is worth while."""
-    return steps * eager_step_seconds * LARGEST_GAIN > LEAST_COMPILE_SECONDS
+def may_pay(steps: int, eager_step_seconds: float, trial_seconds: float = 0.0) -> bool:
+    """Whether compiling could pay at best, so that measuring it is worth while.
+
+    Args:
+        steps: Steps of the training.
+        eager_step_seconds: Seconds of one that is not compiled.
+        trial_seconds: What measuring takes beside compiling.
+    """
+    return steps * eager_step_seconds * LARGEST_GAIN > LEAST_COMPILE_SECONDS + trial_seconds
 
 
 def pays(steps: int, eager_step_seconds: float, compiled_step_seconds: float, compile_seconds: float) -> bool:

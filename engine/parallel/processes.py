@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch import distributed as dist
 
 from engine.checkpoint.keeping import Keeping
@@ -18,15 +18,16 @@ from engine.config import Execution, Hyperparameters
 from engine.data.batch import Batch
 from engine.data.dataset import Dataset, SplitName
 from engine.data.loader import mean_ids_per_sample
-from engine.loop.compile import compile_layers
 from engine.loop.evaluation import SMALLEST_BATCH, scored_as
-from engine.loop.loss import mean_losses, weighted_sum
+from engine.loop.loss import weighted_sum
 from engine.loop.processes import OneProcess
 from engine.loop.step import applied, autocast, prefetch
 from engine.parallel.checkpoint import ShardedCheckpoint
+from engine.parallel.compiled_step import compile_together
 from engine.parallel.folders import Folders
 from engine.parallel.gradients import GradientBuckets
 from engine.parallel.loader import BatchShare, ShareLoader
+from engine.parallel.losses import own_losses
 from engine.parallel.plan import Sharding, make_plan
 from engine.parallel.tier_blocks import TierBlocks
 from engine.parallel.tiered import TieredShards
@@ -178,25 +179,34 @@ class ManyProcesses(OneProcess):
         *,
         rates_vary: bool = False,
     ) -> float | None:
-        """Compile the layers alone: between backward and update the processes average their gradients."""
-        return compile_layers(model, execution)
+        """Compile what every process can; see `engine.parallel.compiled_step.compile_together`."""
+        return compile_together(model, optimizer, execution, batch, weights)
 
     def step(
         self, model: Model, optimizer: torch.optim.Optimizer, batch: Any, precision: str, weights: Tensor | None = None
     ) -> Tensor:
         """Update on one batch, together; returns the mean loss over all of it."""
         assert isinstance(batch, BatchShare)
-        optimizer.zero_grad(set_to_none=True)
         following, self._following = self._following, None
         tables = model.embeddings
+        go_on_sending = _nothing
         if following is not None and isinstance(tables, ShardedEmbeddings):
             tables.send_ahead(*following.inputs[1:])
+            go_on_sending = tables.go_on_sending
+        if model.compiled_step is not None and model.compiled_step.suits(batch):
+            return model.compiled_step(batch, weights, go_on_sending)
+        optimizer.zero_grad(set_to_none=True)
         with autocast(batch.labels.device, precision):
             logits = model(*batch.inputs)
-        if following is not None and isinstance(tables, ShardedEmbeddings):
-            tables.go_on_sending()
-        # The mean over the processes of this is the mean over the batch, as TorchRec averages gradients.
-        losses = _own_losses(logits, batch, self.count)
+        go_on_sending()
+        own = slice(batch.own)
+        losses = own_losses(
+            logits[own],
+            batch.labels[own],
+            None if batch.shares is None else batch.shares[own],
+            processes=self.count,
+            samples=batch.samples_of_all,
+        )
         # Each process normalises its own share of the batch; what they remember for scoring is the same in all. All of
         # it travels in one message with gradients, for a message costs more to start than these to send.
         mean = losses.detach().clone()
@@ -279,13 +289,8 @@ def broadcast_number(number: int) -> int:
     return int(message)
 
 
-def _own_losses(logits: Tensor, batch: BatchShare, processes: int) -> Tensor:
-    """The part of this process's samples in the mean losses of the whole batch, times the number of processes."""
-    own = slice(batch.own)
-    if batch.shares is not None:
-        return processes * mean_losses(logits[own], batch.labels[own], batch.shares[own])
-    total = nn.functional.binary_cross_entropy_with_logits(logits[own], batch.labels[own], reduction="sum")
-    return total * (processes / batch.samples_of_all)
+def _nothing() -> None:
+    return
 
 
 def _average(tensors: Sequence[Tensor], processes: int) -> None:

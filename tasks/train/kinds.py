@@ -97,11 +97,14 @@ class ClickKind(Kind):
     def prepared(self, executor: Executor, checkpoints: Path, run: Run | None) -> ClickJob:
         """The job, compiled where that pays, and with the passes that gain."""
         job = self.job
-        choice = choose_compilation(job, directory=checkpoints, eager_because=executor.eager_because)
+        choice = choose_compilation(
+            job, directory=checkpoints, eager_because=executor.eager_because, trial=executor.trial
+        )
         if run:
             run.set_tags({"training.compilation": choice.reason})
         job = replace(job, execution=replace(job.execution, compiled=choice.compiled))
-        found = try_training_passes(job, choice, checkpoints, job.spec.family)
+        tried_on = choice if executor.trains_here else choice.unmeasured()  # passes are tried in this process
+        found = try_training_passes(job, tried_on, checkpoints, job.spec.family)
         self.passes = found.records
         if run:
             log_passes(run.run_id, found.records)

@@ -90,7 +90,7 @@ def train_to_the_end(
         hooks = _hooks(kind, run, progress, lesson, should_stop)
         if watch is not None:
             hooks = replace(hooks, on_epoch=_both(hooks.on_epoch, watch))
-        if adaptation is not None and not prepared.execution.compiled and executor.eager_because is None:
+        if adaptation is not None and executor.trains_here and not prepared.execution.compiled:
             adaptation.on_change = partial(_log_change, run, progress)
             hooks = replace(hooks, adapt=adaptation.after_step)
         try:

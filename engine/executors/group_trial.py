@@ -1,0 +1,115 @@
+"""Some steps of a training in many processes, measured before it begins: `python -m engine.executors.group_trial DIR`.
+
+They are the training's own, in processes of their own: the same loop, plan of the tables and threads, ended after a few
+steps. A process that hangs ends itself, and with it the others.
+"""
+
+import faulthandler
+import math
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from engine.executors.compilation import PROBE_STEPS
+from engine.job import Checkpointing, ClickJob, Hooks
+from engine.loop.recorded_step import STEPS_UNTIL_RECORDED
+from engine.loop.step import peak_memory_bytes
+from engine.loop.trainer import train
+from engine.parallel.plan import Sharding, with_link
+from engine.parallel.processes import ManyProcesses
+from engine.private_files import read_private, write_private
+from engine.results import StepTiming
+from hardware.devices.processes import Report, join_group, run_group, run_member
+
+TASK = "trial.pickle"
+LONGEST_SECONDS = 180  # of a trial, compiling included: then its processes end, and nothing is compiled
+WARM_UPS = STEPS_UNTIL_RECORDED
+
+
+def time_group(job: ClickJob, sharding: Sharding, processes: int) -> StepTiming:
+    """Take some steps in processes of this machine; called by the one who wants to train there.
+
+    Args:
+        job: The training, with the threads of one process.
+        sharding: How the tables may be divided.
+        processes: Number of processes.
+
+    Raises:
+        HardwareError: One of them failed or took too long; all have ended.
+        ShunterError: One of them raised it.
+    """
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory(prefix="shunter-") as name:
+        write_private((job, sharding), Path(name) / TASK)
+        run_group(
+            "engine.executors.group_trial",
+            Path(name),
+            processes,
+            threads=job.execution.threads,
+            on_report=found.__setitem__,
+        )
+    return StepTiming(**found["timing"])
+
+
+def main(folder: Path, report: Report) -> None:
+    """Be one process of a trial."""
+    faulthandler.dump_traceback_later(LONGEST_SECONDS, exit=True)
+    job, sharding = read_private(folder / TASK)
+    join_group(folder)
+    report("timing", asdict(time_together(job, sharding, folder / "checkpoint")))
+
+
+def time_together(job: ClickJob, sharding: Sharding, folder: Path) -> StepTiming:
+    """Take some steps with the other processes of torch's default group.
+
+    Args:
+        job: The training.
+        sharding: How the tables may be divided.
+        folder: Where whatever a training keeps is kept.
+    """
+    ends: list[float] = []
+
+    def on_step(_: int, __: int) -> None:
+        ends.append(time.perf_counter())
+        if len(ends) > WARM_UPS + PROBE_STEPS:
+            raise _MeasuredError
+
+    processes = _Clocked(job.dataset, with_link(sharding, torch.device(job.execution.device), folder))
+    with suppress(_MeasuredError):
+        train(job, Hooks(on_step=on_step), Checkpointing(folder, seconds=math.inf), processes=processes)
+    # Whatever came between two steps, such as the end of a pass, is not in the middle ones.
+    p10, median, p90 = np.percentile(np.diff(ends[WARM_UPS:]), [10, 50, 90]).tolist()
+    return StepTiming(
+        steps=PROBE_STEPS,
+        step_seconds=median,
+        step_seconds_p10=p10,
+        step_seconds_p90=p90,
+        wait_seconds=0.0,
+        load_seconds=0.0,
+        compile_seconds=processes.compile_seconds,
+        peak_memory_bytes=peak_memory_bytes(torch.device(job.execution.device)),
+    )
+
+
+class _MeasuredError(Exception):
+    """All steps have been taken, in every process."""
+
+
+class _Clocked(ManyProcesses):
+    """Remembers what compiling took."""
+
+    compile_seconds: float | None = None
+
+    def compile(self, *arguments: Any, **options: Any) -> float | None:
+        self.compile_seconds = taken = super().compile(*arguments, **options)
+        return taken
+
+
+if __name__ == "__main__":
+    run_member(main)

@@ -1,0 +1,23 @@
+"""The part of one process in the losses of a batch that processes share."""
+
+from torch import Tensor, nn
+
+from engine.loop.loss import mean_losses
+
+
+def own_losses(logits: Tensor, labels: Tensor, shares: Tensor | None, *, processes: int, samples: int) -> Tensor:
+    """The part of this process's samples in the mean losses of the whole batch, times the number of processes.
+
+    The mean over the processes of this is the mean over the batch, as TorchRec averages gradients.
+
+    Args:
+        logits: Of the samples that count here, `[own]` or `[own, tasks]`.
+        labels: Likewise.
+        shares: See `engine.data.batch.Batch`.
+        processes: Number of processes.
+        samples: Samples of the whole batch.
+    """
+    if shares is not None:
+        return processes * mean_losses(logits, labels, shares)
+    total = nn.functional.binary_cross_entropy_with_logits(logits, labels, reduction="sum")
+    return total * (processes / samples)

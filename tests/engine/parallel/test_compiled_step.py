@@ -1,0 +1,83 @@
+"""A step that processes share, compiled in each: it learns what it does uncompiled, and compiles in all or in none."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import distributed as dist
+
+from engine.config import Execution
+from engine.data.dataset import Dataset
+from engine.parallel import compiled_step
+from tests.engine.parallel.ranks import RATES, SPEC, curve, run, train_and_stop, train_here
+from tests.engine.synthetic import write_dataset
+
+pytest.importorskip("torchrec")
+EAGER = Execution(threads=1, batch_size=97)  # shares of 49 and 48 samples, and a last batch that is not full
+COMPILED = replace(EAGER, compiled=True)
+STOPPED_AT = 13
+PLAIN = replace(RATES, dense_optimizer="sgd")  # its step is the gradient itself
+DROPPING = replace(SPEC, dropout=0.3)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return write_dataset(tmp_path_factory.mktemp("data"), rows=1_000)
+
+
+def trainings(dataset: Dataset, folder: Path) -> dict[str, Any]:
+    """An eager and a compiled training, one with dropout and Adam that is interrupted, and one that is not."""
+    taken: list[int] = []
+    step = compiled_step.CompiledSharedStep.__call__
+
+    def counted(self: Any, *arguments: Any) -> Any:
+        taken.append(1)
+        return step(self, *arguments)
+
+    compiled_step.CompiledSharedStep.__call__ = counted  # type: ignore[method-assign]
+    found: dict[str, Any] = {"eager": train_here(dataset, folder / "eager", execution=EAGER, hyperparameters=PLAIN)}
+    assert not taken
+    found["compiled"] = train_here(dataset, folder / "compiled", execution=COMPILED, hyperparameters=PLAIN)
+    found["taken"] = len(taken)
+    dropping = {"spec": DROPPING, "execution": COMPILED}
+    found["whole"] = train_here(dataset, folder / "whole", **dropping)
+    train_and_stop(dataset, folder / "resumed", STOPPED_AT, **dropping)
+    found["resumed"] = train_here(dataset, folder / "resumed", **dropping)
+    return found
+
+
+def without_a_compiler_in_one(dataset: Dataset, folder: Path) -> dict[str, Any]:
+    """The second process alone fails to compile."""
+    if dist.get_rank() == 1:
+        compiled_step.torch.compile = _broken  # type: ignore[attr-defined]
+    return {
+        "compiled": train_here(dataset, folder / "compiled", execution=COMPILED),
+        "eager": train_here(dataset, folder / "eager", execution=EAGER),
+    }
+
+
+def _broken(*_: Any, **__: Any) -> Any:
+    def fail(*_: Any) -> None:
+        raise RuntimeError("no such compiler")
+
+    return fail
+
+
+@pytest.mark.slow
+def test_it_learns_what_it_does_uncompiled_and_resumes_bit_by_bit(dataset: Dataset, tmp_path: Path) -> None:
+    full = dataset.splits["train"].rows // EAGER.batch_size
+    for rank in run(2, tmp_path, trainings, dataset, tmp_path):
+        assert rank["taken"] == len(rank["eager"]["history"]) * full
+        assert curve(rank["compiled"]["history"]) == pytest.approx(curve(rank["eager"]["history"]), rel=1e-4)
+        for name, value in rank["compiled"]["layers"].items():
+            torch.testing.assert_close(value, rank["eager"]["layers"][name], rtol=1e-4, atol=1e-5)
+        assert curve(rank["resumed"]["history"]) == curve(rank["whole"]["history"])
+        for name, value in rank["resumed"]["layers"].items():
+            assert torch.equal(value, rank["whole"]["layers"][name])
+
+
+def test_where_it_fails_to_compile_in_one_process_none_compiles(dataset: Dataset, tmp_path: Path) -> None:
+    for rank in run(2, tmp_path, without_a_compiler_in_one, dataset, tmp_path):
+        assert curve(rank["compiled"]["history"]) == curve(rank["eager"]["history"])
