@@ -1,5 +1,6 @@
 """A step that processes share, compiled in each: it learns what it does uncompiled, and compiles in all or in none."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import distributed as dist
+from torch._dynamo.utils import counters
 
 from engine.config import Execution
 from engine.data.dataset import Dataset
@@ -17,6 +19,7 @@ from tests.engine.synthetic import write_dataset
 pytest.importorskip("torchrec")
 EAGER = Execution(threads=1, batch_size=97)  # shares of 49 and 48 samples, and a last batch that is not full
 COMPILED = replace(EAGER, compiled=True)
+EVEN = replace(COMPILED, batch_size=96)  # equal shares, of which all processes compile the same
 STOPPED_AT = 13
 PLAIN = replace(RATES, dense_optimizer="sgd")  # its step is the gradient itself
 DROPPING = replace(SPEC, dropout=0.3)
@@ -29,6 +32,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 def trainings(dataset: Dataset, folder: Path) -> dict[str, Any]:
     """An eager and a compiled training, one with dropout and Adam that is interrupted, and one that is not."""
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "cache")  # with nothing of earlier tests
     taken: list[int] = []
     step = compiled_step.CompiledSharedStep.__call__
 
@@ -41,8 +45,10 @@ def trainings(dataset: Dataset, folder: Path) -> dict[str, Any]:
     assert not taken
     found["compiled"] = train_here(dataset, folder / "compiled", execution=COMPILED, hyperparameters=PLAIN)
     found["taken"] = len(taken)
-    dropping = {"spec": DROPPING, "execution": COMPILED}
+    dropping = {"spec": DROPPING, "execution": EVEN}
+    before = counters["inductor"]["fxgraph_cache_miss"]
     found["whole"] = train_here(dataset, folder / "whole", **dropping)
+    found["missed"] = counters["inductor"]["fxgraph_cache_miss"] - before
     train_and_stop(dataset, folder / "resumed", STOPPED_AT, **dropping)
     found["resumed"] = train_here(dataset, folder / "resumed", **dropping)
     return found
@@ -68,7 +74,8 @@ def _broken(*_: Any, **__: Any) -> Any:
 @pytest.mark.slow
 def test_it_learns_what_it_does_uncompiled_and_resumes_bit_by_bit(dataset: Dataset, tmp_path: Path) -> None:
     full = dataset.splits["train"].rows // EAGER.batch_size
-    for rank in run(2, tmp_path, trainings, dataset, tmp_path):
+    ranks = run(2, tmp_path, trainings, dataset, tmp_path)
+    for rank in ranks:
         assert rank["taken"] == len(rank["eager"]["history"]) * full
         assert curve(rank["compiled"]["history"]) == pytest.approx(curve(rank["eager"]["history"]), rel=1e-4)
         for name, value in rank["compiled"]["layers"].items():
@@ -76,6 +83,8 @@ def test_it_learns_what_it_does_uncompiled_and_resumes_bit_by_bit(dataset: Datas
         assert curve(rank["resumed"]["history"]) == curve(rank["whole"]["history"])
         for name, value in rank["resumed"]["layers"].items():
             assert torch.equal(value, rank["whole"]["layers"][name])
+    assert ranks[0]["missed"] > 0
+    assert ranks[1]["missed"] == 0, "it finds what the first has compiled"
 
 
 def test_where_it_fails_to_compile_in_one_process_none_compiles(dataset: Dataset, tmp_path: Path) -> None:
