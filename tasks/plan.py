@@ -131,11 +131,16 @@ def placement_of_one(run: RunContext, spec: Any) -> Placement:
 
 
 def keep_step(run: RunContext, planned: PlannedTraining, trained: Any) -> None:
-    """Keep what the steps of a plan took beside what was predicted: in its run, and for the plans that follow."""
+    """Keep what the steps of a plan took beside what was predicted: in its run, and for the plans that follow.
+
+    Compiled steps are no lesson for those: what is predicted is a step that is not compiled.
+    """
     seconds = typical_step_seconds(trained.history)
     if seconds is None or trained.run_id is None:
         return
     log_executed(trained.run_id, planned.step.predicted_seconds, seconds)
+    if trained.compile_seconds:
+        return
     if trains_as_simulated(trained.placement, run.profiles, planned.step, _nodes(run, trained.placement)):
         plan = ExecutedPlan(key=trained.run_id, measured_seconds=seconds, step=planned.step)
         keep_executed(Settings().executed_plans, plan)

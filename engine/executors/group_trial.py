@@ -6,6 +6,7 @@ steps. A process that hangs ends itself, and with it the others.
 
 import faulthandler
 import math
+import os
 import tempfile
 import time
 from contextlib import suppress
@@ -45,7 +46,10 @@ def time_group(job: ClickJob, sharding: Sharding, processes: int) -> StepTiming:
         ShunterError: One of them raised it.
     """
     found: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory(prefix="shunter-") as name:
+    # Tables that are kept in files are written for a trial too, so beside the data, as a single process does it.
+    data = job.dataset.directory
+    in_files = job.execution.embedding_memory_bytes is not None and os.access(data, os.W_OK)
+    with tempfile.TemporaryDirectory(prefix="shunter-", dir=data if in_files else None) as name:
         write_private((job, sharding), Path(name) / TASK)
         run_group(
             "engine.executors.group_trial",

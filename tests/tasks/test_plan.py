@@ -158,7 +158,10 @@ def test_processes_without_a_plan_get_one_that_they_keep_and_learn_from(
     assert again.step == found.step
     assert len(told) == 1, "a training that is gone on with follows the plan that it began with"
     history = [SimpleNamespace(step=10, wait_seconds=0.0, compute_seconds=1.0)]
-    trained = SimpleNamespace(history=history, run_id="member", placement=placement)
+    trained = SimpleNamespace(history=history, run_id="member", placement=placement, compile_seconds=0.0)
+    compiled = SimpleNamespace(**{**vars(trained), "run_id": "compiled", "compile_seconds": 7.0})
+    keep_step(run, found, compiled)
+    assert told[-1] == ("compiled", found.step.predicted_seconds, 0.1)
     keep_step(run, found, trained)
     keep_step(run, found, trained)
     (plan,) = read_executed(Settings().executed_plans, executed_on(run.profiles[0], 2, 1))
@@ -185,7 +188,7 @@ def test_steps_over_nodes_teach_what_begins_on_another_node_of_theirs(
         assert found is not None
         predicted.append(found.step.predicted_seconds)
         history = [SimpleNamespace(step=10, wait_seconds=0.0, compute_seconds=1.0)]
-        keep_step(run, found, SimpleNamespace(history=history, run_id=node, placement=placement))
+        keep_step(run, found, SimpleNamespace(history=history, run_id=node, placement=placement, compile_seconds=0.0))
     assert predicted[0] != pytest.approx(0.1)
     assert predicted[1] == pytest.approx(0.1)
 
