@@ -157,6 +157,7 @@ class StepTiming:
         load_seconds: mean time the background thread took to make a batch.
         compile_seconds: Duration of compiling, before the steps; None when they were not compiled.
         peak_memory_bytes: most memory used: of the device for a GPU, of the process for a CPU.
+        eager_step_seconds: Median of steps that were not compiled, taken between compiled ones; None where none were.
     """
 
     steps: int
@@ -167,3 +168,4 @@ class StepTiming:
     load_seconds: float
     compile_seconds: float | None
     peak_memory_bytes: int
+    eager_step_seconds: float | None = None

@@ -119,6 +119,7 @@ def _measured(job: ClickJob, steps: int, trial: Trial) -> Compilation:
         return Compilation(compiled=False, reason=reason, steps=steps, eager_step_seconds=eager)
     if timing.compile_seconds is None:
         return Compilation(compiled=False, reason="no compiler works here", steps=steps, eager_step_seconds=eager)
+    eager = timing.eager_step_seconds or eager  # of the same minute, where both were measured together
     compiled = timing.step_seconds
     gain = f"{1e3 * eager:.1f} ms a step become {1e3 * compiled:.1f} ms, over {steps} steps"
     does_pay = pays(steps, eager, compiled, timing.compile_seconds)

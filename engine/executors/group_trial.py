@@ -1,7 +1,8 @@
 """Some steps of a training in many processes, measured before it begins: `python -m engine.executors.group_trial DIR`.
 
 They are the training's own, in processes of their own: the same loop, plan of the tables and threads, ended after a few
-steps. A process that hangs ends itself, and with it the others.
+steps. Compiled steps and others take turns, so that both meet the same load of the machine. A process that hangs ends
+itself, and with it the others.
 """
 
 import faulthandler
@@ -16,10 +17,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from engine.executors.compilation import PROBE_STEPS
 from engine.job import Checkpointing, ClickJob, Hooks
-from engine.loop.recorded_step import STEPS_UNTIL_RECORDED
 from engine.loop.step import peak_memory_bytes
 from engine.loop.trainer import train
 from engine.parallel.plan import Sharding, with_link
@@ -27,10 +28,12 @@ from engine.parallel.processes import ManyProcesses
 from engine.private_files import read_private, write_private
 from engine.results import StepTiming
 from hardware.devices.processes import Report, join_group, run_group, run_member
+from models.registry import Model
 
 TASK = "trial.pickle"
 LONGEST_SECONDS = 180  # of a trial, compiling included: then its processes end, and nothing is compiled
-WARM_UPS = STEPS_UNTIL_RECORDED
+TURN_STEPS = 3
+WARM_UPS = 2 * TURN_STEPS
 
 
 def time_group(job: ClickJob, sharding: Sharding, processes: int) -> StepTiming:
@@ -78,19 +81,25 @@ def time_together(job: ClickJob, sharding: Sharding, folder: Path) -> StepTiming
         folder: Where whatever a training keeps is kept.
     """
     ends: list[float] = []
+    wanted = PROBE_STEPS * (2 if job.execution.compiled else 1)
 
     def on_step(_: int, __: int) -> None:
         ends.append(time.perf_counter())
-        if len(ends) > WARM_UPS + PROBE_STEPS:
+        if len(ends) > WARM_UPS + wanted:
             raise _MeasuredError
 
-    processes = _Clocked(job.dataset, with_link(sharding, torch.device(job.execution.device), folder))
+    processes = _InTurns(job.dataset, with_link(sharding, torch.device(job.execution.device), folder))
     with suppress(_MeasuredError):
         train(job, Hooks(on_step=on_step), Checkpointing(folder, seconds=math.inf), processes=processes)
     # Whatever came between two steps, such as the end of a pass, is not in the middle ones.
-    p10, median, p90 = np.percentile(np.diff(ends[WARM_UPS:]), [10, 50, 90]).tolist()
+    taken = np.diff(ends[WARM_UPS:])
+    eager = None
+    if processes.compile_seconds is not None:
+        is_eager = np.array(processes.was_eager[WARM_UPS + 1 :][: len(taken)])
+        eager, taken = float(np.median(taken[is_eager])), taken[~is_eager]
+    p10, median, p90 = np.percentile(taken, [10, 50, 90]).tolist()
     return StepTiming(
-        steps=PROBE_STEPS,
+        steps=len(taken),
         step_seconds=median,
         step_seconds_p10=p10,
         step_seconds_p90=p90,
@@ -98,6 +107,7 @@ def time_together(job: ClickJob, sharding: Sharding, folder: Path) -> StepTiming
         load_seconds=0.0,
         compile_seconds=processes.compile_seconds,
         peak_memory_bytes=peak_memory_bytes(torch.device(job.execution.device)),
+        eager_step_seconds=eager,
     )
 
 
@@ -105,14 +115,34 @@ class _MeasuredError(Exception):
     """All steps have been taken, in every process."""
 
 
-class _Clocked(ManyProcesses):
-    """Remembers what compiling took."""
+class _InTurns(ManyProcesses):
+    """Takes some steps compiled, then some as they are, and so on, and remembers what compiling took.
+
+    Attributes:
+        compile_seconds: None where nothing was compiled.
+        was_eager: Of each step.
+    """
 
     compile_seconds: float | None = None
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.was_eager: list[bool] = []
 
     def compile(self, *arguments: Any, **options: Any) -> float | None:
         self.compile_seconds = taken = super().compile(*arguments, **options)
         return taken
+
+    def step(self, model: Model, *arguments: Any) -> Tensor:
+        is_eager = len(self.was_eager) // TURN_STEPS % 2 == 1
+        self.was_eager.append(is_eager)
+        compiled = model.compiled_step, model.compiled_layers
+        if is_eager:
+            model.compiled_step = model.compiled_layers = None
+        try:
+            return super().step(model, *arguments)
+        finally:
+            model.compiled_step, model.compiled_layers = compiled
 
 
 if __name__ == "__main__":
