@@ -133,14 +133,16 @@ class _InTurns(ManyProcesses):
         self.compile_seconds = taken = super().compile(*arguments, **options)
         return taken
 
-    def step(self, model: Model, *arguments: Any) -> Tensor:
+    def step(
+        self, model: Model, optimizer: torch.optim.Optimizer, batch: Any, precision: str, weights: Tensor | None = None
+    ) -> Tensor:
         is_eager = len(self.was_eager) // TURN_STEPS % 2 == 1
         self.was_eager.append(is_eager)
         compiled = model.compiled_step, model.compiled_layers
         if is_eager:
             model.compiled_step = model.compiled_layers = None
         try:
-            return super().step(model, *arguments)
+            return super().step(model, optimizer, batch, precision, weights)
         finally:
             model.compiled_step, model.compiled_layers = compiled
 
