@@ -5,7 +5,7 @@ Five parts, each in a file of its own that says what it measures, and each with 
 - `methods`: best NE against trials and seconds of random, tpe, dnas, rl and transfer on two click logs
   (`methods.py`);
 - `hpo`: the same methods, but for dnas, on published tables of hyper-parameter optimisation (`hpo.py`);
-- `transfer`: trials that past searches save, one of four data sets left out at a time (`transfer.py`);
+- `transfer`: trials that past searches save, one of eight click logs left out at a time (`transfer.py`);
 - `rl`: evaluations that a past saves the controller, on tables of trained architectures (`rl.py`, and
   `table.py`, which trains them first);
 - `dnas`: fronts of differentiable search against random ones (`dnas.py`).

@@ -145,12 +145,14 @@ def _judged_runs(exclude: str | None) -> tuple[TrackedRun, ...]:
 
 
 def _nearest(features: Mapping[str, float], runs: Sequence[TrackedRun], limit: int) -> tuple[PastStudy, ...]:
-    near = sorted(((_distance(features, run), run) for run in runs), key=lambda pair: pair[0])
+    found = [(far, run) for run in runs if math.isfinite(far := _distance(features, run))]
+    found.sort(key=lambda pair: pair[0])
     studies: list[PastStudy] = []
-    for far, run in near:
-        name = run.params.get("data.name", "")
-        if len(studies) == limit or not math.isfinite(far):
+    for place in in_rounds([run.params.get("data.name", "") for _, run in found]):
+        if len(studies) == limit:
             break
+        far, run = found[place]
+        name = run.params.get("data.name", "")
         if [study.name for study in studies].count(name) < MOST_OF_ONE_NAME:
             study = PastStudy(
                 name=name,
@@ -161,7 +163,24 @@ def _nearest(features: Mapping[str, float], runs: Sequence[TrackedRun], limit: i
                 noise=run.metrics.get(NOISE),
             )
             studies += [study] if len(study.with_result) >= FEWEST_TRIALS else []
-    return tuple(studies)
+    return tuple(sorted(studies, key=lambda study: study.distance))
+
+
+def in_rounds(names: Sequence[str]) -> list[int]:
+    """Places in an order that goes round the names: the first of each, then the second of each.
+
+    Many kinds of data teach more than many searches of a few kinds: what did well on all of them does well on the next.
+    """
+    rounds = [names[:place].count(name) for place, name in enumerate(names)]
+    return sorted(range(len(names)), key=lambda place: rounds[place])
+
+
+def spread(studies: Sequence[PastStudy], limit: int = MOST_STUDIES) -> tuple[PastStudy, ...]:
+    """Of many studies those that a search begins from: in rounds over their names, the nearest first."""
+    ordered = sorted(studies, key=lambda study: study.distance)
+    names = [study.name for study in ordered]
+    chosen = [place for place in in_rounds(names) if names[:place].count(names[place]) < MOST_OF_ONE_NAME]
+    return tuple(ordered[place] for place in sorted(chosen[:limit]))
 
 
 def _distance(features: Mapping[str, float], run: TrackedRun) -> float:

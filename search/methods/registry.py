@@ -5,6 +5,7 @@ from collections.abc import Callable
 from models.spec import nearest
 from search.context import SearchContext
 from search.meta.portfolio import first_points, near
+from search.meta.taught import Taught, is_taught
 from search.meta.transfer import Transfer
 from search.methods.dnas import Dnas
 from search.methods.samplers import Sampled, random_sampler, tpe_sampler
@@ -16,6 +17,8 @@ from shunter.errors import RequestError
 
 
 def _tpe(context: SearchContext) -> SearchMethod:
+    if is_taught(context):
+        return Taught(context, Sampled(context, tpe_sampler, first=()))
     first = first_points(context.space, near(context.past), context.cost)
     return Sampled(context, tpe_sampler, first, race_of("tpe", context))
 
@@ -34,8 +37,8 @@ METHODS: dict[str, Callable[[SearchContext], SearchMethod]] = {
 
 
 def race_of(name: str, context: SearchContext) -> FamilyRace | None:
-    """The race of several families; none where another method proposes, or the past of like data names good points."""
-    if name != "tpe" or not isinstance(context.space, SearchSpace) or near(context.past):
+    """The race of several families; none where another method proposes, or the past names good points."""
+    if name != "tpe" or not isinstance(context.space, SearchSpace) or near(context.past) or is_taught(context):
         return None
     return FamilyRace.of(context.space, context.dataset.splits["train"].rows, context.schedule, context.trials)
 

@@ -101,7 +101,8 @@ class SearchRequest(SearchBudget, frozen=True, title="Search"):
     cold_start: bool = Field(
         default=False,
         description="Search as if nothing had been searched before; else tpe first tries what did best on the same or "
-        "like data, and transfer learns from all, so that the same command may try other settings the next time.",
+        "like data, or begins with what other data taught, and transfer learns from all, so that the same command may "
+        "try other settings the next time.",
     )
     parallel_trials: int = Field(
         default=1,

@@ -10,6 +10,7 @@ import pytest
 
 from engine.data.dataset import Dataset
 from hardware.types import Placement
+from search.context import PastStudy
 from search.job import SearchJob
 from search.meta.features import meta_features
 from search.meta.past import (
@@ -21,6 +22,7 @@ from search.meta.past import (
     begin_from_past,
     log_meta_features,
     past_studies,
+    spread,
     trial_tags,
 )
 from search.meta.portfolio import first_points
@@ -85,6 +87,17 @@ def test_the_nearest_come_first_and_no_name_crowds_out_the_others(
     other = keep_study(replace(dataset, name="other"), tried(0.9, 0.8, 0.7), {"rows": 1e7, "base_rate": 0.3})
     assert [study.run_id for study in past_studies(FIGURES)] == [*near, other]
     assert far not in {study.run_id for study in past_studies(FIGURES)}
+
+
+def test_few_studies_of_many_names_rather_than_many_of_the_nearest(dataset: Dataset) -> None:
+    for far, name in enumerate(["a", "a", "b", "c"]):
+        features = {"rows": 10.0 ** (3 + far), "base_rate": 0.3}
+        keep_study(replace(dataset, name=name), tried(0.9, 0.8, 0.7), features)
+    assert [study.name for study in past_studies(FIGURES, limit=3)] == ["a", "b", "c"]
+    assert [study.name for study in past_studies(FIGURES, limit=4)] == ["a", "a", "b", "c"]
+    known = [PastStudy(name=name, trials=(), distance=float(far)) for far, name in enumerate("aab" * 4)]
+    assert [study.name for study in spread(known)] == ["a", "a", "b", "a", "a", "b", "a", "b", "b"]
+    assert [study.distance for study in spread(known, limit=3)] == [0.0, 1.0, 2.0]
 
 
 def test_what_cannot_be_read_is_passed_over(dataset: Dataset) -> None:

@@ -124,14 +124,17 @@ def test_misleading_studies_cost_few_trials(context: SearchContext) -> None:
     assert np.mean(misled) < np.mean(alone)
 
 
-def test_the_default_comes_first_and_then_portfolio_and_surrogate_take_turns(context: SearchContext) -> None:
+def test_first_points_of_families_come_first_and_then_portfolio_and_surrogate_take_turns(
+    context: SearchContext,
+) -> None:
     function, related, _ = planted(0)
     context = replace(context, past=tuple(related))
     of_past = portfolio(DOMAIN, sources_of(DOMAIN, related), 2)
-    tried = [point for point, _ in searched(context, function, 4)]
-    assert tried[0] == SPACE.defaults()[0]
-    assert [tried[1], tried[3]] == of_past
-    assert tried[2] not in of_past
+    tried = [point for point, _ in searched(context, function, 5)]
+    assert tried[:2] == SPACE.defaults()[:2]
+    assert [point["family"] for point in tried[:2]] == ["dlrm", "dnn"]
+    assert [tried[2], tried[4]] == of_past
+    assert tried[3] not in of_past
     alone = [point for point, _ in searched(replace(context, past=()), function, 2)]
     assert alone == SPACE.defaults()[:2]
 
