@@ -5,10 +5,10 @@ from collections.abc import Callable
 from models.spec import nearest
 from search.context import SearchContext
 from search.meta.portfolio import first_points, near
-from search.meta.taught import Taught, is_taught
 from search.meta.transfer import Transfer
 from search.methods.dnas import Dnas
 from search.methods.samplers import Sampled, random_sampler, tpe_sampler
+from search.methods.taught import Taught, is_taught
 from search.protocol import SearchMethod
 from search.reinforce.build import controller_for
 from search.space.settings import SearchSpace

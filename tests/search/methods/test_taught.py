@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from search.context import PastStudy, SearchContext
-from search.meta.taught import TAUGHT_TRIALS, is_taught
 from search.meta.transfer import Transfer
 from search.methods.registry import build_method, race_of
+from search.methods.taught import TAUGHT_TRIALS, is_taught
 from search.protocol import Outcome
 from search.space.architecture import ArchitectureSpace
 from search.space.settings import SearchSpace
