@@ -16,7 +16,8 @@ of the trials; `click_logs_within_half` is the number of such logs, 6 of 8 the a
 cold searches too, some of which get there early. A search that has not reached the goal by half of its trials ends
 there and counts as later. Each seed is that of the method and of the training. The method was set on `SEEN`
 alone, by these counts; on the others it was run once, when it was done (an earlier version was begun on some of them,
-and its figures were not read), and `click_logs_within_half_unseen` counts these. Of five seeds, three decide on a log.
+and its figures were not read; their cold searches, and some of their best points, were), and
+`click_logs_within_half_unseen` counts these. Of five seeds, three decide on a log.
 
 Open Bandit, which was among the logs before, is left out: its validation part holds too few clicks to choose by, as the
 product itself says where it searches such a log.
