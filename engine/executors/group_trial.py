@@ -11,7 +11,7 @@ import os
 import tempfile
 import time
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +89,8 @@ def time_together(job: ClickJob, sharding: Sharding, folder: Path) -> StepTiming
             raise _MeasuredError
 
     processes = _InTurns(job.dataset, with_link(sharding, torch.device(job.execution.device), folder))
+    # Small data would end it for want of a better validation before its steps are taken.
+    job = replace(job, schedule=replace(job.schedule, patience=job.schedule.max_epochs))
     with suppress(_MeasuredError):
         train(job, Hooks(on_step=on_step), Checkpointing(folder, seconds=math.inf), processes=processes)
     # Whatever came between two steps, such as the end of a pass, is not in the middle ones.

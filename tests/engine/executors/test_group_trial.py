@@ -40,6 +40,15 @@ def test_where_no_compiler_works_steps_are_measured_and_nothing_is_compiled(
     assert choice.eager_step_seconds > 0
 
 
+@pytest.mark.slow
+def test_compiled_steps_and_others_take_turns_in_one_trial(job: ClickJob) -> None:
+    pytest.importorskip("torchrec")
+    compiled = replace(job, execution=replace(job.execution, compiled=True))
+    timing = ProcessGroup(PLACE, SHARDING).trial.measure(compiled)
+    assert (timing.steps, timing.compile_seconds is None, timing.eager_step_seconds is None) == (30, False, False)
+    assert 0 < timing.step_seconds_p10 <= timing.step_seconds <= timing.step_seconds_p90
+
+
 def test_a_short_training_starts_no_processes(job: ClickJob, tmp_path: Path) -> None:
     short = replace(job, schedule=Schedule(max_epochs=FEWEST_STEPS // 20))
     choice = choose_compilation(short, directory=tmp_path, trial=ProcessGroup(PLACE, SHARDING).trial)
