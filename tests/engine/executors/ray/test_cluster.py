@@ -1,6 +1,7 @@
 """Training on a real Ray cluster of nodes on this machine: chosen by label, followed, lost, moved elsewhere."""
 
 import logging
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +28,7 @@ from engine.profiling.cache import ProfileFile
 from engine.ranking.config import RankingHyperparameters, RankingReport
 from engine.results import EpochReport, TrainResult
 from engine.trained_model import FILE, TrainedModel
-from hardware.devices.nodes import placed
+from hardware.devices.nodes import free_resources, placed
 from hardware.types import Placement
 from models.graph import VectorRanker, graph_spec
 from models.registry import model_spec
@@ -46,6 +47,7 @@ from tracking.store import tracking_uri
 
 pytestmark = pytest.mark.slow
 SPEC = model_spec(embedding_dim=8)
+PATIENCE_SECONDS = 60  # with what Ray does in the background
 EPOCHS = 12  # so that a node dies long before the end
 SCHEDULE = Schedule(max_epochs=EPOCHS, patience=EPOCHS)
 SMALL = SearchSpace(embedding_dims=(4, 8), top_widths=(8, 16), most_top_layers=2, bottom_widths=(8,))
@@ -332,7 +334,7 @@ class Other:
 
 @pytest.fixture
 def other_on_second(second: Any, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The second node is measured as ten times as fast, and another program holds it until a member has to wait."""
+    """The second node is measured as ten times as fast, and another program holds it until a second training begins."""
     import ray
 
     taken: Any = ray.remote(num_cpus=1)(Other)
@@ -343,8 +345,12 @@ def other_on_second(second: Any, cluster: Cluster, monkeypatch: pytest.MonkeyPat
     def give_way(record: logging.LogRecord) -> bool:
         nonlocal begun
         begun += "it begins at" in record.getMessage()
-        if begun == 2:  # the search, and then the member
+        if begun == 2:
             ray.kill(other)
+            deadline = time.monotonic() + PATIENCE_SECONDS
+            while not free_resources()[cluster.nodes["second"].node_id].get("CPU"):
+                assert time.monotonic() < deadline, "Ray does not give the node back"
+                time.sleep(0.02)
         return True
 
     def measured(self: Cluster, data: Dataset, spec: Any, placement: Placement, steps: int) -> Measurement | None:
@@ -372,9 +378,9 @@ def test_a_training_is_ordered_on_the_cluster_moves_to_the_better_node_and_is_tr
     request = TrainRequest(
         data="synthetic:4000",
         trials=1,
-        max_epochs=30,
+        max_epochs=300,  # so much is left of any training that it moves, however slowly it has started
         ensemble_size=1,
-        set=["patience=99"],
+        set=["patience=20"],
         cluster=address,
         cluster_resource="training",
     )
