@@ -49,13 +49,13 @@ Amounts = dict[Term, float]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 RIDGES = (0.01, 0.1, 1.0, 10.0)
 FOLDS = 6  # parts of the plans, each predicted from the others
-DOUBTED_PLANS = 0.5  # that each model is taken to have executed with no factor of its own
+DOUBTED_PLANS = 0.5  # that each model is taken to have executed with no factor of its own; set by hand
 UNTAUGHT_FACTOR = 1.9  # of a step in processes of processors that taught nothing yet, over what `OF_PROCESSORS` says:
 # of four table sets (47 plans, 2 and 4 processes of a machine of two cores without other work) 1.6 to 2.1
 # What each term takes in processes of a processor, over what it was measured to take of itself. First fitted to
 # processor time in a step of 39 plans of three table sets, then drawn by a ridge to the steps of the 47 plans of the
-# first four sets of `benchmarks/plans_executed.py`: those of a set left out follow from the others within 3.8 %, but
-# for a factor of the set, and in the order in which they were measured with a rank correlation of .92.
+# first four sets of `benchmarks/plans_executed.py`. By hand: the plans of a set left out follow from the others within
+# 3.8 %, but for a factor of the set, and in the order in which they were measured with a rank correlation of .92.
 OF_PROCESSORS: dict[Term, float] = {
     "layers": 0.85,
     "whole_rows": 0.73,
@@ -120,7 +120,7 @@ class SimulatedStep(Frozen):
         resource: Of each task.
         waits_for: Of each task.
         amounts: Terms of each task.
-        model: What model's step of what batch it is, by a digest; empty where that was not kept.
+        model: Family, tables and batch that it is a step of; empty where that was not kept.
     """
 
     machine: str | None
