@@ -7,7 +7,7 @@ from search.context import SearchContext
 from search.meta.portfolio import first_points, near
 from search.meta.transfer import Transfer
 from search.methods.dnas import Dnas
-from search.methods.samplers import Sampled, random_sampler, tpe_sampler
+from search.methods.samplers import Sampled, nsga2_sampler, random_sampler, tpe_sampler
 from search.methods.taught import Taught, is_taught
 from search.protocol import SearchMethod
 from search.reinforce.build import controller_for
@@ -27,9 +27,14 @@ def _random(context: SearchContext) -> SearchMethod:
     return Sampled(context, random_sampler)
 
 
+def _nsga2(context: SearchContext) -> SearchMethod:
+    return Sampled(context, nsga2_sampler)
+
+
 METHODS: dict[str, Callable[[SearchContext], SearchMethod]] = {
     "tpe": _tpe,
     "random": _random,
+    "nsga2": _nsga2,
     "dnas": Dnas,
     "rl": controller_for,
     "transfer": Transfer,

@@ -1,5 +1,6 @@
 """Methods that draw points by a sampler of Optuna from the study's own trials."""
 
+import math
 from collections.abc import Callable, Sequence
 from copy import copy
 from typing import TYPE_CHECKING
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
 
     SamplerOf = Callable[[int, int | None], BaseSampler]  # of a seed and the budget in trials
 
-MOST_DRAWS = 20  # until one is of a family that is still in the race
+MOST_DRAWS = 20  # until one is of a family that is still in the race, or was not tried before
+SMALLEST_GENERATION = 4  # of NSGA-II; set by hand, as the two below
+GENERATION = 20  # where time or energy ends the search, and nobody knows how many trials that are
 
 
 class Sampled:
@@ -57,10 +60,26 @@ class Sampled:
                 return point
         if tried and not context.space.factors():
             return None  # all is fixed: there is one point
-        return context.space.suggest(self._scratch(begun).ask())
+        return self._new(begun)
 
     def tell(self, parameters: Parameters, outcome: Outcome) -> None:
         """Nothing to do: the study knows."""
+
+    def _new(self, begun: "Sequence[FrozenTrial]") -> Parameters:
+        """A draw that comes to something else than all before: the same again, with the same seed, teaches nothing.
+
+        Where the sampler gives none it is drawn at random, and where that gives none either, all may have been tried.
+        """
+        space, scratch = self._context.space, self._scratch(begun)
+        known = {space.identity(trial.params) for trial in begun}
+        point: Parameters = {}
+        for sampler in (scratch.sampler, random_sampler(self._seed(begun), None)):
+            scratch.sampler = sampler
+            for _ in range(MOST_DRAWS):
+                point = space.suggest(scratch.ask())
+                if space.identity(point) not in known:
+                    return point
+        return point
 
     def _drawn_of(self, families: Sequence[str], begun: "Sequence[FrozenTrial]") -> Parameters:
         """A draw of one of some families: the first that the sampler gives, or else of the first family."""
@@ -76,8 +95,12 @@ class Sampled:
         """A study to draw from, which knows what has begun."""
         context = self._context
         scratch = _in_memory(context.study, begun, context.cost)
-        scratch.sampler = self._sampler_of((context.seed * 1_000_003 + len(begun)) % 2**32, context.trials)
+        scratch.sampler = self._sampler_of(self._seed(begun), context.trials)
         return scratch
+
+    def _seed(self, begun: "Sequence[FrozenTrial]") -> int:
+        """Of one draw."""
+        return (self._context.seed * 1_000_003 + len(begun)) % 2**32
 
 
 def tpe_sampler(seed: int, trials: int | None) -> "BaseSampler":
@@ -96,6 +119,17 @@ def random_sampler(seed: int, trials: int | None) -> "BaseSampler":
     from optuna.samplers import RandomSampler
 
     return RandomSampler(seed=seed)
+
+
+def nsga2_sampler(seed: int, trials: int | None) -> "BaseSampler":
+    """NSGA-II with about as many generations as each has trials; Optuna's own 50 would be all that most searches have.
+
+    The first generation is drawn at random, but for what was tried before.
+    """
+    from search.methods.nsga2 import Nsga2
+
+    size = GENERATION if trials is None else max(SMALLEST_GENERATION, round(math.sqrt(trials)))
+    return Nsga2(population_size=size, seed=seed)
 
 
 def _in_memory(study: "Study", trials: "Sequence[FrozenTrial]", cost: Cost | None) -> "Study":

@@ -26,6 +26,7 @@ class SearchMethodName(StrEnum):
 
     TPE = "tpe"
     RANDOM = "random"
+    NSGA2 = "nsga2"
     DNAS = "dnas"
     RL = "rl"
     TRANSFER = "transfer"
@@ -79,8 +80,8 @@ class SearchRequest(SearchBudget, frozen=True, title="Search"):
 
     search_method: SearchMethodName = Field(
         default=SearchMethodName.TPE,
-        description="Who proposes what is tried: tpe or random; transfer, which learns from other data sets; or, over "
-        "architectures, dnas, which trains a super-net first, or rl, a policy.",
+        description="Who proposes what is tried: tpe, random or nsga2, which breeds from the front; transfer, which "
+        "learns from other data sets; or, over architectures, dnas, which trains a super-net first, or rl, a policy.",
     )
     search_space: SearchSpaceName | None = Field(
         default=None,

@@ -112,7 +112,7 @@ def test_trials_end_a_search_unless_its_own_budget_does(asked: dict[str, float],
         ({"search_space": "architecture", "model": "auto"}, "for --model dlrm only, not auto"),
         ({"search_minutes": 0}, "greater than 0"),
         ({"parallel_trials": 0}, "greater than or equal to 1"),
-        ({"search_method": "annealing"}, "'tpe', 'random', 'dnas', 'rl' or 'transfer'"),
+        ({"search_method": "annealing"}, "'tpe', 'random', 'nsga2', 'dnas', 'rl' or 'transfer'"),
     ],
 )
 def test_a_search_that_means_nothing_is_refused(asked: dict[str, Any], message: str) -> None:
