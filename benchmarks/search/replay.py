@@ -53,24 +53,38 @@ def replay(
         cost: Cost that NE is weighed against; None is NE alone.
         past: Earlier studies, the nearest first.
     """
+    with TemporaryDirectory() as folder:
+        context = context_of(space, dataset, Path(folder), trials=trials, seed=seed, cost=cost, past=past)
+        build = method if callable(method) else lambda context: build_method(method, context)
+        return _play(build(context), context, look_up, trials)
+
+
+def context_of(
+    space: Space,
+    dataset: Dataset,
+    folder: Path,
+    *,
+    trials: int,
+    seed: int,
+    cost: Cost | None = None,
+    past: Sequence[Any] = (),
+) -> SearchContext:
+    """What a method knows of such a search; its own state is kept in a folder, the rest is as of `replay`."""
     from optuna import create_study
 
     logging.getLogger("optuna").setLevel(logging.WARNING)  # it tells of each study and trial
-    with TemporaryDirectory() as folder:
-        context = SearchContext(
-            space=space,
-            study=create_study(directions=["minimize"] if cost is None else ["minimize", "minimize"]),
-            dataset=dataset,
-            execution=Execution(threads=1),
-            schedule=Schedule(),
-            directory=Path(folder),
-            cost=cost,
-            seed=seed,
-            trials=trials,
-            past=tuple(past),
-        )
-        build = method if callable(method) else lambda context: build_method(method, context)
-        return _play(build(context), context, look_up, trials)
+    return SearchContext(
+        space=space,
+        study=create_study(directions=["minimize"] if cost is None else ["minimize", "minimize"]),
+        dataset=dataset,
+        execution=Execution(threads=1),
+        schedule=Schedule(),
+        directory=folder,
+        cost=cost,
+        seed=seed,
+        trials=trials,
+        past=tuple(past),
+    )
 
 
 def _play(method: SearchMethod, context: SearchContext, look_up: LookUp, trials: int) -> list[Played]:

@@ -84,6 +84,23 @@ class Supernet(nn.Module):
         return float(self.expected_cost(replace(masks, values=masks.values.double()), costs))
 
 
+class Inherited(nn.Module):
+    """One architecture with the weights that it shares with all others of a super-net.
+
+    Args:
+        network: Super-net.
+        architecture: An architecture of its space.
+    """
+
+    def __init__(self, network: Supernet, architecture: Architecture) -> None:
+        super().__init__()
+        self.network, self._picked = network, network.coding.encode(architecture)
+
+    def forward(self, dense: Tensor, values: Tensor, offsets: Tensor) -> Tensor:
+        """Score a batch; see `models.recommender.Recommender`."""
+        return self.network(dense, values, offsets, self.network.choices.one_hot(self._picked, len(dense)))
+
+
 class _Layers(nn.Module):
     """All of a super-net but its tables and its choices."""
 

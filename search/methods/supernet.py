@@ -65,6 +65,18 @@ def point_of(architecture: Architecture, space: ArchitectureSpace) -> Parameters
     }
 
 
+def architecture_of(point: Parameters, space: ArchitectureSpace) -> Architecture:
+    """Inverse of `point_of`."""
+    names = space.tables
+    return Architecture(
+        bottom=tuple(point[f"bottom_{layer}"] for layer in range(len(space.bottom))),
+        top=tuple(point[f"top_{layer}"] for layer in range(len(space.top))),
+        interaction=point[INTERACTION],
+        dims=tuple(point.get(f"dim_{name}", space.embedding_dim) for name in names),
+        shares=tuple(point.get(f"share_{name}", 1.0) for name in names),
+    )
+
+
 def learned_stages(context: SearchContext, left: BudgetLeft, schedule: SupernetSchedule | None = None) -> list[Learned]:
     """Train the super-net of a search, or go on with one that was interrupted.
 
@@ -88,6 +100,14 @@ def learned_stages(context: SearchContext, left: BudgetLeft, schedule: SupernetS
         return kept.stages
     with measure_energy(_execution(context).device) as meter:
         return _train(context, schedule, kept, _Allowance(left, context.should_stop, meter))
+
+
+def learned_supernet(context: SearchContext, schedule: SupernetSchedule | None = None) -> Supernet:
+    """The super-net of a search as `learned_stages` left it."""
+    schedule = schedule or SupernetSchedule()
+    training = _build(context, schedule)
+    _Kept(context, schedule).restore(training)
+    return training.network
 
 
 def _train(context: SearchContext, schedule: SupernetSchedule, kept: "_Kept", allowance: "_Allowance") -> list[Learned]:

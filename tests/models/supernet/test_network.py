@@ -9,7 +9,7 @@ import torch
 from models.counting import count_model
 from models.supernet.costs import CountedBytes, CountedFlops, cost_table
 from models.supernet.masks import draw
-from models.supernet.network import Supernet
+from models.supernet.network import Inherited, Supernet
 from models.supernet.tables import share_choice
 from tests.models.supernet.planted import FEATURES, SPACE, alone, architectures, batch
 
@@ -28,7 +28,9 @@ def test_one_hot_masks_give_the_architecture_itself(network: Supernet) -> None:
     inputs = batch(50)
     for architecture in some(20):
         masks = network.choices.one_hot(network.coding.encode(architecture), batch=50)
-        torch.testing.assert_close(network(*inputs, masks), alone(network, architecture)(*inputs), rtol=1e-4, atol=1e-5)
+        expected = alone(network, architecture)(*inputs)
+        torch.testing.assert_close(network(*inputs, masks), expected, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(Inherited(network, architecture)(*inputs), expected, rtol=1e-4, atol=1e-5)
 
 
 @torch.no_grad()

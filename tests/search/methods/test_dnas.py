@@ -10,14 +10,24 @@ from mlflow import MlflowClient
 from engine.config import Execution, Schedule
 from engine.data.dataset import Dataset
 from engine.loop.architecture_search import SupernetSchedule
+from engine.loop.evaluation import evaluate
 from hardware.types import Placement
 from models.registry import check_spec
+from models.supernet.network import Inherited, Supernet
 from models.supernet.space import Coding
 from search.context import SearchContext
 from search.job import SearchJob
 from search.methods.dnas import Dnas
 from search.methods.registry import build_method
-from search.methods.supernet import WEIGHTS, affordable_stages, point_of, supernet_space
+from search.methods.supernet import (
+    WEIGHTS,
+    affordable_stages,
+    architecture_of,
+    learned_stages,
+    learned_supernet,
+    point_of,
+    supernet_space,
+)
 from search.protocol import BudgetLeft, Cost, Outcome, Parameters
 from search.search import search
 from search.space.architecture import ArchitectureSpace
@@ -80,6 +90,7 @@ def test_architectures_are_points_of_the_space(dataset: Dataset) -> None:
             if space.build(point_of(one, space))[0] == spec and point_of(one, space) == wanted
         )
         assert coding.decode({**dict.fromkeys(coding.sizes, 0), **coding.encode(architecture)}) == architecture
+        assert architecture_of(wanted, space) == architecture
 
 
 def _all_picks(coding: Coding) -> list[dict[str, int]]:
@@ -140,6 +151,20 @@ def test_a_search_that_goes_on_does_not_train_the_supernet_again(dataset: Datase
     for point in first[:3]:
         again.tell(point, Outcome(state="complete", validation_ne=0.9))
     assert asked(again, 3) == first[3:]
+
+
+def test_the_supernet_can_be_asked_what_it_has_learned_when_it_has_ended(dataset: Dataset, tmp_path: Path) -> None:
+    context, space = context_of(dataset, tmp_path / "method"), space_of(dataset)
+    schedule = SupernetSchedule(warmup_epochs=30, rounds=1, theta_steps=5)
+    learned_stages(context, LEFT, schedule)
+    learned = learned_supernet(context, schedule)
+    architecture = architecture_of(space.defaults()[0], space)
+    untrained = Supernet(supernet_space(space), dataset.features)
+    ne = [
+        evaluate(Inherited(network, architecture), dataset, "train", context.execution).metrics.ne
+        for network in (learned, untrained)
+    ]
+    assert ne[0] < ne[1] - 0.1
 
 
 def test_an_interrupted_supernet_goes_on(dataset: Dataset, tmp_path: Path) -> None:
