@@ -69,19 +69,29 @@ class Supernet(nn.Module):
 
     def expected_cost(self, masks: Masks, costs: CostTable) -> Tensor:
         """Mean cost of the architectures that the masks mix, `[batch]`; of one-hot masks that of their architecture."""
-        total = masks[INTERACTION] @ masks.values.new_tensor(costs.interactions) + costs.base
-        if self.coding.bottom:
-            total = total + self.coding.bottom.expected_cost(masks, costs.bottom)
-        total = total + self.coding.top.expected_cost(masks, costs.top)
-        for table, of_table in enumerate(costs.tables):
-            of_share = masks[dim_choice(table)] @ masks.values.new_tensor(of_table).t()
-            total = total + (of_share * masks[share_choice(table)]).sum(1)
-        return total
+        return expected_cost(self.coding, masks, costs)
 
     def cost(self, architecture: Architecture, costs: CostTable) -> float:
         """Exact cost of an architecture."""
-        masks = self.choices.one_hot(self.coding.encode(architecture))
-        return float(self.expected_cost(replace(masks, values=masks.values.double()), costs))
+        return cost_of(architecture, self.coding, costs)
+
+
+def expected_cost(coding: Coding, masks: Masks, costs: CostTable) -> Tensor:
+    """As `Supernet.expected_cost`, without its weights."""
+    total = masks[INTERACTION] @ masks.values.new_tensor(costs.interactions) + costs.base
+    if coding.bottom:
+        total = total + coding.bottom.expected_cost(masks, costs.bottom)
+    total = total + coding.top.expected_cost(masks, costs.top)
+    for table, of_table in enumerate(costs.tables):
+        of_share = masks[dim_choice(table)] @ masks.values.new_tensor(of_table).t()
+        total = total + (of_share * masks[share_choice(table)]).sum(1)
+    return total
+
+
+def cost_of(architecture: Architecture, coding: Coding, costs: CostTable) -> float:
+    """As `Supernet.cost`, without its weights."""
+    masks = Choices(coding.sizes).one_hot(coding.encode(architecture))
+    return float(expected_cost(coding, replace(masks, values=masks.values.double()), costs))
 
 
 class Inherited(nn.Module):

@@ -1,9 +1,9 @@
 """Differentiable architecture search as a way of searching: a super-net first, then architectures drawn from it.
 
 The default is tried before anything else, so that no search ends below it. The super-net learns when the search is
-asked for another point (`search.methods.supernet`). Where NE is weighed against
-a cost, it goes through weights of the cost from nothing to much, and points are drawn from what it had learned at each
-of them in turn, from both ends towards the middle: together they are a front. What is drawn is trained from scratch
+asked for another point (`search.methods.supernet`). Where NE is weighed against a cost, it goes through weights of the
+cost from nothing to much, architectures are drawn from what it had learned at each of them, and of these the one is
+tried that is expected to add most to the front (`search.methods.front_pool`). What is drawn is trained from scratch
 like any other trial, for within the super-net all architectures share their weights, and mixtures do better than any
 one of them. What these trials come to is told back: where NE alone counts, of several draws the one is tried that the
 trials so far speak for, by a linear model of what was chosen.
@@ -20,6 +20,7 @@ from models.supernet.masks import draw
 from models.supernet.space import Coding
 from search.context import SearchContext
 from search.meta.surrogate import scores
+from search.methods.front_pool import FrontPool
 from search.methods.supernet import learned_stages, point_of, supernet_space
 from search.methods.supernet_figure import publish_supernet
 from search.protocol import BudgetLeft, Outcome, Parameters
@@ -51,35 +52,46 @@ class Dnas:
         self._context, self._space, self._schedule = context, context.space, schedule
         self._coding = Coding(supernet_space(self._space), context.dataset.features)
         self._stages: list[Learned] = []
-        self._seen: set[ModelSpec] = set()
+        self._seen: dict[ModelSpec, Parameters] = {}
+        self._pool: FrontPool | None = None
         self._told: list[tuple[Parameters, Outcome]] = []
 
     def ask(self, left: BudgetLeft) -> Parameters | None:
         """An architecture that was not asked for or told yet; None when there is hardly another one."""
         if not self._seen:
             default = self._space.defaults()[0]
-            self._seen.add(self._space.build(default)[0])
+            self._seen[self._space.build(default)[0]] = default
             return default
         if not self._stages:
             self._stages = learned_stages(self._context, left, self._schedule)
             if self._context.run_id is not None:
                 publish_supernet(self._stages, self._space, self._context.directory, self._context.run_id)
-        drawn, count = len(self._seen) - 1, len(self._stages)
-        turn, is_heavy = divmod(drawn % count, 2)
-        theta = self._stages[count - 1 - turn if is_heavy else turn].theta
+        if self._context.cost is not None:
+            return self._of_front()
+        drawn = len(self._seen) - 1
         generator = torch.Generator().manual_seed(self._context.seed * 1_000_003 + drawn)
-        has_say = self._context.cost is None and len(self._told) >= FEWEST_TOLD
-        candidates = self._new_ones(theta, generator, CANDIDATES if has_say else 1)
+        has_say = len(self._told) >= FEWEST_TOLD
+        candidates = self._new_ones(self._stages[0].theta, generator, CANDIDATES if has_say else 1)
         if not candidates:
             return None
         chosen = candidates[int(np.argmin(self._foretold(candidates)))] if has_say else candidates[0]
-        self._seen.add(self._space.build(chosen)[0])
+        self._seen[self._space.build(chosen)[0]] = chosen
         return chosen
 
     def tell(self, parameters: Parameters, outcome: Outcome) -> None:
         """Note what came of an architecture, which need not be drawn any more."""
-        self._seen.add(self._space.build(parameters)[0])
+        self._seen[self._space.build(parameters)[0]] = parameters
         self._told.append((parameters, outcome))
+
+    def _of_front(self) -> Parameters | None:
+        """The architecture that is expected to add most to the front of NE and cost."""
+        if self._pool is None:
+            self._pool = FrontPool(self._context, self._space, self._stages, self._schedule)
+        told = {self._space.build(parameters)[0]: outcome for parameters, outcome in self._told}
+        chosen = self._pool.best(self._seen, told)
+        if chosen is not None:
+            self._seen[self._space.build(chosen)[0]] = chosen
+        return chosen
 
     def _new_ones(self, theta: Theta, generator: torch.Generator, most: int) -> list[Parameters]:
         """Architectures that were not asked for or told yet; draws are warmer only until there is one."""

@@ -110,6 +110,11 @@ def learned_supernet(context: SearchContext, schedule: SupernetSchedule | None =
     return training.network
 
 
+def supernet_costs(context: SearchContext, schedule: SupernetSchedule | None = None) -> CostTable | None:
+    """The cost of every operator of a search's super-net, counted or measured here; None where NE alone counts."""
+    return _costs(context, _build(context, schedule or SupernetSchedule()))
+
+
 def _train(context: SearchContext, schedule: SupernetSchedule, kept: "_Kept", allowance: "_Allowance") -> list[Learned]:
     """Warm up, plan the stages that there is time for, and learn one after the other; each is kept."""
     training = _build(context, schedule)

@@ -5,6 +5,7 @@ from typing import Any
 
 import optuna
 import pytest
+import torch
 from mlflow import MlflowClient
 
 from engine.config import Execution, Schedule
@@ -13,6 +14,7 @@ from engine.loop.architecture_search import SupernetSchedule
 from engine.loop.evaluation import evaluate
 from hardware.types import Placement
 from models.registry import check_spec
+from models.supernet.masks import draw
 from models.supernet.network import Inherited, Supernet
 from models.supernet.space import Coding
 from search.context import SearchContext
@@ -134,11 +136,31 @@ def test_what_trials_came_to_has_a_say_in_what_is_drawn(dataset: Dataset, tmp_pa
     assert max(share.values()) <= 0.2
 
 
+def test_trials_have_a_say_in_a_front_too(dataset: Dataset, tmp_path: Path) -> None:
+    """Of two interactions `dot` has more weights: where it is worse as well, it adds nothing to the front."""
+    space, found = space_of(dataset), {}
+    for is_better in (True, False):
+        method = Dnas(context_of(dataset, tmp_path / str(is_better), "parameter_bytes"), QUICK)
+        first = asked(method, 8)
+        for point in first:
+            costs: dict[Cost, float] = {"parameter_bytes": float(space.parameter_bytes(point))}
+            ne = 0.5 if (point["interaction"] == "dot") == is_better else 0.9
+            method.tell(point, Outcome(state="complete", validation_ne=ne, costs=costs))
+        assert {point["interaction"] for point in first} == {"dot", "fm"}
+        found[is_better] = [point["interaction"] for point in asked(method, 6)].count("dot")
+    assert found[False] <= 1
+    assert found[True] >= found[False] + 2
+
+
 def test_the_heaviest_weight_gives_smaller_architectures(dataset: Dataset, tmp_path: Path) -> None:
     schedule = SupernetSchedule(rounds=1, theta_steps=30)
-    points = asked(Dnas(context_of(dataset, tmp_path, "parameter_bytes"), schedule), 13)[1:]  # without the default
-    sizes = [space_of(dataset).parameter_bytes(point) for point in points]
-    light, heavy = sizes[0::6], sizes[1::6]  # drawn in turn from both ends of six weights
+    space, context = space_of(dataset), context_of(dataset, tmp_path, "parameter_bytes")
+    coding, stages = Coding(supernet_space(space), dataset.features), learned_stages(context, LEFT, schedule)
+    light, heavy = (
+        [space.parameter_bytes(point_of(coding.decode(draw(stage.theta, generator)), space)) for _ in range(20)]
+        for stage, generator in ((stages[0], torch.Generator()), (stages[-1], torch.Generator()))
+    )
+    assert [stage.weight for stage in stages] == list(WEIGHTS)
     assert sum(heavy) < sum(light)
 
 
@@ -146,11 +168,22 @@ def test_a_search_that_goes_on_does_not_train_the_supernet_again(dataset: Datase
     def refuse() -> str | None:
         pytest.fail("the super-net is trained again")
 
-    first = asked(Dnas(context_of(dataset, tmp_path, "parameter_bytes"), QUICK), 6)
+    def told(method: Dnas, point: Parameters) -> None:
+        costs: dict[Cost, float] = {"parameter_bytes": float(space.parameter_bytes(point))}
+        method.tell(point, Outcome(state="complete", validation_ne=0.8 + 0.02 * point["top_0"] / 16, costs=costs))
+
+    space, method, first = space_of(dataset), Dnas(context_of(dataset, tmp_path, "parameter_bytes"), QUICK), []
+    for _ in range(6):
+        first += asked(method, 1)
+        told(method, first[-1])
     again = Dnas(context_of(dataset, tmp_path, "parameter_bytes", should_stop=refuse), QUICK)
     for point in first[:3]:
-        again.tell(point, Outcome(state="complete", validation_ne=0.9))
-    assert asked(again, 3) == first[3:]
+        told(again, point)
+    later = []
+    for _ in range(3):
+        later += asked(again, 1)
+        told(again, later[-1])
+    assert later == first[3:]
 
 
 def test_the_supernet_can_be_asked_what_it_has_learned_when_it_has_ended(dataset: Dataset, tmp_path: Path) -> None:
