@@ -2,7 +2,7 @@
 
 The super-net draws them and knows what they cost. The NE they come to is foretold by the trials alone, through a linear
 model of what was chosen: what an architecture has with the weights that it shares tells little of it on some data
-(`benchmarks/search/one_shot.py`), took as long as half a search to score, and found no larger fronts on Frappe. So
+(`benchmarks/search/one_shot.py`), added two thirds to the time of a search, and found no larger fronts on Frappe. So
 chosen on Frappe, fronts of 16 trials came to 1.14 times the area on MovieLens-1M, of draws in turn from the stages.
 """
 
