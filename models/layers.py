@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from models.number_bins import NumberBins
 from models.output_layer import OutputLayer, full_precision
 from models.spec import DropoutKind, Features, ModelSpec
 from models.structured_dropout import StructuredDropout, StructuredMlp
@@ -140,10 +141,11 @@ class FieldVectors(nn.Module):
     """All features of a sample as vectors of one width: those of the dense features first, then one for each table.
 
     The dense features become one vector by the bottom MLP, as in the DLRM, or each one of its own, `x_i v_i`, as in
-    AutoInt (Song et al., CIKM 2019, equation 3).
+    AutoInt (Song et al., CIKM 2019, equation 3). Where they are cut into bins, each share of a bin counts as a further
+    feature of the MLP, or times a vector of its own, zero at first, is added to that of its number.
 
     Args:
-        spec: `embedding_dim`, `bottom_widths` and `numeric_embedding`.
+        spec: `embedding_dim`, `bottom_widths`, `numeric_embedding` and `numeric_bins`.
         features: The input.
 
     Attributes:
@@ -157,7 +159,9 @@ class FieldVectors(nn.Module):
         dense, dim = len(features.dense), spec.embedding_dim
         is_each = bool(dense) and spec.numeric_embedding == "vector"
         self.numbers = nn.Parameter(torch.randn(dense, dim) * dim**-0.5) if is_each else None
-        self.bottom = mlp((dense, *spec.bottom_widths, dim), last_relu=True) if dense and not is_each else None
+        self.bins = NumberBins(dense, spec.numeric_bins) if is_each and spec.numeric_bins else None
+        self.bin_vectors = nn.Parameter(torch.zeros(dense, spec.numeric_bins, dim)) if self.bins else None
+        self.bottom = bottom_mlp(spec, dense, dim) if dense and not is_each else None
         self.first_table = dense if is_each else min(dense, 1)
         self.count = self.first_table + len(features.categorical)
         self.width = self.count * dim
@@ -165,10 +169,25 @@ class FieldVectors(nn.Module):
     def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
         """`[batch, dense features]` and `[batch, tables, dim]` to `[batch, vectors, dim]` in float32."""
         if self.numbers is not None:
-            return torch.cat([dense.float().unsqueeze(2) * self.numbers, pooled], dim=1)
+            vectors = dense.float().unsqueeze(2) * self.numbers
+            if self.bins is not None:
+                vectors = vectors + torch.einsum("sfb,fbd->sfd", self.bins.shares(dense), self.bin_vectors)
+            return torch.cat([vectors, pooled], dim=1)
         if self.bottom is None:
             return pooled
         return torch.cat([self.bottom(dense).float().unsqueeze(1), pooled], dim=1)
+
+
+def bottom_mlp(spec: ModelSpec, numbers: int, width: int) -> nn.Sequential:
+    """The MLP that makes all dense features one vector, with their bins where they have some.
+
+    Args:
+        spec: `bottom_widths` and `numeric_bins`.
+        numbers: Dense features.
+        width: Width of the vector.
+    """
+    hidden = mlp((numbers * (1 + spec.numeric_bins), *spec.bottom_widths, width), last_relu=True)
+    return nn.Sequential(NumberBins(numbers, spec.numeric_bins), *hidden) if spec.numeric_bins else hidden
 
 
 def mlp(

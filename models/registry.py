@@ -247,6 +247,8 @@ def check_spec(spec: ModelSpec, features: Features) -> None:
     if spec.numeric_embedding != "mlp" and not family.multiplies_numbers:
         readers = [other.name for other in FAMILIES.values() if other.multiplies_numbers]
         raise _does_nothing("numeric_embedding", spec.family, readers)
+    if spec.numeric_bins < 0:
+        raise RequestError(f"The numeric_bins {spec.numeric_bins} are no bins: use 0 for none, or a count.")
     if spec.embedding_dim < 4 or spec.embedding_dim % 4:
         raise RequestError(
             f"The embedding width {spec.embedding_dim} does not suit the kernels: use a positive multiple of 4."

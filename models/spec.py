@@ -162,6 +162,8 @@ class ModelSpec:
             and updated in fp32, and from there rounded by chance to fp16 (`models.embeddings.half`).
         numeric_embedding: What the dense features become: one vector by an MLP over all of them, or each a learned
             vector times its value, so that they meet the other fields one by one. The latter has no `bottom_widths`.
+        numeric_bins: Bins between quantiles of the training part into which each dense feature is cut beside its value
+            (`models.number_bins`); 0 leaves its value alone.
     """
 
     family: ClassVar[str]
@@ -176,6 +178,7 @@ class ModelSpec:
     table_dims: tuple[int, ...] = field(default=(), metadata=OPTIONAL)
     table_shares: tuple[float, ...] = field(default=(), metadata=OPTIONAL)
     numeric_embedding: Literal["mlp", "vector"] = field(default="mlp", metadata=OPTIONAL)
+    numeric_bins: int = field(default=0, metadata=OPTIONAL)
     table_precision: TablePrecision = field(default="fp32", metadata=OPTIONAL)
 
     @property

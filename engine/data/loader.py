@@ -119,6 +119,12 @@ def mean_ids_per_sample(dataset: Dataset) -> dict[str, float]:
     return means
 
 
+def training_numbers(dataset: Dataset) -> np.ndarray:
+    """The dense features of the training part, float32 `[rows, dense features]`, mapped."""
+    shape = dataset.splits["train"].rows, len(dataset.features.dense)
+    return _map_array(dataset.directory / "train.dense.npy", shape)
+
+
 class _SplitArrays:
     """The memory-mapped arrays of one split."""
 

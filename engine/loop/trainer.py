@@ -18,6 +18,7 @@ from engine.checkpoint.lookahead import admitted, embedding_cache, trained
 from engine.checkpoint.storage import save_model
 from engine.config import Hyperparameters, LearningRateSchedule, Schedule
 from engine.data.batch import Batch
+from engine.data.loader import training_numbers
 from engine.data.pipeline import ReadAhead
 from engine.data.vectors import begin_with_given
 from engine.job import Checkpointing, ClickJob, Hooks
@@ -41,6 +42,7 @@ from engine.loop.training_run import RunState, TrainingRun
 from engine.metrics import Metrics
 from engine.results import EpochReport, TrainResult
 from models.embeddings.request import EmbeddingCache
+from models.number_bins import begin_bins
 from models.registry import Model
 from models.rewriting.scheme import original_again
 from shunter.errors import DataError, RequestError, TrainingError
@@ -208,6 +210,8 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
             job.spec, dataset.features, job.hyperparameters, execution, seed=schedule.seed, cache=cache
         ).train()
         begin_with_given(model.embeddings, job.spec, dataset)
+        if job.spec.numeric_bins:
+            begin_bins(model.layers, training_numbers(dataset))
         prepare_layers(model, execution)
         self.device = torch.device(execution.device)
         losses = LossWatch(self.device, dataset.features.outputs)

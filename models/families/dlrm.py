@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from models.families.family import Family
 from models.interactions import DlrmInteraction, dlrm_interaction, pair_count
-from models.layers import mlp, scoring_mlp
+from models.layers import bottom_mlp, scoring_mlp
 from models.spec import OPTIONAL, Features, ModelSpec
 
 
@@ -43,7 +43,7 @@ class DlrmLayers(nn.Module):
     def __init__(self, spec: DlrmSpec, features: Features) -> None:
         super().__init__()
         dense, tables, dim = len(features.dense), len(features.categorical), spec.embedding_dim
-        self.bottom = mlp((dense, *spec.bottom_widths, dim), last_relu=True) if dense else None
+        self.bottom = bottom_mlp(spec, dense, dim) if dense else None
         vectors = tables + (1 if dense else 0)
         self.interaction = dlrm_interaction(spec.interaction, dim, vectors)
         self.top = scoring_mlp(spec, pair_count(vectors) + (dim if dense else tables * dim), features.outputs)

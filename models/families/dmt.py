@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from models.families.family import Family
-from models.layers import DotInteraction, mlp, scoring_mlp
+from models.layers import DotInteraction, bottom_mlp, scoring_mlp
 from models.spec import Features, ModelSpec, nearest
 from models.towers import DcnTower, DlrmTower, Towers, split_evenly
 from shunter.errors import RequestError
@@ -111,7 +111,7 @@ class TowerInteraction(nn.Module):
     def __init__(self, spec: DmtSpec, features: Features, vectors: int) -> None:
         super().__init__()
         dense, dim = len(features.dense), spec.vector_width
-        self.bottom = mlp((dense, *spec.bottom_widths, dim), last_relu=True) if dense else None
+        self.bottom = bottom_mlp(spec, dense, dim) if dense else None
         count = vectors + (1 if dense else 0)
         self.interaction = DotInteraction(count)
         self.top = scoring_mlp(spec, self.interaction.count + count * dim, features.outputs)

@@ -49,7 +49,7 @@ class FmLayers(nn.Module):
                 f"A row of {spec.embedding_dim} numbers has no factors beside a weight for each of {self.tasks} "
                 f"labels: use a larger embedding_dim."
             )
-        self.linear = LinearTerm(features)
+        self.linear = LinearTerm(spec, features)
         self.pairs = PairSum(len(features.dense), factors, self.tasks)
 
     def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:

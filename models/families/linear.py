@@ -5,6 +5,7 @@ from dataclasses import fields
 import torch
 from torch import Tensor, nn
 
+from models.number_bins import NumberBins
 from models.output_layer import full_precision
 from models.spec import Features, ModelSpec
 from shunter.errors import RequestError
@@ -13,15 +14,19 @@ HIDDEN_OPTIONS = ("bottom_widths", "top_widths", "dropout", "batch_norm", "task_
 
 
 class LinearTerm(nn.Module):
-    """A weight for each dense feature and a bias, for each task: zero at first, in float32 under autocast too.
+    """A weight for each dense feature, or share of a bin of one, and a bias, for each task.
+
+    They are zero at first, and in float32 under autocast too.
 
     Args:
+        spec: `numeric_bins`.
         features: Features that come in.
     """
 
-    def __init__(self, features: Features) -> None:
+    def __init__(self, spec: ModelSpec, features: Features) -> None:
         super().__init__()
-        count = len(features.dense)
+        count = len(features.dense) * (1 + spec.numeric_bins)
+        self.bins = NumberBins(len(features.dense), spec.numeric_bins) if count and spec.numeric_bins else None
         self.weight = nn.Parameter(torch.zeros(features.outputs, count)) if count else None
         self.bias = nn.Parameter(torch.zeros(features.outputs))
 
@@ -30,7 +35,8 @@ class LinearTerm(nn.Module):
         if self.weight is None:
             return self.bias.expand(len(dense), -1)
         with full_precision(dense):
-            return nn.functional.linear(dense.float(), self.weight, self.bias)
+            numbers = dense.float() if self.bins is None else self.bins(dense)
+            return nn.functional.linear(numbers, self.weight, self.bias)
 
 
 def check_no_hidden_layers(spec: ModelSpec) -> None:

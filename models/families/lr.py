@@ -45,7 +45,7 @@ class LrLayers(nn.Module):
                 f"A row of {spec.embedding_dim} numbers has no weight for each of {self.tasks} labels: use "
                 f"embedding_dim = {-(-self.tasks // 4) * 4}."
             )
-        self.linear = LinearTerm(features)
+        self.linear = LinearTerm(spec, features)
 
     def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
         """`[batch, dense features]` and `[batch, tables, dim]` to logits as `models.families.family.Family` says."""

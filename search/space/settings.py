@@ -15,6 +15,7 @@ from models.registry import FAMILIES, model_spec
 from models.spec import Features, ModelSpec
 from search.protocol import Factors, Parameters
 from search.space.learning import (
+    FIRST_BINS,
     HELD_BACK,
     HELD_BACK_ROWS,
     RATE_OF_OPTIMIZER,
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 TowerFields = tuple[tuple[str, ...], ...]
 # What is searched beside where there are several tasks.
 TASK_OPTIONS: Choices = {"task_tower_width": (None, 32)}
+# And where there are numbers; the first is what a search begins with.
+NUMERIC_OPTIONS: Choices = {"numeric_bins": (FIRST_BINS, 0, 32), "numeric_embedding": ("mlp", "vector")}
 
 # The parameters that together make a field.
 PARAMETERS_OF = {
@@ -157,6 +160,7 @@ class SearchSpace(Frozen):
                 },
                 **(_gates(dataset) if any(hasattr(one.spec, GATES[0]) for one in known) else {}),
                 **(TASK_OPTIONS if dataset.features.tasks and has_hidden_layers else {}),
+                **(NUMERIC_OPTIONS if dataset.features.dense else {}),
             },
             task_weights=task_weights,
             embedding_dims=known[0].dims if len(known) == 1 and known[0].dims else (middle, 2 * middle, 4 * middle),
@@ -273,7 +277,7 @@ class SearchSpace(Frozen):
             parameters["bottom_width"] = nearest_choice(spec.bottom_widths[0], self.bottom_widths)
             parameters["bottom_layers"] = min(len(spec.bottom_widths), self.most_bottom_layers)
         for option, choices in self._options_of(family).items():
-            default = _as_choice(getattr(spec, option))
+            default = choices[0] if option in NUMERIC_OPTIONS else _as_choice(getattr(spec, option))
             parameters[option] = default if default in choices else choices[0]
         if self.tower_partitions:
             parameters["tower_partition"] = next(iter(self.tower_partitions))
@@ -296,7 +300,7 @@ class SearchSpace(Frozen):
             **{name: searched[name] for name in ("embedding_dim", "dropout", "batch_norm") if name in searched},
             **{option: _from_choice(family, option, searched[option]) for option in options},
             "top_widths": _widths(searched, "top"),
-            "bottom_widths": _widths(searched, "bottom"),
+            "bottom_widths": () if searched.get("numeric_embedding") == "vector" else _widths(searched, "bottom"),
             "tower_fields": self.tower_partitions[searched["tower_partition"]] if self.tower_partitions else (),
         }
         rates = ("dense_learning_rate", "embedding_learning_rate")
@@ -337,6 +341,8 @@ class SearchSpace(Frozen):
 
     def _options_of(self, family: str) -> Choices:
         own = {option.name for option in fields(FAMILIES[family].spec)}
+        if not FAMILIES[family].multiplies_numbers:
+            own.discard("numeric_embedding")
         return {option: choices for option, choices in self.options.items() if option in own}
 
 

@@ -11,7 +11,7 @@ from engine.trained_model import TrainedModel
 from models.registry import model_spec
 from models.spec import Features, ModelSpec, TablePrecision
 from reporting.card.baselines import Rival, TrainedBaseline
-from search.space.learning import default_hyperparameters, weights_of_tasks
+from search.space.learning import FIRST_BINS, default_hyperparameters, weights_of_tasks
 from shunter.requests import HALF_TABLES, TREES, TrainRequest, baselines_of
 from tasks.baselines.race import Race
 from tasks.baselines.trees import train_trees
@@ -85,11 +85,15 @@ def candidates_of(
 
 
 def baseline_spec(family: str, features: Features, table_precision: TablePrecision = "fp32") -> ModelSpec:
-    """The family's default, with rows as wide as a weight for each label takes, and kept in a precision."""
+    """The family's default, with rows as wide as a weight for each label takes, kept in a precision.
+
+    Numbers are cut into the bins with which a search begins too.
+    """
     default = model_spec(family)
     least = 4 * -(-(features.outputs + (0 if family == "lr" else 4)) // 4)
     width = max(default.embedding_dim, least)
-    return replace(default, embedding_dim=width, table_precision=table_precision)
+    bins = FIRST_BINS if features.dense else 0
+    return replace(default, embedding_dim=width, table_precision=table_precision, numeric_bins=bins)
 
 
 def baseline_epochs(dataset: Dataset, max_epochs: int) -> int:

@@ -32,6 +32,7 @@ from models.interactions import (
 )
 from models.layers import BatchNorm, CrossNetwork
 from models.output_layer import OutputLayer
+from models.number_bins import begin_bins
 from models.registry import FAMILIES, build_model, layer_inputs, model_spec, reads_positions
 from models.spec import CategoricalFeature, Features, ModelSpec
 from search.space.settings import SearchSpace, family_options
@@ -81,6 +82,8 @@ SPECS = {
         f"{family} of numbers": model_spec(family=family, numeric_embedding="vector", embedding_dim=8)
         for family in ("deepfm", "dcnv2", "autoint")
     },
+    **{f"{family} of bins": model_spec(family=family, numeric_bins=3) for family in ("dlrm", "dmt", "lr", "fm", "din")},
+    "dcnv2 of vectors of bins": model_spec(family="dcnv2", numeric_embedding="vector", numeric_bins=2),
     "finalmlp gated with numbers": model_spec(family="finalmlp", first_gate=("c0",), numeric_embedding="vector"),
     "dmt of named towers": model_spec(
         family="dmt",
@@ -119,6 +122,7 @@ def test_gradients_reach_every_parameter_and_every_touched_row(spec: ModelSpec) 
             parameter.data.fill_(1.0)
     before = model.embeddings.weight.clone()
     dense, values, offsets = inputs_of(FEATURES, batch=16)
+    begin_bins(model.layers, dense.numpy())
     model(dense, values, offsets).square().sum().backward()
     for name, parameter in model.layers.named_parameters():
         assert parameter.grad is not None, name
