@@ -40,7 +40,7 @@ def test_bins_hold_as_many_numbers_each_and_end_at_the_first_and_last() -> None:
 def test_numbers_stand_before_the_shares_of_all() -> None:
     cut = NumberBins(2, 2)
     cut.begin(np.array([[0, 0], [1, 10], [2, 40]], np.float32))
-    assert cut(torch.tensor([[1.5, 10.0]])).tolist() == [[1.5, 10.0, 1.0, 0.5, 1.0, 0.0]]
+    assert cut(torch.tensor([[1.5, 10.0]])).flatten().tolist() == pytest.approx([1.5, 10.0, 1.0, 0.5, 1.0, 0.0], abs=1e-6)
 
 
 def test_of_a_long_part_rows_at_even_distances_count(monkeypatch: pytest.MonkeyPatch) -> None:

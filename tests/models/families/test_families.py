@@ -31,8 +31,8 @@ from models.interactions import (
     dlrm_interaction,
 )
 from models.layers import BatchNorm, CrossNetwork
-from models.output_layer import OutputLayer
 from models.number_bins import begin_bins
+from models.output_layer import OutputLayer
 from models.registry import FAMILIES, build_model, layer_inputs, model_spec, reads_positions
 from models.spec import CategoricalFeature, Features, ModelSpec
 from search.space.settings import SearchSpace, family_options

@@ -15,7 +15,14 @@ from engine.fixed import Fixed, read_fixed
 from models.names import AUTO, AUTO_FAMILIES
 from models.registry import FAMILIES, build_layers, check_spec, model_spec
 from models.spec import CategoricalFeature, Features
-from search.space.learning import LEARNING_OPTIONS, RATE_OF_OPTIMIZER, default_hyperparameters, rate_scale, usual_rates
+from search.space.learning import (
+    FIRST_BINS,
+    LEARNING_OPTIONS,
+    RATE_OF_OPTIMIZER,
+    default_hyperparameters,
+    rate_scale,
+    usual_rates,
+)
 from search.space.settings import SearchSpace
 
 
@@ -58,7 +65,8 @@ def test_every_point_is_a_model_that_can_be_built(rows: int, dense: int, seed: i
         with torch.device("meta"):
             build_layers(spec, dataset.features)
         assert all(width >= 1 for width in (*spec.bottom_widths, *spec.top_widths))
-        assert bool(spec.bottom_widths) == bool(dense and FAMILIES[family].has_hidden_layers)
+        is_each = spec.numeric_embedding == "vector"
+        assert bool(spec.bottom_widths) == bool(dense and FAMILIES[family].has_hidden_layers and not is_each)
         low, high = space.dense_learning_rates
         scale = RATE_OF_OPTIMIZER.get(hyperparameters.dense_optimizer, 1.0)
         assert low <= hyperparameters.dense_learning_rate / scale <= high * (1 + 1e-9)
@@ -68,7 +76,8 @@ def test_every_point_is_a_model_that_can_be_built(rows: int, dense: int, seed: i
 @pytest.mark.parametrize("rows", [1, 80_000, 45_000_000])
 def test_default_model_is_in_the_space_of_every_size(rows: int, family: str) -> None:
     space = SearchSpace.for_dataset(dataset_of(rows), family)
-    assert space.build(space.default()) == (model_spec(family=family), default_hyperparameters(family))
+    begun = model_spec(family=family, numeric_bins=FIRST_BINS)
+    assert space.build(space.default()) == (begun, default_hyperparameters(family))
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
     study.enqueue_trial(space.default())
     assert space.suggest(study.ask()) == space.default()
@@ -105,6 +114,17 @@ def test_a_search_tries_what_all_families_learn_with() -> None:
     assert without_layers.defaults() == [without_layers.default()]
 
 
+def test_numbers_are_cut_into_bins_or_vectors_of_their_own_where_there_are_some_and_the_family_reads_them() -> None:
+    space = SearchSpace.for_dataset(dataset_of(10_000), AUTO)
+    assert space.parameters("dlrm").keys() >= {"numeric_bins"}
+    assert "numeric_embedding" not in space.parameters("dlrm")
+    spec, _ = space.build({**space.default("dnn"), "numeric_embedding": "vector", "numeric_bins": 32})
+    assert (spec.numeric_embedding, spec.numeric_bins, spec.bottom_widths) == ("vector", 32, ())
+    assert not {"numeric_bins", "numeric_embedding"} & SearchSpace.for_dataset(dataset_of(10_000, 0)).factors().keys()
+    fixed = SearchSpace.for_dataset(dataset_of(10_000), "dnn", fixed=Fixed(architecture={"numeric_bins": 0}))
+    assert fixed.build(fixed.default())[0].numeric_bins == 0
+
+
 def test_the_streams_of_finalmlp_may_be_gated_by_who_and_what_where_the_schema_says_which_these_are() -> None:
     fields = ("7", "shown")
     features = Features(dense=(), categorical=tuple(CategoricalFeature(name=name, rows=10) for name in fields))
@@ -139,7 +159,8 @@ def test_every_family_of_auto_is_tried_first_and_drawn_with_its_own_options_only
     dataset = dataset_of(40_000)
     space = SearchSpace.for_dataset(dataset, AUTO)
     own = [space.build(point) for point in space.defaults()][: len(AUTO_FAMILIES)]
-    assert own == [(model_spec(family=family), Hyperparameters()) for family in AUTO_FAMILIES]
+    begun = [model_spec(family=family, numeric_bins=FIRST_BINS) for family in AUTO_FAMILIES]
+    assert own == [(spec, Hyperparameters()) for spec in begun]
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
     drawn: dict[str, set[str]] = {}
     for _ in range(150):
@@ -153,7 +174,7 @@ def test_every_family_of_auto_is_tried_first_and_drawn_with_its_own_options_only
     assert set(drawn) == set(AUTO_FAMILIES)
     shared = set(space.default("dnn"))
     assert {family: names - shared for family, names in drawn.items()} == {
-        family: set(SearchSpace.for_dataset(dataset, family).options) for family in AUTO_FAMILIES
+        family: set(SearchSpace.for_dataset(dataset, family).options) - shared for family in AUTO_FAMILIES
     }
 
 
