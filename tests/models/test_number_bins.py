@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from models import number_bins
+from models.layers import FieldVectors
 from models.number_bins import NumberBins, begin_bins
 from models.registry import build_model, model_spec
 from shunter.errors import RequestError
@@ -40,7 +41,8 @@ def test_bins_hold_as_many_numbers_each_and_end_at_the_first_and_last() -> None:
 def test_numbers_stand_before_the_shares_of_all() -> None:
     cut = NumberBins(2, 2)
     cut.begin(np.array([[0, 0], [1, 10], [2, 40]], np.float32))
-    assert cut(torch.tensor([[1.5, 10.0]])).flatten().tolist() == pytest.approx([1.5, 10.0, 1.0, 0.5, 1.0, 0.0], abs=1e-6)
+    found = cut(torch.tensor([[1.5, 10.0]])).flatten().tolist()
+    assert found == pytest.approx([1.5, 10.0, 1.0, 0.5, 1.0, 0.0], abs=1e-6)
 
 
 def test_of_a_long_part_rows_at_even_distances_count(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,7 +55,9 @@ def test_of_a_long_part_rows_at_even_distances_count(monkeypatch: pytest.MonkeyP
 
 def test_each_bin_adds_its_vector_to_that_of_its_number() -> None:
     spec = model_spec(family="deepfm", embedding_dim=4, numeric_embedding="vector", numeric_bins=2)
-    vectors = build_model(spec, features_of(1, 1), seed=2).layers.vectors
+    vectors = FieldVectors(spec, features_of(1, 1))
+    assert vectors.bin_vectors is not None
+    assert vectors.numbers is not None
     begin_bins(vectors, np.array([[0], [1], [3]], np.float32))
     torch.nn.init.normal_(vectors.bin_vectors)
     found = vectors(torch.tensor([[2.0]]), torch.zeros(1, 1, 4))[0, 0]

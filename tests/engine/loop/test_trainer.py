@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 import torch
 
+from engine.checkpoint.storage import load_model, save_model
 from engine.config import Execution, Hyperparameters, Schedule
 from engine.data.dataset import Dataset
 from engine.job import Hooks, TrainingJob
 from engine.loop.evaluation import evaluate
 from engine.loop.trainer import train
 from engine.results import EpochReport, TrainResult
+from models.number_bins import NumberBins
 from models.registry import model_spec
 from shunter.errors import DataError, HardwareError, RequestError, TrainingError
 from tests.engine.parts import parts_of
@@ -166,6 +168,18 @@ def test_a_check_may_end_the_training(dataset: Dataset) -> None:
 def test_a_check_without_a_length_is_refused(dataset: Dataset) -> None:
     with pytest.raises(RequestError, match="give positive ones"):
         train_on(dataset, schedule=Schedule(checks=(-0.5,)))
+
+
+def test_bins_lie_between_the_quantiles_of_the_training_part_and_stay_where_they_were(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    result = train_on(dataset, spec=model_spec(numeric_bins=2))
+    numbers = np.load(dataset.directory / "train.dense.npy")
+    (cut,) = (part for part in result.model.layers.modules() if isinstance(part, NumberBins))
+    middle = torch.from_numpy(np.median(numbers, axis=0, keepdims=True))
+    torch.testing.assert_close(cut.shares(middle)[0].double(), torch.tensor([[1.0, 0.0]] * numbers.shape[1]).double())
+    save_model(result.model, tmp_path)
+    assert torch.equal(load_model(tmp_path).state_dict()["layers.bottom.0.slopes"], cut.slopes)
 
 
 def test_a_larger_budget_goes_on_to_the_undisturbed_result(dataset: Dataset, tmp_path: Path) -> None:
