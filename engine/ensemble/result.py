@@ -133,9 +133,9 @@ class EnsembleResult(Frozen):
     members: tuple[Member, ...] = Field(description="All that were given, in their order.")
     best_single: str = Field(description="Name of the member with the lowest NE on validation.")
     judged_ensemble: Metrics | None = Field(
-        description="The ensemble on the half of validation that fitted no weights; None with one member."
+        description="The ensemble on validation, by weights that the rows have not fitted; None with one member."
     )
-    judged_single: Metrics | None = Field(description="The best single on the same half.")
+    judged_single: Metrics | None = Field(description="The best single on the same rows.")
     validation: Metrics = Field(description="The result on the whole validation part.")
     test: Metrics = Field(description="The result on the test part, which nothing before has seen.")
     reason: str = Field(description="Which was kept and why, in one sentence.")

@@ -22,26 +22,28 @@ def task_rows(
     return labels[:, task], logits[:, :, task], None if row_weights is None else row_weights[:, task]
 
 
-def _fit_tasks(labels: np.ndarray, logits: np.ndarray, row_weights: np.ndarray | None) -> np.ndarray:
+def _fit_tasks(labels: np.ndarray, logits: np.ndarray, row_weights: np.ndarray | None, pull: float) -> np.ndarray:
     """Weights of each task: `[members]`, or `[members, tasks]`; the main one's where no row here has the label."""
     if labels.ndim == 1:
-        return fit_weights(labels, logits, row_weights)
+        return fit_weights(labels, logits, row_weights, pull)
     found: list[np.ndarray] = []
     for task in range(labels.shape[1]):
         given = task_rows(labels, logits, row_weights, task)
-        found.append(fit_weights(*given) if given[2] is None or given[2].any() else found[0])
+        found.append(fit_weights(*given, pull) if given[2] is None or given[2].any() else found[0])
     return np.stack(found, axis=1)
 
 
-def fit_most(labels: np.ndarray, logits: np.ndarray, row_weights: np.ndarray | None, most: int | None) -> np.ndarray:
+def fit_most(
+    labels: np.ndarray, logits: np.ndarray, row_weights: np.ndarray | None, most: int | None, pull: float = 0.0
+) -> np.ndarray:
     """Weights as `_fit_tasks` finds them, of so many members at most: those with the largest shares, fitted again."""
-    weights = _fit_tasks(labels, logits, row_weights)
+    weights = _fit_tasks(labels, logits, row_weights, pull)
     shares = weights.reshape(len(weights), -1).max(axis=1)
     if most is None or np.count_nonzero(shares) <= most:
         return weights
     best = np.sort(np.argsort(-shares, kind="stable")[:most])
     weights = np.zeros_like(weights)
-    weights[best] = _fit_tasks(labels, logits[best], row_weights)
+    weights[best] = _fit_tasks(labels, logits[best], row_weights, pull)
     return weights
 
 
@@ -52,16 +54,20 @@ def halves(labels: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return by_label[::2], by_label[1::2]
 
 
-def fit_weights(labels: np.ndarray, logits: np.ndarray, row_weights: np.ndarray | None = None) -> np.ndarray:
+def fit_weights(
+    labels: np.ndarray, logits: np.ndarray, row_weights: np.ndarray | None = None, pull: float = 0.0
+) -> np.ndarray:
     """Weights that minimise the log loss of the weighted mean of logits: none negative, their sum one.
 
     The log loss is convex in the weights, so that the solver (SLSQP) finds the one minimum from any start. Weights
-    below `SMALLEST_WEIGHT` become 0.
+    below `SMALLEST_WEIGHT` become 0. Of few rows the minimum follows chance, so it may be pulled towards equal weights
+    by the square of the distance; the more rows there are, the less that matters.
 
     Args:
         labels: 0 or 1, `[rows]`.
         logits: predicted log odds, `[members, rows]`.
         row_weights: Weight of each row, `[rows]`; None weighs all alike.
+        pull: How many nats in all a distance of one costs.
 
     Returns:
         float64 `[members]`.
@@ -70,16 +76,17 @@ def fit_weights(labels: np.ndarray, logits: np.ndarray, row_weights: np.ndarray 
 
     labels, logits = labels.astype(np.float64), logits.astype(np.float64)
     shares = None if row_weights is None else row_weights.astype(np.float64) / row_weights.sum(dtype=np.float64)
+    members, rows = len(logits), len(labels) if shares is None else 1.0 / float(shares @ shares)
 
     def loss_and_gradient(weights: np.ndarray) -> tuple[float, np.ndarray]:
-        mixed = weights @ logits
+        mixed, away = weights @ logits, weights - 1 / members
         losses = log_losses(labels, mixed)
         errors = np.exp(-np.logaddexp(0.0, -mixed)) - labels
+        pulled, slope = pull / rows * float(away @ away), 2 * pull / rows * away
         if shares is None:
-            return float(losses.mean()), logits @ errors / len(labels)
-        return float(shares @ losses), logits @ (shares * errors)
+            return float(losses.mean()) + pulled, logits @ errors / len(labels) + slope
+        return float(shares @ losses) + pulled, logits @ (shares * errors) + slope
 
-    members = len(logits)
     solution = minimize(
         loss_and_gradient,
         x0=np.full(members, 1 / members),

@@ -77,8 +77,8 @@ def combine_members(
 ) -> EnsembleResult:
     """Combine members into an ensemble, keep it if it beats the best single, and score the result on the test part.
 
-    The weights are fitted on one half of validation and judged on the other. The test part is scored exactly once:
-    a second call with the same members returns what the first one found.
+    The weights are fitted on one half of validation and judged on the other, and the other way round. The test part is
+    scored exactly once: a second call with the same members returns what the first one found.
 
     Args:
         dataset: The data that the members were trained on.
@@ -296,7 +296,7 @@ def _choice(verdict: Verdict, names: Sequence[str], select_by: SelectBy) -> str:
     ensemble, alone = (getattr(one, select_by) for one in (verdict.ensemble, verdict.single))
     figures = (
         f"{FIGURES[select_by]} {ensemble:.4f} against {alone:.4f} of the best single, {single}, on the "
-        f"{verdict.single.rows:,} validation rows that fitted no weights"
+        f"{verdict.single.rows:,} validation rows, by weights that these have not fitted"
     )
     if verdict.is_ensemble:
         return f"The ensemble of {len(verdict.chosen)} models is kept: {figures}."

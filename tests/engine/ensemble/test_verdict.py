@@ -5,7 +5,7 @@ import pytest
 
 from engine.ensemble.calibration import log_losses
 from engine.ensemble.race import PRESENT
-from engine.ensemble.verdict import judge
+from engine.ensemble.verdict import PULL, judge
 from engine.ensemble.weights import fit_weights, halves
 from engine.metrics import compute_metrics
 from tests.engine.ensemble.planted import planted
@@ -17,7 +17,7 @@ def test_ensemble_of_independent_members_is_kept_and_better_on_unseen_rows() -> 
     assert verdict.is_ensemble
     assert verdict.ensemble is not None
     assert verdict.single is not None
-    assert verdict.ensemble.rows == verdict.single.rows == 2_000
+    assert verdict.ensemble.rows == verdict.single.rows == 4_000
     unseen_labels, unseen = labels[4_000:], logits[:, 4_000:]
     assert (
         compute_metrics(unseen_labels, verdict.weights @ unseen).logloss
@@ -42,16 +42,18 @@ def test_copies_of_one_member_make_no_ensemble_worth_keeping() -> None:
 
 
 def test_judged_rows_did_not_fit_the_weights() -> None:
-    """Labels of the judged half are turned over: the weights must not notice."""
+    """Log odds of the judged half are turned over: the weights must not notice."""
     labels, logits = planted(1_000, [0.8, 1.2])
     fitted, judged = halves(labels, seed=3)
-    weights = fit_weights(labels[fitted], logits[:, fitted])
+    weights = fit_weights(labels[fitted], logits[:, fitted], pull=PULL)
     corrupted = logits.copy()
     corrupted[:, judged] *= -1
-    assert fit_weights(labels[fitted], corrupted[:, fitted]) == pytest.approx(weights)
+    assert fit_weights(labels[fitted], corrupted[:, fitted], pull=PULL) == pytest.approx(weights)
     verdict = judge(labels, logits, seed=3)
     assert verdict.weights == pytest.approx(weights)
-    assert verdict.ensemble == compute_metrics(labels[judged], weights @ logits[:, judged])
+    turned = fit_weights(labels[judged], logits[:, judged], pull=PULL)
+    unseen = np.where(np.isin(np.arange(1_000), judged), weights @ logits, turned @ logits)
+    assert verdict.ensemble == compute_metrics(labels, unseen)
 
 
 def test_one_member_needs_no_judgement() -> None:
@@ -103,7 +105,7 @@ def test_of_many_candidates_the_best_together_are_taken() -> None:
     assert len(verdict.chosen) == 2
     assert set(verdict.chosen) < {0, 1, 2}
     fitted, _ = halves(labels, 0)
-    again = fit_weights(labels[fitted], logits[verdict.chosen][:, fitted])
+    again = fit_weights(labels[fitted], logits[verdict.chosen][:, fitted], pull=PULL)
     assert verdict.weights[verdict.chosen] == pytest.approx(again)
     assert len(judge(labels, logits, seed=0).chosen) > 2
 
@@ -139,7 +141,7 @@ def test_what_takes_the_place_of_the_mean_is_better_on_the_rows_that_judge_it(se
     logits = logits * random.uniform(0.3, 3, (3, 1)) + random.uniform(-1, 1, (3, 1))
     verdict = judge(labels, logits, seed=0)
     first, second = halves(labels, 0)
-    weights = fit_weights(labels[first], logits[:, first])
+    weights = fit_weights(labels[first], logits[:, first], pull=PULL)
     mean = compute_metrics(labels[second], weights @ logits[:, second]).logloss
     alone = compute_metrics(labels[second], logits[verdict.best_single, second]).logloss
     assert log_losses(labels[second], verdict.combine(logits[:, second])).mean() <= min(mean, alone) + 1e-12

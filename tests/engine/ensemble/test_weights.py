@@ -49,3 +49,13 @@ def test_two_members_get_the_weights_of_a_fine_grid() -> None:
     grid = np.linspace(0, 1, 1_001)
     losses = [compute_metrics(labels, share * logits[0] + (1 - share) * logits[1]).logloss for share in grid]
     assert fit_weights(labels, logits)[0] == pytest.approx(grid[int(np.argmin(losses))], abs=2e-3)
+
+
+def test_of_few_rows_weights_are_pulled_to_equal_ones_and_of_many_hardly() -> None:
+    labels, logits = planted(50_000, [0.7, 1.5])
+    for rows, least in ((40, 0.0), (50_000, 0.9)):
+        plain, pulled = (fit_weights(labels[:rows], logits[:, :rows], pull=pull)[0] - 0.5 for pull in (0.0, 30.0))
+        assert least * plain <= pulled < plain
+    weights = np.where(np.arange(50_000) < 40, 1.0, 0.0)  # rows that do not count bring no certainty
+    few = fit_weights(labels[:40], logits[:, :40], pull=30.0)
+    assert fit_weights(labels, logits, weights, pull=30.0) == pytest.approx(few, abs=1e-4)
