@@ -56,11 +56,12 @@ def test_a_recipe_is_one_point_trained_as_it_says_and_chosen_by_what_it_says(
         **{"embedding_dim": 8, "top_widths": [32, 32], "bottom_widths": [8], "dropout": 0.1, "batch_norm": True},
         **{"dense_learning_rate": 0.01, "embedding_learning_rate": 0.1, "learning_rate_schedule": "plateau"},
         **{"embedding_l2": 1e-4, "embedding_initial_bound": 0.05, "weight_decay": 1e-5},
+        **{"numeric_embedding": "mlp", "numeric_bins": 4},
     }
     request = TrainRequest(data="synthetic:3000", model="dnn", trials=4, max_epochs=2, select_by="auc", set=recipe)
     result = tune_only(request)
     (only,) = result.settings  # the same point again would say the same
-    assert (only.spec.top_widths, only.spec.batch_norm) == ((32, 32), True)
+    assert (only.spec.top_widths, only.spec.batch_norm, only.spec.numeric_bins) == ((32, 32), True, 4)
     assert only.hyperparameters.learning_rate_schedule == "plateau"
     assert only.selected is not None
     assert result.best_quality == f"AUC {1 - only.selected:.4f}"

@@ -9,6 +9,7 @@ from models.registry import model_spec
 from planner.choose import choose
 from planner.describe import describe
 from search.space.drawn import MOST, drawn_specs
+from search.space.learning import FIRST_BINS
 from search.space.settings import SearchSpace
 from shunter.requests import NightlyRequest, SearchSpaceName, TrainRequest
 from tasks.select.searched import searched_workloads
@@ -32,7 +33,8 @@ def test_the_points_that_a_search_begins_with_come_first_then_others_by_the_seed
 
 
 def test_only_a_search_by_trials_is_told_beforehand(dataset: Dataset) -> None:
-    assert searched_workloads(dataset, TrainRequest(trials=1)) == [describe(dataset, model_spec())]
+    begun = model_spec(numeric_bins=FIRST_BINS)
+    assert searched_workloads(dataset, TrainRequest(trials=1)) == [describe(dataset, begun)]
     assert len(searched_workloads(dataset, TrainRequest(trials=3))) == 3
     for request in (
         TrainRequest(search_minutes=1.0, trials=None),
