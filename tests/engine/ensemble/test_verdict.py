@@ -5,7 +5,7 @@ import pytest
 
 from engine.ensemble.calibration import log_losses
 from engine.ensemble.race import PRESENT
-from engine.ensemble.verdict import PULL, judge
+from engine.ensemble.verdict import PULLS, judge
 from engine.ensemble.weights import fit_weights, halves
 from engine.metrics import compute_metrics
 from tests.engine.ensemble.planted import planted
@@ -26,12 +26,15 @@ def test_ensemble_of_independent_members_is_kept_and_better_on_unseen_rows() -> 
 
 
 def test_single_is_kept_when_the_others_are_noise() -> None:
-    random = np.random.default_rng(0)
-    labels, good = planted(2_000, [0.1])
-    verdict = judge(labels, np.vstack([random.normal(0, 3, (2, 2_000)), good]), seed=0)
-    assert not verdict.is_ensemble
-    assert verdict.weights.tolist() == [0, 0, 1]
-    assert verdict.best_single == 2
+    """But for chance: on some rows a little noise makes a member less sure of what it errs in."""
+    kept = []
+    for seed in range(8):
+        labels, good = planted(2_000, [0.1], seed=seed)
+        noise = np.random.default_rng(seed).normal(0, 3, (2, 2_000))
+        verdict = judge(labels, np.vstack([noise, good]), seed=0)
+        assert verdict.best_single == 2
+        kept.append(verdict.weights.tolist() == [0, 0, 1])
+    assert sum(kept) >= 7
 
 
 def test_copies_of_one_member_make_no_ensemble_worth_keeping() -> None:
@@ -45,15 +48,31 @@ def test_judged_rows_did_not_fit_the_weights() -> None:
     """Log odds of the judged half are turned over: the weights must not notice."""
     labels, logits = planted(1_000, [0.8, 1.2])
     fitted, judged = halves(labels, seed=3)
-    weights = fit_weights(labels[fitted], logits[:, fitted], pull=PULL)
-    corrupted = logits.copy()
-    corrupted[:, judged] *= -1
-    assert fit_weights(labels[fitted], corrupted[:, fitted], pull=PULL) == pytest.approx(weights)
+    found = []
+    for pull in PULLS:
+        weights = fit_weights(labels[fitted], logits[:, fitted], pull=pull)
+        corrupted = logits.copy()
+        corrupted[:, judged] *= -1
+        assert fit_weights(labels[fitted], corrupted[:, fitted], pull=pull) == pytest.approx(weights)
+        turned = fit_weights(labels[judged], logits[:, judged], pull=pull)
+        unseen = np.where(np.isin(np.arange(1_000), judged), weights @ logits, turned @ logits)
+        found.append((weights, compute_metrics(labels, unseen)))
+    weights, quality = min(found, key=lambda one: one[1].logloss)
     verdict = judge(labels, logits, seed=3)
     assert verdict.weights == pytest.approx(weights)
-    turned = fit_weights(labels[judged], logits[:, judged], pull=PULL)
-    unseen = np.where(np.isin(np.arange(1_000), judged), weights @ logits, turned @ logits)
-    assert verdict.ensemble == compute_metrics(labels, unseen)
+    assert verdict.ensemble == quality
+
+
+def test_weights_that_few_rows_cannot_tell_apart_stay_near_equal_ones() -> None:
+    away = {False: 0.0, True: 0.0}
+    for seed in range(20):
+        labels, logits = planted(200, [1.0, 1.0, 1.0], seed=seed)
+        plain = fit_weights(labels[(fitted := halves(labels, 0)[0])], logits[:, fitted])
+        verdict = judge(labels, logits, seed=0)
+        for is_judged, weights in ((False, plain), (True, verdict.weights)):
+            away[is_judged] += float(np.square(weights - 1 / 3).sum())
+        assert verdict.is_ensemble
+    assert away[True] < away[False]
 
 
 def test_one_member_needs_no_judgement() -> None:
@@ -105,8 +124,8 @@ def test_of_many_candidates_the_best_together_are_taken() -> None:
     assert len(verdict.chosen) == 2
     assert set(verdict.chosen) < {0, 1, 2}
     fitted, _ = halves(labels, 0)
-    again = fit_weights(labels[fitted], logits[verdict.chosen][:, fitted], pull=PULL)
-    assert verdict.weights[verdict.chosen] == pytest.approx(again)
+    again = [fit_weights(labels[fitted], logits[verdict.chosen][:, fitted], pull=pull) for pull in PULLS]
+    assert any(verdict.weights[verdict.chosen] == pytest.approx(weights) for weights in again)
     assert len(judge(labels, logits, seed=0).chosen) > 2
 
 
@@ -141,8 +160,8 @@ def test_what_takes_the_place_of_the_mean_is_better_on_the_rows_that_judge_it(se
     logits = logits * random.uniform(0.3, 3, (3, 1)) + random.uniform(-1, 1, (3, 1))
     verdict = judge(labels, logits, seed=0)
     first, second = halves(labels, 0)
-    weights = fit_weights(labels[first], logits[:, first], pull=PULL)
-    mean = compute_metrics(labels[second], weights @ logits[:, second]).logloss
+    fits = [fit_weights(labels[first], logits[:, first], pull=pull) for pull in PULLS]
+    mean = max(compute_metrics(labels[second], weights @ logits[:, second]).logloss for weights in fits)
     alone = compute_metrics(labels[second], logits[verdict.best_single, second]).logloss
     assert log_losses(labels[second], verdict.combine(logits[:, second])).mean() <= min(mean, alone) + 1e-12
 
