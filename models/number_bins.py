@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 MOST_ROWS = 200_000  # from which the quantiles are taken
+LEAST_WIDTH = 1e-5  # of a bin, relative to its ends: float32 tells no shares of a narrower one
 
 
 class NumberBins(nn.Module):
@@ -38,7 +39,8 @@ class NumberBins(nn.Module):
     def begin(self, numbers: np.ndarray) -> None:
         """Lay the bins between quantiles of what training holds, so that each holds as many of its numbers.
 
-        Where a value is so frequent that quantiles meet, bins are left out.
+        Where a value is so frequent that quantiles meet, bins are left out. One far outlier takes none from the
+        others.
 
         Args:
             numbers: float32 `[rows, numbers]`.
@@ -46,7 +48,8 @@ class NumberBins(nn.Module):
         bins = self.slopes.shape[1]
         edges = np.quantile(numbers.astype(np.float64), np.linspace(0, 1, bins + 1), axis=0).T
         lower, widths = edges[:, :-1], np.diff(edges)
-        slopes = np.divide(1.0, widths, out=np.zeros_like(widths), where=widths > 1e-6 * np.ptp(edges, axis=1)[:, None])
+        told_apart = widths > LEAST_WIDTH * np.maximum(np.abs(lower), np.abs(edges[:, 1:]))
+        slopes = np.divide(1.0, widths, out=np.zeros_like(widths), where=told_apart)
         self.slopes.copy_(torch.from_numpy(slopes))
         self.starts.copy_(torch.from_numpy(-lower * slopes))
 
@@ -65,7 +68,7 @@ def begin_bins(layers: nn.Module, numbers: np.ndarray) -> None:
 
     Args:
         layers: The layers of a model.
-        numbers: float32 `[rows, numbers]` of the training part; of a long one, rows at even distances.
+        numbers: float32 `[rows, numbers]` of the training part. At most `MOST_ROWS`, at even distances, are read.
     """
     known = numbers[:: -(-len(numbers) // MOST_ROWS)]
     for module in layers.modules():

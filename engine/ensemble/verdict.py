@@ -32,8 +32,8 @@ class Verdict:
         weights: float64 `[members]` of the result, summing to one; one of them is 1 when the single is the result. With
             several tasks `[members, tasks]`, one sum for each.
         best_single: index of the best member on all rows.
-        ensemble: quality of the ensemble on rows that did not fit it, all of them in turn; of another way to combine,
-            on the half that did not; None where there is nothing to combine.
+        ensemble: quality of the ensemble on rows that did not fit it: each half by what the other fits, or where
+            another way to combine has won, the second half alone; None where there is nothing to combine.
         single: quality of the best single on the same rows.
         scale: float64, factor of the result's log odds, 1 where none pays; `[tasks]` with several.
         combination: what is done instead of the weighted mean of log odds; None where nothing else is better.

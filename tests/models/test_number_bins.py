@@ -38,6 +38,14 @@ def test_bins_hold_as_many_numbers_each_and_end_at_the_first_and_last() -> None:
     assert cut.shares(torch.tensor([[-5.0], [1e6]]))[:, 0].tolist() == [[0.0] * 4, [1.0] * 4]
 
 
+def test_one_far_outlier_takes_no_bin_from_the_others() -> None:
+    column = np.append(np.arange(100), 1e9).astype(np.float32)[:, None]
+    cut = NumberBins(1, 4)
+    cut.begin(column)
+    assert (cut.slopes > 0).all()
+    assert cut.shares(torch.tensor([[25.0], [50.0]]))[:, 0, :2].flatten().tolist() == pytest.approx([1, 0, 1, 1])
+
+
 def test_numbers_stand_before_the_shares_of_all() -> None:
     cut = NumberBins(2, 2)
     cut.begin(np.array([[0, 0], [1, 10], [2, 40]], np.float32))
