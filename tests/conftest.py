@@ -6,7 +6,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -189,18 +189,9 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory, empty_prefect: Path
                 context._temporary_global_settings_context(context.get_settings_context()),
             ):
                 yield server.api_url
-                _hand_over_what_prefect_has_yet_to_send()
+                temporary_server.hand_over()
         finally:
             server.stop()
-
-
-def _hand_over_what_prefect_has_yet_to_send() -> None:
-    from prefect.events.worker import EventsWorker
-    from prefect.logging.handlers import APILogWorker
-
-    with suppress(RuntimeError):  # nothing was ever logged
-        APILogWorker.instance().drain()
-    EventsWorker.drain_all()
 
 
 @pytest.fixture(scope="session")

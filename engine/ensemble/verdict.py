@@ -34,7 +34,7 @@ class Verdict:
         best_single: index of the best member on all rows.
         ensemble: quality of the ensemble on rows that did not fit it: each half by what the other fits, or where
             another way to combine has won, the second half alone; None where there is nothing to combine.
-        single: quality of the best single on the same rows.
+        single: quality of the best single on the same rows, picked for them as the ensemble's weights are fitted.
         scale: float64, factor of the result's log odds, 1 where none pays; `[tasks]` with several.
         combination: what is done instead of the weighted mean of log odds; None where nothing else is better.
         ne: NE of each way to combine that was tried, by its label; see `engine.ensemble.race`.
@@ -88,14 +88,13 @@ def judge(
 ) -> Verdict:
     """Fit weights on one half of the rows, and compare with the best single member on rows that did not fit them.
 
-    Judging on the rows that fitted the weights would favour the ensemble, so each half is predicted by weights that the
-    other has fitted, and what is taken are those of the first half, which leaves the second for all that follows. The
-    best single is picked on all rows, and was often the best of many trials on them: what that tilts, it tilts towards
-    the simpler model. Of several tasks each has its own
-    weights, and the main one decides. What is chosen may be too sure of itself, most where AUC chose its epoch: a
-    scale of its log odds, fitted on the one half, is kept where the other half says so. It changes no order. Where the
-    log loss decides over a single task, other ways to weigh, combine and calibrate compete with that
-    (`engine.ensemble.race`).
+    Judging on the rows that fitted the weights would favour the ensemble, and judging a single on the rows that picked
+    it the single, so each half is predicted by the weights and by the single that the other half finds best. What is
+    taken are the weights of the first half, which leaves the second for all that follows, or the best single of all
+    rows. Of several tasks each has its own weights, and the main one decides. What is chosen may be too sure of itself,
+    most where AUC chose its epoch: a scale of its log odds, fitted on the one half, is kept where the other half says
+    so. It changes no order. Where the log loss decides over a single task, other ways to weigh, combine and calibrate
+    compete with that (`engine.ensemble.race`).
 
     Args:
         labels: 0 or 1, `[rows]`, or `[rows, tasks]`.
@@ -111,8 +110,7 @@ def judge(
 
     by: SelectBy = "auc" if select_by == "auc" else "logloss"  # which on the same rows orders as NE does
     main = task_rows(labels, logits, row_weights, 0)
-    best_single = int(np.argmin([compute_metrics(main[0], row, main[2]).loss_by(by) for row in main[1]]))
-    given = _Given(labels, logits, row_weights, tasks, by, most, best_single)
+    given = _Given(labels, logits, row_weights, tasks, by, most, _best_single(main, by))
     first, second = halves(main[0], seed)
     with threadpool_limits(1):  # of sums as short as these, threads take longer to wake than to add
         means = _weighted_means(given, first, second)
@@ -137,6 +135,11 @@ class _Given:
         """Weights of some rows."""
         return None if self.row_weights is None else self.row_weights[rows]
 
+    def best_single_of(self, rows: np.ndarray) -> int:
+        """The member that is best on some rows."""
+        labels, logits, weights = task_rows(self.labels, self.logits, self.row_weights, 0)
+        return _best_single((labels[rows], logits[:, rows], None if weights is None else weights[rows]), self.by)
+
     def fitted(self, rows: np.ndarray, pull: float) -> np.ndarray:
         """The weights of the members that some rows fit."""
         return fit_most(self.labels[rows], self.logits[:, rows], self.weights_of(rows), self.most, pull)
@@ -144,6 +147,12 @@ class _Given:
     def metrics(self, logits: np.ndarray) -> Metrics:
         """The quality of some predictions of all rows."""
         return compute_task_metrics(self.tasks, self.labels, logits, self.row_weights)
+
+
+def _best_single(rows: tuple[np.ndarray, np.ndarray, np.ndarray | None], by: SelectBy) -> int:
+    """The best member on labels, log odds `[members, rows]` and weights of one task."""
+    labels, logits, weights = rows
+    return int(np.argmin([compute_metrics(labels, row, weights).loss_by(by) for row in logits]))
 
 
 class _Means(NamedTuple):
@@ -181,7 +190,7 @@ def _weighted_means(given: _Given, first: np.ndarray, second: np.ndarray) -> _Me
             unseen[half] = combine(weights, logits[:, half])
         tried.append((fits, given.metrics(unseen)))
     fits, ensemble = min(tried, key=lambda one: one[1].loss_by(given.by))
-    by_itself = given.metrics(logits[best_single])
+    by_itself = given.metrics(_picked(given, first, second))
     is_mixed = (fits[0].reshape(members, -1)[:, 0] > 0).sum() > 1
     is_better = is_mixed and ensemble.loss_by(given.by) < by_itself.loss_by(given.by)
     judged = replace(single, ensemble=ensemble, single=by_itself)
@@ -190,6 +199,19 @@ def _weighted_means(given: _Given, first: np.ndarray, second: np.ndarray) -> _Me
         for weights, one in zip(fits if is_better else [alone, alone], halved, strict=True)
     )
     return _Means(by_first, by_second, fits[0])
+
+
+def _picked(given: _Given, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Log odds of the single that the other half finds best, `[rows]` or `[rows, tasks]`.
+
+    Where the area under the curve decides it is the best one of all rows: two members have no common order. Picked so,
+    the single is kept less often; by hand, as at `PULLS`, the NE of what is kept falls by 0 to .0003.
+    """
+    picked = np.array(given.logits[given.best_single], dtype=np.float64)
+    if given.by == "logloss":
+        for half, other in ((first, second), (second, first)):
+            picked[half] = given.logits[given.best_single_of(other), half]
+    return picked
 
 
 def _best(given: _Given, means: _Means, first: np.ndarray, second: np.ndarray, seed: int) -> Verdict:
@@ -210,7 +232,7 @@ def _best(given: _Given, means: _Means, first: np.ndarray, second: np.ndarray, s
         return better
     unseen = given.logits[:, second]
     won = winner.combine(unseen)
-    compared = (won, unseen[given.best_single]) if better.is_ensemble else (means.weights @ unseen, won)
+    compared = (won, unseen[given.best_single_of(first)]) if better.is_ensemble else (means.weights @ unseen, won)
     ensemble, single = (compute_metrics(given.labels[second], scored, given.weights_of(second)) for scored in compared)
     return replace(better, ensemble=ensemble, single=single)
 

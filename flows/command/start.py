@@ -14,7 +14,7 @@ from typing import Any
 from flows.command.environment import check_packages, ensure_home
 from flows.command.passwords import protect_temporary_server
 from flows.command.server_watch import ServerWatch
-from flows.command.temporary_server import TemporaryServer, server_starting
+from flows.command.temporary_server import TemporaryServer, hand_over, server_starting
 from flows.command.terminal import AGAIN, INTERRUPTED
 from shunter.collection import loading
 from shunter.errors import ShunterError, first_line
@@ -31,7 +31,8 @@ def start(flow: str, request: Request, **parameters: Any) -> Any:
 
     The server starts in a process of its own, while this one imports the flow and refuses what cannot work; the flow
     refuses it too. A temporary server that ends in the middle is started again, and a flow that has missed it meanwhile
-    goes on.
+    goes on. The server has written down all that it was sent, and has ended, when the result is returned, so that who
+    counts the seconds of a run counts these.
 
     Args:
         flow: Module and name of the flow, such as `flows.train:train`.
@@ -62,7 +63,8 @@ def start(flow: str, request: Request, **parameters: Any) -> Any:
     with process_of_one_run(), ServerWatch(server) as watch, nullcontext() if server is None else _without_heartbeats():
         while True:
             try:
-                return function(request, **parameters)
+                result = function(request, **parameters)
+                break
             except TerminationSignal as signal_received:  # SIGTERM, as Prefect passes it on
                 raise KeyboardInterrupt from signal_received
             except TransportError as error:
@@ -73,6 +75,10 @@ def start(flow: str, request: Request, **parameters: Any) -> Any:
                     f"Prefect's server went away in the middle ({first_line(error)}): give the same command again, it "
                     "goes on."
                 ) from error
+    if server is not None:
+        hand_over()
+        server.stop()
+    return result
 
 
 def _load_until_it_answers(server: TemporaryServer) -> None:

@@ -127,6 +127,15 @@ class TemporaryServer:
         self.process.wait()
 
 
+def hand_over() -> None:
+    """Send Prefect's server the lines and events that its clients hold back, as they would when the process ends."""
+    from prefect.events.worker import EventsWorker
+    from prefect.logging.handlers import APILogWorker
+
+    for worker in (APILogWorker, EventsWorker):
+        worker.drain_all(timeout=STOP_SECONDS)
+
+
 def _named_server() -> str | None:
     """Address of a server that the user has named; Prefect is slow to import, and asked only where it may know."""
     if url := os.environ.get("PREFECT_API_URL"):

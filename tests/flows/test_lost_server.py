@@ -106,7 +106,7 @@ def test_a_flow_that_missed_its_own_server_goes_on_when_it_is_back(
     flow.missed = missed  # type: ignore[attr-defined]
     assert starting.start("lost_flow:missed", TrainRequest(), fresh=True) == "trained"
     assert asked == [True, False], "what was begun anew is not forgotten again"
-    end(watches[0])
+    assert not watches[0].is_running, "and has ended before what it took is added up"
 
 
 def test_a_server_that_is_killed_answers_again_by_itself(capsys: pytest.CaptureFixture[str]) -> None:

@@ -114,3 +114,20 @@ def test_a_flow_is_imported_without_the_server_and_without_what_only_some_steps_
     script = f"import sys, flows.train\nprint(sorted({needless} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=PROJECT_ROOT)
     assert done.stdout.strip() == "[]"
+
+
+def test_what_a_run_has_logged_is_at_the_server_once_it_is_handed_over(prefect_server: str) -> None:
+    import httpx
+    from prefect import flow, get_run_logger, runtime
+
+    @flow
+    def talkative() -> str:
+        for line in range(3):
+            get_run_logger().info("line %d", line)
+        return str(runtime.flow_run.id)
+
+    run = talkative()
+    temporary_server.hand_over()
+    asked = {"logs": {"flow_run_id": {"any_": [run]}}}
+    answer = httpx.post(f"{prefect_server}/logs/filter", json=asked).raise_for_status().json()
+    assert {f"line {line}" for line in range(3)} <= {log["message"] for log in answer}

@@ -1,5 +1,7 @@
 """Whether an ensemble earns its keep, and how it is combined: what comes out for planted members."""
 
+from itertools import permutations
+
 import numpy as np
 import pytest
 
@@ -61,6 +63,22 @@ def test_judged_rows_did_not_fit_the_weights() -> None:
     verdict = judge(labels, logits, seed=3)
     assert verdict.weights == pytest.approx(weights)
     assert verdict.ensemble == quality
+
+
+def test_the_single_is_judged_on_rows_that_did_not_pick_it() -> None:
+    """Of members that are equally good the best on some rows was lucky there: it is not credited with its luck."""
+    rng = np.random.default_rng(0)
+    truth = rng.normal(0, 1, 400)
+    labels = (rng.random(400) < 1 / (1 + np.exp(-truth))).astype(np.int8)
+    logits = truth + rng.normal(0, 1, (12, 400))
+    verdict = judge(labels, logits, seed=0)
+    losses = np.logaddexp(0, logits) - labels * logits
+    by_hand = 0.0
+    for half, other in permutations(halves(labels, 0)):
+        by_hand += losses[losses[:, other].sum(axis=1).argmin(), half].sum() / 400
+    assert verdict.single is not None
+    assert verdict.single.logloss == pytest.approx(by_hand)
+    assert verdict.single.logloss > losses.mean(axis=1).min()
 
 
 def test_weights_that_few_rows_cannot_tell_apart_stay_near_equal_ones() -> None:
