@@ -188,7 +188,7 @@ def members_to_train(request: JobRequest) -> int:
     """Members of the ensemble that no trial is expected to have trained to the end."""
     if request.ensemble.ensemble_of is not EnsembleOf.MEMBERS:
         return 1
-    members, search = request.ensemble.ensemble_size, request.search
+    members, search = request.ensemble.trained, request.search
     on_cluster = isinstance(request, TrainRequest | SelectRequest) and request.nodes.cluster is not None
     by_many = isinstance(request, TrainRequest) and (
         request.training.processes > 1 or request.training.plan is not None

@@ -63,7 +63,7 @@ class FinalTraining:
         seconds = used_seconds + (request.search.search_minutes or 0.0) * 60
         joules = used_joules + (request.search.search_kwh or 0.0) * JOULES_PER_KWH
         return cls(
-            members=request.ensemble.ensemble_size,
+            members=request.ensemble.trained,
             seconds=None if limits.max_hours is None else limits.max_hours * 3600 - seconds,
             joules=None if limits.max_kwh is None else limits.max_kwh * JOULES_PER_KWH - joules,
             money=None if limits.max_cost is None or price is None else limits.max_cost - seconds / 3600 * price,

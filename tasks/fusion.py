@@ -27,7 +27,7 @@ def fuse(run: RunContext, contestants: Sequence[RankedBaseline]) -> tuple[Traine
         run: The run.
         contestants: The best of each family.
     """
-    most = run.request.ensemble.ensemble_size
+    most = run.request.ensemble.trained
     if most < 2 or len(contestants) < 2:
         return None
     by_name = {one.model.spec.family: one for one in contestants}

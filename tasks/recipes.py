@@ -173,7 +173,7 @@ def _tuned(run: RunContext, minutes: Minutes) -> TuneResult:
         request=run.request,
         placement=trial_placement(run),
         directory=run.search_directory,
-        keep=run.request.ensemble.ensemble_size if run.processes == 1 else 0,
+        keep=run.request.ensemble.most if run.processes == 1 else 0,
         seeds=trainings_after(run.request),
         parent_run_id=run.run_id,
         used_seconds=run.budget.seconds,

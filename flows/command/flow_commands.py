@@ -95,7 +95,7 @@ def plan_of(request: TrainRequest, placement: str) -> tuple[str, ...]:
     """The steps that would follow the choice, a sentence each."""
     from models.graph.registry import GRAPH_FAMILIES
 
-    trials, size = request.search.most_trials, request.ensemble.ensemble_size
+    trials, size = request.search.most_trials, request.ensemble.most
     limits = request.limits.model_dump(exclude_defaults=True)
     budget = f"{trials} setting{'s' if trials != 1 else ''}" if trials else "as many settings as its budget permits"
     result = f"an ensemble of {size} at most" if size > 1 else "the best of them alone"

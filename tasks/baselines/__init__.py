@@ -79,7 +79,7 @@ def candidates_of(
 ) -> list[TrainedModel]:
     """Models to combine: members and baselines; where one model alone is wanted, the best of them on validation."""
     candidates = [*members, *(baseline.model for baseline in baselines)]
-    if request.ensemble.ensemble_size > 1:
+    if request.ensemble.most > 1:
         return candidates
     return [_best(candidates, request)]
 

@@ -54,7 +54,7 @@ class EnsembleLimits:
     def of(cls, request: EnsembleRequest) -> "EnsembleLimits":
         """What a request asks for."""
         return cls(
-            most=request.ensemble_size,
+            most=request.most,
             serving=ServingLimits(milliseconds=request.max_predict_milliseconds, joules=request.max_predict_joules),
             memory_bytes=request.memory_bytes,
             memory_error_rate=request.memory_error_rate,

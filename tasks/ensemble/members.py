@@ -42,7 +42,8 @@ def train_members(run: RunContext, tuned: TuneResult, minutes: Minutes | None = 
 
     In the first turn the seed is the search's, so that a trial which came to its end is a member as it is. The
     trainings that such trials spare, of those that the job was planned with, go to further seeds of the best setting,
-    as many as `--search-minutes` leaves time for: of all these the ensemble takes what is best together. With
+    as many as `--search-minutes` leaves time for: of all these the ensemble takes what is best together. Where no size
+    of it is asked for, further trials that came to their end are members, too, since they cost no training. With
     `--parallel-trials` so many run side by side at most, and the selector says how many are best.
 
     Within minutes only those members are trained that these have room for, and what is being trained when they are over
@@ -56,9 +57,9 @@ def train_members(run: RunContext, tuned: TuneResult, minutes: Minutes | None = 
     minutes = minutes or unlimited()
     if run.request.ensemble.ensemble_of is EnsembleOf.SNAPSHOTS:
         return _train_snapshots(run, tuned, minutes)
-    size, settings = run.request.ensemble.ensemble_size, tuned.winners
+    size, most, settings = run.request.ensemble.trained, run.request.ensemble.most, tuned.winners
     if run.request.ensemble.ensemble_of is EnsembleOf.CHAMPIONS:
-        size = 1
+        size = most = 1
     limited = run.within(minutes.exhausted)
 
     def made(setting: Setting, turn: int, folder: str, name: str) -> Training[TrainedModel | None]:
@@ -76,7 +77,7 @@ def train_members(run: RunContext, tuned: TuneResult, minutes: Minutes | None = 
     def of_seed(turn: int) -> Training[TrainedModel | None]:
         return made(settings[0], turn, f"seed-{turn}", f"seed-{turn}")
 
-    positions = positions_with_room(run, tuned, size, minutes)
+    positions = positions_with_room(run, tuned, size, most, minutes)
     members = _all_of(run, [of_position(position) for position in positions]) if positions else []
     if not members:  # without one there is no model
         return [_member(_past(run, minutes, settings[0]), settings[0], 0, "0", "member-0")]
@@ -84,9 +85,9 @@ def train_members(run: RunContext, tuned: TuneResult, minutes: Minutes | None = 
         return members
     trained = sum(member.trial is None for member in members)
     seeds_taken = math.ceil(size / len(settings))
-    most = max(0, trainings_after(run.request) - trained)
-    done = sum(is_done(run, f"seed-{turn}") for turn in range(seeds_taken, seeds_taken + most))
-    more = range(seeds_taken, seeds_taken + int(min(most, done + minutes.room_for(tuned.best.seconds))))
+    spared = max(0, trainings_after(run.request) - trained)
+    done = sum(is_done(run, f"seed-{turn}") for turn in range(seeds_taken, seeds_taken + spared))
+    more = range(seeds_taken, seeds_taken + int(min(spared, done + minutes.room_for(tuned.best.seconds))))
     return [*members, *(_all_of(run, [of_seed(turn) for turn in more]) if more else [])]
 
 
@@ -130,7 +131,7 @@ def _train_snapshots(run: RunContext, tuned: TuneResult, minutes: Minutes) -> li
     The training is as long as that of its trial, so that all of them cost what one member does. A search's minutes that
     have no room for it leave what the search has.
     """
-    setting, size = tuned.winners[0], run.request.ensemble.ensemble_size
+    setting, size = tuned.winners[0], run.request.ensemble.trained
     job, placement, expected = planned(run, setting, 0)
     found = _adopted(run, setting, job, run.directory / "members" / "0", "member-0")
     if found and not is_done(run, "cycles") and not minutes.room_for(setting.seconds):

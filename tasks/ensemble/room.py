@@ -24,11 +24,11 @@ def is_done(run: RunContext, folder: str, setting: Setting | None = None) -> boo
     return is_kept or (run.directory / MEMBERS / folder / FILE).is_file()
 
 
-def positions_with_room(run: RunContext, tuned: TuneResult, size: int, minutes: Minutes) -> list[int]:
-    """Positions of the members for which there is room: `size` of them, or fewer.
+def positions_with_room(run: RunContext, tuned: TuneResult, size: int, most: int, minutes: Minutes) -> list[int]:
+    """Positions of the members for which there is room.
 
-    Position by position, the settings in the order of their rank: a member that is done takes no time, another as long
-    as `whole_seconds` foresees. Where these are too few, trials that were kept follow.
+    Of the first `size` positions, the settings in the order of their rank, a member that is done takes no time, another
+    as long as `whole_seconds` foresees. Further trials that were kept follow, until there are `most`.
     """
     settings, left = tuned.winners, minutes.left_seconds
     found: list[int] = []
@@ -42,7 +42,7 @@ def positions_with_room(run: RunContext, tuned: TuneResult, size: int, minutes: 
             left -= cost
             found.append(position)
     others = (place for place in range(size, len(settings)) if is_done(run, str(place), settings[place]))
-    return [*found, *list(others)[: size - len(found)]]
+    return [*found, *list(others)[: most - len(found)]]
 
 
 def whole_seconds(setting: Setting, best: Setting) -> float:

@@ -12,7 +12,7 @@ import pytest
 from engine.trained_model import FILE
 from search.minutes import Minutes
 from search.used import FILE as USED
-from shunter.requests import TrainRequest
+from shunter.requests import TrainRequest, effort
 from tasks.ensemble import members, room
 from tasks.ensemble.members import train_members
 
@@ -96,6 +96,23 @@ def test_members_without_room_give_way_to_trials_that_were_kept(
     done.mkdir(parents=True)
     (done / FILE).write_text("{}")  # by an attempt that was interrupted
     assert members_of(400.0, [0, 1, 2]) == [("best", 0), ("next", 0), ("third", 0), ("best", 1)]
+
+
+def test_without_a_size_trials_that_came_to_their_end_are_members_too(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """They cost no training, and so do not depend on what time is left."""
+
+    def names_of(request: TrainRequest, searched: float, kept: Sequence[int]) -> list[str]:
+        made = asked(monkeypatch, request, [7] * 5, searched=searched, folder=tmp_path, winners=5, kept=kept)
+        return [name for name, _ in made]
+
+    by_default, three = TrainRequest(search_minutes=5), TrainRequest(search_minutes=5, ensemble_size=3)
+    assert names_of(by_default, 400.0, range(5)) == ["best", "next", "third", "fourth", "fifth"]
+    assert names_of(by_default, 245.0, [0, 3, 4])[:5] == ["best", "next", "third", "fourth", "fifth"]
+    assert names_of(three, 400.0, range(5)) == ["best", "next", "third"]
+    monkeypatch.setattr(effort, "MOST_MEMBERS", 4)
+    assert names_of(by_default, 400.0, range(5)) == ["best", "next", "third", "fourth"]
 
 
 def test_what_others_take_to_their_end_follows_from_their_steps() -> None:
