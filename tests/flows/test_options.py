@@ -103,4 +103,4 @@ def test_the_plan_of_a_dry_run_names_what_would_be_done() -> None:
     assert flow_commands.plan_of(TrainRequest(model="lightgcn"), "cpu x1")[0].startswith(
         "Would try 9 settings of lightgcn on cpu x1"
     )
-    assert "an ensemble of 3 at most, within no limit" in flow_commands.plan_of(TrainRequest(), "")[1]
+    assert "an ensemble of 8 at most, within no limit" in flow_commands.plan_of(TrainRequest(), "")[1]
