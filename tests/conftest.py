@@ -263,11 +263,23 @@ def movielens_wheel(made_once: Callable[[str, Callable[[Path], None]], Path]) ->
 
 
 @pytest.fixture(scope="session")
-def furnish(empty_database: Path, empty_prefect: Path, kept_profiles: Path) -> Callable[[Path], Path]:
-    """Puts into a home what its first run would make: the tables of MLflow and Prefect, this machine's profiles."""
+def kept_traces(made_once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
+    """Folder of the traces of steps, each made by whoever needs it first."""
+    return made_once("traces", lambda _: None)
+
+
+@pytest.fixture(scope="session")
+def furnish(
+    empty_database: Path, empty_prefect: Path, kept_profiles: Path, kept_traces: Path
+) -> Callable[[Path], Path]:
+    """Puts into a home what its first run would make: the tables of MLflow and Prefect, this machine's profiles.
+
+    Traces of steps are common to all homes.
+    """
 
     def furnish_home(home: Path) -> Path:
         shutil.copytree(kept_profiles, home / "profiles")
+        (home / "traces").symlink_to(kept_traces)
         (home / "mlflow").mkdir(parents=True)
         shutil.copy(empty_database, home / "mlflow" / "mlflow.db")
         (home / "prefect").mkdir()
