@@ -81,6 +81,7 @@ def search(
             seeds=job.seeds,
         )
         context = _method_context(job, space, study, loop)
+        kept = KeptModels(job.directory, job.keep, job.cost, budget.time_is_up, job.keep_by_rank) if job.keep else None
         trials = TrialContext(
             dataset=job.dataset,
             space=space,
@@ -91,7 +92,7 @@ def search(
             parent_run_id=job.parent_run_id,
             should_stop=loop.ended,
             study=study,
-            kept=KeptModels(job.directory, job.keep, job.cost, is_cut=budget.time_is_up) if job.keep else None,
+            kept=kept,
             observe=job.observe,
             race=race_of(options.search_method, context),
         )

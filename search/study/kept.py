@@ -2,10 +2,10 @@
 
 import shutil
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from engine.checkpoint.storage import save_model
+from engine.checkpoint.storage import read_json, save_model
 from engine.ensemble.scored import keep_scores
 from engine.job import ClickJob
 from engine.results import TrainResult
@@ -21,17 +21,27 @@ FINISHED = ("max_epochs", "patience")  # ends after which nothing is left to tra
 class KeptModels:
     """Finished trainings in folders named by their trials, never more than `most`.
 
+    These are the best, `by_rank` of them; then the best of each other family, for trials of one that did nearly as well
+    predict nearly the same; then again the best.
+
     Args:
         directory: Folder of the search.
         most: Models to keep, one at least.
         cost: Cost that NE is weighed against.
+        by_rank: Of these, so many by their rank alone; None is all.
         is_cut: Whether the search has had its time, so that a training that it ended is not made again.
     """
 
     def __init__(
-        self, directory: Path, most: int, cost: Cost | None, is_cut: Callable[[], bool] = lambda: False
+        self,
+        directory: Path,
+        most: int,
+        cost: Cost | None,
+        is_cut: Callable[[], bool] = lambda: False,
+        by_rank: int | None = None,
     ) -> None:
         self._directory, self._most = directory / MODELS, most
+        self._by_rank = most if by_rank is None else by_rank
         self._cost: Cost | None = cost
         self._is_cut = is_cut
         self._lock = threading.Lock()
@@ -47,7 +57,7 @@ class KeptModels:
         energy: EnergyReading,
         run_id: str,
     ) -> None:
-        """Write the model of a trial, unless as many better ones are there; the worst of too many goes.
+        """Write the model of a trial, unless enough others come before it; the last of too many goes.
 
         Args:
             number: Number of the trial.
@@ -61,8 +71,15 @@ class KeptModels:
         if result.stopped_because not in FINISHED and not self._is_cut():
             return
         with self._lock:
-            before = {int(path.parent.name) for path in self._directory.glob(f"*/{FILE}")} & outcomes.keys()
-            best = sorted({*before, number}, key=lambda one: (-self._worth(outcomes[one]), one))[: self._most]
+            families = {
+                trial: _family(path)
+                for path in self._directory.glob(f"*/{FILE}")
+                if (trial := int(path.parent.name)) in outcomes
+            }
+            before = set(families)
+            families[number] = job.spec.family
+            ranked = sorted(families, key=lambda one: (-self._worth(outcomes[one]), one))
+            best = in_turn(ranked, families, self._by_rank)[: self._most]
             if number in best:
                 folder = self._directory / str(number)
                 save_model(result.model, folder)
@@ -84,6 +101,28 @@ class KeptModels:
     def _worth(self, outcome: Outcome) -> float:
         """As the trials are ranked in the end."""
         return reward(outcome, reference_cost=1.0, cost=self._cost)
+
+
+def in_turn(ranked: Sequence[int], families: Mapping[int, str], by_rank: int) -> list[int]:
+    """Trials in the order in which they are kept: the first ones, the first of each other family, and all others.
+
+    Args:
+        ranked: Trials, the best first.
+        families: Family of each.
+        by_rank: How many of the first.
+    """
+    found = list(ranked[:by_rank])
+    seen = {families[one] for one in found}
+    for one in ranked[by_rank:]:
+        if families[one] not in seen:
+            seen.add(families[one])
+            found.append(one)
+    return [*found, *(one for one in ranked if one not in found)]
+
+
+def _family(path: Path) -> str:
+    """Family of a kept training, by its description."""
+    return str(read_json(path)["spec"]["family"])
 
 
 def kept_model(directory: Path, number: int) -> Path | None:

@@ -1,8 +1,8 @@
 """DeepCTR-Torch's DeepFM with the sizes, batch and step size that BARS publishes for Frappe_x1.
 
-Its own loss is the sum over a batch, and its penalty lies on whole tables: an embedding L2 of .05 on the mean is .05
-times the batch size on the sum, halved as BARS' penalty is. What is read is encoded as its documentation does, with
-scikit-learn's label encoder over all parts.
+Its penalty is its own default, by which it reaches more: BARS' .05 on the mean, as a half of it times the batch size on
+the sums of its loss, kept it at a validation AUC of .939, the default brings it to .972. What is read is encoded as its
+documentation does, with scikit-learn's label encoder over all parts.
 """
 # pyright: reportMissingImports=false
 
@@ -25,8 +25,8 @@ SETTINGS: dict[str, Any] = {
     "dnn_hidden_units": (400, 400, 400),
     "dnn_dropout": 0.2,
     "dnn_use_bn": True,
-    "l2_reg_embedding": 0.05 / 2 * BATCH_SIZE,
-    "l2_reg_linear": 0.05 / 2 * BATCH_SIZE,
+    "l2_reg_embedding": 1e-5,
+    "l2_reg_linear": 1e-5,
 }
 EMBEDDING_DIM, LEARNING_RATE, PATIENCE = 10, 1e-3, 2
 

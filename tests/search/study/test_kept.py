@@ -20,7 +20,7 @@ from models.registry import model_spec
 from search.job import SearchJob
 from search.protocol import Outcome
 from search.search import search
-from search.study.kept import KeptModels, kept_model
+from search.study.kept import KeptModels, in_turn, kept_model
 from shunter.requests import TrainRequest
 from tests.search.spaces import SMALL
 
@@ -55,6 +55,27 @@ def test_the_best_so_far_are_kept_whatever_their_order(
         keep(kept, number, result, job, outcomes)
     best = sorted(outcomes, key=lambda number: losses[number])[:most]
     assert {number for number in outcomes if kept_model(folder, number)} == set(best)
+
+
+def test_beyond_those_that_rank_first_the_best_of_each_other_family_comes_first() -> None:
+    families = dict(enumerate(("dcnv2", "dcnv2", "dcnv2", "dlrm", "dlrm", "dnn", "dcnv2")))
+    ranked = [6, 0, 1, 2, 4, 3, 5]
+    assert in_turn(ranked, families, 2) == [6, 0, 4, 5, 1, 2, 3]
+    assert in_turn(ranked, families, 7) == in_turn(ranked, families, 6) == ranked
+    assert in_turn(ranked, families, 0) == [6, 4, 5, 0, 1, 2, 3]
+
+
+def test_the_best_of_another_family_is_kept_before_more_of_the_first(
+    job: ClickJob, result: TrainResult, tmp_path: Path
+) -> None:
+    others = TrainingJob(job.dataset, model_spec("dnn"), job.hyperparameters, job.execution, job.schedule)
+    losses = (0.9, 0.8, 0.95, 0.7, 0.99)
+    outcomes: dict[int, Outcome] = {}
+    for number, loss in enumerate(losses):
+        outcomes[number] = Outcome(state="complete", validation_ne=loss)
+        again = KeptModels(tmp_path, 2, None, by_rank=1)  # as after an interruption
+        keep(again, number, result, others if number in (2, 4) else job, outcomes)
+    assert [number for number in outcomes if kept_model(tmp_path, number)] == [2, 3]
 
 
 def test_one_that_breaks_a_limit_gives_way(job: ClickJob, result: TrainResult, tmp_path: Path) -> None:
