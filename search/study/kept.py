@@ -28,8 +28,8 @@ class KeptModels:
         directory: Folder of the search.
         most: Models to keep, one at least.
         cost: Cost that NE is weighed against.
-        by_rank: Of these, so many by their rank alone; None is all.
         is_cut: Whether the search has had its time, so that a training that it ended is not made again.
+        by_rank: Of these, so many by their rank alone; None is all.
     """
 
     def __init__(
