@@ -118,13 +118,14 @@ def test_a_flow_is_imported_without_the_server_and_without_what_only_some_steps_
 
 def test_what_a_run_has_logged_is_at_the_server_once_it_is_handed_over(prefect_server: str) -> None:
     import httpx
-    from prefect import flow, get_run_logger, runtime
+    from prefect import flow, get_run_logger
+    from prefect.runtime import flow_run
 
     @flow
     def talkative() -> str:
         for line in range(3):
             get_run_logger().info("line %d", line)
-        return str(runtime.flow_run.id)
+        return str(flow_run.get_id())
 
     run = talkative()
     temporary_server.hand_over()
