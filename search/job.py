@@ -38,7 +38,6 @@ class SearchJob:
         checks: Passes over the data after which trainings are compared within the first epoch; None decides by the
             size of the data.
         keep: Models of trials to keep for the ensemble; those of a cluster come here.
-        keep_by_rank: Of these, so many of the best; the others are the best of other families first.
         seeds: Seeds of the best setting that are trained after the search, one after the other, and within its minutes.
         observe: Makes of a trial's architecture, placement, mean seconds of a step and mean watts (None where they were
             not measured) what later choices learn; None, also as its answer, keeps nothing.
@@ -54,7 +53,6 @@ class SearchJob:
     used_joules: float = 0.0
     checks: tuple[float, ...] | None = None
     keep: int = 0
-    keep_by_rank: int | None = None
     seeds: int = 0
     observe: Callable[[ModelSpec, Placement, float, float | None], StepObservation | None] | None = None
 

@@ -81,7 +81,8 @@ def search(
             seeds=job.seeds,
         )
         context = _method_context(job, space, study, loop)
-        kept = KeptModels(job.directory, job.keep, job.cost, budget.time_is_up, job.keep_by_rank) if job.keep else None
+        by_rank = job.request.ensemble.trained
+        kept = KeptModels(job.directory, job.keep, job.cost, budget.time_is_up, by_rank) if job.keep else None
         trials = TrialContext(
             dataset=job.dataset,
             space=space,

@@ -174,7 +174,6 @@ def _tuned(run: RunContext, minutes: Minutes) -> TuneResult:
         placement=trial_placement(run),
         directory=run.search_directory,
         keep=run.request.ensemble.most if run.processes == 1 else 0,
-        keep_by_rank=run.request.ensemble.trained,
         seeds=trainings_after(run.request),
         parent_run_id=run.run_id,
         used_seconds=run.budget.seconds,

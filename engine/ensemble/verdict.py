@@ -110,7 +110,7 @@ def judge(
 
     by: SelectBy = "auc" if select_by == "auc" else "logloss"  # which on the same rows orders as NE does
     main = task_rows(labels, logits, row_weights, 0)
-    given = _Given(labels, logits, row_weights, tasks, by, most, _best_single(main, by))
+    given = _Given(labels, logits, row_weights, tasks, by, most, _best_single(*main, by))
     first, second = halves(main[0], seed)
     with threadpool_limits(1):  # of sums as short as these, threads take longer to wake than to add
         means = _weighted_means(given, first, second)
@@ -137,8 +137,8 @@ class _Given:
 
     def best_single_of(self, rows: np.ndarray) -> int:
         """The member that is best on some rows."""
-        labels, logits, weights = task_rows(self.labels, self.logits, self.row_weights, 0)
-        return _best_single((labels[rows], logits[:, rows], None if weights is None else weights[rows]), self.by)
+        here = self.labels[rows], self.logits[:, rows], self.weights_of(rows)
+        return _best_single(*task_rows(*here, 0), self.by)
 
     def fitted(self, rows: np.ndarray, pull: float) -> np.ndarray:
         """The weights of the members that some rows fit."""
@@ -149,9 +149,8 @@ class _Given:
         return compute_task_metrics(self.tasks, self.labels, logits, self.row_weights)
 
 
-def _best_single(rows: tuple[np.ndarray, np.ndarray, np.ndarray | None], by: SelectBy) -> int:
-    """The best member on labels, log odds `[members, rows]` and weights of one task."""
-    labels, logits, weights = rows
+def _best_single(labels: np.ndarray, logits: np.ndarray, weights: np.ndarray | None, by: SelectBy) -> int:
+    """The best member, by log odds `[members, rows]` of one task."""
     return int(np.argmin([compute_metrics(labels, row, weights).loss_by(by) for row in logits]))
 
 
