@@ -7,7 +7,7 @@ BIN      := .venv/bin
 READY    := .venv/.ready-$(PLATFORM)
 
 .DEFAULT_GOAL := help
-.PHONY: help run setup test test-fast test-gpu test-e2e bench lint format lock clean
+.PHONY: help run setup test test-all test-fast test-gpu test-e2e bench lint format lock clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,12 +31,17 @@ $(READY): $(LOCK) pyproject.toml
 	@$(BIN)/python -m compileall -qq -j 0 .venv/lib || true
 	@touch $@
 
+PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
+
 # Many tests wait for a process to start or to end: a third beside two keeps two cores at work.
 test: setup  ## run the tests, the dearest first
-	@$(BIN)/python -m pytest -m "not browser" --numprocesses 3 --dist loadfile --no-loadscope-reorder
+	@$(PYTEST) -m "not browser and not long" --numprocesses 3
+
+test-all: setup  ## run also those that take minutes for what shorter ones show: before a release
+	@$(PYTEST) -m "not browser" --numprocesses 3
 
 test-fast: setup  ## run the tests that take a moment each, for the daily loop
-	@$(BIN)/python -m pytest -m "not browser and not slow" --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 10
+	@$(PYTEST) -m "not browser and not slow and not long" --numprocesses 2 --durations 10
 
 test-gpu: setup  ## run the tests that need a CUDA device
 	@$(BIN)/python -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' || \

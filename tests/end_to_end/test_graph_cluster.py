@@ -13,7 +13,7 @@ from engine.ranking.result import TrainedRanker
 from planner.decide import Decision
 from tests.end_to_end.test_graph_flow import request_for
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 PATIENCE_SECONDS = 300  # with a training that never begins; nothing is said of how long one takes
 
 

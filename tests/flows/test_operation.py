@@ -184,6 +184,7 @@ def test_cancelled_run_stops_with_its_children_after_a_step_and_is_resumed_from_
     wait_for(lambda: state_of(again).is_final(), "the final state")
 
 
+@pytest.mark.long
 def test_training_outlives_the_loss_of_its_worker_and_of_the_server_and_is_cancelled_through_the_next_one(
     server: None, tmp_path: Path
 ) -> None:

@@ -181,7 +181,8 @@ def read_steps(child: subprocess.Popen[str], steps: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("policy", ["auto", "consecutive"])  # the first keeps tables as small as these whole
+# The first keeps tables as small as these whole.
+@pytest.mark.parametrize("policy", ["auto", pytest.param("consecutive", marks=pytest.mark.long)])
 def test_killed_at_any_moment_the_result_is_bitwise_the_same(
     dataset: Dataset, undisturbed: TrainResult, tmp_path: Path, policy: Policy
 ) -> None:

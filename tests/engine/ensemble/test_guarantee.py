@@ -22,7 +22,7 @@ def drawn(rows: int, users: int | None, seed: int) -> tuple[np.ndarray, np.ndarr
     return labels, known, groups
 
 
-@pytest.mark.parametrize("users", [pytest.param(None, marks=pytest.mark.slow), 60])
+@pytest.mark.parametrize("users", [pytest.param(None, marks=pytest.mark.long), 60])
 def test_the_bounds_hold_in_their_share_of_a_thousand_draws(users: int | None) -> None:
     truth = compute_metrics(*drawn(200_000, None if users is None else 200_000, seed=1)[:2])
     found = [

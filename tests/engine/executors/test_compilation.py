@@ -56,7 +56,7 @@ def test_more_steps_are_measured_first_and_short_ones_not_compiled(
     assert (choice.compiled, choice.compile_seconds) == (False, None)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_long_training_is_measured_compiled_too_and_the_figures_decide(dataset: Dataset, tmp_path: Path) -> None:
     choice = choose(dataset, tmp_path, epochs=1_000_000)
     assert choice.eager_step_seconds is not None

@@ -26,7 +26,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> ClickJob:
     return TrainingJob(dataset, SPEC, RATES, Execution(threads=2, batch_size=64), Schedule(max_epochs=10**6))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_where_no_compiler_works_steps_are_measured_and_nothing_is_compiled(
     job: ClickJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

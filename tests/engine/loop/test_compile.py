@@ -49,7 +49,7 @@ def weights_of(result: TrainResult) -> list[torch.Tensor]:
     return list(result.model.state_dict().values())
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_compiled_training_equals_eager_training_within_rounding(dataset: Dataset) -> None:
     # In bf16 whole trainings are not comparable: the optimisers turn the rounding of a small gradient into a full step.
     compiled = train(TrainingJob(dataset, SPEC, RATES, COMPILED, SCHEDULE))

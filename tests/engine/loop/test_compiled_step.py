@@ -64,12 +64,14 @@ def assert_equal(dataset: Dataset, spec: ModelSpec, rates: Hyperparameters) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("optimizer", ["adam", "adagrad", "sgd"])
+@pytest.mark.parametrize(
+    "optimizer", ["adam", *(pytest.param(other, marks=pytest.mark.long) for other in ("adagrad", "sgd"))]
+)
 def test_every_optimiser_learns_what_it_does_uncompiled(dataset: Dataset, optimizer: str) -> None:
     assert_equal(dataset, SPEC, replace(RATES, dense_optimizer=optimizer))  # type: ignore[arg-type]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_another_family_too(dataset: Dataset) -> None:
     assert_equal(dataset, model_spec(family="dcnv2", embedding_dim=8, top_widths=(16,)), PLAIN)
 

@@ -147,7 +147,9 @@ def test_a_cosine_of_another_length_is_another_training(dataset: Dataset, tmp_pa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("optimizer", ["adam", "adagrad", "sgd"])
+@pytest.mark.parametrize(
+    "optimizer", ["adam", *(pytest.param(other, marks=pytest.mark.long) for other in ("adagrad", "sgd"))]
+)
 def test_compiled_the_rates_change_without_compiling_again(dataset: Dataset, optimizer: str) -> None:
     rates = replace(PLATEAU, dense_optimizer=optimizer, dense_learning_rate=2e-3)  # type: ignore[arg-type]
     spec = replace(SPEC, dropout=0.0)

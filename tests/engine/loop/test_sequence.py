@@ -137,12 +137,17 @@ def test_interrupted_and_resumed_the_result_is_bitwise_the_same(sessions: Datase
 @pytest.mark.parametrize(
     "spec",
     [
-        *(model_spec("sequence", encoder=one, encoder_widths=(8,), **SMALL) for one in ("gru", "lstm")),
         model_spec("din", **SMALL),
-        model_spec("bst", **SMALL),
-        model_spec("hstu", **SMALL),
+        *(
+            pytest.param(spec, marks=pytest.mark.long)
+            for spec in (
+                *(model_spec("sequence", encoder=one, encoder_widths=(8,), **SMALL) for one in ("gru", "lstm")),
+                model_spec("bst", **SMALL),
+                model_spec("hstu", **SMALL),
+            )
+        ),
     ],
-    ids=["gru", "lstm", "din", "bst", "hstu"],
+    ids=["din", "gru", "lstm", "bst", "hstu"],
 )
 def test_compiled_layers_give_the_same_loss_and_gradients(spec: ModelSpec) -> None:
     item = CategoricalFeature(name="item", rows=ITEMS)

@@ -30,9 +30,8 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return write_dataset(tmp_path_factory.mktemp("data"), rows=1_000)
 
 
-def trainings(dataset: Dataset, folder: Path) -> dict[str, Any]:
-    """An eager and a compiled training, one with dropout and Adam that is interrupted, and one that is not."""
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "cache")  # with nothing of earlier tests
+def eager_and_compiled(dataset: Dataset, folder: Path) -> dict[str, Any]:
+    """The same training twice, and how many steps were compiled."""
     taken: list[int] = []
     step = compiled_step.CompiledSharedStep.__call__
 
@@ -44,10 +43,15 @@ def trainings(dataset: Dataset, folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = {"eager": train_here(dataset, folder / "eager", execution=EAGER, hyperparameters=PLAIN)}
     assert not taken
     found["compiled"] = train_here(dataset, folder / "compiled", execution=COMPILED, hyperparameters=PLAIN)
-    found["taken"] = len(taken)
+    return {**found, "taken": len(taken)}
+
+
+def interrupted_and_not(dataset: Dataset, folder: Path) -> dict[str, Any]:
+    """A compiled training with dropout and Adam that is interrupted, and one that is not."""
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "cache")  # with nothing of earlier tests
     dropping = {"spec": DROPPING, "execution": EVEN}
     before = counters["inductor"]["fxgraph_cache_miss"]
-    found["whole"] = train_here(dataset, folder / "whole", **dropping)
+    found: dict[str, Any] = {"whole": train_here(dataset, folder / "whole", **dropping)}
     found["missed"] = counters["inductor"]["fxgraph_cache_miss"] - before
     train_and_stop(dataset, folder / "resumed", STOPPED_AT, **dropping)
     found["resumed"] = train_here(dataset, folder / "resumed", **dropping)
@@ -72,14 +76,19 @@ def _broken(*_: Any, **__: Any) -> Any:
 
 
 @pytest.mark.slow
-def test_it_learns_what_it_does_uncompiled_and_resumes_bit_by_bit(dataset: Dataset, tmp_path: Path) -> None:
+def test_it_learns_what_it_does_uncompiled(dataset: Dataset, tmp_path: Path) -> None:
     full = dataset.splits["train"].rows // EAGER.batch_size
-    ranks = run(2, tmp_path, trainings, dataset, tmp_path)
-    for rank in ranks:
+    for rank in run(2, tmp_path, eager_and_compiled, dataset, tmp_path):
         assert rank["taken"] == len(rank["eager"]["history"]) * full
         assert curve(rank["compiled"]["history"]) == pytest.approx(curve(rank["eager"]["history"]), rel=1e-4)
         for name, value in rank["compiled"]["layers"].items():
             torch.testing.assert_close(value, rank["eager"]["layers"][name], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.long
+def test_it_resumes_bit_by_bit_and_only_one_process_compiles(dataset: Dataset, tmp_path: Path) -> None:
+    ranks = run(2, tmp_path, interrupted_and_not, dataset, tmp_path)
+    for rank in ranks:
         assert curve(rank["resumed"]["history"]) == curve(rank["whole"]["history"])
         for name, value in rank["resumed"]["layers"].items():
             assert torch.equal(value, rank["whole"]["layers"][name])

@@ -79,7 +79,7 @@ def undisturbed(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> l
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("keeping", [Keeping(), Keeping(policy="consecutive")])
+@pytest.mark.parametrize("keeping", [Keeping(), pytest.param(Keeping(policy="consecutive"), marks=pytest.mark.long)])
 def test_killed_at_any_moment_it_ends_as_the_undisturbed_training(
     dataset: Dataset, tmp_path: Path, keeping: Keeping
 ) -> None:

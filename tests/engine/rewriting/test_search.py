@@ -67,6 +67,7 @@ def test_greedy_is_stuck_where_a_little_patience_is_not(start: Candidate) -> Non
     assert patient.cost < 0.75 * start.cost
 
 
+@pytest.mark.long
 def test_more_patience_and_a_larger_budget_find_nothing_worse(start: Candidate) -> None:
     for limits in (
         [Limits(alpha=alpha) for alpha in (1.0, 1.01, 1.05, 1.5, 3.0)],

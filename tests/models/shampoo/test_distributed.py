@@ -9,7 +9,7 @@ from shunter.errors import CheckpointError
 from tests.models.shampoo.shampoo_processes import CASES, SAVED_STEP, STEPS, make_parameters, run_case, run_rank, train
 
 
-@pytest.fixture(scope="module", params=[2, 4])
+@pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.long)])
 def results(request, tmp_path_factory):
     """What each rank wrote, run once for all tests."""
     folder = tmp_path_factory.mktemp("ranks")

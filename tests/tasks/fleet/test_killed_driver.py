@@ -22,7 +22,7 @@ from scheduler.own_training import training_of
 from shunter.requests import TrainRequest
 from shunter.settings import PROJECT_ROOT, Settings
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 PATIENCE_SECONDS = 300.0
 KILLS, CHECKPOINTS = 2, 3  # how often a driver is killed, and after how many checkpoints
 TRAIN: dict[str, Any] = {
