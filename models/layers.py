@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from models.dropout import Dropout
 from models.number_bins import NumberBins
 from models.output_layer import OutputLayer, full_precision
 from models.spec import DropoutKind, Features, ModelSpec
@@ -217,7 +218,7 @@ def mlp(
             layers.append(BatchNorm(outputs))
         layers.append(nn.ReLU())
         if dropout:
-            layers.append(nn.Dropout(dropout) if dropout_kind == "random" else StructuredDropout(dropout))
+            layers.append(Dropout(dropout) if dropout_kind == "random" else StructuredDropout(dropout))
     return nn.Sequential(*layers) if dropout_kind == "random" else StructuredMlp(*layers)
 
 

@@ -108,10 +108,10 @@ def time_tables(device: torch.device, shape: TableShape, *, threads: int, large_
         seconds: for how long it is repeated.
     """
     rows = CACHED_ROWS if shape.cached else max(CACHED_ROWS, large_bytes // (shape.tables * shape.dim * FLOAT_BYTES))
+    tables = build_embeddings([rows] * shape.tables, shape.dim, learning_rate=0.01, device=device)
+    tables.weight.fill_(0.01)  # touched, by all cores, so that no page is made while it is read
+    tables.adagrad_sum.zero_()
     with applied(Execution(device=str(device), threads=threads)), seeded(0, device):
-        tables = build_embeddings([rows] * shape.tables, shape.dim, learning_rate=0.01, device=device)
-        tables.weight.fill_(0.01)  # touched, so that no page is made while it is read
-        tables.adagrad_sum.zero_()
         values = torch.randint(rows, (shape.lookups,), dtype=torch.int32, device=device)
         offsets = torch.arange(0, shape.lookups + 1, shape.ids, dtype=torch.int32, device=device)
         gradient = torch.full((shape.batch_size, shape.tables, shape.dim), 1e-3, device=device)

@@ -31,8 +31,9 @@ def measure_profile(accelerator: Accelerator, host: str, seconds_each: float = 0
         )
     try:
         rates = probe(accelerator, seconds_each)
-        resting = _energy_at_rest(accelerator, seconds_each)
-        working = _energy_at_work(accelerator, seconds_each)
+        metered_seconds = 0.0 if _is_estimated(accelerator) else seconds_each
+        resting = _energy_at_rest(accelerator, metered_seconds)
+        working = _energy_at_work(accelerator, metered_seconds)
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
         raise HardwareError(
@@ -54,6 +55,11 @@ def measure_profile(accelerator: Accelerator, host: str, seconds_each: float = 0
         matmul_curve=rates.matmul_curve,
         host_to_device_bytes_per_second=rates.host_to_device_bytes_per_second,
     )
+
+
+def _is_estimated(accelerator: Accelerator) -> bool:
+    """Whether a processor has no counter, so that its watts are the estimate's own and no time need be spent on them."""
+    return accelerator.kind == "cpu" and _energy_at_rest(accelerator, 0.0).method == "estimated"
 
 
 def _energy_at_rest(accelerator: Accelerator, seconds: float) -> EnergyReading:

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from models.dropout import Dropout
 from models.families.family import Family
 from models.families.histories import HistoryLayers, candidates, check_histories, is_filled
 from models.spec import Features, ModelSpec
@@ -67,7 +68,7 @@ class TransformerLayer(nn.Module):
         self.project_in, self.project_out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
         self.feed_forward = nn.Sequential(nn.Linear(dim, 4 * dim), nn.LeakyReLU(), nn.Linear(4 * dim, dim))
         self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in range(2))
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, vectors: Tensor, is_hidden: Tensor, nearness: Tensor | None = None) -> Tensor:
         """One layer.

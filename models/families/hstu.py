@@ -14,6 +14,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from models.dropout import Dropout
 from models.families.family import Family
 from models.families.histories import HistoryLayers, candidates, check_histories, is_filled
 from models.spec import Features, ModelSpec
@@ -68,7 +69,7 @@ class HstuLayer(nn.Module):
         self.ask, self.show = (nn.Linear(dim, heads * sum(self.widths)) for _ in range(2))  # q and u, k and v
         self.bias = nn.Parameter(_nearest_first(length, heads)) if spec.relative_bias else None
         self.project_out = nn.Linear(heads * self.widths[1], dim)
-        self.dropout = nn.Dropout(spec.dropout)
+        self.dropout = Dropout(spec.dropout)
 
     def forward(self, states: Tensor, is_hidden: Tensor, ages: Tensor) -> Tensor:
         """One layer.

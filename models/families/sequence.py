@@ -13,6 +13,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from models.dropout import dropout
 from models.families.family import Family
 from models.families.histories import HistoryLayers, check_histories
 from models.spec import OPTIONAL, DropoutKind, Features, ModelSpec
@@ -82,14 +83,14 @@ class RecurrentLayer(nn.Module, ABC):
     def _from_inputs(self, positions: Tensor) -> Sequence[Tensor]:
         """What the gates take from the inputs that are kept, of each position `[batch, gates * hidden]`."""
         if self.dropout_kind == "random":
-            return self.input_gates(nn.functional.dropout(positions, self.dropout)).float().unbind(1)
+            return self.input_gates(dropout(positions, self.dropout)).float().unbind(1)
         dropped = _DroppedProduct(self.input_gates, self.dropout)
         return [dropped(position).float() for position in positions.unbind(1)]
 
     def _from_state(self) -> Callable[[Tensor], Tensor]:
         """What the gates take from the units of a state that are kept, drawn anew at each call."""
         if self.dropout_kind == "random":
-            return lambda state: self.state_gates(nn.functional.dropout(state, self.dropout))
+            return lambda state: self.state_gates(dropout(state, self.dropout))
         return _DroppedProduct(self.state_gates, self.dropout)
 
     state_vectors: int

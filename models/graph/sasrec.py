@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from models.dropout import Dropout
 from models.graph.losses import TOGETHER, corrected_softmax, logistic
 from models.graph.model import GraphModel, LayerCounts
 from models.graph.propagation import Backend
@@ -65,7 +66,7 @@ class Block(nn.Module):
         self.before_attention, self.before_forward = nn.LayerNorm(width), nn.LayerNorm(width)
         self.query, self.key, self.value, self.attended = (nn.Linear(width, width) for _ in range(4))
         self.first, self.second = nn.Linear(width, width), nn.Linear(width, width)
-        self.dropout = nn.Dropout(spec.dropout)
+        self.dropout = Dropout(spec.dropout)
 
     def forward(self, states: Tensor) -> Tensor:
         """`[users, length, dim]` to the same; a place sees itself and those before it."""
@@ -138,7 +139,7 @@ class SasRec(GraphModel[SasRecSpec]):
         self.places = nn.Parameter(INITIAL_ITEM_DEVIATION * torch.randn(spec.length, spec.embedding_dim))
         self.blocks = nn.ModuleList(Block(spec) for _ in range(spec.layers))
         self.last = nn.LayerNorm(spec.embedding_dim)
-        self.dropout = nn.Dropout(spec.dropout)
+        self.dropout = Dropout(spec.dropout)
         shares = torch.from_numpy(graph.item_degrees() / graph.edges).float()
         self.register_buffer("item_shares", shares, persistent=False)
         self.to(device)

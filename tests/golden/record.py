@@ -33,7 +33,7 @@ def record_ingestions(folder: Path) -> None:
 
 def record_trainings(folder: Path) -> None:
     """Trainings of every kind."""
-    cases = {**trainings.CASES, **trainings.SLOW_CASES}
+    cases = {**trainings.CASES, **trainings.SLOW_CASES, unfinished.CHECKPOINT_CASE: unfinished.resumed_training}
     _write(trainings.FILE, cases, lambda case: cases[case](folder / case))
 
 

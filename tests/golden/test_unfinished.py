@@ -11,16 +11,22 @@ pytestmark = pytest.mark.usefixtures("warm_processes")
 
 
 def test_an_interrupted_training_ends_with_the_recorded_weights(tmp_path: Path) -> None:
-    assert_as_recorded(trainings.FILE, unfinished.CHECKPOINT_CASE, unfinished.resumed_training(tmp_path))
+    assert_as_recorded(
+        trainings.FILE, unfinished.CHECKPOINT_CASE, unfinished.resumed_training(tmp_path), began_elsewhere=True
+    )
 
 
 def test_an_interrupted_training_of_a_graph_model_ends_with_the_recorded_weights(tmp_path: Path) -> None:
-    assert_as_recorded(trainings.FILE, unfinished.RANKING_CASE, unfinished.resumed_ranking(tmp_path))
+    assert_as_recorded(
+        trainings.FILE, unfinished.RANKING_CASE, unfinished.resumed_ranking(tmp_path), began_elsewhere=True
+    )
 
 
 @pytest.mark.slow
 def test_an_interrupted_training_of_two_processes_ends_with_the_recorded_weights(tmp_path: Path) -> None:
-    assert_as_recorded(trainings.FILE, unfinished.SHARDED_CASE, unfinished.resumed_together(tmp_path))
+    assert_as_recorded(
+        trainings.FILE, unfinished.SHARDED_CASE, unfinished.resumed_together(tmp_path), began_elsewhere=True
+    )
 
 
 @pytest.mark.slow

@@ -19,8 +19,9 @@ from tests.golden.homes import at_home
 from tests.golden.recorded import RECORDED
 from tracking.runs import start_run_tree
 
-# The folders, each with the case of a training or search that was not interrupted, whose outcome must be the same.
-CHECKPOINT, CHECKPOINT_CASE = RECORDED / "checkpoint", "dlrm"
+# The folders, each with the case of a training or search that was not interrupted, whose outcome must be the same; the
+# first was begun when dropout drew other numbers, so that what comes of it is a case of its own.
+CHECKPOINT, CHECKPOINT_CASE = RECORDED / "checkpoint", "dlrm begun earlier"
 RANKING_CHECKPOINT, RANKING_CASE = RECORDED / "ranking_checkpoint", "sage"
 SHARDED_CHECKPOINT, SHARDED_CASE = RECORDED / "sharded_checkpoint", "two processes"
 SEARCH, SEARCH_CASE = RECORDED / "search", "random"
