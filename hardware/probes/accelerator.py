@@ -58,7 +58,7 @@ def measure_profile(accelerator: Accelerator, host: str, seconds_each: float = 0
 
 
 def _is_estimated(accelerator: Accelerator) -> bool:
-    """Whether a processor has no counter, so that its watts are the estimate's own and no time need be spent on them."""
+    """Whether a processor has no counter: its watts are the estimate's own, and no time need be spent on them."""
     return accelerator.kind == "cpu" and _energy_at_rest(accelerator, 0.0).method == "estimated"
 
 

@@ -1,4 +1,4 @@
-"""Structured dropout in recurrent layers, beside ordinary dropout of the same share and none at all.
+"""Structured dropout in recurrent layers, beside ordinary dropout of the same share and none at all; torch's dropout.
 
 Trained by the engine as the command does (`--model sequence --set encoder_dropout=0.5 dropout_kind=structured`), on
 whether a user of MovieLens-1M likes a film by the films liked before; compared is the test AUC of the epoch that is
@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from torch import nn
 
 from benchmarks import report
 from benchmarks.efficiency.part import Part
@@ -24,6 +25,7 @@ from engine.data.dataset import Dataset
 from engine.job import ClickJob
 from engine.loop.evaluation import evaluate
 from engine.loop.trainer import train
+from models.dropout import Dropout
 from models.families.sequence import HistoryEncoder, SequenceSpec
 from models.layers import mlp
 from models.registry import model_spec
@@ -51,6 +53,7 @@ def measure(*, quick: bool) -> Part:
     headline = {
         "structured_dropout_speedup": round(encoders["random"] / encoders["structured"], 3),
         "structured_dropout_speedup_over_none": round(encoders["none"] / encoders["structured"], 3),
+        "dropout_mlp_speedup": round(perceptrons["torch"] / perceptrons["random"], 3),
         "structured_dropout_mlp_speedup": round(perceptrons["random"] / perceptrons["structured"], 3),
         "structured_dropout_quality_gap": round(fmean(gaps), 5),
         "structured_dropout_quality_gap_std": round(stdev(gaps), 5) if len(gaps) > 1 else None,
@@ -114,12 +117,16 @@ def mlp_seconds(*, quick: bool = False) -> dict[str, float]:
     batch = 256 if quick else MLP_BATCH
     values = torch.randn(batch, MLP_WIDTHS[0], requires_grad=True)
 
-    def seconds(share: float, kind: DropoutKind) -> float:
+    def seconds(share: float, kind: DropoutKind, dropout: type[nn.Dropout] = Dropout) -> float:
         layers = mlp(MLP_WIDTHS, dropout=share, dropout_kind=kind)
+        for place, layer in enumerate(layers):
+            if isinstance(layer, Dropout):
+                layers[place] = dropout(layer.p)
         return least_seconds(lambda: layers(values).sum().backward())
 
     return {
         "none": seconds(0.0, "random"),
+        "torch": seconds(MLP_SHARE, "random", nn.Dropout),
         "random": seconds(MLP_SHARE, "random"),
         "structured": seconds(MLP_SHARE, "structured"),
     }
