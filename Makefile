@@ -18,8 +18,8 @@ run: setup  ## train a recommender on MovieLens-100K, from click log to register
 setup: $(READY)  ## create .venv and install the locked packages
 
 # torch goes first and with its own needs: where its CPU build is not offered, the CUDA build brings its libraries.
-# The rest is the complete lock, so nothing is left for pip to resolve. Python's own compilation comes last, on all cores;
-# some packages bring templates that are no Python.
+# The rest is the complete lock, so nothing is left for pip to resolve. Python's own compilation comes last, on all cores
+# (some packages bring templates that are no Python), and the tables that the first command would wait for.
 $(READY): $(LOCK) pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || \
 		{ echo "Shunter needs Python 3.11: install it, or name it with 'make PYTHON=/path/to/python3.11'."; exit 1; }
@@ -29,6 +29,7 @@ $(READY): $(LOCK) pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --requirement $(LOCK)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@$(BIN)/python -m compileall -qq -j 0 .venv/lib || true
+	@$(BIN)/python -m flows.command.empty_database
 	@touch $@
 
 PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder

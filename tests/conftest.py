@@ -2,11 +2,8 @@
 
 import os
 import shutil
-import sqlite3
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -150,16 +147,12 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callab
 
 @pytest.fixture(scope="session")
 def empty_prefect(made_once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
-    """Database of a Prefect server that has run nothing, made once: its migrations take seconds."""
+    """Database of a Prefect server that has run nothing: that of the environment, or made once here."""
+    from flows.command import empty_database
 
-    def make(folder: Path) -> None:
-        variables = {"PREFECT_HOME": str(folder), "PREFECT_SERVER_ANALYTICS_ENABLED": "false", "DO_NOT_TRACK": "1"}
-        upgrade = [sys.executable, "-m", "prefect", "server", "database", "upgrade", "--yes"]
-        subprocess.run(upgrade, env={**os.environ, **variables}, check=True, capture_output=True)
-        with closing(sqlite3.connect(folder / "prefect.db")) as database:
-            database.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # one file is the whole
-
-    return made_once("prefect-tables", make) / "prefect.db"
+    if empty_database.kept().exists():
+        return empty_database.kept()
+    return made_once("prefect-tables", lambda folder: empty_database.make(folder / "prefect.db")) / "prefect.db"
 
 
 @pytest.fixture(scope="session")
@@ -170,7 +163,7 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory, empty_prefect: Path
     """
     with pytest.MonkeyPatch.context() as patch:
         home = tmp_path_factory.mktemp("prefect")
-        shutil.copy(empty_prefect, home)
+        shutil.copy(empty_prefect, home / "prefect.db")
         patch.setenv("PREFECT_HOME", str(home))
         patch.setenv("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
         patch.setenv("DO_NOT_TRACK", "1")

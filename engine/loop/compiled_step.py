@@ -20,7 +20,7 @@ from engine.loop.compile import compile_layers
 from engine.loop.fused_adam import FusedAdam
 from engine.loop.loss import mean_losses, weighted_sum
 from engine.loop.step import autocast, seeded
-from engine.loop.uncompiled import SGD, Adagrad
+from hardware.uncompiled import SGD, Adagrad
 from models.registry import Model, layer_inputs
 
 Targets = tuple[Tensor, Tensor | None, Tensor | None]  # labels, their shares in the loss, weights of the tasks

@@ -18,7 +18,7 @@ from engine.config import Execution
 from engine.data.batch import Batch
 from engine.loop.fused_adam import FusedAdam
 from engine.loop.step import plain_step
-from engine.loop.uncompiled import SGD
+from hardware.uncompiled import SGD
 from models.registry import Model
 
 # Steps in a row that must be alike before they are recorded, so that rates that change at each step never are.

@@ -19,8 +19,8 @@ from engine.loop.kept_memory import kept_memory
 from engine.loop.loss import mean_losses, weighted_sum
 from engine.loop.packed_activations import PackedActivations
 from engine.loop.repeatable import repeatable
-from engine.loop.uncompiled import SGD, Adagrad
 from hardware.probes.tf32 import products_in_tf32
+from hardware.uncompiled import SGD, Adagrad
 from models.registry import Model
 from models.rewriting.scheme import train_with
 from models.shampoo import Shampoo

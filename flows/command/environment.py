@@ -3,9 +3,10 @@
 import os
 from pathlib import Path
 
+from flows.command import empty_database
 from hardware.devices.process_limits import memory_left_bytes
 from shunter.errors import ShunterError
-from shunter.files import begin_private, make_private
+from shunter.files import make_private
 from shunter.settings import PROJECT_ROOT, Settings
 
 
@@ -63,7 +64,7 @@ def ensure_home() -> None:
         try:
             make_private(folder)
             if folder == Path(os.environ["PREFECT_HOME"]):
-                begin_private(folder / "prefect.db")
+                empty_database.begin(folder / "prefect.db")
         except OSError as error:
             raise ShunterError(
                 f"The folder {folder} cannot be created ({error.strerror}): set SHUNTER_HOME to another."

@@ -15,6 +15,7 @@ from hardware.probes.quantities import measured_rate, measured_seconds
 from hardware.probes.tf32 import products_in_tf32
 from hardware.probes.timing import repeat, threads
 from hardware.types import Accelerator, MatmulRate, Precision, Quantity
+from hardware.uncompiled import Adam
 
 DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
 ROW_BYTES = 64  # An embedding row of 16 float32, the commonest width and one cache line.
@@ -155,7 +156,7 @@ def _operator_overhead_seconds(device: torch.device, seconds: float) -> Quantity
     """
     layers = [layer for _ in range(4) for layer in (nn.Linear(8, 8), nn.ReLU())]
     model = nn.Sequential(*layers, nn.Linear(8, 1)).to(device)
-    optimizer = torch.optim.Adam(model.parameters(), fused=True)
+    optimizer = Adam(model.parameters(), fused=True)
     samples, labels = torch.randn(8, 8, device=device), torch.zeros(8, 1, device=device)
 
     def step() -> None:
@@ -176,6 +177,11 @@ class _CountOperators(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.operators = 0
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled here, and to be told to keep out loads all of torch's compiler."""
+        return False
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

@@ -117,7 +117,7 @@ def test_prefect_with_a_password_answers_nobody_without_it(
     shunter_home: Path, empty_prefect: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (shunter_home / "prefect").mkdir(parents=True)
-    shutil.copy(empty_prefect, shunter_home / "prefect")
+    shutil.copy(empty_prefect, shunter_home / "prefect" / "prefect.db")
     monkeypatch.setenv("PREFECT_HOME", str(shunter_home / "prefect"))
     for name in ("PREFECT_SERVER_API_AUTH_STRING", "PREFECT_API_AUTH_STRING"):
         monkeypatch.setenv(name, PASSWORD)

@@ -34,7 +34,7 @@ def get(url: str, **headers: str) -> tuple[int, bytes]:
 def prefect_home(shunter_home: Path, empty_prefect: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = shunter_home / "prefect"
     home.mkdir(parents=True)
-    shutil.copy(empty_prefect, home)
+    shutil.copy(empty_prefect, home / "prefect.db")
     monkeypatch.setenv("PREFECT_HOME", str(home))
     monkeypatch.setenv("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
 

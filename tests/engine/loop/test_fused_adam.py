@@ -8,7 +8,7 @@ from torch import nn
 
 from engine.loop import fused_adam
 from engine.loop.fused_adam import FusedAdam
-from engine.loop.uncompiled import SGD, Adagrad
+from hardware.uncompiled import SGD, Adagrad
 
 
 def layers() -> nn.Sequential:

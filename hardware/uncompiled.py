@@ -18,6 +18,12 @@ class Uncompiled(torch.optim.Optimizer):
     zero_grad = inspect.unwrap(torch.optim.Optimizer.zero_grad)
 
 
+class Adam(Uncompiled, torch.optim.Adam):
+    """torch's Adam; trainings have one that does less around its operator (`engine.loop.fused_adam`)."""
+
+    step = torch.no_grad()(inspect.unwrap(torch.optim.Adam.step))
+
+
 class SGD(Uncompiled, torch.optim.SGD):
     """torch's SGD."""
 
