@@ -42,6 +42,24 @@ def test_the_first_training_loads_next_to_nothing_any_more() -> None:
     assert has_compiler == "False", "a training that is not compiled loads torch's compiler, which takes a second"
 
 
+MEASURED = """
+import sys
+from engine.profiling.measure import measure
+from hardware.devices.discovery import host_fingerprint, local_accelerators
+
+accelerators = local_accelerators()
+measure(accelerators[0], host_fingerprint(accelerators), seconds_each=0.01)
+print("torch._dynamo" in sys.modules)
+"""
+
+
+def test_a_first_profile_loads_no_compiler() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURED], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["False"], "which takes a second of the first command"
+
+
 def test_a_device_that_does_not_work_is_left_to_the_training() -> None:
     load_libraries("cuda:99")
     with pytest.raises(HardwareError, match="cuda:99"), applied(Execution(device="cuda:99")):

@@ -1,5 +1,7 @@
 """The measurements on this machine: real, short, and consistent with each other."""
 
+from typing import Literal
+
 import pytest
 import torch
 
@@ -14,7 +16,7 @@ from hardware.probes.rates import (
     large_bytes,
     probe,
 )
-from hardware.types import Accelerator, HardwareProfile, MatmulRate, Quantity
+from hardware.types import Accelerator, EnergyReading, HardwareProfile, MatmulRate, Quantity
 from shunter.errors import HardwareError
 
 
@@ -35,6 +37,23 @@ def test_rates_are_measured_and_of_a_possible_size(profile: HardwareProfile) -> 
         for figure in figures:
             assert figure.source == "measured"
             assert least < figure.value < most
+
+
+@pytest.mark.parametrize(("method", "seconds"), [("estimated", 0.0), ("measured", 0.25)])
+def test_time_goes_to_watts_only_where_a_counter_has_them(
+    method: Literal["estimated", "measured"], seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spent: list[float] = []
+
+    def reading(_: Accelerator, seconds: float) -> EnergyReading:
+        spent.append(seconds)
+        return EnergyReading.of(10 * seconds, seconds, method, "a counter")
+
+    monkeypatch.setattr("hardware.probes.accelerator._energy_at_rest", reading)
+    monkeypatch.setattr("hardware.probes.accelerator._energy_at_work", reading)
+    monkeypatch.setattr("hardware.probes.rates.repeat", lambda work, device, seconds: [1.0, 1.0, 1.0])
+    measure_profile(local_accelerators()[0], "host", seconds_each=0.25)
+    assert spent == [0.0, seconds, seconds], "after a look at what can be read here"
 
 
 def test_bytes_and_products_are_counted_as_they_are_described(monkeypatch: pytest.MonkeyPatch) -> None:
