@@ -199,7 +199,7 @@ def test_interrupted_it_saves_its_state_and_goes_on_from_there_bit_by_bit(
     assert len(list(checkpointing.directory.iterdir())) > 1, "a state beside the speed"
     steps: list[int] = []
     resumed = executor.run(job_of(dataset), Hooks(on_step=lambda done, total: steps.append(done)), checkpointing)
-    assert min(steps) > 1, "it did not begin anew"
+    assert 1 not in steps, "it did not begin anew; on a crowded machine it had ended there before it was told to"
     assert_same_weights(resumed, undisturbed[0])
 
 
