@@ -37,13 +37,13 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> RankingData:
 @pytest.mark.parametrize("family", MODELS)
 def test_every_family_ranks_what_its_users_like_first(family: str, data: RankingData) -> None:
     result = train_ranking(
-        TrainingJob(data, spec_of(family), LEARNED_WITH, EXECUTION, Schedule(max_epochs=15, patience=15))
+        TrainingJob(data, spec_of(family), LEARNED_WITH, EXECUTION, Schedule(max_epochs=25, patience=25))
     )
     untrained = VectorRanker.of(build_graph_model(spec_of(family), data.graph))
     first, last = result.history[0].train_loss, result.history[-1].train_loss
     assert first is not None
     assert last is not None
-    assert last < max(0.8 * first, first - 0.3)  # a cross entropy over many items has a floor
+    assert last < max(0.8 * first, first - 0.4)  # a cross entropy over many items has a floor
     users, items = data.graph.edge_users[0], data.graph.edge_items
     own = torch.arange(2, data.graph.items)
     liked = own % 3 == int(users) % 3
