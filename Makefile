@@ -29,7 +29,7 @@ $(READY): $(LOCK) pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --requirement $(LOCK)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@$(BIN)/python -m compileall -qq -j 0 .venv/lib || true
-	@$(BIN)/python -m flows.command.empty_database
+	@$(BIN)/python -m flows.command.empty_database || true
 	@touch $@
 
 PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder

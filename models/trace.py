@@ -118,11 +118,6 @@ class _Recorder(TorchDispatchMode):
         """What is alive now has been kept for the backward pass."""
         self._phase, self.kept_bytes = "backward", self._alive_bytes
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Nothing is compiled here, and to be told to keep out loads all of torch's compiler."""
-        return False
-
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
