@@ -197,9 +197,15 @@ def warm_starter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNam
 
 
 @pytest.fixture(scope="session")
-def ray_node(warm_starter: SimpleNamespace) -> dict[str, Any]:
-    """Arguments of each node of a test's cluster: little memory, no pages, workers that have torch loaded already."""
-    return {"object_store_memory": 80 * 2**20, "include_dashboard": False, **warm_starter.ray_node}
+def ray_node(warm_starter: SimpleNamespace) -> Iterator[dict[str, Any]]:
+    """Arguments of each node of a test's cluster: little memory, no pages, workers that have torch loaded already.
+
+    Clusters that begin here ask their nodes twice a second whether they are up, so that tests need not wait until the
+    loss of one is noticed; one that is slow to answer has as long as ever.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_health_check_period_ms", "500")
+        yield {"object_store_memory": 80 * 2**20, "include_dashboard": False, **warm_starter.ray_node}
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from engine.executors.follow import GRACE_SECONDS, Followed, LostError
 from engine.executors.messages import Done, EnergyUsed, Failed, Message, Order, Task
 from engine.executors.ray.group_trainer import GroupTrainer, Membership
 from engine.executors.ray.node_trainer import ANSWER_SECONDS
-from engine.executors.ray.training import NodeLostError, lost, memory_there
+from engine.executors.ray.training import NodeLostError, lost, memory_there, signs_of_a_loss
 from engine.job import Hooks
 from hardware.devices.nodes import ClusterNode, alive_nodes, placed, reserved
 from hardware.types import EnergyReading, Placement
@@ -85,7 +85,6 @@ def train_on_nodes(
         Exception: What the training raised there, or a hook here.
     """
     import ray
-    from ray.exceptions import RayActorError
     from ray.util import remove_placement_group
 
     group = reserved([seat.resources for seat in seats], [seat.node for seat in seats])
@@ -98,7 +97,7 @@ def train_on_nodes(
             _start(actors, seats, task, files)
             on_begin()
             done = training.to_the_end(ends_it=lambda error: task.checkpointing is not None)
-        except RayActorError as error:
+        except signs_of_a_loss() as error:
             raise lost(_names(seats), error) from error
         finally:
             if training.has_ended:
@@ -197,7 +196,7 @@ class _GroupLine:
     def _ask(self) -> list[tuple[int, Message]]:
         """What each of them says; the first is waited for a moment, the others are not."""
         import ray
-        from ray.exceptions import GetTimeoutError, RayActorError
+        from ray.exceptions import GetTimeoutError
 
         asked = [actor.messages.remote(0 if rank else ANSWER_SECONDS) for rank, actor in enumerate(self._actors)]
         found: list[tuple[int, Message]] = []
@@ -206,7 +205,7 @@ class _GroupLine:
                 messages: list[Message] = ray.get(reference, timeout=GRACE_SECONDS)
             except GetTimeoutError:
                 continue
-            except RayActorError as error:
+            except signs_of_a_loss() as error:
                 raise LostError(lost(self._seats[rank].node.name, error)) from error
             for message in messages:
                 if isinstance(message, EnergyUsed):

@@ -47,7 +47,6 @@ def train_on_node(
         Exception: What the training raised there, or a hook here.
     """
     import ray
-    from ray.exceptions import RayActorError
 
     actor: Any = ray.remote(NodeTrainer).options(**_resources(node, task, memory_bytes)).remote()  # pyright: ignore
     training = Followed(_NodeLine(actor, node), hooks, on_energy=on_energy, on_checkpoint=on_checkpoint)
@@ -55,7 +54,7 @@ def train_on_node(
         _start(actor, task, files, hooks)
         on_begin()
         return training.to_the_end(ends_it=lambda error: task.checkpointing is not None)
-    except RayActorError as error:
+    except signs_of_a_loss() as error:
         raise lost(node.name, error) from error
     finally:
         ray.kill(actor)
@@ -109,13 +108,13 @@ class _NodeLine:
 
     def receive(self) -> Sequence[Message]:
         import ray
-        from ray.exceptions import GetTimeoutError, RayActorError
+        from ray.exceptions import GetTimeoutError
 
         try:
             return ray.get(self._actor.messages.remote(), timeout=GRACE_SECONDS)
         except GetTimeoutError:
             return []
-        except RayActorError as error:
+        except signs_of_a_loss() as error:
             raise LostError(lost(self._node.name, error)) from error
 
     def order(self, order: Order) -> None:
@@ -123,6 +122,13 @@ class _NodeLine:
 
         with suppress(RayError):  # what became of it is found out when it is asked
             self._actor.order.remote(order)
+
+
+def signs_of_a_loss() -> tuple[type[Exception], ...]:
+    """What Ray raises when a process is gone, or the node with an answer that was on its way from it."""
+    from ray.exceptions import NodeDiedError, ObjectLostError, RayActorError
+
+    return RayActorError, NodeDiedError, ObjectLostError
 
 
 def lost(node: str, error: BaseException) -> NodeLostError:

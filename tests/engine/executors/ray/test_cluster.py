@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,11 +17,12 @@ from engine.checkpoint.storage import load_model, read_json
 from engine.config import Hyperparameters, Schedule
 from engine.data.dataset import Dataset
 from engine.execution import execution_of
+from engine.executors.follow import LostError
 from engine.executors.here import Here
 from engine.executors.ray.choices import Choice
 from engine.executors.ray.cluster import Cluster, open_cluster
 from engine.executors.ray.data import copy_directory, find_dataset, read_pieces, write_piece
-from engine.executors.ray.training import NodeLostError
+from engine.executors.ray.training import NodeLostError, _NodeLine
 from engine.job import Checkpointing, Hooks, TrainingJob
 from engine.loop.trainer import train
 from engine.probes.measurement import Measurement
@@ -91,7 +93,8 @@ def second(ray_cluster: Any, ray_node: dict[str, Any], node_home: Path) -> Itera
         node = ray_cluster.add_node(num_cpus=1, **ray_node, resources={"training": 1}, node_name="second")
     ray_cluster.wait_for_nodes()
     yield node
-    ray_cluster.remove_node(node)
+    if node in ray_cluster.list_all_nodes():
+        ray_cluster.remove_node(node)
 
 
 @pytest.fixture
@@ -133,6 +136,34 @@ def assert_same_weights(one: TrainResult, other: TrainResult) -> None:
     assert ours.keys() == theirs.keys()
     for name in ours:
         assert torch.equal(ours[name], theirs[name]), name
+
+
+def test_an_answer_that_was_lost_with_its_node_on_the_way_is_a_loss(
+    second: Any, cluster: Cluster, ray_cluster: Any
+) -> None:
+    """The process had answered, so Ray speaks of a lost object, and no longer of a lost process."""
+    import ray
+    from ray.exceptions import ObjectLostError
+
+    (node,) = (node for node in cluster.nodes.values() if node.name == "second")
+    answer = ray.remote(num_cpus=0, max_retries=0)(_long_answer).options(**placed(node.node_id)).remote()
+    assert ray.wait([answer], timeout=PATIENCE_SECONDS, fetch_local=False)[0]
+    ray_cluster.remove_node(second, allow_graceful=False)
+    actor = SimpleNamespace(messages=SimpleNamespace(remote=lambda: answer))
+
+    def listen() -> None:
+        while not _NodeLine(actor, node).receive():
+            pass
+
+    with pytest.raises(LostError) as caught:
+        listen()
+    assert isinstance(caught.value.error, NodeLostError)
+    assert isinstance(caught.value.__cause__, ObjectLostError)
+
+
+def _long_answer() -> list[bytes]:
+    """Too long for Ray to send along with the word that it is there."""
+    return [b"0" * 2**20]
 
 
 def test_nodes_are_chosen_by_label_and_an_unknown_label_names_the_others(cluster: Cluster, address: str) -> None:
