@@ -32,7 +32,8 @@ class Hyperparameters:
         task_weights: Weights of the losses of several tasks in their sum, in the order of the tasks; empty: all are 1.
         learning_rate_schedule: what both learning rates do over the training: `plateau` multiplies them by
             `plateau_factor` after each epoch that brought no better validation, `cosine` lowers them along half a
-            cosine to 0 at the end of `Schedule.max_epochs`.
+            cosine to 0 at the end of the training.
+        cosine_epochs: passes after which a cosine is at 0 and the training ends; None: those of `Schedule.max_epochs`.
         cycles: cosines within the training, each of which begins at the full rates again (Loshchilov and Hutter,
             "SGDR", ICLR 2017); with several, the weights at the end of each are kept beside the checkpoint.
         plateau_factor: share of both learning rates that is left after an epoch without a better validation, with the
@@ -50,7 +51,13 @@ class Hyperparameters:
     learning_rate_schedule: LearningRateSchedule = field(default="constant", metadata=OPTIONAL)
     plateau_factor: float = field(default=0.1, metadata=OPTIONAL)
     warmup_epochs: float = field(default=0.0, metadata=OPTIONAL)
+    cosine_epochs: int | None = field(default=None, metadata=OPTIONAL)
     cycles: int = field(default=1, metadata=OPTIONAL)
+
+    def most_epochs(self, schedule: "Schedule") -> int:
+        """Passes of the longest training: those of its schedule, or of a cosine that ends earlier."""
+        own = self.cosine_epochs if self.learning_rate_schedule == "cosine" else None
+        return schedule.max_epochs if own is None else min(own, schedule.max_epochs)
 
     @property
     def has_constant_rates(self) -> bool:

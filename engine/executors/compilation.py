@@ -92,7 +92,9 @@ def choose_compilation(
             raise CheckpointError(
                 f"The file {path} does not say whether the training was compiled: use another folder."
             ) from error
-    steps = job.schedule.max_epochs * math.ceil(job.dataset.splits["train"].rows / job.execution.batch_size)
+    steps = job.hyperparameters.most_epochs(job.schedule) * math.ceil(
+        job.dataset.splits["train"].rows / job.execution.batch_size
+    )
     if eager_because is not None:
         choice = Compilation(compiled=False, reason=eager_because, steps=steps)
     else:

@@ -80,6 +80,7 @@ def train(
         KeyboardInterrupt: Ctrl-C; the state after the current step has been saved.
     """
     _check(job)
+    job = replace(job, schedule=replace(job.schedule, max_epochs=job.hyperparameters.most_epochs(job.schedule)))
     _check_checks(job.schedule, processes)
     cache = embedding_cache(job.execution, job.spec, job.dataset)
     _check_cycles(job, processes, cache)
@@ -152,6 +153,8 @@ def _check_rates(rates: Hyperparameters) -> None:
         )
     if not 0 <= rates.warmup_epochs < math.inf:
         raise RequestError(f"The warmup_epochs {rates.warmup_epochs:g} are no passes over the data: give 0 or more.")
+    if rates.cosine_epochs is not None and rates.cosine_epochs < 1:
+        raise RequestError(f"The cosine_epochs {rates.cosine_epochs} are no passes over the data: give 1 or more.")
 
 
 def _check_cycles(job: ClickJob, processes: OneProcess | None, cache: EmbeddingCache | None) -> None:

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from engine.profiling.step_costs import with_step_costs
 from hardware.probes.accelerator import measure_profile
 from hardware.probes.quantities import measured_rate
+from hardware.probes.timing import SECONDS_EACH
 from hardware.types import Accelerator, HardwareProfile, RowRate
 
 
-def measure(accelerator: Accelerator, host: str, seconds_each: float = 0.5) -> HardwareProfile:
+def measure(accelerator: Accelerator, host: str, seconds_each: float = SECONDS_EACH) -> HardwareProfile:
     """Measure an accelerator: arithmetic, memory and power, and its embedding kernel by the width of rows.
 
     Args:

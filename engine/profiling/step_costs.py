@@ -11,7 +11,7 @@ GPU_CACHE_BYTES = 40 * 2**20  # the second-level cache of a data-centre GPU, fro
 PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16")
 
 
-def with_step_costs(profile: HardwareProfile, seconds_each: float = 0.1) -> HardwareProfile:
+def with_step_costs(profile: HardwareProfile, seconds_each: float) -> HardwareProfile:
     """Run the short probes, and add what they tell to a profile.
 
     Takes about twelve times `seconds_each` for one thread and again for all cores; for a GPU once.

@@ -8,18 +8,20 @@ import torch
 from hardware.meters.meter import cpu_power_model, measure_energy
 from hardware.probes.rates import probe
 from hardware.probes.tf32 import products_in_tf32
-from hardware.probes.timing import threads
+from hardware.probes.timing import SECONDS_EACH, threads
 from hardware.types import Accelerator, EnergyReading, HardwareProfile, Quantity
 from shunter.errors import HardwareError
 
+METERED = 2  # times as long as a rate: counters of energy are brought up to date ten times a second at most
 
-def measure_profile(accelerator: Accelerator, host: str, seconds_each: float = 0.5) -> HardwareProfile:
+
+def measure_profile(accelerator: Accelerator, host: str, seconds_each: float = SECONDS_EACH) -> HardwareProfile:
     """Measure what `accelerator` does here; about ten times `seconds_each`.
 
     Args:
         accelerator: Device of this machine.
         host: Fingerprint of the machine.
-        seconds_each: Length of each single measurement.
+        seconds_each: Length of each single measurement; those of power take longer.
 
     Raises:
         HardwareError: the device refuses to work.
@@ -31,7 +33,7 @@ def measure_profile(accelerator: Accelerator, host: str, seconds_each: float = 0
         )
     try:
         rates = probe(accelerator, seconds_each)
-        metered_seconds = 0.0 if _is_estimated(accelerator) else seconds_each
+        metered_seconds = 0.0 if _is_estimated(accelerator) else METERED * seconds_each
         resting = _energy_at_rest(accelerator, metered_seconds)
         working = _energy_at_work(accelerator, metered_seconds)
     except RuntimeError as error:

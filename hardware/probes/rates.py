@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from hardware.devices.discovery import last_level_cache_bytes
 from hardware.probes.quantities import measured_rate, measured_seconds
 from hardware.probes.tf32 import products_in_tf32
-from hardware.probes.timing import repeat, threads
+from hardware.probes.timing import SECONDS_EACH, repeat, threads
 from hardware.types import Accelerator, MatmulRate, Precision, Quantity
 from hardware.uncompiled import Adam
 
@@ -50,7 +50,7 @@ class ProbeResult:
     host_to_device_bytes_per_second: Quantity | None
 
 
-def probe(accelerator: Accelerator, seconds_each: float = 0.5) -> ProbeResult:
+def probe(accelerator: Accelerator, seconds_each: float = SECONDS_EACH) -> ProbeResult:
     """Measure one accelerator; takes about eight to ten times `seconds_each`.
 
     Args:

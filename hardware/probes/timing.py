@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import torch
 
 FEWEST_REPETITIONS = 3
+SECONDS_EACH = 0.25  # of a measurement of a profile; twice as long changes no median beyond what neighbours do
 
 
 def repeat(work: Callable[[], object], device: torch.device, seconds: float) -> list[float]:

@@ -39,8 +39,11 @@ NUMERIC_OPTIONS: Choices = {"numeric_bins": (FIRST_BINS, 0, 32), "numeric_embedd
 PARAMETERS_OF = {
     "top_widths": ("top_width", "top_layers", "top_shape"),
     "bottom_widths": ("bottom_width", "bottom_layers"),
+    "learning_rate_schedule": ("learning_rate_schedule", "cosine_epochs"),  # who fixes it has said how long, too
 }
 SHAPES = ("halving", "flat")
+# Narrowest and widest embeddings from so many training rows on.
+DIMS = ((10_000_000, (16, 64)), (1_000_000, (8, 32)), (HELD_BACK_ROWS, (4, 32)), (0, (4, 16)))
 # Tables of at most so many rows have a width of their own, as a share of the embedding's: few ids need few numbers
 # (Naumov, "On the Dimensionality of Embeddings for Sparse Features and Data", 2019).
 WIDTH_GROUPS = {"small_table_width": 100, "middle_table_width": 10_000}
@@ -149,7 +152,8 @@ class SearchSpace(Frozen):
         has_hidden_layers = any(one.has_hidden_layers for one in known)
         rows = dataset.splits["train"].rows
         widest = min(max(2 ** int(math.log2(max(rows, 1)) / 2), 128), 512)
-        middle = 16 if rows >= 10_000_000 else 8 if rows >= 1_000_000 else 4
+        narrowest, widest_dim = next(dims for least, dims in DIMS if rows >= least)
+        dims = tuple(dim for dim in (4, 8, 16, 32, 64) if narrowest <= dim <= widest_dim)
         return cls(
             families=families,
             options={
@@ -163,7 +167,7 @@ class SearchSpace(Frozen):
                 **(NUMERIC_OPTIONS if dataset.features.dense else {}),
             },
             task_weights=task_weights,
-            embedding_dims=known[0].dims if len(known) == 1 and known[0].dims else (middle, 2 * middle, 4 * middle),
+            embedding_dims=known[0].dims if len(known) == 1 and known[0].dims else dims,
             top_widths=tuple(width for width in (32, 64, 128, 256, 512, 1024) if widest // 4 <= width <= 2 * widest)
             if has_hidden_layers
             else (),
@@ -310,6 +314,8 @@ class SearchSpace(Frozen):
             spec = replace(spec, table_dims=dims)
         usual = replace(default_hyperparameters(family), task_weights=self.task_weights)
         learned = replace(usual, **{**learning, **self.fixed_learning})
+        if learned.learning_rate_schedule != "cosine":
+            learned = replace(learned, cosine_epochs=None)
         if "dense_optimizer" in searched and "dense_learning_rate" in searched:
             scale = RATE_OF_OPTIMIZER.get(learned.dense_optimizer, 1.0)
             learned = replace(learned, dense_learning_rate=scale * learned.dense_learning_rate)

@@ -119,6 +119,7 @@ class _Attempt:
         self.trial, self.context, self.executor, self.run = trial, context, executor, run
         self.parameters = parameters
         self.spec, self.hyperparameters = context.space.build(parameters)
+        self.most_epochs = self.hyperparameters.most_epochs(context.schedule)
         self.halving = Halving(context.study, context.schedule.checks, context.schedule.max_epochs)
         self.is_look, self.is_final = self._role(context.race)
         self.reports: list[EpochReport] = []
@@ -194,7 +195,7 @@ class _Attempt:
         is_beaten = self.halving.is_beaten(self.trial, self._passes(report), reached, cost)
         if self.context.race is not None and self.is_look:
             is_beaten = self._passes(report) >= self.context.race.passes
-        if is_beaten and not self.is_final:
+        if is_beaten and not self.is_final and self._passes(report) < self.most_epochs:
             raise _stopped()
 
     def _role(self, race: FamilyRace | None) -> tuple[bool, bool]:
@@ -234,10 +235,9 @@ class _Attempt:
 
     def _epochs_to_the_end(self, best: EpochReport, figures: TrainingFigures | None) -> float:
         """As many as it took here where it came to its end, or else all: nobody knows when its patience ends."""
-        schedule = self.context.schedule
         if figures and figures.stopped_because == "patience":
-            return float(min(schedule.max_epochs, best.epoch + schedule.patience))
-        return float(schedule.max_epochs)
+            return float(min(self.most_epochs, best.epoch + self.context.schedule.patience))
+        return float(self.most_epochs)
 
     def _costs(self, report: EpochReport, reading: EnergyReading) -> dict[Cost, float]:
         costs: dict[Cost, float] = {

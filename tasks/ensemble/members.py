@@ -144,7 +144,9 @@ def _train_snapshots(run: RunContext, tuned: TuneResult, minutes: Minutes) -> li
     length = epochs // cycles * cycles
     along = replace(
         job,
-        hyperparameters=replace(job.hyperparameters, learning_rate_schedule="cosine", cycles=cycles),
+        hyperparameters=replace(
+            job.hyperparameters, learning_rate_schedule="cosine", cosine_epochs=None, cycles=cycles
+        ),
         schedule=replace(job.schedule, max_epochs=length, patience=length),
     )
     once = train_one(run, along, placement, expected, run.directory / "members" / "cycles", name="cycles")
