@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 REDUCTION_FACTOR = 3  # as `tasks.select` counts when it sizes the job
 RUNG = "rung:"  # attribute of a trial: NE and cost when it reached the rung of that number
+ALIKE = "rung of {most}:{rung}"  # the same, NE alone, of trials that end after so many units
 SHARES = (1 / 9, 1 / 3)
 # Fewer samples tell more of the first steps' chance than of the setting, and such an epoch is short anyway.
 LEAST_SAMPLES = 50_000
@@ -36,20 +37,25 @@ class Halving:
 
     Of one objective Optuna's Hyperband decides: Li et al., JMLR 18, 2018. Of two, which Optuna does not prune, the
     rule of Schmucker et al., "Multi-objective Asynchronous Successive Halving", arXiv 2106.12639, section 4: by
-    non-dominated sorting, and within a front by an epsilon-net.
+    non-dominated sorting, and within a front by an epsilon-net. Trainings that end earlier than the longest, along a
+    cosine, are ahead of others at each rung and learn no more past it, so they are compared with their like alone.
 
     Args:
         study: Study of the search.
         checks: Passes of the schedule after which it is validated within the first epoch.
         max_epochs: Longest training.
+        own_epochs: Longest training of the trial that is compared, where that is shorter.
     """
 
-    def __init__(self, study: "Study", checks: tuple[float, ...], max_epochs: int) -> None:
+    def __init__(
+        self, study: "Study", checks: tuple[float, ...], max_epochs: int, own_epochs: int | None = None
+    ) -> None:
         from optuna.pruners import HyperbandPruner
 
         self._study = study
         self._units_a_pass = round(1 / min(checks)) if checks else 1
         self._most = max_epochs * self._units_a_pass
+        self._own_most = self._most if own_epochs is None else own_epochs * self._units_a_pass
         if not is_multi_objective(study):
             study.pruner = HyperbandPruner(min_resource=1, max_resource=self._most, reduction_factor=REDUCTION_FACTOR)
 
@@ -64,28 +70,31 @@ class Halving:
         """
         resource = round(passes * self._units_a_pass)
         if is_multi_objective(self._study):
-            return cost is not None and self._is_dominated(trial, resource, (loss, cost))
+            return cost is not None and self._is_beaten_at(RUNG + "{rung}", trial, resource, (loss, cost))
+        if self._own_most < self._most:
+            return self._is_beaten_at(ALIKE, trial, resource, (loss,))
         if resource == 0 or resource in trial.storage.get_trial(trial._trial_id).intermediate_values:
             return False
         trial.report(loss, step=resource)
         return resource < self._most and trial.should_prune()
 
-    def _is_dominated(self, trial: "Trial", resource: int, point: Point) -> bool:
-        if resource >= self._most:
+    def _is_beaten_at(self, name: str, trial: "Trial", resource: int, point: Point) -> bool:
+        if resource >= self._own_most:
             return False
         for rung in range(_rungs_below(resource)):
-            if f"{RUNG}{rung}" not in trial.user_attrs:
-                trial.set_user_attr(f"{RUNG}{rung}", point)
-                if not passes_rung(point, self._others(trial, rung)):
+            attribute = name.format(most=self._own_most, rung=rung)
+            if attribute not in trial.user_attrs:
+                trial.set_user_attr(attribute, point)
+                if not passes_rung(point, self._others(trial, attribute)):
                     return True
         return False
 
-    def _others(self, trial: "Trial", rung: int) -> list[Point]:
+    def _others(self, trial: "Trial", attribute: str) -> list[Point]:
         """Where the other trials stood at a rung."""
         return [
-            tuple(other.user_attrs[f"{RUNG}{rung}"])
+            tuple(other.user_attrs[attribute])
             for other in self._study.get_trials(deepcopy=False)
-            if other.number != trial.number and f"{RUNG}{rung}" in other.user_attrs and not was_interrupted(other)
+            if other.number != trial.number and attribute in other.user_attrs and not was_interrupted(other)
         ]
 
 

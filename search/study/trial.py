@@ -120,7 +120,9 @@ class _Attempt:
         self.parameters = parameters
         self.spec, self.hyperparameters = context.space.build(parameters)
         self.most_epochs = self.hyperparameters.most_epochs(context.schedule)
-        self.halving = Halving(context.study, context.schedule.checks, context.schedule.max_epochs)
+        self.halving = Halving(
+            context.study, context.schedule.checks, context.schedule.max_epochs, own_epochs=self.most_epochs
+        )
         self.is_look, self.is_final = self._role(context.race)
         self.reports: list[EpochReport] = []
         execution = execution_of(executor.placement)
@@ -195,7 +197,7 @@ class _Attempt:
         is_beaten = self.halving.is_beaten(self.trial, self._passes(report), reached, cost)
         if self.context.race is not None and self.is_look:
             is_beaten = self._passes(report) >= self.context.race.passes
-        if is_beaten and not self.is_final and self._passes(report) < self.most_epochs:
+        if is_beaten and not self.is_final:
             raise _stopped()
 
     def _role(self, race: FamilyRace | None) -> tuple[bool, bool]:

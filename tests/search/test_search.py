@@ -66,6 +66,21 @@ def test_settings_are_ranked_and_the_default_comes_first(dataset: Dataset, paren
     assert TuneResult.model_validate_json(result.model_dump_json()) == result
 
 
+def test_what_ends_with_its_cosine_has_come_to_its_end_however_good_others_are(
+    dataset: Dataset, parent: str, tmp_path: Path
+) -> None:
+    """Trials are compared after one, three and nine passes: after its only one, nothing is left to save."""
+    once = {"learning_rate_schedule": "cosine", "cosine_epochs": 1}
+    space = SMALL.model_copy(update={"fixed_learning": once})
+    request = TrainRequest(trials=8, max_epochs=9)
+    job = SearchJob(
+        dataset=dataset, request=request, placement=PLACEMENT, directory=tmp_path, parent_run_id=parent, space=space
+    )
+    result = search(job)
+    assert (result.complete_trials, result.pruned_trials) == (8, 0)
+    assert {run.data.metrics["training.best_epoch"] for run in trial_runs(parent)} == {1.0}
+
+
 def test_same_seed_tries_the_same_settings(dataset: Dataset, parent: str, tmp_path: Path) -> None:
     request = TrainRequest(trials=3, max_epochs=1, seed=7)
     first, second = (

@@ -74,6 +74,25 @@ def test_the_figure_that_selects_keeps_the_epoch_and_begins_the_plateaus(dataset
     assert rates_of(result)[-1] == pytest.approx(0.02 * max(0.3**plateaus, LOWEST_SHARE))
 
 
+def test_a_cosine_may_end_a_training_before_its_schedule_does(dataset: Dataset) -> None:
+    ended, total = [], set[int]()
+    hooks = Hooks(on_step=lambda done, steps: total.add(steps))
+    for rates, schedule in (
+        (replace(COSINE, cosine_epochs=2), SCHEDULE),
+        (replace(COSINE, cosine_epochs=9), replace(SCHEDULE, max_epochs=2)),
+        (COSINE, replace(SCHEDULE, max_epochs=2)),
+    ):
+        result = train(TrainingJob(dataset, SPEC, rates, EXECUTION, schedule), hooks)
+        ended.append(result)
+        assert (len(result.history), result.stopped_because) == (2, "max_epochs")
+    assert len(total) == 1, "and the steps that are left are known"
+    for name, weights in ended[0].model.state_dict().items():
+        assert torch.equal(weights, ended[1].model.state_dict()[name])
+        assert torch.equal(weights, ended[2].model.state_dict()[name])
+    plateau = trained(dataset, replace(PLATEAU, cosine_epochs=1))
+    assert len(plateau.history) > 1
+
+
 def test_a_cosine_ends_at_nothing_and_is_halfway_down_in_the_middle(dataset: Dataset) -> None:
     rates = shares(replace(COSINE, warmup_epochs=0.0), dataset)
     assert [rates.share(step, 0) for step in (0, 25, 50)] == pytest.approx([1.0, 0.5, 0.0], abs=1e-12)
@@ -168,6 +187,7 @@ def test_compiled_the_rates_change_without_compiling_again(dataset: Dataset, opt
         ({"learning_rate_schedule": "plato"}, "There is no learning rate schedule 'plato'"),
         ({"plateau_factor": 1.0}, "plateau_factor 1 does not lower"),
         ({"warmup_epochs": -1.0}, "warmup_epochs -1 are no passes"),
+        ({"cosine_epochs": 0}, "cosine_epochs 0 are no passes"),
     ],
 )
 def test_what_is_no_schedule_is_refused(dataset: Dataset, changes: dict[str, object], words: str) -> None:

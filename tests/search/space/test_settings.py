@@ -97,12 +97,27 @@ def test_large_logs_begin_wide_and_flat_and_held_back_and_small_ones_with_the_de
     small = SearchSpace.for_dataset(dataset_of(20_000), family)
     assert small.defaults() == [small.default(), small.held_back(family)]
     spec, rates = space.build(point)
-    assert spec.top_widths == (512, 512, 512)
-    assert (spec.batch_norm, spec.dropout, spec.embedding_dim) == (True, 0.2, 16)
-    assert (rates.embedding_l2, rates.embedding_initial_bound, rates.learning_rate_schedule) == (2e-4, 0.03, "plateau")
+    assert spec.top_widths == (512, 512)
+    assert (spec.batch_norm, spec.dropout, spec.embedding_dim) == (True, 0.1, 32)
+    assert (rates.embedding_l2, rates.embedding_initial_bound) == (1e-3, 0.03)
+    assert (rates.learning_rate_schedule, rates.cosine_epochs) == ("cosine", 3)
     study = optuna.create_study()
     study.enqueue_trial(point)
     assert space.suggest(study.ask()) == point
+
+
+def test_passes_of_a_cosine_are_of_no_other_schedule_and_not_searched_where_that_is_fixed() -> None:
+    space = SearchSpace.for_dataset(dataset_of(200_000), "dnn")
+    short, long = ({**space.held_back("dnn"), "cosine_epochs": epochs} for epochs in (3, 6))
+    assert space.identity(short) != space.identity(long)
+    short, long = ({**point, "learning_rate_schedule": "plateau"} for point in (short, long))
+    assert space.identity(short) == space.identity(long)
+    assert space.build(long)[1].cosine_epochs is None
+    fixed = SearchSpace.for_dataset(
+        dataset_of(200_000), "dnn", fixed=Fixed(learning={"learning_rate_schedule": "cosine"})
+    )
+    assert not {"learning_rate_schedule", "cosine_epochs"} & fixed.factors().keys()
+    assert fixed.build(fixed.defaults()[0])[1].cosine_epochs is None, "as long as the training, as was asked for"
 
 
 def test_a_search_tries_what_all_families_learn_with() -> None:
