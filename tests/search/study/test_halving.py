@@ -105,3 +105,19 @@ def test_one_objective_is_reported_in_units_of_the_smallest_share() -> None:
     assert list(study.trials[0].intermediate_values) == [1, 3, 9, 18]
     assert any(trial.state.name == "PRUNED" for trial in study.trials)
     assert study.best_value == 0.4
+
+
+def test_trainings_that_end_earlier_are_compared_with_their_like_and_hold_no_other_up() -> None:
+    study = optuna.create_study(direction="minimize")
+
+    def of(epochs: int) -> Halving:
+        return Halving(study, (), max_epochs=9, own_epochs=epochs)
+
+    short, long, worse, better, other = (study.ask() for _ in range(5))
+    assert not of(3).is_beaten(short, 1.0, 0.5, None), "the first of its kind"
+    assert not of(9).is_beaten(long, 1.0, 0.9, None), "which those that go on are not measured by"
+    assert of(3).is_beaten(worse, 1.0, 0.6, None)
+    assert not of(3).is_beaten(better, 1.0, 0.4, None)
+    assert not of(3).is_beaten(worse, 3.0, 0.6, None), "after its last pass there is nothing to save"
+    assert not of(2).is_beaten(other, 1.0, 0.7, None), "of another length"
+    assert study.trials[short.number].intermediate_values == {}
