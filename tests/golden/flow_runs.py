@@ -17,7 +17,10 @@ FILE = "mlflow_names.json"
 REQUEST = TrainRequest(data="synthetic:3000", trials=3, max_epochs=2, ensemble_size=4, fixed_threads=True)
 MOST_CHILDREN = 100
 # What is there or not by the batch size that was fastest, by the setting that was best, and by who is in the ensemble.
-UNSURE = ("learning.steps", "model.embedding_initial_bound", "model.not_promoted")
+UNSURE = (
+    *("learning.steps", "model.not_promoted"),
+    *("model.cosine_epochs", "model.embedding_initial_bound", "model.learning_rate_schedule"),
+)
 OF_MEMBERS = re.compile(r"model_card/architecture-\w+\.svg")
 
 
