@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 REDUCTION_FACTOR = 3  # as `tasks.select` counts when it sizes the job
 RUNG = "rung:"  # attribute of a trial: NE and cost when it reached the rung of that number
-ALIKE = "rung of {most}:{rung}"  # the same, NE alone, of trials that end after so many units
+ALIKE = "rung of {most}:"  # the same of trials that end after so many units, fewer than the longest
 SHARES = (1 / 9, 1 / 3)
 # Fewer samples tell more of the first steps' chance than of the setting, and such an epoch is short anyway.
 LEAST_SAMPLES = 50_000
@@ -70,19 +70,20 @@ class Halving:
         """
         resource = round(passes * self._units_a_pass)
         if is_multi_objective(self._study):
-            return cost is not None and self._is_beaten_at(RUNG + "{rung}", trial, resource, (loss, cost))
+            return cost is not None and self._is_beaten_at_rung(trial, resource, (loss, cost))
         if self._own_most < self._most:
-            return self._is_beaten_at(ALIKE, trial, resource, (loss,))
+            return self._is_beaten_at_rung(trial, resource, (loss,))
         if resource == 0 or resource in trial.storage.get_trial(trial._trial_id).intermediate_values:
             return False
         trial.report(loss, step=resource)
         return resource < self._most and trial.should_prune()
 
-    def _is_beaten_at(self, name: str, trial: "Trial", resource: int, point: Point) -> bool:
+    def _is_beaten_at_rung(self, trial: "Trial", resource: int, point: Point) -> bool:
         if resource >= self._own_most:
             return False
+        prefix = RUNG if self._own_most == self._most else ALIKE.format(most=self._own_most)
         for rung in range(_rungs_below(resource)):
-            attribute = name.format(most=self._own_most, rung=rung)
+            attribute = f"{prefix}{rung}"
             if attribute not in trial.user_attrs:
                 trial.set_user_attr(attribute, point)
                 if not passes_rung(point, self._others(trial, attribute)):

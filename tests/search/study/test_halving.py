@@ -121,3 +121,11 @@ def test_trainings_that_end_earlier_are_compared_with_their_like_and_hold_no_oth
     assert not of(3).is_beaten(worse, 3.0, 0.6, None), "after its last pass there is nothing to save"
     assert not of(2).is_beaten(other, 1.0, 0.7, None), "of another length"
     assert study.trials[short.number].intermediate_values == {}
+
+
+def test_of_two_objectives_too_they_are_compared_with_their_like() -> None:
+    study = optuna.create_study(directions=["minimize", "minimize"])
+    short, long, worse = (study.ask() for _ in range(3))
+    assert not Halving(study, (), max_epochs=9, own_epochs=3).is_beaten(short, 1.0, 0.5, 1.0)
+    assert not Halving(study, (), max_epochs=9, own_epochs=9).is_beaten(long, 1.0, 0.9, 2.0)
+    assert Halving(study, (), max_epochs=9, own_epochs=3).is_beaten(worse, 1.0, 0.6, 2.0)
