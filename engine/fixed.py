@@ -13,7 +13,7 @@ from engine.config import Hyperparameters, Schedule
 from engine.ranking.config import RankingHyperparameters
 from models.graph import GRAPH_FAMILIES, SOLVED, GraphSpec, graph_spec
 from models.graph.registry import check_graph_spec
-from models.names import AUTO, AUTO_FAMILIES
+from models.names import AUTO, AUTO_FAMILIES, auto_families
 from models.registry import FAMILIES, build_layers, family_of, model_spec
 from models.spec import Features, ModelSpec
 from shunter.errors import RequestError
@@ -79,7 +79,7 @@ def check_fixed(model: str, fixed: Fixed, features: Features) -> None:
     if model in GRAPH_FAMILIES:
         check_graph_spec(graph_spec(model, **fixed.architecture))
         return
-    for family in AUTO_FAMILIES if model == AUTO else (model,):
+    for family in auto_families(features) if model == AUTO else (model,):
         if because := why_not_built(family, fixed.architecture, features):
             raise RequestError(because)
 

@@ -7,8 +7,12 @@ from models.spec import Features, nearest
 from shunter.errors import RequestError
 
 AUTO = "auto"
-# What tuning chooses from.
-AUTO_FAMILIES = tuple(family.name for family in FAMILIES.values() if family.is_in_auto)
+# What tuning chooses from whatever the log.
+AUTO_FAMILIES = tuple(family.name for family in FAMILIES.values() if family.is_in_auto and not family.reads_positions)
+# And where the log has a history as well.
+AUTO_HISTORY_FAMILIES = tuple(
+    family.name for family in FAMILIES.values() if family.is_in_auto and family.reads_positions
+)
 
 
 def check_model(name: str) -> None:
@@ -22,11 +26,27 @@ def check_model(name: str) -> None:
         raise RequestError(f"Unknown model family {name!r}: {nearest(name, known)}.")
 
 
-def representative(name: str, features: Features) -> str:
+def auto_families(features: Features, *, in_file: bool = False) -> tuple[str, ...]:
+    """What tuning chooses from on this data.
+
+    Args:
+        features: Features of the data: where it has a history, a family that reads it id by id is one of them.
+        in_file: Whether the embedding tables lie in a file, which such a family cannot read.
+    """
+    return (*AUTO_FAMILIES, *(AUTO_HISTORY_FAMILIES if features.histories and not in_file else ()))
+
+
+def representative(name: str, features: Features, *, in_file: bool = False) -> str:
     """The family that a placement is chosen for: for `auto` the one that asks most arithmetic of these features.
 
     Which family wins is known after tuning only. The dearest keeps the limits of time, energy, cost and memory for all.
+
+    Args:
+        name: Name of a family, or `auto`.
+        features: Features of the data.
+        in_file: Whether the embedding tables are to lie in a file.
     """
     if name != AUTO:
         return name
-    return max(AUTO_FAMILIES, key=lambda family: count_model(model_spec(family), features).matmul_flops_per_sample)
+    families = auto_families(features, in_file=in_file)
+    return max(families, key=lambda family: count_model(model_spec(family), features).matmul_flops_per_sample)

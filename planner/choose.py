@@ -17,8 +17,8 @@ from hardware.cost.grid import Grid
 from hardware.cost.residual import Residual
 from hardware.types import HardwareProfile, Placement, Workload
 from models.graph import SOLVED, GraphSpec
-from models.names import AUTO_FAMILIES, representative
-from models.spec import ModelSpec
+from models.names import auto_families, representative
+from models.spec import Features, ModelSpec
 from planner.assessment import Candidate
 from planner.candidates.embedding_memory import (
     embedding_memory_notes,
@@ -119,7 +119,7 @@ def choose(
     was_asked = request.placement.embedding_memory is not None
     of_tables = embedding_memory_notes(job.workload, probes.candidates(), was_asked=was_asked)
     of_tables += half_table_notes(job.spec, dataset.features)
-    notes = [*job.notes(), *offered.notes(), *in_training.notes(), *of_tables]
+    notes = [*job.notes(dataset.features), *offered.notes(), *in_training.notes(), *of_tables]
 
     def decided() -> Decision:
         observations = probe_observations(probes.newly_found(), job.workload, profiles)
@@ -216,7 +216,8 @@ class _Job:
         profiles: Sequence[HardwareProfile],
         searched: Sequence[Workload],
     ) -> "_Job":
-        family = representative(request.model, dataset.features)
+        in_file = request.placement.embedding_memory is not None
+        family = representative(request.model, dataset.features, in_file=in_file)
         fixed = read_fixed(request.model, request.architecture.set)
         spec = spec_of(family, request.architecture.towers, fixed.architecture)
         zeros = {"backward_speedups": dict(history.backward_speedups)}
@@ -258,14 +259,15 @@ class _Job:
         working = with_work(fitting, past.history, data=past.data, family=past.family)
         return with_quality(working, past.history, min_auc, data=past.data, family=past.family)
 
-    def notes(self) -> list[str]:
+    def notes(self, features: Features) -> list[str]:
         """What checkpoints add, and that tuning will choose the family too."""
         lost = self.history.interruptions.notes(_checkpoint_seconds(self.request))
         if self.request.model == self.family:
             return lost
+        families = auto_families(features, in_file=self.request.placement.embedding_memory is not None)
         return [
             *lost,
-            f"Tuning chooses among {', '.join(AUTO_FAMILIES)}: placements are judged by {self.family}, which asks most "
+            f"Tuning chooses among {', '.join(families)}: placements are judged by {self.family}, which asks most "
             "of them, so that another family needs less than is said here.",
         ]
 

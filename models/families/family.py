@@ -26,7 +26,8 @@ class Family:
         learned_with: Settings that models of this family are learned with where nothing else is searched or asked for,
             by their names in `engine.config.Hyperparameters`.
         has_hidden_layers: Whether its models have MLPs, so that their widths and dropout can be searched.
-        is_in_auto: Whether the model `auto` may become this family: it takes any click log, and gives a probability.
+        is_in_auto: Whether the model `auto` may become this family: it gives a probability, and takes any click log, or
+            any with a history where it reads positions.
         mixes_widths: Whether its tables may differ in width (`ModelSpec.table_dims`).
         multiplies_numbers: Whether each dense feature may have a vector of its own (`ModelSpec.numeric_embedding`).
         reads_positions: Whether it reads histories id by id: then `pooled` has a bag for each position, and `forward`

@@ -38,7 +38,8 @@ def space_for(
         return ArchitectureSpace.for_dataset(dataset, task_weights=weights, fixed=fixed, hyperparameters=rates)
     towers = tower_partitions(dataset, request, placement, directory, open_run(parent_run_id))
     is_wide = request.search.space == SearchSpaceName.WIDE
-    space = SearchSpace.for_dataset(dataset, request.model, weights, fixed, is_wide=is_wide)
+    in_file = placement.embedding_memory_bytes is not None
+    space = SearchSpace.for_dataset(dataset, request.model, weights, fixed, is_wide=is_wide, in_file=in_file)
     space = space.at_batch_size(placement.batch_size)
     return space.model_copy(update={"tower_partitions": towers})
 

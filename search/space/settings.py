@@ -10,7 +10,7 @@ from pydantic import Field
 from engine.config import Hyperparameters
 from engine.data.dataset import Dataset
 from engine.fixed import Fixed, why_not_built
-from models.names import AUTO, AUTO_FAMILIES
+from models.names import AUTO, auto_families
 from models.registry import FAMILIES, model_spec
 from models.spec import Features, ModelSpec
 from search.protocol import Factors, Parameters
@@ -139,15 +139,16 @@ class SearchSpace(Frozen):
         fixed: Fixed = Fixed(),  # noqa: B008 - frozen
         *,
         is_wide: bool = False,
+        in_file: bool = False,
     ) -> Self:
         """Ranges for the size of the data: little data cannot feed wide layers, and they only cost time.
 
         The widest layer is twice the power of two next below the square root of the training rows, from 256 to 1,024,
         and the embeddings grow with the rows too; both ranges hold the defaults of `ModelSpec`. The family `auto` is
-        all of `AUTO_FAMILIES`. What the user fixed is no range any more. The wide space has optimisers, schedules,
-        warm-up and widths of tables too.
+        all that it stands for on this data. What the user fixed is no range any more. The wide space has optimisers,
+        schedules, warm-up and widths of tables too. Tables that lie in a file leave out what cannot read them there.
         """
-        families = AUTO_FAMILIES if family == AUTO else (family,)
+        families = auto_families(dataset.features, in_file=in_file) if family == AUTO else (family,)
         known = [FAMILIES[name] for name in families]
         has_hidden_layers = any(one.has_hidden_layers for one in known)
         rows = dataset.splits["train"].rows

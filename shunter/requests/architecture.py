@@ -70,11 +70,11 @@ class ModelRequest(Group, frozen=True, title="Model"):
         default="dlrm",
         description="Model family: dlrm, dnn, deepfm, dcnv2, finalmlp, dhen, dmt, autoint, masknet, gdcn or wukong; "
         "mmoe, ple or esmm, made for several labels; sequence, din, bst or hstu, which read histories id by id; lr or "
-        "fm, a logistic regression or a factorisation machine; or auto, which lets tuning choose among the first six; "
-        "or, to rank items: lightgcn, xsimgcl, simplex, ultragcn, sage or hetero along a graph, twotower, or sasrec by "
-        "the order of what each user chose, which are trained, or "
-        "popularity, itemknn, ease or ials, which are solved in seconds; the one that ranks best is kept, or up to "
-        "--ensemble-size of them together where that is better.",
+        "fm, a logistic regression or a factorisation machine; or auto, which lets tuning choose among the first six, "
+        "and din where the log has a history; or, to rank items: lightgcn, xsimgcl, simplex, ultragcn, sage or hetero "
+        "along a graph, twotower, or sasrec by the order of what each user chose, which are trained, or popularity, "
+        "itemknn, ease or ials, which are solved in seconds; the one that ranks best is kept, or up to --ensemble-size "
+        "of them together where that is better.",
         json_schema_extra={"enum": [*MODELS, *GRAPH_MODELS]},
     )
     towers: int | None = Field(

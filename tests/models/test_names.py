@@ -3,8 +3,9 @@
 import pytest
 
 from models.counting import count_model
-from models.names import AUTO, AUTO_FAMILIES, check_model, representative
-from models.registry import model_spec
+from models.names import AUTO, AUTO_FAMILIES, auto_families, check_model, representative
+from models.registry import build_layers, model_spec
+from models.spec import CategoricalFeature, Features
 from shunter.errors import RequestError
 from tests.models.families.test_dlrm import features_of
 
@@ -27,3 +28,15 @@ def test_auto_is_placed_as_its_dearest_family() -> None:
     }
     assert flops[representative(AUTO, features)] == max(flops.values())
     assert representative("dnn", features) == "dnn"
+
+
+def test_auto_reads_a_history_where_there_is_one() -> None:
+    item = CategoricalFeature(name="item", rows=10)
+    seen = CategoricalFeature(name="seen", rows=10, multi_valued=True, table="item", length=200)
+    features = Features(dense=(), categorical=(item, seen))
+    assert auto_families(Features(dense=(), categorical=(item,))) == AUTO_FAMILIES
+    assert auto_families(features) == (*AUTO_FAMILIES, "din")
+    for family in auto_families(features):
+        build_layers(model_spec(family), features)
+    assert representative(AUTO, features) == "din"  # of so many ids it asks most
+    assert representative(AUTO, features, in_file=True) in AUTO_FAMILIES

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from engine.config import Hyperparameters
 from engine.data.dataset import Dataset, SplitStatistics
 from engine.fixed import Fixed, read_fixed
-from models.names import AUTO, AUTO_FAMILIES
+from models.names import AUTO, AUTO_FAMILIES, auto_families
 from models.registry import FAMILIES, build_layers, check_spec, model_spec
 from models.spec import CategoricalFeature, Features
 from search.space.learning import (
@@ -173,8 +173,9 @@ def test_hidden_layers_halve() -> None:
 def test_every_family_of_auto_is_tried_first_and_drawn_with_its_own_options_only() -> None:
     dataset = dataset_of(40_000)
     space = SearchSpace.for_dataset(dataset, AUTO)
-    own = [space.build(point) for point in space.defaults()][: len(AUTO_FAMILIES)]
-    begun = [model_spec(family=family, numeric_bins=FIRST_BINS) for family in AUTO_FAMILIES]
+    families = auto_families(dataset.features)
+    own = [space.build(point) for point in space.defaults()][: len(families)]
+    begun = [model_spec(family=family, numeric_bins=FIRST_BINS) for family in families]
     assert own == [(spec, Hyperparameters()) for spec in begun]
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
     drawn: dict[str, set[str]] = {}
@@ -186,11 +187,20 @@ def test_every_family_of_auto_is_tried_first_and_drawn_with_its_own_options_only
         assert spec.family == parameters["family"]
         check_spec(spec, dataset.features)
         drawn.setdefault(spec.family, set()).update(parameters)
-    assert set(drawn) == set(AUTO_FAMILIES)
+    assert set(drawn) == set(families)
     shared = set(space.default("dnn"))
     assert {family: names - shared for family, names in drawn.items()} == {
-        family: set(SearchSpace.for_dataset(dataset, family).options) - shared for family in AUTO_FAMILIES
+        family: set(SearchSpace.for_dataset(dataset, family).options) - shared for family in families
     }
+
+
+def test_auto_tries_families_that_read_histories_where_there_is_one_and_the_tables_lie_in_memory() -> None:
+    dataset = dataset_of(40_000)
+    assert SearchSpace.for_dataset(dataset, AUTO).families == (*AUTO_FAMILIES, "din")
+    assert SearchSpace.for_dataset(dataset, AUTO, in_file=True).families == AUTO_FAMILIES
+    user, seen = dataset.features.categorical
+    pooled = replace(dataset.features, categorical=(user, replace(seen, length=None)))
+    assert SearchSpace.for_dataset(replace(dataset, features=pooled), AUTO).families == AUTO_FAMILIES
 
 
 FIXED = ("top_widths=400,400", "dropout=0.2", "batch_norm=true", "embedding_l2=0.001", "dense_learning_rate=0.002")
