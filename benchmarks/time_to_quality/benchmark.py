@@ -15,7 +15,8 @@ says how much of the machine others took meanwhile, and one during which that wa
 
     python -m benchmarks.time_to_quality [--contests fuxictr_dcnv2_frappe ...] [--minutes 10] [--quick] [--loaded]
 
-Rows are merged into one result as soon as both sides are done. `--quick` trains one epoch on few rows; its ratios mean
+Rows are merged into one result as soon as both sides are done, a contest's own side of Shunter with its rival, so that
+no ratio is of two machines or days; contests of one run that ask Shunter for the same share it. `--quick` trains one epoch on few rows; its ratios mean
 nothing. `--loaded` runs beside other work. Both write `time_to_quality.quick.json`.
 """
 
@@ -102,7 +103,7 @@ def held(contest: Contest, size: Size, sides: dict[str, Row], is_draft: bool) ->
     sides[contest.side] = ours
     return {
         "rivals": {contest.key: rival},
-        "shunter": {contest.side: ours},
+        "shunter": {contest.key: ours},
         "environments": {contest.environment: list(environment.versions)},
     }
 
@@ -123,9 +124,9 @@ def headline(details: Mapping[str, Any]) -> dict[str, float | None]:
     rivals, sides = details.get("rivals", {}), details.get("shunter", {})
     return {
         f"{key}_{name}": value
-        for key, contest in CONTESTS.items()
-        if key in rivals and contest.side in sides
-        for name, value in verdict(rivals[key], sides[contest.side]).items()
+        for key in CONTESTS
+        if key in rivals and key in sides
+        for name, value in verdict(rivals[key], sides[key]).items()
     }
 
 
@@ -143,7 +144,7 @@ def show(details: Mapping[str, Any]) -> None:
     lines = [
         (
             key,
-            *map(" / ".join, zip(_cells(rivals[key]), _cells(sides[CONTESTS[key].side]), strict=True)),
+            *map(" / ".join, zip(_cells(rivals[key]), _cells(sides[key]), strict=True)),
             *("never" if (value := figures[f"{key}_{name}"]) is None else f"{value:.2f}" for name in ratios),
         )
         for key in CONTESTS

@@ -114,5 +114,6 @@ def row_of(took: Metered, size: Size, *, points: Sequence[Mapping[str, float]], 
         **more,
         "points": [{**point, "joules": took.joules_until(point["seconds"])} for point in points],
         "quick": size.quick,
+        "processor": report.machine()["processor"],
         "ended_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }

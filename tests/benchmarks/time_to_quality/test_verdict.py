@@ -42,14 +42,14 @@ def test_a_quality_that_was_never_reached_has_no_time_but_the_lesser_of_both_has
 
 
 def test_rows_merge_and_only_contests_with_both_sides_are_in_the_headline() -> None:
-    key, contest = next(iter(CONTESTS.items()))
+    key = next(iter(CONTESTS))
     known = {"rivals": {key: {"seconds": 1}}, "not_installed": {"other": "no wheel"}}
     details = merged(known, {"rivals": {key: RIVAL}, "shunter": {}})
 
     assert details["rivals"] == {key: RIVAL}
     assert details["not_installed"] == {"other": "no wheel"}
     assert headline(details) == {}
-    assert headline(merged(details, {"shunter": {contest.side: RIVAL}}))[f"{key}_time_ratio"] == 1.0
+    assert headline(merged(details, {"shunter": {key: RIVAL}}))[f"{key}_time_ratio"] == 1.0
 
 
 def test_a_busy_machine_is_refused_and_told_what_to_do() -> None:
