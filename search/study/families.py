@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 FINALISTS = 2
 LEAST_SAMPLES = 100_000  # of a look: of fewer, chance tells more than the family does
-FEWEST_LEFT = 3  # trials that must be left after the looks
+FEWEST_LEFT = FINALISTS  # trials that must be left after the looks: whole trainings of the best two
 FAIR_SHARE = 0.25  # of the budget, up to which more than two families are trained to the end
 
 

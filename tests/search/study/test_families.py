@@ -9,6 +9,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from engine.config import Schedule
 from engine.data.dataset import Dataset
 from hardware.types import Placement
+from models.names import AUTO_FAMILIES, AUTO_HISTORY_FAMILIES
 from search.job import SearchJob
 from search.protocol import BudgetLeft, Parameters
 from search.search import search
@@ -16,6 +17,7 @@ from search.space.settings import SearchSpace
 from search.study import families
 from search.study.families import FamilyRace
 from shunter.requests import TrainRequest
+from shunter.requests.search import TRIALS
 
 SPACE = SearchSpace(
     families=("dlrm", "dnn", "deepfm", "dcnv2"),
@@ -120,6 +122,11 @@ def test_a_look_is_of_equal_samples_where_that_saves_anything(
     assert (race.passes if race else None) == passes
     alone = SPACE.model_copy(update={"families": ("dlrm",)})
     assert FamilyRace.of(alone, rows, schedule, trials) is None
+
+
+def test_the_usual_trials_suffice_for_a_race_of_all_families() -> None:
+    every = SPACE.model_copy(update={"families": (*AUTO_FAMILIES, *AUTO_HISTORY_FAMILIES)})
+    assert FamilyRace.of(every, 200_000, Schedule(max_epochs=9), TRIALS) is not None
 
 
 def test_a_search_looks_at_all_and_draws_of_two(
