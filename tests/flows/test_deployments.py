@@ -170,8 +170,16 @@ class TestRegistered:
     def server(self, prefect_server: None) -> None:
         """The deployments go to the tests' own server."""
 
-    def test_names_pool_and_folder_are_those_that_were_asked_for(self, tmp_path) -> None:
-        names = register_deployments(tmp_path)
+    @pytest.fixture(scope="class")
+    def registered(self, prefect_server: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+        """Folder and names of what is registered once for the tests that change nothing of it."""
+        folder = tmp_path_factory.mktemp("registered")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("SHUNTER_HOME", str(folder / "home"))
+            return folder, list(register_deployments(folder))
+
+    def test_names_pool_and_folder_are_those_that_were_asked_for(self, registered: tuple[Path, list[str]]) -> None:
+        folder, names = registered
         assert {f"{name}/{name}" for name in EXPECTED} <= set(names)
         with get_client(sync_client=True) as client:
             train = client.read_deployment_by_name("train/train")
@@ -179,7 +187,7 @@ class TestRegistered:
             assert train.work_pool_name == WORK_POOL
             assert train.enforce_parameter_schema
             assert pool.type == "process"
-            assert pool.base_job_template["job_configuration"]["working_dir"] == str(tmp_path)
+            assert pool.base_job_template["job_configuration"]["working_dir"] == str(folder)
 
     @pytest.mark.parametrize(
         "chosen",
@@ -190,16 +198,37 @@ class TestRegistered:
             {"working_dir": "/"},
         ],
     )
-    def test_who_starts_a_run_chooses_neither_command_nor_environment_nor_folder(
-        self, tmp_path, chosen: dict[str, Any]
-    ) -> None:
+    @pytest.mark.usefixtures("registered")
+    def test_who_starts_a_run_chooses_neither_command_nor_environment_nor_folder(self, chosen: dict[str, Any]) -> None:
         from prefect.exceptions import PrefectHTTPStatusError
 
-        register_deployments(tmp_path)
         with get_client(sync_client=True) as client:
             train = client.read_deployment_by_name("train/train")
             with pytest.raises(PrefectHTTPStatusError, match=r"409|422"):
                 client.create_flow_run_from_deployment(train.id, job_variables=chosen)
+
+    @pytest.mark.usefixtures("registered")
+    def test_request_that_the_form_would_refuse_is_refused_by_the_server(self) -> None:
+        from prefect.exceptions import PrefectHTTPStatusError
+
+        with get_client(sync_client=True) as client:
+            train = client.read_deployment_by_name("train/train")
+            for request in (
+                {"trials": 0},
+                {"search": {"trials": 0}},
+                {"limits": {"max_hours": -1}},
+                {"no_such_field": 1},
+            ):
+                with pytest.raises(PrefectHTTPStatusError, match=r"409|422"):
+                    client.create_flow_run_from_deployment(train.id, parameters={"request": request})
+
+    @pytest.mark.usefixtures("registered")
+    def test_request_is_accepted_in_its_groups_and_flat(self) -> None:
+        with get_client(sync_client=True) as client:
+            train = client.read_deployment_by_name("train/train")
+            for request in ({"data": "mine.csv", "format": "csv", "trials": 2}, {"search": {"trials": 2}}):
+                run = client.create_flow_run_from_deployment(train.id, parameters={"request": request})
+                assert run.parameters["request"] == request
 
     def test_what_an_earlier_version_has_left_is_closed(self, tmp_path) -> None:
         """Its pool let everything be chosen, and its deployments chose."""
@@ -222,29 +251,6 @@ class TestRegistered:
             train = client.read_deployment_by_name("train/train")
             assert train.job_variables == {}
             assert client.create_flow_run_from_deployment(train.id).job_variables == {}
-
-    def test_request_that_the_form_would_refuse_is_refused_by_the_server(self, tmp_path) -> None:
-        from prefect.exceptions import PrefectHTTPStatusError
-
-        register_deployments(tmp_path)
-        with get_client(sync_client=True) as client:
-            train = client.read_deployment_by_name("train/train")
-            for request in (
-                {"trials": 0},
-                {"search": {"trials": 0}},
-                {"limits": {"max_hours": -1}},
-                {"no_such_field": 1},
-            ):
-                with pytest.raises(PrefectHTTPStatusError, match=r"409|422"):
-                    client.create_flow_run_from_deployment(train.id, parameters={"request": request})
-
-    def test_request_is_accepted_in_its_groups_and_flat(self, tmp_path) -> None:
-        register_deployments(tmp_path)
-        with get_client(sync_client=True) as client:
-            train = client.read_deployment_by_name("train/train")
-            for request in ({"data": "mine.csv", "format": "csv", "trials": 2}, {"search": {"trials": 2}}):
-                run = client.create_flow_run_from_deployment(train.id, parameters={"request": request})
-                assert run.parameters["request"] == request
 
     def test_what_a_user_has_set_in_the_ui_outlives_the_next_start(self, tmp_path) -> None:
         from prefect.client.schemas.actions import DeploymentUpdate

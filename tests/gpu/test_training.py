@@ -75,6 +75,7 @@ def assert_resumed_as_undisturbed(asked: ClickJob, directory: Path) -> None:
     assert_same(train(asked, checkpointing=Checkpointing(directory)), train(asked))
 
 
+@pytest.mark.long
 def test_compiled_layers_learn_what_eager_ones_learn(dataset: Dataset, device: torch.device) -> None:
     """On a GPU these are CUDA graphs, forward and backward."""
     asked = job(dataset, device, tf32=False)
@@ -111,6 +112,7 @@ def test_a_compiled_training_is_resumed_bit_by_bit(dataset: Dataset, device: tor
     assert_resumed_as_undisturbed(asked, tmp_path)
 
 
+@pytest.mark.long
 def test_one_process_of_a_group_learns_what_a_process_alone_learns(
     dataset: Dataset, device: torch.device, tmp_path: Path
 ) -> None:

@@ -81,7 +81,12 @@ ON_CLUSTER = {"node": 1, "two nodes": 2}
 
 
 @pytest.fixture(
-    scope="module", params=[*EXECUTORS, *(pytest.param(name, marks=pytest.mark.slow) for name in ON_CLUSTER)]
+    scope="module",
+    params=[
+        *EXECUTORS,
+        pytest.param("node", marks=pytest.mark.slow),
+        pytest.param("two nodes", marks=pytest.mark.long),  # `ray.test_group` shows the most of it
+    ],
 )
 def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
     if request.param in ("process group", "two nodes"):

@@ -40,7 +40,7 @@ def test_where_no_compiler_works_steps_are_measured_and_nothing_is_compiled(
     assert choice.eager_step_seconds > 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_compiled_steps_and_others_take_turns_in_one_trial(job: ClickJob) -> None:
     pytest.importorskip("torchrec")
     compiled = replace(job, execution=replace(job.execution, compiled=True))

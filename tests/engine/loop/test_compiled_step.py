@@ -76,7 +76,7 @@ def test_another_family_too(dataset: Dataset) -> None:
     assert_equal(dataset, model_spec(family="dcnv2", embedding_dim=8, top_widths=(16,)), PLAIN)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_several_labels_with_weights_and_gaps(tmp_path: Path) -> None:
     several = with_weights(with_tasks(write_dataset(tmp_path, rows=500)))
     assert_equal(several, SPEC, replace(PLAIN, task_weights=(1.0, 0.5)))
@@ -91,7 +91,7 @@ def test_layers_that_keep_more_than_weights_are_compiled_alone(dataset: Dataset)
     assert model.compiled_layers is not None
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @torch._dynamo.config.patch(recompile_limit=1)
 def test_many_models_of_one_process_are_compiled_as_a_whole(dataset: Dataset) -> None:
     for size in (COMPILED.batch_size, 32):

@@ -96,6 +96,7 @@ def test_it_resumes_bit_by_bit_and_only_one_process_compiles(dataset: Dataset, t
     assert ranks[1]["missed"] == 0, "it finds what the first has compiled"
 
 
+@pytest.mark.long
 def test_where_it_fails_to_compile_in_one_process_none_compiles(dataset: Dataset, tmp_path: Path) -> None:
     for rank in run(2, tmp_path, without_a_compiler_in_one, dataset, tmp_path):
         assert curve(rank["compiled"]["history"]) == curve(rank["eager"]["history"])

@@ -86,7 +86,7 @@ def cases(dataset: Dataset, folder: Path) -> dict[str, Any]:
     return found
 
 
-@pytest.fixture(scope="module", params=[2, 4])
+@pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.long)])
 def group(request: pytest.FixtureRequest, dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     folder = tmp_path_factory.mktemp("group")
     results = run(request.param, folder, cases, dataset, folder)

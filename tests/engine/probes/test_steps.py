@@ -32,7 +32,7 @@ def test_a_probe_measures_the_steps_asked_for(tmp_path: Path, precision: str, ba
     assert not [thread for thread in threading.enumerate() if thread.name == "prefetch"]
 
 
-@pytest.mark.parametrize("kernel", ["fbgemm", "torch"])
+@pytest.mark.parametrize("kernel", ["fbgemm", pytest.param("torch", marks=pytest.mark.long)])
 def test_a_table_row_takes_its_weights_and_one_float(tmp_path: Path, kernel: str) -> None:
     if kernel == "fbgemm":
         pytest.importorskip("fbgemm_gpu")

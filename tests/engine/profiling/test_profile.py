@@ -7,7 +7,6 @@ import pytest
 
 from engine.profiling.cache import ProfileKey, read_profiles, write_profiles
 from engine.profiling.profiles import local_profiles
-from tests.engine.profiling.short_profiles import keep_short_profiles
 from tests.hardware.profiles import make_profile
 
 KEY = ProfileKey(host="0123456789abcdef", torch="2.0", format=1)
@@ -54,10 +53,10 @@ def test_an_absent_file_is_no_reason_to_complain(tmp_path: Path, caplog: pytest.
     assert caplog.text == ""
 
 
-def test_this_machine_is_measured_once_and_again_after_a_corruption(shunter_home: Path) -> None:
-    first = keep_short_profiles()
-    assert local_profiles() == first, "the file is read"
-    (path,) = (shunter_home / "profiles").glob("*.json")
+def test_this_machine_is_measured_once_and_again_after_a_corruption(furnished_home: Path) -> None:
+    (path,) = (furnished_home / "profiles").glob("*.json")
+    first = local_profiles()
+    assert first == read_profiles(path, ProfileKey.of(first[0].host)), "the file is read"
     path.write_text(path.read_text()[:100])
     again = local_profiles()
     assert [one.accelerator for one in again] == [one.accelerator for one in first]
@@ -67,8 +66,9 @@ def test_this_machine_is_measured_once_and_again_after_a_corruption(shunter_home
     assert again[0].disk is None, "that takes longer, and waits until it is asked for"
 
 
+@pytest.mark.usefixtures("furnished_home")
 def test_equal_machines_that_share_a_folder_keep_their_own_identity(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = keep_short_profiles()
+    first = local_profiles()
     monkeypatch.setattr("engine.profiling.profiles.machine_id", lambda: "another")
     found = local_profiles()
     assert {profile.machine for profile in found} == {"another"}

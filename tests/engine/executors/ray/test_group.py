@@ -195,6 +195,7 @@ class Other:
         """Say that it has its core."""
 
 
+@pytest.mark.long
 def test_what_two_processes_of_a_cluster_have_begun_is_ended_by_two_of_this_machine(
     cluster: tuple[Cluster, Any], dataset: Dataset, on_one_machine: TrainResult, tmp_path: Path
 ) -> None:
