@@ -16,8 +16,8 @@ says how much of the machine others took meanwhile, and one during which that wa
     python -m benchmarks.time_to_quality [--contests fuxictr_dcnv2_frappe ...] [--minutes 10] [--quick] [--loaded]
 
 Rows are merged into one result as soon as both sides are done, a contest's own side of Shunter with its rival, so that
-no ratio is of two machines or days; contests of one run that ask Shunter for the same share it. `--quick` trains one epoch on few rows; its ratios mean
-nothing. `--loaded` runs beside other work. Both write `time_to_quality.quick.json`.
+no ratio is of two machines or days; contests of one run that ask Shunter for the same share it. `--quick` trains one
+epoch on few rows; its ratios mean nothing. `--loaded` runs beside other work. Both write `time_to_quality.quick.json`.
 """
 
 import argparse
