@@ -30,6 +30,7 @@ FILE_NAME = re.compile(r"# ([\w./-]+\.\w+)\n")
 RATINGS = 20_000  # of 100,000; of half as many no model is surely better than the base rate
 SECONDS = 900  # with a command that hangs; nothing is said of how long one takes
 WALKTHROUGHS = [page for page in PAGES if "\n```sh\n" in page.read_text()]
+MEASURES = "extending"  # the machine, for a minute, which tests/end_to_end/test_profile_flow.py shows in less
 
 
 def blocks_of(page: Path) -> list[tuple[str, str]]:
@@ -76,7 +77,11 @@ def home(furnished_home: Path, movielens: Path) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", WALKTHROUGHS, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=[pytest.mark.long] if page.stem == MEASURES else []) for page in WALKTHROUGHS],
+    ids=lambda page: page.stem,
+)
 def test_every_command_of_a_page_runs(
     page: Path, tmp_path: Path, home: Path, prefect_server: str, shunter_program: Path
 ) -> None:
