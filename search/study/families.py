@@ -3,10 +3,8 @@
 With several families their first points alone would use up a short search. So each family's default is trained on equal
 and few samples first (Jamieson and Talwalkar, AISTATS 2016, with families for arms). A look shows who learns fast, not
 who comes farthest: so the first points of the families are trained to the end in the order of the looks, those of the
-best two always and the others as long as a share of the budget pays for them. Of the best look the second point is
-trained too where that share pays for it: the better kind of the two is then the first of the others, for a kind that
-does not suit the data says little of a family. By what these trainings came to, the best two go on: their other points
-to the end, and then whatever the sampler draws of them.
+best two always and the others as long as a share of the budget pays for them. By what these came to, the best two go
+on: their other points to the end, and then whatever the sampler draws of them.
 """
 
 import math
@@ -77,7 +75,8 @@ class FamilyRace:
 
     def is_final(self, number: int, parameters: Parameters, trials: "Sequence[FrozenTrial]") -> bool:
         """Whether a trial is one of those that are trained to their end in any case."""
-        return parameters in self._points and not self.is_look(number, parameters, trials)
+        own = [*self._firsts.values(), *self._seconds(trials)]
+        return parameters in own and not self.is_look(number, parameters, trials)
 
     def next(self, trials: "Sequence[FrozenTrial]", left: BudgetLeft) -> Parameters | None:
         """The next look, or the next point that is trained to its end; None when all of them have begun.
@@ -91,46 +90,29 @@ class FamilyRace:
             if point not in tried:
                 return point
         for place, family in enumerate(self._by_looks(trials)):
-            first = self._first(family, trials)
-            is_paid_for = self._is_affordable(trials, left)
-            if not self._has_begun(first, tried):
-                if place >= FINALISTS and not is_paid_for:
-                    break
-                return first
-            if place == 0 and is_paid_for and (other := self._not_begun([family], tried)):
-                return other
-        return self._not_begun(self.finalists(trials), tried)
+            if self._has_begun(self._firsts[family], tried):
+                continue
+            if place >= FINALISTS and not self._is_affordable(trials, left):
+                break
+            return self._firsts[family]
+        return next((point for point in self._seconds(trials) if not self._has_begun(point, tried)), None)
 
     def finalists(self, trials: "Sequence[FrozenTrial]") -> list[str]:
         """The two families that came farthest, the better one first; all of them before two have come to anything.
 
-        Counted is what their own points came to in whole trainings, and before there are two of these, in looks.
+        Counted is what their first points came to in whole trainings, and before there are two of these, in looks.
         """
         best = _lowest_first(trial for trial in self._whole(trials) if has_result(trial))
         return (best if len(best) >= FINALISTS else self._by_looks(trials))[:FINALISTS]
 
     @cached_property
-    def _points(self) -> list[Parameters]:
-        """All points of the space's own."""
-        return [point for family in self.space.families for point in self.space.points(family)]
+    def _firsts(self) -> dict[str, Parameters]:
+        """The point of each family that is trained to the end before any other of its own."""
+        return {family: self.space.points(family)[0] for family in self.space.families}
 
-    def _first(self, family: str, trials: "Sequence[FrozenTrial]") -> Parameters:
-        """The point of a family that is trained to the end before any other of its own."""
-        points = self.space.points(family)
-        return points[min(self._kind(trials), len(points) - 1)]
-
-    def _kind(self, trials: "Sequence[FrozenTrial]") -> int:
-        """Which of a family's points suits the data, by those of the best look; the first until both have a result."""
-        family, *_ = self._by_looks(trials)
-        points = self.space.points(family)
-        results = [trial for trial in self._whole(trials) if trial.params["family"] == family and has_result(trial)]
-        losses = {points.index(trial.params): lowest_loss(trial) for trial in results}
-        return min(losses, key=lambda place: losses[place]) if len(losses) == len(points) else 0
-
-    def _not_begun(self, families: Sequence[str], tried: Sequence[Parameters]) -> Parameters | None:
-        """The first point of some families' own that is not trained to its end yet."""
-        points = (point for family in families for point in self.space.points(family))
-        return next((point for point in points if not self._has_begun(point, tried)), None)
+    def _seconds(self, trials: "Sequence[FrozenTrial]") -> list[Parameters]:
+        """The other points of the space's own, of the families that go on."""
+        return [point for family in self.finalists(trials) for point in self.space.points(family)[1:]]
 
     def _by_looks(self, trials: "Sequence[FrozenTrial]") -> list[str]:
         """Families whose look came to something, the best first; all of them before there are two."""
@@ -140,12 +122,13 @@ class FamilyRace:
         return best if len(best) >= FINALISTS else list(self.space.families)
 
     def _whole(self, trials: "Sequence[FrozenTrial]") -> "list[FrozenTrial]":
-        """Trainings of the space's own points to the end; one that has just begun has no result yet."""
-        return [
-            trial
-            for trial in trials
-            if trial.params in self._points and not self.is_look(trial.number, trial.params, trials)
-        ]
+        """Trainings of first points to the end, of each family the first such."""
+        found: dict[str, FrozenTrial] = {}
+        for trial in trials:
+            is_first = trial.params in self._firsts.values()  # one that another process has just begun has none yet
+            if is_first and not self.is_look(trial.number, trial.params, trials):
+                found.setdefault(trial.params["family"], trial)
+        return list(found.values())
 
     def _has_begun(self, point: Parameters, tried: Sequence[Parameters]) -> bool:
         """Whether a point is trained to its end already; a default has begun once before, as a look."""
@@ -170,10 +153,7 @@ class FamilyRace:
 
 def _lowest_first(trials: "Iterable[FrozenTrial]") -> list[str]:
     """The families of trials with a result, the one of the lowest loss first."""
-    losses: dict[str, float] = {}
-    for trial in trials:
-        family = trial.params["family"]
-        losses[family] = min(lowest_loss(trial), losses.get(family, math.inf))
+    losses = {trial.params["family"]: lowest_loss(trial) for trial in trials}
     return sorted(losses, key=lambda family: losses[family])
 
 
