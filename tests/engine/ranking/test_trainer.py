@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -88,17 +87,16 @@ def test_without_dgl_torch_trains_the_same_model(
     family: str, data: RankingData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("dgl")
-    # Of several epochs that rank alike, rounding would choose the one that is kept.
-    schedule, execution = Schedule(max_epochs=1), replace(EXECUTION, batch_size=32)
+    schedule = Schedule(max_epochs=2, patience=2)
     spec = graph_spec(family, embedding_dim=8, layers=2, neighbours=100)  # all, so that both samplers draw the same
-    by_dgl = train_ranking(TrainingJob(data, spec, LEARNED_WITH, execution, schedule))
+    by_dgl = train_ranking(TrainingJob(data, spec, LEARNED_WITH, EXECUTION, schedule))
     monkeypatch.setitem(sys.modules, "dgl", None)  # to an import, a package that is not installed
-    by_torch = train_ranking(TrainingJob(data, spec, LEARNED_WITH, execution, schedule))
+    by_torch = train_ranking(TrainingJob(data, spec, LEARNED_WITH, EXECUTION, schedule))
     losses = [[report.train_loss for report in one.history] for one in (by_dgl, by_torch)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
-    torch.testing.assert_close(
-        VectorRanker.of(by_torch.model).item_vectors, VectorRanker.of(by_dgl.model).item_vectors, atol=1e-3, rtol=1e-2
-    )
+    # What all items share ranks nothing, and where no loss sees it, rounding alone says where Adam takes it.
+    found = [VectorRanker.of(one.model).item_vectors for one in (by_torch, by_dgl)]
+    torch.testing.assert_close(*(vectors - vectors.mean(0) for vectors in found), atol=1e-3, rtol=1e-2)
 
 
 def test_a_checkpoint_of_other_settings_is_refused(data: RankingData, tmp_path: Path) -> None:

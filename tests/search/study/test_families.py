@@ -111,7 +111,7 @@ def test_large_logs_begin_with_the_point_that_is_held_back() -> None:
         (200_000, None, Schedule(max_epochs=9), 1),
         (80_000, 9, Schedule(max_epochs=9), 2),
         (2_000_000, None, Schedule(max_epochs=9, checks=(1 / 9, 1 / 3)), 1 / 9),
-        (200_000, 6, Schedule(max_epochs=9), None),  # too few would be left
+        (200_000, 5, Schedule(max_epochs=9), None),  # too few would be left
         (5_000, None, Schedule(max_epochs=9), None),  # a whole training is as short as a look
     ],
 )
