@@ -5,9 +5,10 @@ last, no baselines: `shunter train --trials 1 --ensemble-size 1 --max-epochs 1 -
 empty home, measures the machine and prepares the databases, and Python keeps what it makes of the sources; it is shown,
 and does not count. The others have that profile, and another seed each, so that each ingests and trains anew.
 
-After each run its epoch is trained again by a bare loop in a process of its own: the same arrays, model, batch size,
-threads, precision and compiled step as the run chose, batches read ahead, nothing tracked, checked or validated. Its
-seconds are those that a run needs for its steps; what the run took beyond them and its ingestion is overhead.
+After each run its epoch is trained again by a bare loop in a process of its own: the same arrays, model, decay of the
+embeddings, batch size, threads, precision and compiled step as the run chose, batches read ahead, nothing tracked,
+checked or validated. Its seconds are those that a run needs for its steps; what the run took beyond them and its
+ingestion is overhead.
 
 `fixed_seconds` is the median overhead of the runs over few rows, `overhead_share_2m` the median share of the wall
 clock of the runs over two million. In the details, `by_default` is one more run over as many rows, with the baselines
@@ -130,6 +131,7 @@ def bare_loop(home: Path) -> dict[str, float]:
         model: Any = load_model(_newest(home / "mlflow" / "artifacts", "model.json")).train()
         if isinstance(model, Ensemble):  # of one model, that is calibrated
             (model,) = model.models
+        model.embeddings.l2 = float(trial.params.get("model.embedding_l2", 0.0))
         optimizer = build_dense_optimizer(
             model,
             Hyperparameters(dense_optimizer=trial.params["model.dense_optimizer"]),  # pyright: ignore[reportArgumentType]
