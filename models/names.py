@@ -36,17 +36,13 @@ def auto_families(features: Features, *, in_file: bool = False) -> tuple[str, ..
     return (*AUTO_FAMILIES, *(AUTO_HISTORY_FAMILIES if features.histories and not in_file else ()))
 
 
-def representative(name: str, features: Features, *, in_file: bool = False) -> str:
+def representative(name: str, features: Features) -> str:
     """The family that a placement is chosen for: for `auto` the one that asks most arithmetic of these features.
 
-    Which family wins is known after tuning only. The dearest keeps the limits of time, energy, cost and memory for all.
-
-    Args:
-        name: Name of a family, or `auto`.
-        features: Features of the data.
-        in_file: Whether the embedding tables are to lie in a file.
+    Which family wins is known after tuning only. The dearest keeps the limits of time, energy, cost and memory for all
+    that take any log. One that reads histories may ask more, but cannot tell whether tables that are larger than the
+    memory may lie in a file or with several processes.
     """
     if name != AUTO:
         return name
-    families = auto_families(features, in_file=in_file)
-    return max(families, key=lambda family: count_model(model_spec(family), features).matmul_flops_per_sample)
+    return max(AUTO_FAMILIES, key=lambda family: count_model(model_spec(family), features).matmul_flops_per_sample)

@@ -17,7 +17,7 @@ from hardware.cost.grid import Grid
 from hardware.cost.residual import Residual
 from hardware.types import HardwareProfile, Placement, Workload
 from models.graph import SOLVED, GraphSpec
-from models.names import auto_families, representative
+from models.names import AUTO_FAMILIES, auto_families, representative
 from models.spec import Features, ModelSpec
 from planner.assessment import Candidate
 from planner.candidates.embedding_memory import (
@@ -216,8 +216,7 @@ class _Job:
         profiles: Sequence[HardwareProfile],
         searched: Sequence[Workload],
     ) -> "_Job":
-        in_file = request.placement.embedding_memory is not None
-        family = representative(request.model, dataset.features, in_file=in_file)
+        family = representative(request.model, dataset.features)
         fixed = read_fixed(request.model, request.architecture.set)
         spec = spec_of(family, request.architecture.towers, fixed.architecture)
         zeros = {"backward_speedups": dict(history.backward_speedups)}
@@ -265,10 +264,12 @@ class _Job:
         if self.request.model == self.family:
             return lost
         families = auto_families(features, in_file=self.request.placement.embedding_memory is not None)
+        others = families[len(AUTO_FAMILIES) :]
+        but = f"; only {', '.join(others)}, where its histories are long, may need more" if others else ""
         return [
             *lost,
             f"Tuning chooses among {', '.join(families)}: placements are judged by {self.family}, which asks most "
-            "of them, so that another family needs less than is said here.",
+            f"of them, so that another family needs less than is said here{but}.",
         ]
 
 

@@ -68,19 +68,16 @@ def test_any_family_within_minutes_and_where_these_went(in_that_home) -> None:
 
     from engine.ensemble.result import EnsembleResult
     from flows.train import train
-    from models.names import AUTO_FAMILIES
 
-    summary = train(
-        TrainRequest(data="synthetic:6000", model="auto", search_minutes=0.4, max_epochs=1, ensemble_size=2)
+    summary = train(  # ended by its trials, for how many the minutes suffice for, the machine would say
+        TrainRequest(data="synthetic:6000", model="auto", search_minutes=4, trials=2, max_epochs=1, ensemble_size=2)
     )
     assert summary.tuned is not None
-    tried = {setting.spec.family for setting in summary.tuned.settings}
-    assert tried, "how many of them the minutes suffice for, the machine says"
-    assert tried <= set(AUTO_FAMILIES)
+    assert len({setting.spec.family for setting in summary.tuned.settings}) > 1
     assert isinstance(summary.result, EnsembleResult)
     assert summary.result.members
     assert summary.minutes is not None
-    assert "of 0.4 minutes: baselines" in summary.minutes
+    assert "of 4 minutes: baselines" in summary.minutes
     assert MlflowClient(summary.tracking_uri).get_run(summary.run_id).data.tags["search.minutes"] == summary.minutes
     assert in_that_home.minutes is None
 

@@ -4,7 +4,7 @@ import pytest
 
 from models.counting import count_model
 from models.names import AUTO, AUTO_FAMILIES, auto_families, check_model, representative
-from models.registry import build_layers, model_spec
+from models.registry import build_layers, may_lie_in_file, model_spec
 from models.spec import CategoricalFeature, Features
 from shunter.errors import RequestError
 from tests.models.families.test_dlrm import features_of
@@ -38,5 +38,5 @@ def test_auto_reads_a_history_where_there_is_one() -> None:
     assert auto_families(features) == (*AUTO_FAMILIES, "din")
     for family in auto_families(features):
         build_layers(model_spec(family), features)
-    assert representative(AUTO, features) == "din"  # of so many ids it asks most
-    assert representative(AUTO, features, in_file=True) in AUTO_FAMILIES
+    assert auto_families(features, in_file=True) == AUTO_FAMILIES
+    assert may_lie_in_file(model_spec(representative(AUTO, features)))  # so that large tables find their room
