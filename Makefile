@@ -17,17 +17,14 @@ run: setup  ## train a recommender on MovieLens-100K, from click log to register
 
 setup: $(READY)  ## create .venv and install the locked packages
 
-# torch goes first and with its own needs: where its CPU build is not offered, the CUDA build brings its libraries.
-# The rest is the complete lock, so nothing is left for pip to resolve. Python's own compilation comes last, on all cores
-# (some packages bring templates that are no Python), and the tables that the first command would wait for.
+# Python's own compilation comes last, on all cores (some packages bring templates that are no Python), and the tables
+# that the first command would wait for.
 $(READY): $(LOCK) pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || \
 		{ echo "Shunter needs Python 3.11: install it, or name it with 'make PYTHON=/path/to/python3.11'."; exit 1; }
-	@echo "Installing into .venv (a few minutes the first time) ..."
+	@echo "Installing into .venv (some minutes the first time) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint $(LOCK) torch setuptools
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --requirement $(LOCK)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(BIN)/python requirements/install.py $(LOCK)
 	@$(BIN)/python -m compileall -qq -j 0 .venv/lib || true
 	@$(BIN)/python -m flows.command.empty_database || true
 	@touch $@

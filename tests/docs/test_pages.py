@@ -30,7 +30,8 @@ FILE_NAME = re.compile(r"# ([\w./-]+\.\w+)\n")
 RATINGS = 20_000  # of 100,000; of half as many no model is surely better than the base rate
 SECONDS = 900  # with a command that hangs; nothing is said of how long one takes
 WALKTHROUGHS = [page for page in PAGES if "\n```sh\n" in page.read_text()]
-MEASURES = "extending"  # the machine, for a minute, which tests/end_to_end/test_profile_flow.py shows in less
+# Pages of minutes: what they command is tried by tests of its own, and that it is understood by `test_truth`.
+LONG = {"extending", "operating", "your-data"}
 
 
 def blocks_of(page: Path) -> list[tuple[str, str]]:
@@ -79,7 +80,7 @@ def home(furnished_home: Path, movielens: Path) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(page, marks=[pytest.mark.long] if page.stem == MEASURES else []) for page in WALKTHROUGHS],
+    [pytest.param(page, marks=[pytest.mark.long] if page.stem in LONG else []) for page in WALKTHROUGHS],
     ids=lambda page: page.stem,
 )
 def test_every_command_of_a_page_runs(

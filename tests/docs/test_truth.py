@@ -2,10 +2,18 @@
 
 import importlib
 import re
+import shlex
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
+from typer._click.core import Command, Context
+from typer._click.exceptions import UsageError
+from typer.core import TyperGroup
+from typer.main import get_command
 
+from flows.command.cli import app
+from shunter.errors import RequestError
 from shunter.settings import PROJECT_ROOT
 
 PAGES = [
@@ -37,6 +45,9 @@ NOT_TO_READERS = (
 )
 PROSE = re.compile(r"^( *)```.*?^\1```$", re.DOTALL | re.MULTILINE)
 TOKEN = re.compile(r"`((?:" + "|".join((*CODE_FOLDERS, *OTHER_FOLDERS)) + r")/[\w./*-]*)`")
+
+COMMAND = re.compile(r"^ *shunter((?:.*\\\n)*.*)$", re.MULTILINE)
+SHELL = {"|", "||", "&", "&&", ";", ">", "<"}
 
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(PROJECT_ROOT)))
 
@@ -95,7 +106,7 @@ def test_contributing_has_a_row_for_every_folder_in_the_order_of_imports() -> No
     rows = re.findall(r"^\| `(\w+)/` \|", (PROJECT_ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
     code = tuple(row for row in rows if row in CODE_FOLDERS)
     assert code == CODE_FOLDERS
-    packages = {path.parent.name for path in PROJECT_ROOT.glob("*/*.py")} - {"benchmarks", "tests"}
+    packages = {path.parent.name for path in PROJECT_ROOT.glob("*/*.py")} - {"benchmarks", "requirements", "tests"}
     assert packages == set(CODE_FOLDERS)
 
 
@@ -107,3 +118,32 @@ def test_readme_and_architecture_name_every_folder_of_code() -> None:
 
 def test_readme_is_short() -> None:
     assert len((PROJECT_ROOT / "README.md").read_text().splitlines()) <= 140
+
+
+@pages
+def test_every_command_that_is_shown_is_understood(page: Path) -> None:
+    """Its options exist and their values are such as they take; that they do what is said, `test_pages` shows."""
+    for block in COMMAND.findall(page.read_text()):
+        words = shlex.split(block.replace("\\\n", " "), comments=True)
+        understood(get_command(app), list(takewhile(lambda word: word not in SHELL, words)))
+
+
+def understood(command: Command, words: list[str], parent: Context | None = None) -> Context:
+    """What a command, or that below it which the words name, makes of them, as when it is called.
+
+    Raises:
+        UsageError, RequestError: It would be refused.
+    """
+    context = command.make_context("shunter", list(words), parent=parent)
+    left = [*context._protected_args, *context.args]
+    if not isinstance(command, TyperGroup) or not left:
+        return context
+    _, below, rest = command.resolve_command(context, left)
+    assert below is not None
+    return understood(below, rest, context)
+
+
+def test_a_command_that_would_be_refused_is_found() -> None:
+    for words in (["trian"], ["train", "--modle", "dnn"], ["train", "--trials", "few"], ["report", "a", "b"]):
+        with pytest.raises((UsageError, RequestError)):
+            understood(get_command(app), words)

@@ -16,6 +16,7 @@ TRIALS = 3
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_real_searches_give_curves_and_a_warm_one_finds_its_past(
     tmp_path: Path, shared_data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,6 +76,7 @@ def _broken(*_: Any, **__: Any) -> Any:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_it_learns_what_it_does_uncompiled(dataset: Dataset, tmp_path: Path) -> None:
     full = dataset.splits["train"].rows // EAGER.batch_size
     for rank in run(2, tmp_path, eager_and_compiled, dataset, tmp_path):

@@ -254,6 +254,7 @@ def test_a_budget_here_ends_the_training_there(cluster: Cluster, dataset: Datase
     assert result.stopped_because == "budget: enough"
 
 
+@pytest.mark.long
 def test_ctrl_c_here_saves_the_state_there_and_the_next_attempt_resumes(
     cluster: Cluster, dataset: Dataset, tmp_path: Path
 ) -> None:
@@ -271,6 +272,7 @@ def test_ctrl_c_here_saves_the_state_there_and_the_next_attempt_resumes(
     assert_same_weights(resumed, run_here(dataset, LASTING))
 
 
+@pytest.mark.long
 def test_trials_of_one_search_run_on_two_nodes_at_a_time(
     second: Any, address: str, dataset: Dataset, tracking_root: Path, tmp_path: Path
 ) -> None:
