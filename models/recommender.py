@@ -72,6 +72,13 @@ class Recommender(nn.Module):
         laid_out = self._positions(values, offsets, weights)
         return dense, self.embeddings(laid_out.values, laid_out.offsets, laid_out.weights), laid_out.lengths
 
+    def bags_of(self, values: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
+        """Ids and bounds of the bags that the tables are asked for of a batch; see `forward`."""
+        if self._positions is None:
+            return values, offsets
+        laid_out = self._positions(values, offsets)
+        return laid_out.values, laid_out.offsets
+
     def with_layers(self, layers: nn.Module) -> "Recommender":
         """A model of the same tables with other layers above them; both share the tables."""
         return Recommender(self.spec, self.features, self.embeddings, layers, self._positions).train(self.training)

@@ -41,7 +41,7 @@ from engine.checkpoint.remote import Layout, RemoteCopy
 from engine.checkpoint.snapshot import GivenUpError
 from engine.checkpoint.storage import load_weights, read_tensors, write_tensors, write_text
 from engine.checkpoint.tables import ChangingTables, RowsToKeep, bytes_of
-from engine.checkpoint.training_tensors import collect, distribute, embedding_tables, tables_of, weights_among
+from engine.checkpoint.training_tensors import bags_of, collect, distribute, embedding_tables, tables_of, weights_among
 from engine.memory import available_memory_bytes
 from models.embeddings.role import EmbeddingTables
 from shunter.errors import CheckpointError, TrainingError
@@ -120,12 +120,13 @@ class CheckpointDirectory(Generic[Trained]):
         tables = tables_of(model)
         if tables is not None and self.keeping.is_incremental(bytes_of(tables)):
             self._tables = ChangingTables(tables, next(model.parameters()).device, self.keeping)
+            self._bags_of = bags_of(model)
 
     def note_rows(self, values: Tensor, offsets: Tensor) -> None:
         """Note the rows of a batch, right before it is trained; of every batch."""
         if self._tables is not None:
             self._is_unchanged = False
-            rows = self._tables.note(values, offsets)
+            rows = self._tables.note(*self._bags_of(values, offsets))
             with self._stall():
                 self._tables.before_step(rows)
 

@@ -1,6 +1,6 @@
 """All of a training that is tensors, by the names that it has in a file."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
@@ -10,6 +10,7 @@ from engine.checkpoint.optimizer_state import optimizer_tensors, restore_optimiz
 from engine.checkpoint.random_state import random_tensors, restore_random
 from engine.checkpoint.storage import load_weights
 from models.embeddings.role import EmbeddingTables
+from models.recommender import Recommender
 from shunter.errors import CheckpointError
 
 WEIGHTS = "model."
@@ -24,6 +25,11 @@ def tables_of(model: nn.Module) -> EmbeddingTables | None:
     """The tables of a model of clicks."""
     found = embedding_tables(model)
     return found[0][1] if len(found) == 1 else None
+
+
+def bags_of(model: nn.Module) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """How a model of clicks asks its tables for a batch: as the batch is, or id by id of each history."""
+    return model.bags_of if isinstance(model, Recommender) else lambda values, offsets: (values, offsets)
 
 
 def weights_beside_tables(module: nn.Module, path: str = "") -> dict[str, Tensor]:

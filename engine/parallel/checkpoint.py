@@ -138,11 +138,12 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         table_bytes = sum(from_all(bytes_of(tables)))
         if self.keeping.is_incremental(table_bytes):
             self._rows = DividedRows(tables, next(model.parameters()).device, self.keeping, table_bytes)
+            self._bags_of = model.bags_of
 
     def note_rows(self, values: Tensor, offsets: Tensor) -> None:
         """Note the rows of this process's part of a batch, right before it is trained."""
         if self._rows is not None:
-            self._rows.note(values, offsets)
+            self._rows.note(*self._bags_of(values, offsets))
 
     def keep_best(self, model: Model, step: int) -> None:
         """Keep the weights that are the best so far; they count from the next `write` on."""

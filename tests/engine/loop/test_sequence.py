@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from engine.checkpoint.growth import Policy
+from engine.checkpoint.keeping import Keeping
 from engine.config import Execution, Hyperparameters, Schedule
 from engine.data.dataset import SPLITS, Dataset, SplitStatistics
 from engine.data.loader import mean_ids_per_sample
@@ -114,7 +116,11 @@ def test_an_lstm_is_stuck_with_no_seed(sessions: Dataset) -> None:
     assert evaluate(model, sessions, "test", EXECUTION).metrics.auc > BEST_AUC - 0.03
 
 
-def test_interrupted_and_resumed_the_result_is_bitwise_the_same(sessions: Dataset, tmp_path: Path) -> None:
+@pytest.mark.parametrize("policy", ["auto", "consecutive"])
+def test_interrupted_and_resumed_the_result_is_bitwise_the_same(
+    sessions: Dataset, tmp_path: Path, policy: Policy
+) -> None:
+    kept = Checkpointing(tmp_path, steps=8, keeping=Keeping(bits=32, policy=policy))
     schedule = Schedule(max_epochs=2, patience=2, seed=3)
     spec = replace(SPEC, encoder_widths=(96,), encoder_dropout=0.3, dropout=0.3, dropout_kind="structured")
     expected = train(TrainingJob(sessions, spec, RATES, EXECUTION, schedule))
@@ -124,10 +130,8 @@ def test_interrupted_and_resumed_the_result_is_bitwise_the_same(sessions: Datase
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(
-            TrainingJob(sessions, spec, RATES, EXECUTION, schedule), Hooks(on_step=interrupt), Checkpointing(tmp_path)
-        )
-    resumed = train(TrainingJob(sessions, spec, RATES, EXECUTION, schedule), checkpointing=Checkpointing(tmp_path))
+        train(TrainingJob(sessions, spec, RATES, EXECUTION, schedule), Hooks(on_step=interrupt), kept)
+    resumed = train(TrainingJob(sessions, spec, RATES, EXECUTION, schedule), checkpointing=kept)
     for name, value in expected.model.state_dict().items():
         assert torch.equal(value, resumed.model.state_dict()[name]), name
     assert [one.validation for one in expected.history] == [one.validation for one in resumed.history]
@@ -196,4 +200,6 @@ def test_two_processes_train_what_one_does(sessions: Dataset, tmp_path: Path) ->
 def _train(dataset: Dataset, directory: Path, schedule: Schedule) -> dict[str, Any]:
     from tests.engine.parallel.ranks import train_here
 
-    return train_here(dataset, directory, spec=SPEC, hyperparameters=RATES, execution=EXECUTION, schedule=schedule)
+    options = {"hyperparameters": RATES, "execution": EXECUTION, "schedule": schedule}
+    kept = {"checkpoint_steps": 8, "keeping": Keeping(bits=32, policy="consecutive")}
+    return train_here(dataset, directory, spec=SPEC, **options, **kept)
