@@ -49,6 +49,7 @@ from tasks.select import estimate, log_decision, select
 from tasks.spending import Spent, charged, spending
 from tasks.step_clock import StepClock
 from tasks.tracked_run import tracked_run
+from tasks.tune import with_trials_at_a_time
 from tracking.convention import account_metrics
 from tracking.registry.models import RegisteredModel
 from tracking.reports import log_config
@@ -226,6 +227,8 @@ def _train_tracked(job: _Job, held: Reservation, better: BetterOfThisMachine | N
         decision = _decide(job)
         notes.decision = decision
         request = charged(job.request, decision)
+        if job.cluster is None:
+            request = with_trials_at_a_time(request, decision, held, run_id)
         keep_chosen(held, decision, request, job.profiles)
         with clock.step("select"):
             log_decision(run_id, decision)

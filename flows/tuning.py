@@ -26,7 +26,7 @@ from tasks.run_state import RunState
 from tasks.select import estimate, log_decision, select
 from tasks.spending import charged, spending
 from tasks.tracked_run import tracked_run
-from tasks.tune import observer_of, publish_search, tune
+from tasks.tune import observer_of, publish_search, tune, with_trials_at_a_time
 from tracking.reports import log_config
 from tracking.runs import open_run
 
@@ -77,9 +77,9 @@ def _tune_tracked(
             # A search teaches nothing about the work of a whole training, so it explores nothing.
             decision = select(dataset, request.model_copy(update={"explore": Explore.NEVER}), profiles)
             state.remember("decision", decision)
+        request = with_trials_at_a_time(charged(request, decision), decision, held, run_id)
         keep_chosen(held, decision, request, profiles)
         notes.decision = decision
-        request = charged(request, decision)
         log_decision(run_id, decision)
         budget = spent.budget(request)
         job = SearchJob(

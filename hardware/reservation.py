@@ -365,7 +365,7 @@ def trainings_together(request: TrainRequest, profiles: Sequence[HardwareProfile
         processes: Those of a training.
     """
     gpus = sum(profile.accelerator.kind == "cuda" for profile in profiles)
-    return max(processes, min(request.search.parallel_trials, gpus))
+    return max(processes, min(request.search.trials_at_a_time, gpus))
 
 
 def _used_by(accelerator: str, processes: int) -> tuple[str, ...]:

@@ -11,6 +11,10 @@ from shunter.requests.objective import Weights
 
 START_SECONDS = 8.0  # that a process of its own takes before it trains
 LEAST_GAIN = 0.1  # of the score: for less, trainings are not put side by side
+# Of trainings in the same time, for which trials of a search are; they slow each other down, and learn less from each
+# other. Set by hand, with `MOST_TRIALS`.
+LEAST_TRIAL_GAIN = 0.25
+MOST_TRIALS = 4
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,36 @@ def trainings_at_a_time(
         best = alone
     among = ", ".join(f"{one.count}: {_words(one)}" for one in tried)
     return Advice(best, tried, f"{best.count} of {trainings} trainings at a time, as is expected of them ({among}).")
+
+
+def trials_at_a_time(decision: Decision, cores: int) -> Advice:
+    """Choose how many trials of a search by minutes run side by side on a processor: as many as train the most in them.
+
+    Each has as many threads as the placement, or its part of the cores where these are fewer.
+
+    Args:
+        decision: The choice of the placement, with its table.
+        cores: Those that the search may use.
+    """
+    placement = decision.placement
+    alone = Together(1, math.nan, None)
+    if placement.device != "cpu" or placement.processes > 1 or placement.embedding_memory_bytes is not None:
+        return Advice(alone, (), "One trial at a time.")
+    tried = []
+    for count in range(1, min(cores, MOST_TRIALS) + 1):
+        candidate = _candidate(decision, placement, min(placement.threads, cores // count))
+        if candidate is not None:
+            seconds = candidate.prediction.epoch_seconds / count
+            fits = count * candidate.prediction.memory_bytes <= candidate.accelerator_memory_bytes
+            tried.append(Together(count, seconds, None, fits))
+    if len(tried) < 2 or tried[0].count != 1:
+        return Advice(alone, (), "One trial at a time: there is nothing to compare with.")
+    alone, best = tried[0], min((one for one in tried if one.fits or one.count == 1), key=lambda one: one.seconds)
+    gain = alone.seconds / best.seconds
+    if gain < 1 + LEAST_TRIAL_GAIN:
+        return Advice(alone, tuple(tried), "One trial at a time: more would train little more in the same time.")
+    words = f"{best.count} trials at a time train {gain:.2g} times as much in the same minutes, as is expected of them."
+    return Advice(best, tuple(tried), words)
 
 
 def _tried(decision: Decision, placement: Placement, trainings: int, epochs: int, most: int) -> Iterator[Together]:

@@ -55,11 +55,24 @@ class Space(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetLeft:
-    """What a search may still use; None where nothing is set."""
+    """What a search may still use; None where nothing is set.
+
+    Attributes:
+        trials: That may begin.
+        seconds: By the clock on the wall.
+        joules: Of the accelerators.
+        at_a_time: Trials that run at a time.
+    """
 
     trials: int | None = None
     seconds: float | None = None
     joules: float | None = None
+    at_a_time: int = 1
+
+    @property
+    def trial_seconds(self) -> float | None:
+        """Of all trials together, which run at the same time."""
+        return None if self.seconds is None else self.seconds * self.at_a_time
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -69,7 +69,7 @@ def search(
     address = storage_address(job.directory, options.search_storage)
     with storage_errors(address), ExitStack() as stack:
         study = _open_study(job, space, address)
-        executors = stack.enter_context(open_executors(job.placement, options.parallel_trials, place))
+        executors = stack.enter_context(open_executors(job.placement, options.trials_at_a_time, place))
         meters = stack.enter_context(open_meters(executors, place))
         budget = SearchBudget.of(options, job.directory, meters.joules)
         loop = Loop(

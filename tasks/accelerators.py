@@ -111,7 +111,7 @@ def keep_chosen(
         profiles: Accelerators of this machine.
     """
     together = trainings_together(request, profiles, processes_of(request))
-    shares = together == 1 and request.search.parallel_trials == 1 and request.model not in GRAPH_FAMILIES
+    shares = together == 1 and request.search.trials_at_a_time == 1 and request.model not in GRAPH_FAMILIES
     held.keep(
         decision.placement,
         together,

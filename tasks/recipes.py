@@ -192,7 +192,7 @@ def _members(
     """The best settings trained to the end, the noise from seed to seed, and where the minutes went."""
     with minutes.counted(MEMBERS):
         members = train_members(run, tuned, minutes)
-    spent = minutes_in_words(minutes, tuned, members)
+    spent = minutes_in_words(minutes, tuned, members, run.request.search.trials_at_a_time)
     if spent:
         open_run(run.run_id).set_tags({"search.minutes": spent})
         tell(spent)

@@ -36,7 +36,7 @@ class ThisMachine:
     def executors(self, placement: Placement, count: int) -> list[Executor]:
         """This process (or its group) for one training at a time, else a process each.
 
-        They share a processor, but no GPU.
+        They share the cores of a processor, each with no more threads than the placement; but no GPU.
 
         Raises:
             RequestError: There are fewer GPUs of the chosen model.
@@ -45,7 +45,8 @@ class ThisMachine:
             return [Here(placement) if placement.processes == 1 else self.executor(placement)]
         cores = max(1, usable_cores() // count)
         if placement.device == "cpu":
-            shared = placement.model_copy(update={"threads": max(1, placement.threads // count)})
+            threads = min(placement.threads, max(placement.threads // count, cores))
+            shared = placement.model_copy(update={"threads": threads})
             return [OwnProcess(shared, cores=cores) for _ in range(count)]
         _check_gpus(placement.device, count)
         names = [f"cuda:{index}" for index in range(count)]  # those that `hardware.reservation` keeps

@@ -4,7 +4,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from engine.executors.role import Executor
@@ -96,7 +96,7 @@ class Loop:
 
         With one slot that is done in this thread, which takes Ctrl-C between steps.
         """
-        self.method, self.context = method, context
+        self.method, self.context, self._at_a_time = method, context, len(slots)
         self._reserve()
         if len(slots) == 1:
             self._in_slot(slots[0])
@@ -155,7 +155,7 @@ class Loop:
         parameters = None
         if not has_waiting(self.study):
             left = None if self.trials is None else self.trials - len(begun_trials(self.study))
-            parameters = self.method.ask(self.budget.left(left))
+            parameters = self.method.ask(replace(self.budget.left(left), at_a_time=self._at_a_time))
             if parameters is None:
                 return None
         trial = record(self.study, parameters)

@@ -105,11 +105,12 @@ class SearchRequest(SearchBudget, frozen=True, title="Search"):
         "like data, or begins with what other data taught, and transfer learns from all, so that the same command may "
         "try other settings the next time.",
     )
-    parallel_trials: int = Field(
-        default=1,
+    parallel_trials: int | None = Field(
+        default=None,
         ge=1,
-        description="Trials at a time: in processes that share the threads, or on nodes of --cluster. Members of the "
-        "ensemble are then trained side by side, too, as many of so many as are expected to be best.",
+        description="Trials at a time: in processes that share the cores, or on nodes of --cluster. Members of the "
+        "ensemble are then trained side by side, too, as many of so many as are expected to be best. If omitted, in a "
+        "search by minutes alone as many as are expected to train the most on this processor, else one.",
     )
     search_storage: str | None = Field(
         default=None,
@@ -119,6 +120,18 @@ class SearchRequest(SearchBudget, frozen=True, title="Search"):
         "secret of Prefect that holds an address with a password; if omitted, the run's own folder.",
         json_schema_extra={"pattern": WITHOUT_PASSWORD},  # so that Prefect refuses it before it is kept
     )
+
+    @property
+    def trials_at_a_time(self) -> int:
+        """Trials, and trainings of members, at a time."""
+        return self.parallel_trials or 1
+
+    @property
+    def is_by_minutes_alone(self) -> bool:
+        """Whether it takes what fits into its minutes: then more at a time is more tried, and nothing is compared."""
+        is_sampled = self.search_method not in (SearchMethodName.DNAS, SearchMethodName.RL)
+        has_other_budget = self.trials is not None or self.search_kwh is not None
+        return self.search_minutes is not None and not has_other_budget and self.search_cost is None and is_sampled
 
     @property
     def space(self) -> SearchSpaceName:

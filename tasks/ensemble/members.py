@@ -108,7 +108,7 @@ def _all_of(run: RunContext, trainings: Sequence[Training[TrainedModel | None]])
 
 
 def _side_by_side(run: RunContext, trainings: Sequence[Training[TrainedModel | None]]) -> list[TrainedModel | None]:
-    most = run.request.search.parallel_trials
+    most = run.request.search.trials_at_a_time
     if most == 1 or len(trainings) == 1 or run.processes > 1:
         return side_by_side(trainings, None, 1, None, run.should_stop)
     placement = run.decision.placement

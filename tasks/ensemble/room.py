@@ -67,13 +67,16 @@ def for_as_long(seconds: float, until: Callable[[], str | None]) -> Callable[[],
     return ended
 
 
-def minutes_in_words(minutes: Minutes, tuned: TuneResult, members: Sequence[TrainedModel]) -> str | None:
+def minutes_in_words(
+    minutes: Minutes, tuned: TuneResult, members: Sequence[TrainedModel], at_a_time: int = 1
+) -> str | None:
     """Where the minutes of a search went, in a sentence or two; None where it had none.
 
     Args:
         minutes: The minutes, all counted.
         tuned: The search.
         members: What was trained or taken over after it.
+        at_a_time: Trials that ran at a time.
     """
     if minutes.most_seconds is None:
         return None
@@ -83,11 +86,12 @@ def minutes_in_words(minutes: Minutes, tuned: TuneResult, members: Sequence[Trai
     taken = sum(one.trial is not None for one in members)
     cut = sum(one.trial is None and one.stopped_because.startswith("budget") for one in members)
     beside, ending = minutes.command_seconds, minutes.ending_seconds
+    together = f", {at_a_time} at a time," if at_a_time > 1 else ""
     used = before + searched + after + beside
     words = (
         f"{used / 60:.1f} of {minutes.most_seconds / 60:.4g} minutes: baselines {before / 60:.1f}, "
-        f"{trials} trials {searched / 60:.1f}, {len(members)} members {after / 60:.1f}, {taken} of which trials had "
-        f"trained; start, choice and what lies between {beside / 60:.1f}. For the end {ending / 60:.1f} were set aside "
+        f"{trials} trials{together} {searched / 60:.1f}, {len(members)} members {after / 60:.1f}, {taken} of which trials "
+        f"had trained; start, choice and what lies between {beside / 60:.1f}. For the end {ending / 60:.1f} were set aside "
         f"({minutes.ending_from})."
     )
     return (

@@ -7,22 +7,49 @@ from prefect.cache_policies import NO_CACHE
 
 from engine.data.dataset import Dataset
 from engine.executors.role import Place
+from hardware.devices.discovery import usable_cores
+from hardware.reservation import Reservation
 from hardware.types import HardwareProfile
+from models.graph.registry import GRAPH_FAMILIES
+from planner.decide import Decision
 from planner.predict.observe import ObserveStep, observer
+from planner.together import trials_at_a_time
 from search.job import SearchJob
 from search.result import TuneResult
 from search.search import search
 from search.study.address import read_secrets_with
 from shunter.requests import TrainRequest
 from tasks.retries import retried
+from tasks.story import tell
 from tasks.tune.report import publish_noise, publish_search, trial_progress
+from tracking.runs import open_run
 
-__all__ = ["observer_of", "publish_noise", "publish_search", "tune"]
+__all__ = ["observer_of", "publish_noise", "publish_search", "tune", "with_trials_at_a_time"]
 
 
 def observer_of(dataset: Dataset, profiles: Sequence[HardwareProfile], request: TrainRequest) -> ObserveStep | None:
     """What makes observations of the steps of trials; None where several at a time slow each other down."""
-    return observer(dataset, profiles) if request.search.parallel_trials == 1 else None
+    return observer(dataset, profiles) if request.search.trials_at_a_time == 1 else None
+
+
+def with_trials_at_a_time(request: TrainRequest, decision: Decision, held: Reservation, run_id: str) -> TrainRequest:
+    """The request with as many trials at a time as its minutes are used best by, unless it says how many.
+
+    Args:
+        request: What was asked for.
+        decision: The choice of the placement.
+        held: What is held of this machine; only with all of its cores are there several trials at a time.
+        run_id: Run in MLflow that is told why.
+    """
+    search, cores = request.search, usable_cores()
+    is_open = search.parallel_trials is None and search.is_by_minutes_alone and request.model not in GRAPH_FAMILIES
+    if not is_open or held.cores < cores:
+        return request
+    advice = trials_at_a_time(decision, cores)
+    open_run(run_id).set_tags({"search.trials_at_a_time": advice.words})
+    if advice.chosen.count > 1:
+        tell(advice.words)
+    return request.model_copy(update={"parallel_trials": advice.chosen.count})
 
 
 # Tried again, it goes on with the trials that are left.

@@ -1,11 +1,13 @@
 """How many trainings at a time: by what each takes with its part of the machine, within memory and energy."""
 
+from typing import Any
+
 import pytest
 
 from planner.assessment import Candidate
 from planner.decide import Decision, decide
 from planner.rank.totals import Terms
-from planner.together import START_SECONDS, trainings_at_a_time
+from planner.together import MOST_TRIALS, START_SECONDS, trainings_at_a_time, trials_at_a_time
 from shunter.requests import Limits
 from tests.planner.test_decide import TEN_EPOCHS, candidate
 
@@ -62,3 +64,43 @@ def test_without_a_candidate_for_one_training_there_is_nothing_to_compare() -> N
     found = trainings_at_a_time(only_one_thread, placement, 4, epochs=3, most=2)
     assert (found.chosen.count, found.tried) == (1, ())
     assert found.words.startswith("One training")
+
+
+def searched(epoch_seconds: dict[int, float], memory_gib: float = 1, **placement: Any) -> Decision:
+    """Chosen is the fastest number of threads of those given."""
+    candidates = [
+        candidate(512, threads=threads, seconds=seconds, memory_gib=memory_gib)
+        for threads, seconds in epoch_seconds.items()
+    ]
+    decision = decide(candidates, Terms.of(Limits(), "time", TEN_EPOCHS))
+    return decision.model_copy(update={"placement": decision.placement.model_copy(update=placement)})
+
+
+@pytest.mark.parametrize(
+    ("epoch_seconds", "cores", "count"),
+    [
+        pytest.param({1: 90, 2: 100}, 2, 2, id="one thread is best, and a core idle"),
+        pytest.param({1: 100, 2: 90}, 2, 2, id="a second thread hardly helps one trial"),
+        pytest.param({1: 100, 2: 60}, 2, 1, id="nearly as much as a second trial"),
+        pytest.param({1: 400, 2: 200, 4: 100}, 4, 1, id="one takes all"),
+        pytest.param({1: 400, 2: 110, 4: 100}, 4, 2, id="two threads each"),
+        pytest.param({1: 90, 2: 100, 4: 110}, 16, MOST_TRIALS, id="more would hardly learn from each other"),
+        pytest.param({1: 90}, 1, 1, id="there is one core"),
+        pytest.param({2: 90}, 2, 1, id="nothing says what one thread takes"),
+    ],
+)
+def test_as_many_trials_run_at_a_time_as_train_the_most_in_the_same_minutes(
+    epoch_seconds: dict[int, float], cores: int, count: int
+) -> None:
+    advice = trials_at_a_time(searched(epoch_seconds), cores)
+    assert advice.chosen.count == count
+    assert advice.words.startswith("One trial at a time" if count == 1 else f"{count} trials at a time train")
+
+
+def test_trials_that_have_no_room_side_by_side_take_turns() -> None:
+    assert trials_at_a_time(searched({1: 90, 2: 100}, memory_gib=9), 2).chosen.count == 1
+
+
+@pytest.mark.parametrize("placement", [{"accelerator": "cuda:0"}, {"processes": 2}, {"embedding_memory_bytes": 2**20}])
+def test_what_has_no_processor_of_its_own_to_share_is_one_at_a_time(placement: dict[str, Any]) -> None:
+    assert trials_at_a_time(searched({1: 90, 2: 100}, **placement), 2).chosen.count == 1

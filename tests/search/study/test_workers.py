@@ -40,10 +40,17 @@ def test_one_trial_at_a_time_trains_here_with_all_threads() -> None:
 
 
 @pytest.mark.parametrize(("count", "threads"), [(2, 2), (3, 1), (9, 1)])
-def test_threads_are_divided_and_nobody_gets_none(count: int, threads: int) -> None:
+def test_threads_are_divided_and_nobody_gets_none(count: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.executors.this_machine.usable_cores", lambda: 4)
     executors = ThisMachine().executors(PLACEMENT, count)
     assert all(isinstance(executor, OwnProcess) for executor in executors)
     assert [executor.placement.threads for executor in executors] == [threads] * count
+
+
+def test_cores_that_the_placement_leaves_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.executors.this_machine.usable_cores", lambda: 16)
+    executors = ThisMachine().executors(PLACEMENT, 4)
+    assert [executor.placement.threads for executor in executors] == [4] * 4
 
 
 @pytest.mark.gpu

@@ -1,9 +1,12 @@
 """The step as Prefect runs it: the progress is seen, the budget's function passes, the result comes back."""
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
+from mlflow import MlflowClient
 from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId
@@ -14,9 +17,11 @@ from hardware.types import Placement
 from search.job import SearchJob
 from search.result import TuneResult
 from shunter.requests import TrainRequest
-from tasks.tune import tune
+from tasks.tune import tune, with_trials_at_a_time
 from tests.engine.synthetic import write_dataset
+from tests.planner.test_together import searched
 from tracking.runs import start_run_tree
+from tracking.store import tracking_uri
 
 
 @pytest.mark.usefixtures("prefect_server")
@@ -47,3 +52,37 @@ def test_step_in_a_flow_shows_its_progress(tracking_root: Path, tmp_path: Path) 
         )
     assert artifact.data == 100
     assert artifact.description == f"2 of 2 trials, best on validation NE {result.best.validation_ne:.4f}."
+
+
+@dataclass
+class Held:
+    """As many cores as are held."""
+
+    cores: int
+
+
+@pytest.mark.usefixtures("tracking_root")
+@pytest.mark.parametrize(
+    ("options", "cores", "count"),
+    [
+        ({"search_minutes": 20}, 2, 2),
+        ({"search_minutes": 20}, 1, None),  # the other belongs to somebody else
+        ({"search_minutes": 20, "parallel_trials": 1}, 2, 1),
+        ({"search_minutes": 20, "trials": 9}, 2, None),
+        ({"search_minutes": 20, "search_kwh": 1}, 2, None),
+        ({"search_minutes": 20, "search_cost": "time"}, 2, None),  # step times are compared
+        ({"search_minutes": 20, "search_method": "dnas"}, 2, None),
+        ({"search_minutes": 20, "model": "lightgcn"}, 2, None),
+        ({}, 2, None),
+    ],
+)
+def test_a_search_by_minutes_alone_uses_the_cores_that_one_trial_leaves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], cores: int, count: int | None
+) -> None:
+    monkeypatch.setattr("tasks.tune.usable_cores", lambda: 2)
+    request = TrainRequest(**options)
+    run_id = start_run_tree(request, write_dataset(tmp_path / "data", rows=40))
+    found = with_trials_at_a_time(request, searched({1: 90, 2: 100}), Held(cores), run_id)  # pyright: ignore[reportArgumentType]
+    assert found.search.parallel_trials == count
+    tags = MlflowClient(tracking_uri()).get_run(run_id).data.tags
+    assert ("search.trials_at_a_time" in tags) is (count == 2)
