@@ -3,12 +3,14 @@
 With several families their first points alone would use up a short search. So each family's default is trained on equal
 and few samples first (Jamieson and Talwalkar, AISTATS 2016, with families for arms). A look shows who learns fast, not
 who comes farthest: so the first points of the families are trained to the end in the order of the looks, those of the
-best two always and the others as long as a share of the budget pays for them. By what these came to, the best two go
-on: their other points to the end, and then whatever the sampler draws of them.
+best two always and the others as long as a share of the budget pays for them. On large logs that first point is the
+one that is held back by all; where it comes less far than the look at the default did, the data do not suit it, and the
+defaults are the first points of the families that have not begun. By the best that a family came to, two go on: their
+other points to the end, and then whatever the sampler draws of them.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -75,7 +77,7 @@ class FamilyRace:
 
     def is_final(self, number: int, parameters: Parameters, trials: "Sequence[FrozenTrial]") -> bool:
         """Whether a trial is one of those that are trained to their end in any case."""
-        own = [*self._firsts.values(), *self._seconds(trials)]
+        own = [*self._firsts(trials).values(), *self._seconds(trials)]
         return parameters in own and not self.is_look(number, parameters, trials)
 
     def next(self, trials: "Sequence[FrozenTrial]", left: BudgetLeft) -> Parameters | None:
@@ -89,46 +91,77 @@ class FamilyRace:
         for point in self.looks:
             if point not in tried:
                 return point
+        firsts = self._firsts(trials)
         for place, family in enumerate(self._by_looks(trials)):
-            if self._has_begun(self._firsts[family], tried):
+            if self._has_begun(firsts[family], tried):
                 continue
             if place >= FINALISTS and not self._is_affordable(trials, left):
                 break
-            return self._firsts[family]
+            return firsts[family]
         return next((point for point in self._seconds(trials) if not self._has_begun(point, tried)), None)
 
     def finalists(self, trials: "Sequence[FrozenTrial]") -> list[str]:
         """The two families that came farthest, the better one first; all of them before two have come to anything.
 
-        Counted is what their first points came to in whole trainings, and before there are two of these, in looks.
+        Counted is what their first points came to in whole trainings, or their looks where these came farther, and
+        before there are two such trainings, the looks alone.
         """
-        best = _lowest_first(trial for trial in self._whole(trials) if has_result(trial))
+        looks = self._look_losses(trials)
+        reached = {
+            family: min(lowest_loss(trial), looks.get(family, math.inf))
+            for family, trial in self._whole(trials).items()
+            if has_result(trial)
+        }
+        best = sorted(reached, key=lambda family: reached[family])
         return (best if len(best) >= FINALISTS else self._by_looks(trials))[:FINALISTS]
 
-    @cached_property
-    def _firsts(self) -> dict[str, Parameters]:
+    def _firsts(self, trials: "Sequence[FrozenTrial]") -> dict[str, Parameters]:
         """The point of each family that is trained to the end before any other of its own."""
-        return {family: self.space.points(family)[0] for family in self.space.families}
+        begun = {family: trial.params for family, trial in self._whole(trials).items()}
+        if self._is_out(trials):
+            others = {family: self.space.default(family) for family in self.space.families}
+        else:
+            others = {family: self.space.points(family)[0] for family in self.space.families}
+        return {**others, **begun}
 
     def _seconds(self, trials: "Sequence[FrozenTrial]") -> list[Parameters]:
         """The other points of the space's own, of the families that go on."""
-        return [point for family in self.finalists(trials) for point in self.space.points(family)[1:]]
+        firsts = self._firsts(trials)
+        points = ((family, point) for family in self.finalists(trials) for point in self.space.points(family))
+        return [point for family, point in points if point != firsts[family]]
+
+    def _is_out(self, trials: "Sequence[FrozenTrial]") -> bool:
+        """Whether a point that is not the default came less far in a whole training than its family's look did."""
+        looks = self._look_losses(trials)
+        return any(
+            lowest_loss(trial) > looks.get(family, math.inf)
+            for family, trial in self._whole(trials).items()
+            if has_result(trial) and trial.params not in self.looks
+        )
 
     def _by_looks(self, trials: "Sequence[FrozenTrial]") -> list[str]:
         """Families whose look came to something, the best first; all of them before there are two."""
-        best = _lowest_first(
-            trial for trial in trials if has_result(trial) and self.is_look(trial.number, trial.params, trials)
-        )
+        looks = self._look_losses(trials)
+        best = sorted(looks, key=lambda family: looks[family])
         return best if len(best) >= FINALISTS else list(self.space.families)
 
-    def _whole(self, trials: "Sequence[FrozenTrial]") -> "list[FrozenTrial]":
-        """Trainings of first points to the end, of each family the first such."""
+    def _look_losses(self, trials: "Sequence[FrozenTrial]") -> dict[str, float]:
+        """What the looks came to that came to anything."""
+        looks = (trial for trial in trials if has_result(trial) and self.is_look(trial.number, trial.params, trials))
+        return {trial.params["family"]: lowest_loss(trial) for trial in looks}
+
+    def _whole(self, trials: "Sequence[FrozenTrial]") -> "dict[str, FrozenTrial]":
+        """Trainings of the space's own points to the end, of each family the first such."""
         found: dict[str, FrozenTrial] = {}
         for trial in trials:
-            is_first = trial.params in self._firsts.values()  # one that another process has just begun has none yet
-            if is_first and not self.is_look(trial.number, trial.params, trials):
+            if trial.params in self._own and not self.is_look(trial.number, trial.params, trials):
                 found.setdefault(trial.params["family"], trial)
-        return list(found.values())
+        return found
+
+    @cached_property
+    def _own(self) -> list[Parameters]:
+        """The space's own points; a trial that another process has just begun has none yet."""
+        return self.space.defaults()
 
     def _has_begun(self, point: Parameters, tried: Sequence[Parameters]) -> bool:
         """Whether a point is trained to its end already; a default has begun once before, as a look."""
@@ -136,25 +169,19 @@ class FamilyRace:
 
     def _is_affordable(self, trials: "Sequence[FrozenTrial]", left: BudgetLeft) -> bool:
         """Whether one more whole training, as dear as the dearest so far, keeps within the share of the budget."""
-        whole = self._whole(trials)
+        whole = list(self._whole(trials).values())
         shares = [
             (
                 sum(_used(trial, what) for trial in trials),
                 max((_used(trial, what) for trial in whole), default=0.0),
                 rest,
             )
-            for what, rest in (("seconds", left.seconds), ("joules", left.joules))
+            for what, rest in (("seconds", left.trial_seconds), ("joules", left.joules))
             if rest is not None
         ]
         if left.trials is not None:  # looks are short, and count for nothing here
             shares.append((len(whole), 1, len(trials) - len(whole) + left.trials))
         return bool(shares) and all(used + one <= FAIR_SHARE * (used + rest) for used, one, rest in shares)
-
-
-def _lowest_first(trials: "Iterable[FrozenTrial]") -> list[str]:
-    """The families of trials with a result, the one of the lowest loss first."""
-    losses = {trial.params["family"]: lowest_loss(trial) for trial in trials}
-    return sorted(losses, key=lambda family: losses[family])
 
 
 def _used(trial: "FrozenTrial", what: str) -> float:

@@ -105,6 +105,30 @@ def test_large_logs_begin_with_the_point_that_is_held_back() -> None:
     assert race.next(begun, NO_TIME) == SPACE.held_back("dnn")
 
 
+def test_where_the_point_that_is_held_back_comes_less_far_than_the_look_the_defaults_are_first() -> None:
+    race = FamilyRace(SPACE.model_copy(update={"begins_held_back": True}), 1)
+    begun = looks(dlrm=0.75, dnn=0.7, deepfm=0.95, dcnv2=0.8)
+    begun.append(trial(4, SPACE.held_back("dnn"), 0.85, TrialState.COMPLETE))
+    rich = BudgetLeft(seconds=1_000.0)
+    for family, loss in {"dlrm": 0.77, "dcnv2": 0.72, "deepfm": 0.94}.items():
+        assert race.next(begun, rich) == SPACE.default(family)
+        begun.append(trial(len(begun), SPACE.default(family), loss, TrialState.COMPLETE))
+        assert race.is_final(len(begun) - 1, SPACE.default(family), begun)
+    assert race.finalists(begun) == ["dnn", "dcnv2"]  # by the look of the first, and the training of the second
+    for point in (SPACE.default("dnn"), SPACE.held_back("dcnv2")):
+        assert race.next(begun, rich) == point
+        begun.append(trial(len(begun), point, 0.9, TrialState.COMPLETE))
+    assert race.next(begun, rich) is None
+    assert race.finalists(begun) == ["dnn", "dcnv2"]
+
+
+def test_where_it_comes_farther_it_is_the_first_of_all() -> None:
+    race = FamilyRace(SPACE.model_copy(update={"begins_held_back": True}), 1)
+    begun = looks(dlrm=0.75, dnn=0.7, deepfm=0.95, dcnv2=0.8)
+    begun.append(trial(4, SPACE.held_back("dnn"), 0.6, TrialState.COMPLETE))
+    assert race.next(begun, NO_TIME) == SPACE.held_back("dlrm")
+
+
 @pytest.mark.parametrize(
     ("rows", "trials", "schedule", "passes"),
     [
