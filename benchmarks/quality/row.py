@@ -123,14 +123,19 @@ class _Clocks:
     def __init__(self, file: Path) -> None:
         known = json.loads(file.read_text()) if file.exists() else {"minutes": 0.0, "processor_minutes": 0.0}
         self._before, self._file = known, file
-        self._began = {"minutes": time.monotonic(), "processor_minutes": time.process_time()}
+        self._began = {"minutes": time.monotonic(), "processor_minutes": _processor_seconds()}
 
     def minutes(self) -> dict[str, float]:
-        now = {"minutes": time.monotonic(), "processor_minutes": time.process_time()}
+        now = {"minutes": time.monotonic(), "processor_minutes": _processor_seconds()}
         return {name: self._before[name] + (now[name] - self._began[name]) / 60 for name in now}
 
     def save(self) -> None:
         self._file.write_text(json.dumps(self.minutes()))
+
+
+def _processor_seconds() -> float:
+    """Of this process and of those that it has started and that have ended."""
+    return sum(os.times()[:4])
 
 
 @contextmanager
