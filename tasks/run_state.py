@@ -171,6 +171,7 @@ def _key_text(request: TrainRequest) -> str:
     kept = {name: asked[name] for name in names if not (name in LATER and asked[name] == LATER[name])}
     kept["explore"] = asked["explore"] == Explore.FREE  # a switch in the first version
     kept["max_epochs"] = request.longest_epochs  # a number in the first version
+    kept["parallel_trials"] = request.search.trials_at_a_time  # likewise
     kept["ensemble_size"] = request.ensemble.trained  # likewise
     return to_json(kept).decode()
 
