@@ -31,7 +31,7 @@ RATINGS = 20_000  # of 100,000; of half as many no model is surely better than t
 SECONDS = 900  # with a command that hangs; nothing is said of how long one takes
 WALKTHROUGHS = [page for page in PAGES if "\n```sh\n" in page.read_text()]
 # Pages of minutes: what they command is tried by tests of its own, and that it is understood by `test_truth`.
-LONG = {"extending", "operating", "your-data"}
+LONG = {"extending", "operating", "search", "your-data"}
 
 
 def blocks_of(page: Path) -> list[tuple[str, str]]:

@@ -138,18 +138,14 @@ def test_interrupted_and_resumed_the_result_is_bitwise_the_same(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "spec",
     [
         model_spec("din", **SMALL),
-        *(
-            pytest.param(spec, marks=pytest.mark.long)
-            for spec in (
-                *(model_spec("sequence", encoder=one, encoder_widths=(8,), **SMALL) for one in ("gru", "lstm")),
-                model_spec("bst", **SMALL),
-                model_spec("hstu", **SMALL),
-            )
-        ),
+        *(model_spec("sequence", encoder=one, encoder_widths=(8,), **SMALL) for one in ("gru", "lstm")),
+        model_spec("bst", **SMALL),
+        model_spec("hstu", **SMALL),
     ],
     ids=["din", "gru", "lstm", "bst", "hstu"],
 )
