@@ -94,14 +94,16 @@ def trials_at_a_time(decision: Decision, cores: int) -> Advice:
     """
     placement = decision.placement
     alone = Together(1, math.nan, None)
-    if placement.device != "cpu" or placement.processes > 1 or placement.embedding_memory_bytes is not None:
+    is_alone = placement.device != "cpu" or placement.processes > 1 or placement.embedding_memory_bytes is not None
+    if is_alone or decision.limits.max_watts is not None:  # the power is that of one
         return Advice(alone, (), "One trial at a time.")
     tried = []
     for count in range(1, min(cores, MOST_TRIALS) + 1):
         candidate = _candidate(decision, placement, min(placement.threads, cores // count))
         if candidate is not None:
             seconds = candidate.prediction.epoch_seconds / count
-            fits = count * candidate.prediction.memory_bytes <= candidate.accelerator_memory_bytes
+            room = min(candidate.accelerator_memory_bytes, (decision.limits.max_memory_gib or math.inf) * 2**30)
+            fits = count * candidate.prediction.memory_bytes <= room
             tried.append(Together(count, seconds, None, fits))
     if len(tried) < 2 or tried[0].count != 1:
         return Advice(alone, (), "One trial at a time: there is nothing to compare with.")

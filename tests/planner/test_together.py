@@ -101,6 +101,14 @@ def test_trials_that_have_no_room_side_by_side_take_turns() -> None:
     assert trials_at_a_time(searched({1: 90, 2: 100}, memory_gib=9), 2).chosen.count == 1
 
 
+@pytest.mark.parametrize(
+    ("limits", "count"), [({"max_memory_gib": 1.5}, 1), ({"max_memory_gib": 2}, 2), ({"max_watts": 50}, 1)]
+)
+def test_the_limits_of_memory_and_power_hold_for_all_of_them_together(limits: dict[str, float], count: int) -> None:
+    decision = searched({1: 90, 2: 100}).model_copy(update={"limits": Limits(**limits)})
+    assert trials_at_a_time(decision, 2).chosen.count == count
+
+
 @pytest.mark.parametrize("placement", [{"accelerator": "cuda:0"}, {"processes": 2}, {"embedding_memory_bytes": 2**20}])
 def test_what_has_no_processor_of_its_own_to_share_is_one_at_a_time(placement: dict[str, Any]) -> None:
     assert trials_at_a_time(searched({1: 90, 2: 100}, **placement), 2).chosen.count == 1
