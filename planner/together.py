@@ -12,9 +12,10 @@ from shunter.requests.objective import Weights
 START_SECONDS = 8.0  # that a process of its own takes before it trains
 LEAST_GAIN = 0.1  # of the score: for less, trainings are not put side by side
 # Of trainings in the same time, for which trials of a search are; they slow each other down, and learn less from each
-# other. Set by hand, with `MOST_TRIALS`.
+# other. Set by hand, with the two below.
 LEAST_TRIAL_GAIN = 0.25
 MOST_TRIALS = 4
+SHORTEST_SEARCH_SECONDS = 300.0  # in which processes of their own are worth their start
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def trainings_at_a_time(
     return Advice(best, tried, f"{best.count} of {trainings} trainings at a time, as is expected of them ({among}).")
 
 
-def trials_at_a_time(decision: Decision, cores: int) -> Advice:
+def trials_at_a_time(decision: Decision, cores: int, seconds: float) -> Advice:
     """Choose how many trials of a search by minutes run side by side on a processor: as many as train the most in them.
 
     Each has as many threads as the placement, or its part of the cores where these are fewer.
@@ -91,11 +92,13 @@ def trials_at_a_time(decision: Decision, cores: int) -> Advice:
     Args:
         decision: The choice of the placement, with its table.
         cores: Those that the search may use.
+        seconds: Time of the search.
     """
     placement = decision.placement
     alone = Together(1, math.nan, None)
     is_alone = placement.device != "cpu" or placement.processes > 1 or placement.embedding_memory_bytes is not None
-    if is_alone or decision.limits.max_watts is not None:  # the power is that of one
+    is_alone |= decision.limits.max_watts is not None  # the power is that of one
+    if is_alone or seconds < SHORTEST_SEARCH_SECONDS:
         return Advice(alone, (), "One trial at a time.")
     tried = []
     for count in range(1, min(cores, MOST_TRIALS) + 1):

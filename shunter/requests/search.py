@@ -110,7 +110,7 @@ class SearchRequest(SearchBudget, frozen=True, title="Search"):
         ge=1,
         description="Trials at a time: in processes that share the cores, or on nodes of --cluster. Members of the "
         "ensemble are then trained side by side, too, as many of so many as are expected to be best. If omitted, in a "
-        "search by minutes alone as many as are expected to train the most on this processor, else one.",
+        "search by five minutes or more alone as many as are expected to train the most on this processor, else one.",
     )
     search_storage: str | None = Field(
         default=None,

@@ -7,7 +7,7 @@ import pytest
 from planner.assessment import Candidate
 from planner.decide import Decision, decide
 from planner.rank.totals import Terms
-from planner.together import MOST_TRIALS, START_SECONDS, trainings_at_a_time, trials_at_a_time
+from planner.together import MOST_TRIALS, SHORTEST_SEARCH_SECONDS, START_SECONDS, trainings_at_a_time, trials_at_a_time
 from shunter.requests import Limits
 from tests.planner.test_decide import TEN_EPOCHS, candidate
 
@@ -66,6 +66,9 @@ def test_without_a_candidate_for_one_training_there_is_nothing_to_compare() -> N
     assert found.words.startswith("One training")
 
 
+MINUTES = SHORTEST_SEARCH_SECONDS
+
+
 def searched(epoch_seconds: dict[int, float], memory_gib: float = 1, **placement: Any) -> Decision:
     """Chosen is the fastest number of threads of those given."""
     candidates = [
@@ -92,13 +95,13 @@ def searched(epoch_seconds: dict[int, float], memory_gib: float = 1, **placement
 def test_as_many_trials_run_at_a_time_as_train_the_most_in_the_same_minutes(
     epoch_seconds: dict[int, float], cores: int, count: int
 ) -> None:
-    advice = trials_at_a_time(searched(epoch_seconds), cores)
+    advice = trials_at_a_time(searched(epoch_seconds), cores, MINUTES)
     assert advice.chosen.count == count
     assert advice.words.startswith("One trial at a time" if count == 1 else f"{count} trials at a time train")
 
 
 def test_trials_that_have_no_room_side_by_side_take_turns() -> None:
-    assert trials_at_a_time(searched({1: 90, 2: 100}, memory_gib=9), 2).chosen.count == 1
+    assert trials_at_a_time(searched({1: 90, 2: 100}, memory_gib=9), 2, MINUTES).chosen.count == 1
 
 
 @pytest.mark.parametrize(
@@ -106,9 +109,13 @@ def test_trials_that_have_no_room_side_by_side_take_turns() -> None:
 )
 def test_the_limits_of_memory_and_power_hold_for_all_of_them_together(limits: dict[str, float], count: int) -> None:
     decision = searched({1: 90, 2: 100}).model_copy(update={"limits": Limits(**limits)})
-    assert trials_at_a_time(decision, 2).chosen.count == count
+    assert trials_at_a_time(decision, 2, MINUTES).chosen.count == count
 
 
 @pytest.mark.parametrize("placement", [{"accelerator": "cuda:0"}, {"processes": 2}, {"embedding_memory_bytes": 2**20}])
 def test_what_has_no_processor_of_its_own_to_share_is_one_at_a_time(placement: dict[str, Any]) -> None:
-    assert trials_at_a_time(searched({1: 90, 2: 100}, **placement), 2).chosen.count == 1
+    assert trials_at_a_time(searched({1: 90, 2: 100}, **placement), 2, MINUTES).chosen.count == 1
+
+
+def test_a_short_search_is_over_before_processes_of_their_own_would_pay() -> None:
+    assert trials_at_a_time(searched({1: 90, 2: 100}), 2, MINUTES - 1).chosen.count == 1
