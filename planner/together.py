@@ -104,10 +104,10 @@ def trials_at_a_time(decision: Decision, cores: int, seconds: float) -> Advice:
     for count in range(1, min(cores, MOST_TRIALS) + 1):
         candidate = _candidate(decision, placement, min(placement.threads, cores // count))
         if candidate is not None:
-            seconds = candidate.prediction.epoch_seconds / count
+            each = candidate.prediction.epoch_seconds / count
             room = min(candidate.accelerator_memory_bytes, (decision.limits.max_memory_gib or math.inf) * 2**30)
             fits = count * candidate.prediction.memory_bytes <= room
-            tried.append(Together(count, seconds, None, fits))
+            tried.append(Together(count, each, None, fits))
     if len(tried) < 2 or tried[0].count != 1:
         return Advice(alone, (), "One trial at a time: there is nothing to compare with.")
     alone, best = tried[0], min((one for one in tried if one.fits or one.count == 1), key=lambda one: one.seconds)

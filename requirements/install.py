@@ -14,14 +14,18 @@ from pathlib import Path
 SETTING = re.compile(r"^(?P<where>:env:|global|user|site|install)\.(?P<name>[\w-]+)='(?P<value>.*)'$")
 # uv's options for pip's settings; several values are parted by white space.
 OPTIONS = {
-    "index-url": "--default-index",
-    "extra-index-url": "--index",
     "find-links": "--find-links",
     "trusted-host": "--allow-insecure-host",
     "constraint": "--constraint",
 }
-# Variables that uv reads for those of pip's settings that are no option of it.
-VARIABLES = {"cert": "SSL_CERT_FILE", "default-timeout": "UV_HTTP_TIMEOUT", "timeout": "UV_HTTP_TIMEOUT"}
+# Variables that uv reads: what it has no option for, and addresses, which may hold a password that `ps` would show.
+VARIABLES = {
+    "index-url": "UV_DEFAULT_INDEX",
+    "extra-index-url": "UV_INDEX",
+    "cert": "SSL_CERT_FILE",
+    "default-timeout": "UV_HTTP_TIMEOUT",
+    "timeout": "UV_HTTP_TIMEOUT",
+}
 
 
 def main() -> None:
@@ -40,7 +44,8 @@ def main() -> None:
     try:
         by_uv(pinned("uv", lock), steps)
     except (OSError, subprocess.CalledProcessError) as error:
-        print(f"uv could not install {lock} ({error}); pip tries it ...", flush=True)
+        reason = error.strerror if isinstance(error, OSError) else f"it ended with {error.returncode}"
+        print(f"uv could not install {lock} ({reason}); pip tries it ...", flush=True)
         for step in steps:
             pip("--no-compile", *step)
 

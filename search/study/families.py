@@ -154,13 +154,14 @@ class FamilyRace:
         """Trainings of the space's own points to the end, of each family the first such."""
         found: dict[str, FrozenTrial] = {}
         for trial in trials:
+            # A trial that another process has just begun has no parameters yet.
             if trial.params in self._own and not self.is_look(trial.number, trial.params, trials):
                 found.setdefault(trial.params["family"], trial)
         return found
 
     @cached_property
     def _own(self) -> list[Parameters]:
-        """The space's own points; a trial that another process has just begun has none yet."""
+        """The points that the space begins each family with."""
         return self.space.defaults()
 
     def _has_begun(self, point: Parameters, tried: Sequence[Parameters]) -> bool:

@@ -43,9 +43,9 @@ def with_trials_at_a_time(request: TrainRequest, decision: Decision, held: Reser
     """
     search, cores = request.search, usable_cores()
     is_open = search.parallel_trials is None and search.is_by_minutes_alone and request.model not in GRAPH_FAMILIES
-    if not is_open or search.search_minutes is None or held.cores < cores:
+    if not is_open or held.cores < cores:
         return request
-    advice = trials_at_a_time(decision, cores, 60 * search.search_minutes)
+    advice = trials_at_a_time(decision, cores, 60 * (search.search_minutes or 0.0))
     open_run(run_id).set_tags({"search.trials_at_a_time": advice.words})
     if advice.chosen.count > 1:
         tell(advice.words)

@@ -125,7 +125,8 @@ def test_every_command_that_is_shown_is_understood(page: Path) -> None:
     """Its options exist and their values are such as they take; that they do what is said, `test_pages` shows."""
     for block in COMMAND.findall(page.read_text()):
         words = shlex.split(block.replace("\\\n", " "), comments=True)
-        understood(get_command(app), list(takewhile(lambda word: word not in SHELL, words)))
+        context = understood(get_command(app), list(takewhile(lambda word: word not in SHELL, words)))
+        assert context.args == []
 
 
 def understood(command: Command, words: list[str], parent: Context | None = None) -> Context:

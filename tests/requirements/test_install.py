@@ -45,24 +45,26 @@ def test_each_setting_of_pip_is_one_of_uv() -> None:
     }
     assert options_of(settings) == [
         *("--index-strategy", "unsafe-best-match"),
-        *("--default-index", "https://other.example/simple"),
-        *("--index", "file:///one"),
-        *("--index", "file:///two"),
         *("--find-links", "/wheels"),
         *("--allow-insecure-host", "other.example"),
         *("--constraint", "/etc/constraints.txt"),
     ]
-    assert variables_of(settings) == {"SSL_CERT_FILE": "/etc/certificates.crt", "UV_HTTP_TIMEOUT": "180"}
+    assert variables_of(settings) == {
+        "UV_DEFAULT_INDEX": "https://other.example/simple",
+        "UV_INDEX": "file:///one file:///two",
+        "SSL_CERT_FILE": "/etc/certificates.crt",
+        "UV_HTTP_TIMEOUT": "180",
+    }
     assert "--no-index" in options_of({"no-index": "1"})
 
 
 def test_uv_knows_each_of_the_options() -> None:
     uv = Path(sys.executable).with_name("uv")
     shown = subprocess.run([uv, "pip", "install", "--help"], capture_output=True, text=True, check=True).stdout
-    options = options_of(
-        dict.fromkeys(("index-url", "extra-index-url", "find-links", "trusted-host", "constraint"), "a")
-    )
+    options = options_of(dict.fromkeys(("find-links", "trusted-host", "constraint"), "a"))
     assert all(option in shown for option in [*options, "--no-index"] if option.startswith("--"))
+    said = " ".join(shown.split())
+    assert all(f"[env: {variable}]" in said for variable in ("UV_DEFAULT_INDEX", "UV_INDEX"))
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.stem)
@@ -109,12 +111,14 @@ def test_pip_tries_what_uv_could_not(monkeypatch: pytest.MonkeyPatch, capsys: py
     calls: list[tuple[str, ...]] = []
 
     def fails(*arguments: object) -> None:
-        raise subprocess.CalledProcessError(1, "uv")
+        raise subprocess.CalledProcessError(1, ["uv", "https://user:password@packages.example"])
 
     monkeypatch.setattr(install, "by_uv", fails)
     monkeypatch.setattr(install, "pip", lambda *arguments: calls.append(arguments))
     monkeypatch.setattr(sys, "argv", ["install.py", str(LOCKS[0])])
     install.main()
-    assert "pip tries it" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "pip tries it" in said
+    assert "password" not in said
     assert ("--no-compile", "--no-deps", "--requirement", str(LOCKS[0])) in calls
     assert calls[-1][-2:] == ("--editable", ".")

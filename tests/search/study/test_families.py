@@ -129,6 +129,15 @@ def test_where_it_comes_farther_it_is_the_first_of_all() -> None:
     assert race.next(begun, NO_TIME) == SPACE.held_back("dlrm")
 
 
+def test_the_time_left_is_that_of_all_trials_that_run_at_a_time() -> None:
+    begun = looks(dlrm=0.9, dnn=0.7, deepfm=0.75, dcnv2=0.8)
+    for family in ("dnn", "deepfm"):
+        begun.append(trial(len(begun), SPACE.default(family), 0.6, TrialState.COMPLETE, seconds=10.0))
+    # A third training of 10 seconds makes 34, a quarter of 136, of which 24 were used.
+    assert RACE.next(begun, BudgetLeft(seconds=60.0)) == SPACE.held_back("dnn")
+    assert RACE.next(begun, BudgetLeft(seconds=60.0, at_a_time=2)) == SPACE.default("dcnv2")
+
+
 @pytest.mark.parametrize(
     ("rows", "trials", "schedule", "passes"),
     [
