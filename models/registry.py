@@ -129,6 +129,7 @@ def build_model(
     device: str | torch.device = "cpu",
     kernel: Kernel = "auto",
     cache: EmbeddingCache | None = None,
+    is_loaded_next: bool = False,
 ) -> Model:
     """Build a model with its initial weights.
 
@@ -142,6 +143,8 @@ def build_model(
         device: Device where the model shall lie.
         kernel: Library that does the lookups; `auto` picks the fastest that is installed.
         cache: Cache in front of tables in a file; None keeps all in memory.
+        is_loaded_next: Whether learned weights are loaded before it is used: then the tables, which may be large, are
+            not drawn.
 
     Raises:
         RequestError: The family is not known, the embedding width does not suit the kernels, there is no feature, or
@@ -168,7 +171,7 @@ def build_model(
     )
     embeddings = build_tables(wanted)
     embeddings.l2, embeddings.initial_bound = embedding_learning.l2, embedding_learning.initial_bound
-    return assemble_model(spec, features, embeddings, seed=seed, device=device)
+    return assemble_model(spec, features, embeddings, seed=seed, device=device, is_loaded_next=is_loaded_next)
 
 
 def build_mapped_model(spec: ModelSpec, features: Features) -> Model:
@@ -198,7 +201,13 @@ def build_scoring_model(spec: ModelSpec, features: Features, tables: EmbeddingTa
 
 
 def assemble_model(
-    spec: ModelSpec, features: Features, embeddings: EmbeddingTables, *, seed: int, device: str | torch.device
+    spec: ModelSpec,
+    features: Features,
+    embeddings: EmbeddingTables,
+    *,
+    seed: int,
+    device: str | torch.device,
+    is_loaded_next: bool = False,
 ) -> Model:
     """Build a model around tables of any kind, and draw the initial weights; see `build_model`."""
     with torch.random.fork_rng(devices=[]):
@@ -211,7 +220,10 @@ def assemble_model(
         for module in model.layers.modules():
             if isinstance(module, RecurrentLayer):
                 module.initialise()
-    embeddings.initialise(torch.Generator().manual_seed(seed))
+    if is_loaded_next:
+        embeddings.await_weights()
+    else:
+        embeddings.initialise(torch.Generator().manual_seed(seed))
     model.layers.to(device)
     return model
 

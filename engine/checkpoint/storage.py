@@ -97,7 +97,7 @@ def load_model(directory: Path, device: str | torch.device = "cpu", *, is_mapped
     path, weights_path = directory / "model.json", directory / "model.safetensors"
     with opened(weights_path) as file:
         check = partial(check_size, file, weights_path)
-        build = _build_mapped if is_mapped else partial(build_model, device=device)
+        build = _build_mapped if is_mapped else partial(build_model, device=device, is_loaded_next=True)
         model, checksum = build_described(path, check, build)
         check_sum(file, weights_path, checksum)
         tensors = _stored_tensors(model, TensorFile(file, weights_path), copies_tables=not is_mapped)
@@ -158,7 +158,9 @@ def _unpacked(model: Model | Ensemble, tensors: dict[str, Tensor]) -> dict[str, 
 
 
 def _build_mapped(spec: ModelSpec, features: Features) -> Model:
-    return build_mapped_model(spec, features) if may_lie_in_file(spec) else build_model(spec, features)
+    if may_lie_in_file(spec):
+        return build_mapped_model(spec, features)
+    return build_model(spec, features, is_loaded_next=True)
 
 
 def build_described(

@@ -140,7 +140,7 @@ def with_model(job: TrainingJob[Any, Any, Any], done: Done) -> TrainResult[Any, 
         data = RankingData.of(job.dataset, learn_validation=job.learn_validation)
         model: Any = build_graph_model(job.spec, data.graph)
     else:
-        model = build_model(job.spec, job.dataset.features)
+        model = build_model(job.spec, job.dataset.features, is_loaded_next=True)
     model.load_state_dict(done.weights)
     return TrainResult(model=model.eval(), **vars(done.figures))
 

@@ -61,14 +61,18 @@ def time_steps(
     with applied(execution) as device, seeded(seed, device):
         reset_peak_memory(device)
         check_tables_fit(spec, dataset.features, execution)
+        cache = embedding_cache(execution, spec, dataset, dataset.directory)
         model = build_model(
             spec,
             dataset.features,
             seed=seed,
             embedding_learning=hyperparameters.embedding_learning,
             device=device,
-            cache=embedding_cache(execution, spec, dataset, dataset.directory),
+            cache=cache,
+            is_loaded_next=cache is None,
         ).train()
+        if cache is None:  # to draw all of large tables takes longer than the steps
+            model.embeddings.repeat_few_rows(torch.Generator().manual_seed(seed))
         prepare_layers(model, execution)
         return time_model(model, dataset, hyperparameters, execution, steps=steps, warmup_steps=warmup_steps, seed=seed)
 

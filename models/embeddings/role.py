@@ -22,6 +22,7 @@ from models.spec import TableShape
 
 EPSILON = 1e-8
 FLOAT_BYTES = 4
+REPEATED_ROWS = 1 << 12
 COUNTED_ROWS = 1 << 23  # of which each has a count in memory, 32 MiB at most; a batch of more rows is sorted
 
 
@@ -221,6 +222,22 @@ class EmbeddingTables(nn.Module, ABC):
         widths = [table.shape[1] for table in tables]
         for table, first_row, drawn in draw_tables(self.rows, widths, generator, self.initial_bound):
             tables[table][first_row : first_row + len(drawn)].copy_(drawn)
+        self.adagrad_sum.zero_()
+
+    @torch.no_grad()
+    def await_weights(self) -> None:
+        """Draw nothing, for learned weights are loaded next; the optimiser's state is set to zero."""
+        self.adagrad_sum.zero_()
+
+    @torch.no_grad()
+    def repeat_few_rows(self, generator: torch.Generator) -> None:
+        """Fill each table with a few drawn rows, again and again: for who measures steps and learns nothing."""
+        for table in self.tables:
+            limit = len(table) ** -0.5
+            few = torch.empty(min(len(table), REPEATED_ROWS), table.shape[1]).uniform_(-limit, limit, generator=generator)
+            for first_row in range(0, len(table), REPEATED_ROWS):
+                part = table[first_row : first_row + REPEATED_ROWS]
+                part.copy_(few[: len(part)])
         self.adagrad_sum.zero_()
 
     def draw_again(self) -> None:

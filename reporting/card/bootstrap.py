@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from engine.loop.kept_memory import kept_memory
 from engine.metrics import binary_entropy
 from hardware.devices.discovery import usable_cores
 
@@ -76,7 +77,7 @@ def bootstrap(
     part = _SortedRows(labels[chosen], logits[chosen], weights[chosen])
     centre = part.statistics(np.ones(len(units)))
     # Sums of some thousands: the threads of a sum take longer to wake than to add. Whole resamples share them instead.
-    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(usable_cores()) as threads:
+    with kept_memory(), threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(usable_cores()) as threads:
         counts = (poisson_counts(random, units.max() + 1) for _ in range(resamples))
         drawn = np.array(list(_map_ahead(threads, lambda counted: part.statistics(counted[units]), counts)))
     intervals = {}
@@ -135,7 +136,11 @@ class _SortedRows:
         self._weights, self._positives = weights, weights * labels
         self._losses = weights * (np.logaddexp(0.0, logits) - labels * logits)
         self._predictions = weights * np.exp(-np.logaddexp(0.0, -logits))
-        self._tie_starts = np.flatnonzero(np.concatenate([[True], logits[1:] != logits[:-1]]))
+        self._negatives = self._weights - self._positives
+        starts = np.flatnonzero(np.concatenate([[True], logits[1:] != logits[:-1]]))
+        ties = np.diff(starts, append=len(logits))
+        self._tie_start, self._tie_end = np.repeat(starts, ties), np.repeat(starts + ties, ties)  # of each row
+        self._has_ties = len(starts) < len(logits)
         self._is_ranked = not np.isnan(logits).any()
 
     def statistics(self, counts: np.ndarray) -> Figures:
@@ -158,7 +163,10 @@ class _SortedRows:
         negative = total - positive
         if not positive or negative <= 0 or not self._is_ranked:
             return math.nan
-        positives = np.add.reduceat(counts * self._positives, self._tie_starts)
-        negatives = np.add.reduceat(counts * (self._weights - self._positives), self._tie_starts)
-        below = negatives.cumsum() - negatives / 2
-        return float(positives @ below) / (positive * negative)
+        negatives = counts * self._negatives
+        up_to = negatives.cumsum()
+        below = up_to - negatives / 2
+        if self._has_ties:  # each row of a tie has half of the tie's negatives below it
+            before = np.concatenate([[0.0], up_to])
+            below = (before[self._tie_start] + before[self._tie_end]) / 2
+        return float((counts * self._positives) @ below) / (positive * negative)

@@ -12,6 +12,7 @@ import torch
 from engine.checkpoint.storage import load_model, save_model
 from engine.config import Execution
 from engine.loop.evaluation import evaluate
+from models.embeddings.role import EmbeddingTables
 from models.ensemble import Ensemble
 from models.registry import Model, build_model, model_spec
 from shunter.errors import CheckpointError
@@ -47,6 +48,16 @@ def test_a_model_saved_with_one_kernel_loads_with_the_other(
     loaded = load_model(tmp_path / "model")
     assert type(loaded.embeddings).__name__ == "TorchEmbeddings"  # type: ignore[union-attr]
     assert torch.equal(loaded.embeddings.weight, models[0].embeddings.weight)  # type: ignore[union-attr,arg-type]
+
+
+def test_tables_are_not_drawn_to_be_overwritten(
+    tmp_path: Path, models: list[Model], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_model(models[0], tmp_path)
+    monkeypatch.setattr(EmbeddingTables, "initialise", lambda *_: pytest.fail("drawn"))
+    loaded = load_model(tmp_path)
+    for name, tensor in models[0].state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], tensor)
 
 
 def test_saving_again_replaces_the_model(tmp_path: Path, models: list[Model]) -> None:

@@ -94,6 +94,18 @@ def check_initial_weights(make: Make) -> None:
     assert not any(sums.any() for _, sums in first)
 
 
+def test_tables_that_wait_for_weights_or_for_a_measurement_take_a_step(make: Make) -> None:
+    waiting, repeated = make(), make()
+    waiting.await_weights()
+    assert not any(sums.any() for _, sums in blocks(waiting))
+    repeated.repeat_few_rows(torch.Generator().manual_seed(0))
+    for weight, sums in blocks(repeated):
+        assert not sums.any()
+        assert 0 < float(weight.abs().max()) <= len(weight) ** -0.5
+    step(repeated.train())
+    assert any(sums.any() for _, sums in blocks(repeated))
+
+
 def check_a_step_changes_touched_rows_alone_and_their_state(make: Make) -> None:
     tables = initialised(make)
     before = blocks(tables)
