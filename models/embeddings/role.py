@@ -234,7 +234,9 @@ class EmbeddingTables(nn.Module, ABC):
         """Fill each table with a few drawn rows, again and again: for who measures steps and learns nothing."""
         for table in self.tables:
             limit = len(table) ** -0.5
-            few = torch.empty(min(len(table), REPEATED_ROWS), table.shape[1]).uniform_(-limit, limit, generator=generator)
+            few = torch.empty(min(len(table), REPEATED_ROWS), table.shape[1]).uniform_(
+                -limit, limit, generator=generator
+            )
             for first_row in range(0, len(table), REPEATED_ROWS):
                 part = table[first_row : first_row + REPEATED_ROWS]
                 part.copy_(few[: len(part)])
