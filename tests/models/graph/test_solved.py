@@ -9,7 +9,8 @@ from sklearn.metrics.pairwise import cosine_similarity
 
 from models.graph import RANKERS, SOLVED, Graph, GraphSpec, Ranker, graph_spec, history_rankers, ials
 from models.graph.counting import count_graph_model
-from models.graph.ials import IalsSpec, solve_side
+from models.graph.ials import Ials, IalsSpec, solve_side, strength
+from models.graph.ranker import VectorRanker
 from models.graph.registry import check_graph_spec
 from shunter.errors import RequestError, TooLargeError
 from tests.models.graph.graphs import random_graph
@@ -71,24 +72,29 @@ def test_itemknn_adds_up_the_cosines_of_an_items_nearest_neighbours(
     np.testing.assert_allclose(found, (matrix @ similar)[graph.user_degrees() > 0][:, 1:], atol=1e-5)
 
 
-def ials_loss(users: torch.Tensor, items: torch.Tensor, graph: Graph, spec: IalsSpec) -> torch.Tensor:
+WEIGHTS = {"unobserved_weight": 0.3, "regularization": 0.01}
+
+
+def ials_loss(
+    users: torch.Tensor, items: torch.Tensor, graph: Graph, *, unobserved_weight: float, regularization: float
+) -> torch.Tensor:
     """As the paper writes it, over all pairs of known nodes."""
     scores, likes = users @ items.T, torch.from_numpy(chosen(graph))
     count = torch.tensor([graph.users, graph.items])
     decays = [
-        (squares.square().sum(1) * (likes.sum(axis) + spec.unobserved_weight * count[axis])).sum()
+        (squares.square().sum(1) * (likes.sum(axis) + unobserved_weight * count[axis])).sum()
         for squares, axis in ((users, 1), (items, 0))
     ]
     explicit = (likes * (scores - 1).square()).sum()
-    return explicit + spec.unobserved_weight * scores.square().sum() + spec.regularization * (decays[0] + decays[1])
+    return explicit + unobserved_weight * scores.square().sum() + regularization * (decays[0] + decays[1])
 
 
 def test_a_side_of_ials_is_where_the_gradient_of_its_loss_is_zero() -> None:
-    graph, spec = random_graph(users=20, items=9, edges=60), IalsSpec(embedding_dim=4, unobserved_weight=0.3)
+    graph = random_graph(users=20, items=9, edges=60)
     items = torch.randn(9, 4, dtype=torch.float64)
     neighbours, degrees = torch.from_numpy(graph.edge_items), torch.from_numpy(graph.user_degrees())
-    users = solve_side(items, neighbours, degrees, spec).double().requires_grad_()
-    ials_loss(users, items, graph, spec).backward()
+    users = solve_side(items, neighbours, degrees, **WEIGHTS).double().requires_grad_()
+    ials_loss(users, items, graph, **WEIGHTS).backward()
     assert users.grad is not None
     assert users.grad[degrees > 0].abs().max().item() < 1e-4
     assert not users[degrees == 0].any()
@@ -100,14 +106,13 @@ def test_nodes_of_any_degree_are_solved_together_as_they_are_alone(
 ) -> None:
     monkeypatch.setattr(ials, "GATHERED_AT_ONCE", gathered)
     monkeypatch.setattr(ials, "SOLVED_AT_ONCE", 7)
-    spec = IalsSpec(embedding_dim=4, unobserved_weight=0.3)
     degrees = torch.tensor([0, 1, 12, 0, *range(1, 13), 3, 0])
     neighbours = torch.cat([torch.randperm(12)[:count] for count in degrees.tolist()])
     items = torch.randn(12, 4, dtype=torch.float64)
-    found = solve_side(items, neighbours, degrees, spec)
+    found = solve_side(items, neighbours, degrees, **WEIGHTS)
     for vector, own in zip(found, neighbours.split(degrees.tolist()), strict=True):
-        decay = spec.regularization * (len(own) + spec.unobserved_weight * 12)
-        matrix = items[own].T @ items[own] + spec.unobserved_weight * items.T @ items + decay * torch.eye(4)
+        decay = WEIGHTS["regularization"] * (len(own) + WEIGHTS["unobserved_weight"] * 12)
+        matrix = items[own].T @ items[own] + WEIGHTS["unobserved_weight"] * items.T @ items + decay * torch.eye(4)
         torch.testing.assert_close(vector, torch.linalg.solve(matrix, items[own].sum(0)))
 
 
@@ -115,11 +120,40 @@ def test_each_pass_of_ials_lowers_its_loss() -> None:
     graph, spec = random_graph(users=40, items=15, edges=200), graph_spec("ials", embedding_dim=4)
     assert isinstance(spec, IalsSpec)
     rankers = SOLVED["ials"].rankers(spec, graph, seed=1, device=CPU)
-    losses = []
+    weight, losses = spec.unobserved_weight, []
+    regularization = spec.relative_regularization * strength(graph, weight)
     for _ in range(4):
         ranker = next(rankers)
-        losses.append(ials_loss(ranker.user_vectors, ranker.item_vectors, graph, spec).item())  # pyright: ignore
+        assert isinstance(ranker, VectorRanker)
+        vectors = ranker.user_vectors, ranker.item_vectors
+        loss = ials_loss(*vectors, graph, unobserved_weight=weight, regularization=regularization)
+        losses.append(loss.item())
     assert losses == sorted(losses, reverse=True)
+
+
+def normalised(graph: Graph, unobserved_weight: float) -> np.ndarray:
+    """Every edge, divided by the roots of what its user's and its item's terms weigh together."""
+    matrix = chosen(graph)
+    users, items = (matrix.sum(axis) + unobserved_weight * matrix.shape[axis] for axis in (1, 0))
+    return matrix / np.sqrt(np.outer(users, items))
+
+
+def test_the_strength_of_a_graph_is_the_norm_of_its_normalised_matrix() -> None:
+    graph = random_graph(users=30, items=12, edges=90)
+    assert strength(graph, 0.3) == pytest.approx(np.linalg.norm(normalised(graph, 0.3)))
+
+
+@pytest.mark.parametrize(("of_largest", "is_learned"), [(0.8, True), (1.2, False)])
+def test_ials_learns_where_its_regularisation_is_below_the_largest_singular_value(
+    of_largest: float, is_learned: bool
+) -> None:
+    graph, weight = random_graph(users=30, items=12, edges=90), 0.3
+    largest = np.linalg.norm(normalised(graph, weight), 2)
+    share = of_largest * float(largest) / strength(graph, weight)
+    spec = IalsSpec(embedding_dim=4, relative_regularization=share, unobserved_weight=weight)
+    *_, ranker = (ranker for ranker, _ in zip(Ials.rankers(spec, graph, seed=0, device=CPU), range(200), strict=False))
+    assert isinstance(ranker, VectorRanker)
+    assert (ranker.user_vectors.abs().max().item() > 1e-2) == is_learned
 
 
 @every_family
