@@ -42,7 +42,7 @@ class IalsSpec(GraphSpec):
     }
     points: ClassVar[tuple[Mapping[str, float], ...]] = (
         {"relative_regularization": 0.01, "unobserved_weight": 0.03},
-        {"relative_regularization": 0.03, "unobserved_weight": 0.3},
+        {"relative_regularization": 0.02, "unobserved_weight": 0.3},
     )
 
     embedding_dim: int = 64
