@@ -41,8 +41,8 @@ class IalsSpec(GraphSpec):
         "unobserved_weight": Range(0.03, 3.0),
     }
     points: ClassVar[tuple[Mapping[str, float], ...]] = (
-        {"relative_regularization": 0.01, "unobserved_weight": 0.03},
         {"relative_regularization": 0.02, "unobserved_weight": 0.3},
+        {"relative_regularization": 0.01, "unobserved_weight": 0.03},
     )
 
     embedding_dim: int = 64
