@@ -65,6 +65,8 @@ class Ials(SolvedModel[IalsSpec]):
     @classmethod
     def rankers(cls, spec: IalsSpec, graph: Graph, *, seed: int, device: torch.device) -> Iterator[Ranker]:
         """The vectors after each pass over users and items, without an end."""
+        weight = spec.unobserved_weight
+        regularization = spec.relative_regularization * strength(graph, weight)
         random = torch.Generator().manual_seed(seed)
         deviation = INITIAL_DEVIATION / spec.embedding_dim**0.5
         items = deviation * torch.randn(graph.items, spec.embedding_dim, generator=random)
@@ -73,8 +75,6 @@ class Ials(SolvedModel[IalsSpec]):
         degrees = [torch.from_numpy(counts).to(device) for counts in (graph.user_degrees(), graph.item_degrees())]
         of_users = _neighbours(graph.edge_users, graph.edge_items, device)
         of_items = _neighbours(graph.edge_items, graph.edge_users, device)
-        weight = spec.unobserved_weight
-        regularization = spec.relative_regularization * strength(graph, weight)
         while True:
             users = solve_side(items, of_users, degrees[0], unobserved_weight=weight, regularization=regularization)
             items = solve_side(users, of_items, degrees[1], unobserved_weight=weight, regularization=regularization)

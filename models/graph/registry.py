@@ -57,6 +57,7 @@ SPECS: Mapping[str, type[GraphSpec]] = {
     **{family: model.spec_class for family, model in SOLVED.items()},
     FusionSpec.family: FusionSpec,  # what comes of others, and cannot be asked for
 }
+POSITIVE = ("regularization", "relative_regularization", "unobserved_weight", "temperature")  # options above 0
 RANKERS: dict[str, type[Ranker]] = {**MEMBERS, FusedRanker.kind: FusedRanker}
 
 
@@ -111,10 +112,7 @@ def check_graph_spec(spec: GraphSpec) -> None:
         value = getattr(spec, option.name)
         if isinstance(value, int) and not isinstance(value, bool) and value < 1:
             raise RequestError(f"A graph model needs at least one of {option.name}, not {value}: raise it.")
-        if (
-            option.name in ("regularization", "relative_regularization", "unobserved_weight", "temperature")
-            and value <= 0
-        ):
+        if option.name in POSITIVE and value <= 0:
             raise RequestError(f"A graph model needs a {option.name} above 0, not {value:g}: raise it.")
         if option.name == "own_share" and not 0 <= value <= 1:
             raise RequestError(

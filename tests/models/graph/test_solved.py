@@ -194,6 +194,7 @@ def test_ease_is_refused_where_it_does_not_fit_and_something_cheaper_is_named() 
         ("ease", {"regularization": 0.0}),
         ("ease", {"dropout": 1.0}),
         ("ials", {"unobserved_weight": 0.0}),
+        ("ials", {"relative_regularization": 0.0}),
         ("itemknn", {"neighbours": 0}),
     ],
 )
