@@ -1,7 +1,8 @@
 """The race of `benchmarks.train_step` on a GPU alone: the same contestants, rules and model, beside the joules of each.
 
-Ours takes its steps as a training does by default, recorded as a CUDA graph after the first few. Joules are those of
-the GPU's counter and of the host; where the host has no counter, its part is estimated, and the whole is called so.
+Ours takes its steps as a training does by default, recorded as a CUDA graph after the first few; so are those of a
+rival, in further variants, where they can be. Joules are those of the GPU's counter and of the host; where the host has
+no counter, its part is estimated, and the whole is called so.
 
     python -m benchmarks.train_step_gpu [--quick]
 """
@@ -58,6 +59,7 @@ def headline(measured: dict[str, Any], sizes: Sequence[int]) -> dict[str, float 
         ours = fastest(seconds, "shunter")
         found |= {
             f"setting_b{size}": ours,
+            f"rival_b{size}": fastest(seconds, "plain"),
             f"milliseconds_b{size}": 1e3 * seconds[ours],
             f"microjoules_per_sample_b{size}": 1e6 * min(_of(joules, "shunter")),
         }

@@ -12,8 +12,9 @@ Adagrad) - both, like ours, in fp32 and bf16, compiled and not, with fused optim
 loss that is read at each step; and DeepCTR-Torch's DeepFM. TorchRec and DeepCTR-Torch are left out where they are
 missing, as the latter is in this project's environment.
 
-On a GPU everyone's fp32 products are computed in TF32, ours add up in one order as in a training, and the joules of
-each contestant are counted for some seconds, the host's among them.
+On a GPU everyone's fp32 products are computed in TF32, ours add up in one order as in a training, the steps of plain
+PyTorch and of TorchRec are recorded as CUDA graphs too where they can be, and the joules of each contestant are
+counted for some seconds, the host's among them.
 
 The figures hold for a quiet machine only: where others took part of it meanwhile, nothing is written.
 
@@ -164,19 +165,23 @@ def contestants(device: torch.device, plan: Plan) -> dict[str, Callable[[], Prep
             named[f"shunter {kind.label}{suffix}"] = partial(
                 Shunter, device, kind.precision, compiled=kind.compiled, dense=dense
             )
-    for optimizer, title in (("sgd", "SGD"), ("adagrad", "Adagrad")):
-        for kind in variants:
-            named[f"plain {title} {kind.label}"] = partial(
-                rivals.plain, SPEC, FEATURES, device, replace(kind, optimizer=optimizer)
-            )
+    recorded = [replace(kind, recorded=True) for kind in variants] if device.type == "cuda" else []
+    for kind in (*variants, *recorded):
+        named[f"plain SGD {kind.label}"] = partial(rivals.plain, SPEC, FEATURES, device, kind)
+    for kind in variants:
+        named[f"plain Adagrad {kind.label}"] = partial(
+            rivals.plain, SPEC, FEATURES, device, replace(kind, optimizer="adagrad")
+        )
     named["reference loop SGD"] = partial(rivals.reference, SPEC, FEATURES, device)
     if find_spec("torchrec") is not None:
+        torchrec = partial(rivals.torchrec, SPEC, FEATURES, device)
         for kind in variants:
-            named[f"torchrec fused {kind.label}"] = partial(
-                rivals.torchrec, SPEC, FEATURES, device, fused=True, variant=kind
-            )
-    if find_spec("torchrec") is not None and plan.dense_gradients:
-        named["torchrec bare"] = partial(rivals.torchrec, SPEC, FEATURES, device, fused=False)
+            with_adagrad = replace(kind, optimizer="adagrad")
+            named[f"torchrec fused {kind.label}"] = partial(torchrec, tables="distributed", variant=with_adagrad)
+        for kind in recorded:
+            named[f"torchrec fused SGD {kind.label}"] = partial(torchrec, tables="fused", variant=kind)
+        if plan.dense_gradients:
+            named["torchrec bare"] = partial(torchrec, tables="bare")
     if find_spec("deepctr_torch") is not None and plan.dense_gradients:
         named["deepctr-torch DeepFM"] = partial(rivals.deepctr, SPEC, FEATURES, device)
     return named
@@ -206,21 +211,32 @@ def race(setting: Setting, plan: Plan) -> dict[str, Any]:
 
     Returns:
         `times`, seconds a step of each block by batch size, contestant and clock (`wall_seconds`, `processor_seconds`);
-        `compile_seconds` by batch size; and on a GPU `energy`, joules a sample by batch size and contestant.
+        `compile_seconds` by batch size; and on a GPU `energy`, joules a sample by batch size and contestant, and
+        `unrecorded`, why the steps of a rival could not be recorded.
     """
     torch.set_num_threads(setting.threads)
     torch.manual_seed(SEED)
     device = torch.device(setting.device)
     field = {name: build() for name, build in contestants(device, plan).items()}
     times, energy = {}, {}
+    unrecorded: dict[str, str] = {}
     for size in plan.sizes:
         given = batches(size, device)
-        steps = {name: [prepare(batch) for batch in given] for name, prepare in field.items()}
+        steps = {}
+        for name, prepare in field.items():
+            try:
+                steps[name] = [prepare(batch) for batch in given]
+            except RuntimeError as error:
+                if "recorded" not in name:
+                    raise
+                unrecorded[name] = str(error).split("\n", 1)[0]
         times[size] = _race_at(steps, given, plan)
         if device.type == "cuda":
             energy[size] = joules(steps, given, plan.energy_seconds)
     compiling = [one.compile_seconds for one in field.values() if isinstance(one, Shunter) and one.compile_seconds]
-    return {"times": times, "compile_seconds": compiling[0] if compiling else {}, "energy": energy}
+    return {"times": times, "compile_seconds": compiling[0] if compiling else {}, "energy": energy} | {
+        "unrecorded": unrecorded
+    }
 
 
 def _race_at(steps: dict[str, list[Step]], given: Sequence[Batch], plan: Plan) -> dict[str, dict[str, list[float]]]:

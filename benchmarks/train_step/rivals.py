@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,7 @@ Step = Callable[[], Tensor]
 Prepare = Callable[[Batch], Step]
 SPARSE_RATE = 0.02
 DENSE_RATE = 1e-3
+STEPS_BEFORE_RECORDING = 3  # as many as torch's own notes on CUDA graphs take
 
 
 class PlainDlrm(nn.Module):
@@ -62,16 +63,18 @@ class Variant:
         optimizer: Of its tables and layers.
         precision: Of its layers.
         compiled: Whether torch.compile takes its layers.
+        recorded: Whether its whole step is one CUDA graph, as ours are on a GPU.
     """
 
     optimizer: Literal["sgd", "adagrad"] = "sgd"
     precision: Literal["fp32", "bf16"] = "fp32"
     compiled: bool = False
+    recorded: bool = False
 
     @property
     def label(self) -> str:
         """Short text for tables."""
-        return f"{self.precision} compiled" if self.compiled else self.precision
+        return self.precision + " compiled" * self.compiled + " recorded" * self.recorded
 
     def autocast(self, device: torch.device) -> torch.autocast:
         """Mixed precision of the layers."""
@@ -81,7 +84,8 @@ class Variant:
 def plain(spec: ModelSpec, features: Features, device: torch.device, variant: Variant) -> Prepare:
     """Plain PyTorch; the index tensors are made before the clock runs.
 
-    The optimiser of the layers is a fused one. That of the tables cannot be, since their gradients are sparse.
+    The optimiser of the layers is a fused one. That of the tables cannot be, since their gradients are sparse. With
+    Adagrad a step cannot be recorded, as it counts the distinct rows on the host.
     """
     with device:
         model = PlainDlrm(spec, features)
@@ -108,9 +112,31 @@ def plain(spec: ModelSpec, features: Features, device: torch.device, variant: Va
                 update.step()
             return loss.detach()
 
-        return step
+        return recorded(step) if variant.recorded else step
 
     return prepare
+
+
+def recorded(step: Step) -> Step:
+    """The same step as one launch of a CUDA graph, recorded after some steps on a stream of their own.
+
+    Each batch has its own graph, so that a rival is spared the copying of its inputs, which ours do.
+    """
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(STEPS_BEFORE_RECORDING):
+            step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        loss = step()
+
+    def replay() -> Tensor:
+        graph.replay()
+        return loss
+
+    return replay
 
 
 def reference(spec: ModelSpec, features: Features, device: torch.device) -> Prepare:
@@ -147,7 +173,12 @@ def reference(spec: ModelSpec, features: Features, device: torch.device) -> Prep
 
 
 def torchrec(
-    spec: ModelSpec, features: Features, device: torch.device, *, fused: bool, variant: Variant | None = None
+    spec: ModelSpec,
+    features: Features,
+    device: torch.device,
+    *,
+    tables: Literal["distributed", "fused", "bare"],
+    variant: Variant | None = None,
 ) -> Prepare:
     """TorchRec's own DLRM over an EmbeddingBagCollection.
 
@@ -155,39 +186,37 @@ def torchrec(
         spec: Widths of the layers.
         features: The input.
         device: Device to train on.
-        fused: Whether to train as TorchRec's training examples do: DistributedModelParallel in a group of one with
-            row-wise Adagrad fused into the backward pass and Adagrad for the layers; otherwise bare modules with
-            `torch.optim.Adagrad`.
-        variant: Precision of the layers, and whether they are compiled; full precision and uncompiled if None.
+        tables: `distributed` as TorchRec's training examples have them, DistributedModelParallel in a group of one with
+            row-wise Adagrad fused into the backward pass; `fused` the same by TorchRec's collection for one process,
+            whose steps can be recorded (the other makes constants of the host's numbers at each step); or `bare`.
+        variant: Optimizer and precision of the layers, whether they are compiled, and whether steps are recorded;
+            Adagrad in full precision if None.
     """
     from torchrec.models.dlrm import DLRM, DLRMTrain
-    from torchrec.modules.embedding_configs import EmbeddingBagConfig
-    from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
     variant = variant or Variant(optimizer="adagrad")
-    tables = [
-        EmbeddingBagConfig(
-            name=field.name, embedding_dim=spec.embedding_dim, num_embeddings=field.rows, feature_names=[field.name]
-        )
-        for field in features.categorical
-    ]
-    collection = EmbeddingBagCollection(tables=tables, device=torch.device("meta") if fused else device)
     dlrm = DLRM(
-        embedding_bag_collection=collection,
+        embedding_bag_collection=_collection(spec, features, device, tables),
         dense_in_features=len(features.dense),
         dense_arch_layer_sizes=[*spec.bottom_widths, spec.embedding_dim],
         over_arch_layer_sizes=[*spec.top_widths, 1],
         dense_device=device,
     )
+    # Left on the host, it would be copied at each step, and no step could be recorded.
+    interaction: Any = dlrm.inter_arch
+    interaction.triu_indices = interaction.triu_indices.to(device)
     if variant.compiled:  # in place, so that the names of the weights stay
         for part in ("dense_arch", "inter_arch", "over_arch"):
             dlrm.get_submodule(part).compile(dynamic=False)
     model: nn.Module = DLRMTrain(dlrm)
-    if fused:
+    if tables == "distributed":
         model = _distributed(model, device)
-    names_of_tables = {name for name, _ in model.named_parameters() if "embedding_bags" in name}
-    parameters = [value for name, value in model.named_parameters() if not (fused and name in names_of_tables)]
-    update = torch.optim.Adagrad(parameters, lr=DENSE_RATE, fused=fused and device.type == "cpu")
+    learned_inside = () if tables == "bare" else ("embedding_bags",)
+    parameters = [value for name, value in model.named_parameters() if not any(part in name for part in learned_inside)]
+    if variant.optimizer == "sgd":
+        update: torch.optim.Optimizer = torch.optim.SGD(parameters, lr=DENSE_RATE, fused=True)
+    else:
+        update = torch.optim.Adagrad(parameters, lr=DENSE_RATE, fused=tables != "bare" and device.type == "cpu")
 
     def prepare(batch: Batch) -> Step:
         from torchrec.datasets.utils import Batch as TorchRecBatch
@@ -204,7 +233,7 @@ def torchrec(
             update.step()
             return loss.detach()
 
-        return step
+        return recorded(step) if variant.recorded else step
 
     return prepare
 
@@ -232,6 +261,25 @@ def deepctr(spec: ModelSpec, features: Features, device: torch.device) -> Prepar
         return step
 
     return prepare
+
+
+def _collection(
+    spec: ModelSpec, features: Features, device: torch.device, tables: Literal["distributed", "fused", "bare"]
+) -> Any:
+    from torchrec.modules.embedding_configs import EmbeddingBagConfig
+    from torchrec.modules.embedding_modules import EmbeddingBagCollection
+    from torchrec.modules.fused_embedding_modules import FusedEmbeddingBagCollection
+    from torchrec.optim.rowwise_adagrad import RowWiseAdagrad
+
+    configs = [
+        EmbeddingBagConfig(
+            name=field.name, embedding_dim=spec.embedding_dim, num_embeddings=field.rows, feature_names=[field.name]
+        )
+        for field in features.categorical
+    ]
+    if tables == "fused":
+        return FusedEmbeddingBagCollection(configs, RowWiseAdagrad, {"lr": SPARSE_RATE}, device=device)
+    return EmbeddingBagCollection(configs, device=torch.device("meta") if tables == "distributed" else device)
 
 
 def _distributed(model: nn.Module, device: torch.device) -> nn.Module:

@@ -67,6 +67,20 @@ def test_the_scripts_loop_learns_what_plain_pytorch_does() -> None:
     assert losses(rivals.reference(SPEC, FEATURES, DEVICE)) == pytest.approx(plain(Variant()), rel=1e-4)
 
 
+def test_torchrecs_tables_of_one_process_are_fused_and_learn() -> None:
+    pytest.importorskip("torchrec")
+    from torchrec.modules.fused_embedding_modules import FusedEmbeddingBagCollection
+
+    def learned(variant: Variant) -> list[float]:
+        torch.manual_seed(0)
+        return losses(rivals.torchrec(SPEC, FEATURES, DEVICE, tables="fused", variant=variant), steps=20)
+
+    assert isinstance(rivals._collection(SPEC, FEATURES, DEVICE, "fused"), FusedEmbeddingBagCollection)
+    full, half = learned(Variant()), learned(Variant(precision="bf16"))
+    assert full[-1] < full[0]
+    assert half == pytest.approx(full, rel=0.02)
+
+
 def test_a_rival_gets_each_variant_that_ours_have() -> None:
     for plan, variants in ((Plan(), {"fp32", "fp32 compiled", "bf16", "bf16 compiled"}), (QUICK, {"fp32", "bf16"})):
         names = contestants(DEVICE, plan).keys()
