@@ -6,8 +6,10 @@ it learns bit by bit what the step itself does, dropout included: whether a step
 identity, and nothing is compiled.
 """
 
+import gc
 import logging
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,7 +99,8 @@ class RecordedStep:
         """Record a step without taking it; None where that cannot be done, and then never again."""
         own = batch.clone()
         try:
-            graph, losses = self._capture(own, weights)
+            with _no_collection():
+                graph, losses = self._capture(own, weights)
         except Exception as error:  # whatever the reason, steps go on one by one
             log.warning("Steps are launched kernel by kernel, since recording failed: %s", str(error).split("\n", 1)[0])
             self._cannot = True
@@ -117,6 +120,18 @@ class RecordedStep:
             mine.copy_(given)
         recording.graph.replay()
         return recording.losses.clone()  # the next step writes there
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep Python from freeing the graphs of earlier models meanwhile: CUDA permits none to go while it records."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def record_steps(model: Model, optimizer: torch.optim.Optimizer, execution: Execution) -> None:

@@ -1,6 +1,7 @@
 """A recorded step is taken where steps are alike, and is the step itself."""
 
-from collections.abc import Sequence
+import gc
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +29,7 @@ class _OnProcessor(RecordedStep):
 
     def _capture(self, batch: Batch, weights: Tensor | None) -> tuple[Any, Tensor]:
         self.recorded += 1
+        assert not gc.isenabled(), "graphs of earlier models must not be freed while CUDA records"
         losses = torch.zeros(())
         model, optimizer, precision = self._model, self._optimizer, self._precision
 
@@ -40,6 +42,7 @@ class _OnProcessor(RecordedStep):
 
 class _Refused(RecordedStep):
     def _capture(self, batch: Batch, weights: Tensor | None) -> tuple[Any, Tensor]:
+        assert not gc.isenabled()
         raise RuntimeError("operation not permitted when stream is capturing")
 
 
@@ -71,6 +74,13 @@ def trained(
             model.embeddings.set_learning_rate(0.05)
         losses.append(train_step(model, optimizer, batch, "fp32"))
     return losses, list(model.state_dict().values()), step
+
+
+@pytest.fixture(autouse=True)
+def collected_again() -> Iterator[None]:
+    """After a recording, and after one that failed."""
+    yield
+    assert gc.isenabled()
 
 
 def assert_same(one: Sequence[Tensor], other: Sequence[Tensor]) -> None:

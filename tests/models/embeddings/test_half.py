@@ -35,7 +35,8 @@ def built(request: TableRequest, seed: int = 3) -> EmbeddingTables:
 
 def learn(tables: EmbeddingTables, rows: Tensor, gradient: Tensor, number: int) -> None:
     tables.set_step(number)
-    tables(rows.int(), torch.arange(len(rows) + 1).int()).backward(gradient.view(len(rows), 1, DIM))
+    offsets = torch.arange(len(rows) + 1, dtype=torch.int32, device=rows.device)
+    tables(rows.int(), offsets).backward(gradient.view(len(rows), 1, DIM))
     tables.after_backward()
 
 
