@@ -26,6 +26,8 @@ class EpochReport:
         train_seconds: wall clock so far, validation and checkpoints included.
         wait_seconds: part of it that the step waited for a batch.
         compute_seconds: part of it that forward, backward and update took.
+        warm_up_steps: on a GPU, the first steps of each attempt, which make its kernels ready and record a step.
+        warm_up_seconds: part of the two times that these took.
         other_train_loglosses: with several tasks, the same loss of each beside the main one, by name.
         is_check: whether the schedule asked for it within an epoch; `epoch` is then the one that has begun.
         learning_rates: rates that the last step used, for `dense` and `embedding`; empty where they were not noted.
@@ -39,6 +41,8 @@ class EpochReport:
     train_seconds: float
     wait_seconds: float
     compute_seconds: float
+    warm_up_steps: int = 0
+    warm_up_seconds: float = 0.0
     other_train_loglosses: dict[str, float] = field(default_factory=dict)
     is_check: bool = False
     learning_rates: dict[str, float] = field(default_factory=dict)
@@ -71,6 +75,8 @@ class TrainingFigures(Generic[Quality, Report]):
         train_seconds: wall clock, validation and checkpoints included, time between interruptions left out.
         wait_seconds: part of it that the step waited for a batch.
         compute_seconds: part of it that forward, backward and update took.
+        warm_up_steps: on a GPU, the first steps of each attempt, which make its kernels ready and record a step.
+        warm_up_seconds: part of the two times that these took.
         compile_seconds: part of it that compiling the dense part took, in all attempts; 0 when it was not compiled.
         stopped_because: `max_epochs`, `patience` or `budget: ...`.
         peak_memory_bytes: most memory used: of the device for a GPU, of the process for a CPU.
@@ -88,6 +94,8 @@ class TrainingFigures(Generic[Quality, Report]):
     train_seconds: float
     wait_seconds: float
     compute_seconds: float
+    warm_up_steps: int = 0
+    warm_up_seconds: float = 0.0
     compile_seconds: float = 0.0
     stopped_because: str
     peak_memory_bytes: int

@@ -61,6 +61,8 @@ class Trained(Frozen, Generic[Spec, Rates, Quality, Report]):
     train_seconds: float
     wait_seconds: float
     compute_seconds: float
+    warm_up_steps: int = Field(default=0, exclude_if=lambda value: not value)
+    warm_up_seconds: float = Field(default=0.0, exclude_if=lambda value: not value)
     compile_seconds: float = 0.0
     samples_per_second: float
     peak_memory_bytes: int

@@ -33,6 +33,16 @@ class Progress(Protocol):
         ...
 
     @property
+    def warm_up_steps(self) -> int:
+        """On a GPU, the first steps of each attempt."""
+        ...
+
+    @property
+    def warm_up_seconds(self) -> float:
+        """Part of the two times above that these took."""
+        ...
+
+    @property
     def validation(self) -> Any:
         """Quality on the validation part."""
         ...
@@ -89,11 +99,18 @@ def training_evidence(
 
 
 def mean_step_seconds(progress: Progress | None, placement: Placement) -> float | None:
-    """Mean wall clock of a step, waiting for its batch included; None before the first validation."""
+    """Mean wall clock of a step, waiting for its batch included; None before the first validation.
+
+    The first ones of a GPU, which a probe leaves out too, do not count where there are others: in a training of two
+    hundred steps they would make each seem three times as long.
+    """
     if progress is None or not progress.samples_seen:
         return None
     steps = progress.samples_seen / placement.batch_size
-    return (progress.compute_seconds + progress.wait_seconds) / steps or None
+    seconds = progress.compute_seconds + progress.wait_seconds
+    if steps > progress.warm_up_steps:
+        steps, seconds = steps - progress.warm_up_steps, seconds - progress.warm_up_seconds
+    return seconds / steps or None
 
 
 def _share(value: float | None) -> float | None:

@@ -34,6 +34,8 @@ def snapshots_of(trained: TrainedModel) -> Iterator[TrainedModel]:
                 "train_seconds": report.train_seconds,
                 "wait_seconds": report.wait_seconds,
                 "compute_seconds": report.compute_seconds,
+                "warm_up_steps": report.warm_up_steps,
+                "warm_up_seconds": report.warm_up_seconds,
                 "energy": energy.model_copy(update=part),
             }
         )

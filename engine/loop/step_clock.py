@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from engine.loop.recorded_step import STEPS_UNTIL_RECORDED
+
 
 @dataclass(frozen=True, kw_only=True)
 class StepSeconds:
@@ -25,7 +27,13 @@ class StepSeconds:
 
 
 class StepClock(ABC):
-    """Times the steps of one pass over batches, and waits for its first batch from the start."""
+    """Times the steps of one pass over batches, and waits for its first batch from the start.
+
+    Attributes:
+        warm_up_steps: How many of a training's first steps take longer than those that follow.
+    """
+
+    warm_up_steps = 0
 
     @abstractmethod
     def step(self) -> AbstractContextManager[None]:
@@ -82,6 +90,8 @@ class DeviceClock(StepClock):
     Args:
         event: makes an event with the time, as `torch.cuda.Event`.
     """
+
+    warm_up_steps = STEPS_UNTIL_RECORDED
 
     def __init__(self, event: Callable[[], Any]) -> None:
         self._event = event

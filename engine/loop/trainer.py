@@ -276,6 +276,8 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
             train_seconds=state.train_seconds,
             wait_seconds=state.wait_seconds,
             compute_seconds=state.compute_seconds,
+            warm_up_steps=state.warm_up_steps,
+            warm_up_seconds=state.warm_up_seconds,
             compile_seconds=state.compile_seconds,
             stopped_because=stopped_because,
             peak_memory_bytes=memory_bytes,
@@ -384,6 +386,8 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
             train_seconds=state.train_seconds,
             wait_seconds=state.wait_seconds,
             compute_seconds=state.compute_seconds,
+            warm_up_steps=state.warm_up_steps,
+            warm_up_seconds=state.warm_up_seconds,
             other_train_loglosses=dict(zip(self.tasks[1:], others, strict=True)),
             learning_rates=self.rates.of(max(state.step - 1, 0), state.plateaus),
         )

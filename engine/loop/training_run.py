@@ -32,6 +32,8 @@ class RunState:
     train_seconds: float = 0.0
     wait_seconds: float = 0.0
     compute_seconds: float = 0.0
+    warm_up_steps: int = 0  # on a GPU the first of each attempt, and what they took of the two times above
+    warm_up_seconds: float = 0.0
     best_step: int = -1
     best_epoch: int = 0
     epochs_without_gain: int = 0
@@ -80,6 +82,7 @@ class TrainingRun(ABC, Generic[Trained, State, Quality, Report]):
         self.clock: StepClock | None = None
         self.may_save = True
         self.counted_until = time.perf_counter()
+        self.steps_counted = 0  # in this attempt
 
     @abstractmethod
     def _read_state(self, values: dict[str, Any]) -> State:
@@ -225,6 +228,10 @@ class TrainingRun(ABC, Generic[Trained, State, Quality, Report]):
         for taken in self.clock.finished(wait=wait) if self.clock else ():
             self.state.wait_seconds += taken.wait
             self.state.compute_seconds += taken.compute
+            if self.clock is not None and self.steps_counted < self.clock.warm_up_steps:
+                self.state.warm_up_steps += 1
+                self.state.warm_up_seconds += taken.wait + taken.compute
+            self.steps_counted += 1
             self._follow(taken)
 
     def _follow(self, taken: StepSeconds) -> None:

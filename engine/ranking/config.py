@@ -59,6 +59,8 @@ class RankingReport:
         train_seconds: wall clock so far, validation and checkpoints included.
         wait_seconds: part of it that drawing the batches took.
         compute_seconds: part of it that forward, backward and update took.
+        warm_up_steps: on a GPU, the first steps of each attempt, which make its kernels ready.
+        warm_up_seconds: part of the two times that these took.
     """
 
     epoch: int
@@ -69,6 +71,8 @@ class RankingReport:
     train_seconds: float
     wait_seconds: float
     compute_seconds: float
+    warm_up_steps: int = 0
+    warm_up_seconds: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""

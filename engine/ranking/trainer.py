@@ -182,6 +182,8 @@ class _Run(TrainingRun[GraphModel, _State, RankingMetrics, RankingReport]):
             train_seconds=state.train_seconds,
             wait_seconds=state.wait_seconds,
             compute_seconds=state.compute_seconds,
+            warm_up_steps=state.warm_up_steps,
+            warm_up_seconds=state.warm_up_seconds,
             stopped_because=stopped_because,
             peak_memory_bytes=memory_bytes,
         )
@@ -239,6 +241,8 @@ class _Run(TrainingRun[GraphModel, _State, RankingMetrics, RankingReport]):
             train_seconds=state.train_seconds,
             wait_seconds=state.wait_seconds,
             compute_seconds=state.compute_seconds,
+            warm_up_steps=state.warm_up_steps,
+            warm_up_seconds=state.warm_up_seconds,
         )
 
     def _enter(self, report: RankingReport) -> bool:

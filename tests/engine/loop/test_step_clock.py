@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from engine.config import Execution, Hyperparameters, Schedule
-from engine.job import Hooks, TrainingJob
+from engine.job import Checkpointing, Hooks, TrainingJob
+from engine.loop.recorded_step import STEPS_UNTIL_RECORDED
 from engine.loop.step_clock import DeviceClock, HostClock, StepClock, StepSeconds, step_clock
 from engine.loop.trainer import train
 from engine.probes.steps import time_steps
@@ -146,6 +147,31 @@ def test_a_training_counts_the_steps_that_ended_late(
     assert not any(list(clock.finished(wait=True)) for clock in clocks), "every step was counted"
 
 
+class _WarmingUp(HostClock):
+    warm_up_steps = 3
+
+
+def test_the_first_steps_of_each_attempt_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.loop.trainer.step_clock", lambda device, waited: _WarmingUp(waited))
+    dataset = write_dataset(tmp_path / "data", rows=1_000)
+    schedule = Schedule(max_epochs=2, patience=2)
+    job = TrainingJob(dataset, model_spec(), Hyperparameters(), Execution(batch_size=100), schedule)
+    undisturbed = train(job)
+    assert (undisturbed.warm_up_steps, undisturbed.history[0].warm_up_steps) == (3, 3), "the second epoch has none"
+    assert 0 < undisturbed.warm_up_seconds < undisturbed.wait_seconds + undisturbed.compute_seconds
+
+    def interrupt(step: int, _: int) -> None:
+        if step == 5:
+            raise KeyboardInterrupt
+
+    checkpointing = Checkpointing(tmp_path / "checkpoint")
+    with pytest.raises(KeyboardInterrupt):
+        train(job, Hooks(on_step=interrupt), checkpointing)
+    resumed = train(job, checkpointing=checkpointing)
+    assert resumed.warm_up_steps == 6
+    assert resumed.figures.warm_up_seconds == resumed.history[-1].warm_up_seconds
+
+
 def test_a_probe_takes_its_times_from_the_clock_of_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Told(HostClock):
         def finished(self, *, wait: bool = False) -> Iterator[StepSeconds]:
@@ -158,7 +184,9 @@ def test_a_probe_takes_its_times_from_the_clock_of_the_device(tmp_path: Path, mo
     assert (timing.steps, timing.step_seconds, timing.wait_seconds) == (5, 3.0, 1.0)
 
 
-def test_a_gpu_is_timed_by_its_own_events(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_is_timed_by_its_own_events_and_takes_some_steps_to_get_going(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "Event", lambda enable_timing: Device().event())
-    assert isinstance(step_clock(torch.device("cuda:0"), lambda: 0.0), DeviceClock)
-    assert isinstance(step_clock(torch.device("cpu"), lambda: 0.0), HostClock)
+    on_gpu, on_processor = (step_clock(torch.device(name), lambda: 0.0) for name in ("cuda:0", "cpu"))
+    assert isinstance(on_gpu, DeviceClock)
+    assert isinstance(on_processor, HostClock)
+    assert (on_gpu.warm_up_steps, on_processor.warm_up_steps) == (STEPS_UNTIL_RECORDED, 0)
