@@ -31,7 +31,9 @@ class RankingSearch:
         self.space = space
         self._study = optuna.create_study(direction="maximize", sampler=tpe_sampler(seed, trials))
         self._told: list[Sequence[float]] = []
-        for point in space.first():
+        first = space.first()
+        self._first = len(first)
+        for point in first:
             self._study.enqueue_trial(point)
 
     def ask(self) -> Parameters | None:
@@ -51,9 +53,13 @@ class RankingSearch:
         self._study.tell(self._trial, max(qualities))
 
     def is_beaten(self, qualities: Sequence[float]) -> bool:
-        """Whether a training is worse than the median of the others was by the same epoch (Optuna's median rule)."""
+        """Whether a training is worse than the median of the others was by the same epoch (Optuna's median rule).
+
+        The points that come first are trained to their end: they are few and unlike each other, and the best of them
+        on one log may rise later than those that suit another.
+        """
         epoch = len(qualities)
-        if epoch < FEWEST_EPOCHS:
+        if epoch < FEWEST_EPOCHS or len(self._told) < self._first:
             return False
         others = [max(told[:epoch]) for told in self._told if len(told) >= epoch]
         return len(others) >= FEWEST_RIVALS and max(qualities) < median(others)

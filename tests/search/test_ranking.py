@@ -9,7 +9,7 @@ from engine.ranking.config import RankingHyperparameters
 from models.graph import GRAPH_FAMILIES, graph_spec
 from models.graph.registry import check_graph_spec
 from models.graph.spec import Range
-from search.ranking import RankingSearch
+from search.ranking import FEWEST_RIVALS, RankingSearch
 from search.space.ranking import RankingSpace
 
 
@@ -74,3 +74,14 @@ def test_a_training_below_the_median_of_the_others_by_its_epoch_is_beaten() -> N
     assert search.is_beaten([0.0, 0.24])
     assert not search.is_beaten([0.26, 0.0])  # it was better once
     assert not search.is_beaten([0.0, 0.0, 0.0])  # one rival alone came so far
+
+
+def test_a_point_that_comes_first_is_trained_to_its_end_however_late_it_rises() -> None:
+    space = RankingSpace("ials")
+    search, first = RankingSearch(space, 9), len(space.first())
+    assert first > FEWEST_RIVALS, "so that the last of them has rivals enough"
+    for _ in range(first):
+        assert not search.is_beaten([0.0, 0.0])
+        search.ask()
+        search.tell([0.2, 0.2])
+    assert search.is_beaten([0.0, 0.0])
