@@ -17,7 +17,8 @@ import torch
 
 from benchmarks import report
 from benchmarks.load import Others, refuse_if_loaded
-from benchmarks.train_step.benchmark import SEED, Plan, Setting, fastest, show
+from benchmarks.train_step.benchmark import fastest, show
+from benchmarks.train_step.race import SEED, Plan, Setting
 
 # A block holds several steps at the largest size, for a GPU takes far less than a millisecond for small ones.
 PLAN = Plan(sizes=(8_192,), rounds=9, block_samples=131_072, dense_gradients=False, energy_seconds=1.5)

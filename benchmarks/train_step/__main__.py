@@ -2,7 +2,8 @@
 
 import sys
 
-from benchmarks.train_step.benchmark import main, run_race
+from benchmarks.train_step.benchmark import main
+from benchmarks.train_step.race import run_race
 
 if len(sys.argv) == 3 and sys.argv[1] == "race":
     run_race(sys.argv[2])

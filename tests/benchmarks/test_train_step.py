@@ -12,18 +12,8 @@ from benchmarks import load
 from benchmarks.load import LARGEST_SHARE, refuse_if_loaded
 from benchmarks.page import read_descriptions
 from benchmarks.train_step import rivals
-from benchmarks.train_step.benchmark import (
-    QUICK,
-    Plan,
-    Setting,
-    best_seconds,
-    contestants,
-    fastest,
-    headline,
-    joules,
-    one_of_each_device,
-    speedup,
-)
+from benchmarks.train_step.benchmark import best_seconds, fastest, headline, one_of_each_device, speedup
+from benchmarks.train_step.race import QUICK, Plan, Setting, contestants, joules, race
 from benchmarks.train_step.rivals import Prepare, Step, Variant
 from engine.data.batch import Batch, make_batch
 from models.registry import model_spec
@@ -79,6 +69,21 @@ def test_torchrecs_tables_of_one_process_are_fused_and_learn() -> None:
     full, half = learned(Variant()), learned(Variant(precision="bf16"))
     assert full[-1] < full[0]
     assert half == pytest.approx(full, rel=0.02)
+
+
+def test_a_rival_whose_steps_cannot_be_recorded_is_left_out_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_: Batch) -> Step:
+        raise RuntimeError("Cannot copy between CPU and CUDA tensors\nCompile with ...")
+
+    taking_part = {"shunter fp32": lambda: lambda _: lambda: torch.zeros(()), "torchrec recorded": lambda: refused}
+    monkeypatch.setattr("benchmarks.train_step.race.contestants", lambda *_: taking_part)
+    setting = Setting(device="cpu", threads=torch.get_num_threads(), wait_policy="PASSIVE")
+    found = race(setting, Plan(sizes=(16,), rounds=1))
+    assert found["times"][16].keys() == {"shunter fp32"}
+    assert found["unrecorded"] == {"torchrec recorded": "Cannot copy between CPU and CUDA tensors"}
+    taking_part["plain fp32"] = taking_part.pop("torchrec recorded")
+    with pytest.raises(RuntimeError, match="Cannot copy"):
+        race(setting, Plan(sizes=(16,), rounds=1))
 
 
 def test_a_rival_gets_each_variant_that_ours_have() -> None:

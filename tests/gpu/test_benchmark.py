@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from benchmarks.train_step import rivals
-from benchmarks.train_step.benchmark import FEATURES, SPEC, Plan, Setting, batches, race
+from benchmarks.train_step.race import FEATURES, SPEC, Plan, Setting, batches, race
 from benchmarks.train_step.rivals import Prepare, Variant
 from tests.gpu.devices import GPU, ON_GPU
 
