@@ -33,7 +33,7 @@ def main() -> None:
         raise FileNotFoundError("There is no CUDA device here: run it on a machine that has one.")
     plan = QUICK if quick else PLAN
     measured = report.measure("benchmarks.train_step", "race", json.dumps([asdict(SETTING), asdict(plan)]))
-    show(SETTING, measured["times"], measured["limits"])
+    show(SETTING, measured)
     others_share = others.share()
     refuse_if_loaded(others_share)
     report.publish(

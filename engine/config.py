@@ -30,7 +30,7 @@ class Hyperparameters:
         embedding_l2: weight decay of the embedding rows that a step touches.
         embedding_initial_bound: largest absolute value of initial embeddings; None gives each table its own.
         task_weights: Weights of the losses of several tasks in their sum, in the order of the tasks; empty: all are 1.
-        learning_rate_schedule: what both learning rates do over the training: `plateau` multiplies them by
+        learning_rate_schedule: Course of both learning rates over the training: `plateau` multiplies them by
             `plateau_factor` after each epoch that brought no better validation, `cosine` lowers them along half a
             cosine to 0 at the end of the training.
         cosine_epochs: passes after which a cosine is at 0 and the training ends; None: those of `Schedule.max_epochs`.

@@ -115,7 +115,7 @@ class TrainResult(TrainingFigures[Quality, Report], Generic[Trained, Quality, Re
 
     Attributes:
         model: with the weights of the best epoch.
-        validation_logits: what these weights predict for the validation part, float32 as in `Evaluation`; None where
+        validation_logits: predictions of these weights on the validation part, float32 as in `Evaluation`; None where
             that is not at hand, for instance after an interruption.
     """
 

@@ -52,6 +52,7 @@ TRAINING_METRICS = {
     "peak_memory_bytes": "memory.peak_bytes",
 }
 WAIT_SHARE = "stall.wait_share"
+WARM_UP_SECONDS = "time.warm_up_seconds"  # of the first steps on a GPU, which teach nothing
 TABLE_BYTES = "memory.table_bytes"  # rows of all embedding tables, counted
 # What a meter read (`hardware.types.EnergyReading`) -> its metric.
 ENERGY_METRICS = {
@@ -178,6 +179,7 @@ def training_metrics(training: TrainingFigures[Any, Any] | Trained[Any, Any, Any
     return {
         **{metric: getattr(training, name) for name, metric in TRAINING_METRICS.items()},
         WAIT_SHARE: training.wait_seconds / busy_seconds if busy_seconds else 0.0,
+        **({WARM_UP_SECONDS: training.warm_up_seconds} if training.warm_up_steps else {}),
         **(_flat("checkpoint", asdict(training.checkpoints)) if training.checkpoints is not None else {}),
         **(_tier_metrics(training.tiers) if training.tiers is not None else {}),
         **(_traffic_metrics(training.row_traffic) if training.row_traffic is not None else {}),

@@ -53,13 +53,13 @@ def shares_of_limits(name: str, size: int, seconds: float, limit: dict[str, floa
     return matrix / seconds, gather / seconds
 
 
-def show(setting: Setting, times: dict[str, Any], limit: dict[str, float]) -> None:
-    """Print one race."""
-    for size, field in times.items():
+def show(setting: Setting, measured: dict[str, Any]) -> None:
+    """Print one race: the steps by size, and who could not be recorded."""
+    for size, field in measured["times"].items():
         rows = []
         for name, taken in field.items():
             seconds = median(taken["wall_seconds"])
-            matrix, gather = shares_of_limits(name, int(size), seconds, limit)
+            matrix, gather = shares_of_limits(name, int(size), seconds, measured["limits"])
             rows.append(
                 (
                     name,
@@ -73,6 +73,8 @@ def show(setting: Setting, times: dict[str, Any], limit: dict[str, float]) -> No
             )
         columns = ("contestant", "samples/s", "ms", "least", "CPU ms", "GEMM", "gather")
         report.table(f"Batch {size} ({setting.label})", columns, rows)
+    for name, reason in measured["unrecorded"].items():
+        print(f"{name} takes no part, for its steps cannot be recorded: {reason}")
 
 
 def _shown(value: float | None, scale: float = 1.0) -> str:
@@ -167,7 +169,7 @@ def main() -> None:
     raced = one_of_each_device(settings()) if quick else settings()
     for number, setting in enumerate(raced):
         measured = measure(setting, plan if number == 0 else replace(plan, sizes=QUICK.sizes))
-        show(setting, measured["times"], measured["limits"])
+        show(setting, measured)
         for size, seconds in measured["compile_seconds"].items():
             print(f"Compiling for batch {size} took {seconds} s, much less where an earlier run has left its cache.")
         for size, energy in measured["energy"].items():

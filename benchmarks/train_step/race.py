@@ -207,8 +207,11 @@ def race(setting: Setting, plan: Plan) -> dict[str, Any]:
         if device.type == "cuda":
             energy[size] = joules(steps, given, plan.energy_seconds)
     compiling = [one.compile_seconds for one in field.values() if isinstance(one, Shunter) and one.compile_seconds]
-    return {"times": times, "compile_seconds": compiling[0] if compiling else {}, "energy": energy} | {
-        "unrecorded": unrecorded
+    return {
+        "times": times,
+        "compile_seconds": compiling[0] if compiling else {},
+        "energy": energy,
+        "unrecorded": unrecorded,
     }
 
 

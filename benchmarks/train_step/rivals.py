@@ -14,6 +14,7 @@ from models.spec import Features, ModelSpec
 
 Step = Callable[[], Tensor]
 Prepare = Callable[[Batch], Step]
+TorchRecTables = Literal["distributed", "fused", "bare"]
 SPARSE_RATE = 0.02
 DENSE_RATE = 1e-3
 STEPS_BEFORE_RECORDING = 3  # as many as torch's own notes on CUDA graphs take
@@ -177,7 +178,7 @@ def torchrec(
     features: Features,
     device: torch.device,
     *,
-    tables: Literal["distributed", "fused", "bare"],
+    tables: TorchRecTables,
     variant: Variant | None = None,
 ) -> Prepare:
     """TorchRec's own DLRM over an EmbeddingBagCollection.
@@ -211,12 +212,12 @@ def torchrec(
     model: nn.Module = DLRMTrain(dlrm)
     if tables == "distributed":
         model = _distributed(model, device)
-    learned_inside = () if tables == "bare" else ("embedding_bags",)
-    parameters = [value for name, value in model.named_parameters() if not any(part in name for part in learned_inside)]
+    learns_tables = tables == "bare"  # the others learn theirs in the backward pass
+    parameters = [value for name, value in model.named_parameters() if learns_tables or "embedding_bags" not in name]
     if variant.optimizer == "sgd":
         update: torch.optim.Optimizer = torch.optim.SGD(parameters, lr=DENSE_RATE, fused=True)
     else:
-        update = torch.optim.Adagrad(parameters, lr=DENSE_RATE, fused=tables != "bare" and device.type == "cpu")
+        update = torch.optim.Adagrad(parameters, lr=DENSE_RATE, fused=not learns_tables and device.type == "cpu")
 
     def prepare(batch: Batch) -> Step:
         from torchrec.datasets.utils import Batch as TorchRecBatch
@@ -263,9 +264,7 @@ def deepctr(spec: ModelSpec, features: Features, device: torch.device) -> Prepar
     return prepare
 
 
-def _collection(
-    spec: ModelSpec, features: Features, device: torch.device, tables: Literal["distributed", "fused", "bare"]
-) -> Any:
+def _collection(spec: ModelSpec, features: Features, device: torch.device, tables: TorchRecTables) -> Any:
     from torchrec.modules.embedding_configs import EmbeddingBagConfig
     from torchrec.modules.embedding_modules import EmbeddingBagCollection
     from torchrec.modules.fused_embedding_modules import FusedEmbeddingBagCollection

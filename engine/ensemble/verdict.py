@@ -36,7 +36,7 @@ class Verdict:
             another way to combine has won, the second half alone; None where there is nothing to combine.
         single: quality of the best single on the same rows, picked for them as the ensemble's weights are fitted.
         scale: float64, factor of the result's log odds, 1 where none pays; `[tasks]` with several.
-        combination: what is done instead of the weighted mean of log odds; None where nothing else is better.
+        combination: Another way than the weighted mean of log odds, which is taken; None where none is better.
         ne: NE of each way to combine that was tried, by its label; see `engine.ensemble.race`.
     """
 

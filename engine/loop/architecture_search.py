@@ -56,7 +56,7 @@ class SupernetSchedule:
         held_out_share: Share of the training rows, from which theta learns.
         theta_steps: least steps of theta in a round; of few rows they make several passes.
         theta_learning_rate: Step size of theta's Adam.
-        largest_every: of so many steps of the weights one is that of the largest architecture alone, 0 for none. In
+        largest_every: Steps of the weights, among which one is that of the largest architecture alone; 0 for none. In
             mixtures whose candidates are as likely, few samples take a path through all layers, so that what is deep
             would be learned least; sandwich rule of Yu and Huang, "Universally Slimmable Networks", ICCV 2019.
         most_gradient: norm to which the gradient of the layers is clipped.

@@ -1,11 +1,12 @@
 """The names, held to what is written down for people: a name that changes breaks what later runs learn from."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from engine.config import Hyperparameters
 from engine.metrics import Metrics
-from engine.results import EpochReport
+from engine.results import EpochReport, TrainingFigures
 from hardware.types import EnergyReading, Placement, Workload
 from models.registry import model_spec
 from shunter.requests import Limits, TrainRequest
@@ -20,6 +21,7 @@ from tracking.convention import (
     placement_params,
     quality_metrics,
     request_params,
+    training_metrics,
     workload_params,
 )
 
@@ -63,6 +65,24 @@ def test_model_params_hold_architecture_and_learning() -> None:
     params = model_params(model_spec(top_widths=(128, 64)), Hyperparameters(dense_learning_rate=0.01))
     assert params["model.top_widths"] == "128-64"
     assert params["model.dense_learning_rate"] == 0.01
+
+
+def test_the_first_steps_of_a_gpu_are_shown_where_there_are_any() -> None:
+    figures: TrainingFigures = TrainingFigures(
+        history=(REPORT,),
+        best_epoch=1,
+        validation=METRICS,
+        samples_seen=100,
+        train_seconds=3.0,
+        wait_seconds=1.0,
+        compute_seconds=2.0,
+        stopped_because="max_epochs",
+        peak_memory_bytes=1,
+    )
+    assert "time.warm_up_seconds" not in training_metrics(figures)
+    warmed_up = replace(figures, warm_up_steps=4, warm_up_seconds=0.4)
+    assert training_metrics(warmed_up)["time.warm_up_seconds"] == 0.4
+    assert "`time.warm_up_seconds`" in (PROJECT_ROOT / "mlflow" / "README.md").read_text()
 
 
 def test_limits_that_are_not_set_are_left_out() -> None:
