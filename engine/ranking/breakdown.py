@@ -89,7 +89,7 @@ def break_down(ranker: Ranker, chosen: Interactions, seen: Interactions, *, name
     chosen = chosen.without(seen)
     if not len(chosen):
         raise DataError(f"The {name} part holds no positive of a user and an item known from training: give more rows.")
-    items = len(ranker.item_degrees)
+    items = ranker.item_count
     counts = np.bincount(seen.items, minlength=items)
     groups = groups_of_items(counts)
     information = np.log2(max(1, len(np.unique(seen.users))) / np.maximum(counts, 1))

@@ -13,6 +13,10 @@ from engine.ranking.trainer import GraphJob
 from models.graph import SOLVED, Graph, GraphSpec, Ranker
 from models.graph.registry import check_graph_spec
 
+# Share by which a pass has to rank better than the last that counted, or else patience runs on. Set on MovieLens-1M and
+# Amazon's games by hand: iALS made 41 and 55 passes at its three points instead of 48 and 74, for .0002 of NDCG@20.
+LEAST_GAIN = 0.002
+
 
 def solve_ranking(job: GraphJob, hooks: Hooks = Hooks(), _: Checkpointing | None = None) -> SolvedResult:
     """Solve one model, and keep the pass that ranks the validation part best.
@@ -20,7 +24,8 @@ def solve_ranking(job: GraphJob, hooks: Hooks = Hooks(), _: Checkpointing | None
     It takes seconds, so that nothing is saved on the way: what was interrupted begins anew, and ends the same.
 
     Args:
-        job: The training; of an iterative model at most `max_epochs` passes are made, and it ends by patience.
+        job: The training; of an iterative model at most `max_epochs` passes are made, and it ends by patience, for
+            which a gain below `LEAST_GAIN` is none.
         hooks: Functions that are called while it goes on.
 
     Raises:
@@ -34,6 +39,7 @@ def solve_ranking(job: GraphJob, hooks: Hooks = Hooks(), _: Checkpointing | None
     history: list[RankingReport] = []
     best: Ranker | None = None
     best_report: RankingReport | None = None
+    gained_at, gained = 0, 0.0  # the last pass that was clearly better
     reason = "max_epochs" if passes > 1 else "solved"
     with applied(job.execution) as device, deferred_interrupt() as raise_if_interrupted, torch.no_grad():
         check_solvable(job.spec, data.graph, device)
@@ -59,13 +65,15 @@ def solve_ranking(job: GraphJob, hooks: Hooks = Hooks(), _: Checkpointing | None
             figure = report.validation.figure_by(schedule.select_by)
             if best_report is None or is_last or figure > best_report.validation.figure_by(schedule.select_by):
                 best, best_report = ranker, report
+            if is_last or figure > gained * (1 + LEAST_GAIN):
+                gained_at, gained = report.epoch, figure
             if hooks.on_epoch:
                 hooks.on_epoch(report)
             if hooks.on_step:
                 hooks.on_step(len(history), passes)
             raise_if_interrupted()
             stop = hooks.should_stop() if hooks.should_stop else None
-            if len(history) < passes and (stop or report.epoch - best_report.epoch >= schedule.patience):
+            if len(history) < passes and (stop or report.epoch - gained_at >= schedule.patience):
                 reason = f"budget: {stop}" if stop else "patience"
                 break
         peak = peak_memory_bytes(device)

@@ -4,15 +4,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import torch
 
 from models.graph.history_rankers import Histories, SparseHistoryRanker
-from models.graph.propagation import ITEMS_AT_ONCE, co_counts
 from models.graph.ranker import Ranker
 from models.graph.solved import SolveCounts, SolvedModel
 from models.graph.spec import Graph, GraphSpec, Searched
 
+ITEMS_AT_ONCE = 1_024  # whose common users with all items are counted together
 FLOAT_BYTES, ID_BYTES = 4, 8
+PAIR_BYTES = 8 * ID_BYTES  # its count, similarity and ids, the same without an item's own, and their order
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,29 +45,45 @@ class ItemKnn(SolvedModel[ItemKnnSpec]):
     @classmethod
     def rankers(cls, spec: ItemKnnSpec, graph: Graph, *, seed: int, device: torch.device) -> Iterator[Ranker]:
         """One, from one count of common users."""
-        histories = Histories.of(graph, device)
-        roots = histories.item_degrees.float().sqrt()
-        sources, targets, weights = [], [], []
-        for items, common in co_counts(graph, device):
-            similar = common / (roots[:, None] * roots[items] + spec.shrinkage).clamp(min=1.0)
-            similar[items, torch.arange(len(items), device=device)] = 0.0
-            values, found = similar.topk(min(spec.neighbours, graph.items), dim=0)
-            place, column = (values > 0).nonzero(as_tuple=True)
-            sources.append(found[place, column])
-            targets.append(items[column])
-            weights.append(values[place, column])
-        source = torch.cat(sources)
-        order = torch.argsort(source, stable=True)
-        counts = torch.bincount(source, minlength=graph.items)
-        yield SparseHistoryRanker(torch.cat(targets)[order], torch.cat(weights)[order], counts, histories)
+        from scipy.sparse import csr_array  # here, for it takes long to load
+
+        ones = np.ones(graph.edges, np.float32)
+        chosen = csr_array((ones, (graph.edge_users, graph.edge_items)), shape=(graph.users, graph.items))
+        choosers = chosen.T.tocsr()
+        roots = np.sqrt(graph.item_degrees().astype(np.float32))
+        found = []
+        for first in range(0, graph.items, ITEMS_AT_ONCE):
+            common = choosers[first : first + ITEMS_AT_ONCE] @ chosen
+            common.sort_indices()
+            items, others = first + np.repeat(np.arange(common.shape[0]), np.diff(common.indptr)), common.indices
+            similar = common.data / np.maximum(roots[items] * roots[others] + spec.shrinkage, 1.0)
+            is_other = items != others
+            found.append(_nearest(items[is_other], others[is_other], similar[is_other], spec.neighbours))
+        items, sources, weights = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        order = np.argsort(sources, kind="stable")
+        counts = np.bincount(sources, minlength=graph.items)
+        targets, kept, counts = (torch.from_numpy(one).to(device) for one in (items[order], weights[order], counts))
+        yield SparseHistoryRanker(targets, kept, counts, Histories.of(graph, device))
 
     @classmethod
     def counts(cls, spec: ItemKnnSpec, graph: Graph) -> SolveCounts:
-        """Common users of all pairs of items, block by block, and what is kept of them."""
+        """Two choices of each user at a time, block by block, and what is kept of the pairs."""
         kept = graph.items * min(spec.neighbours, graph.items)
-        block = ITEMS_AT_ONCE * (4 * graph.items + graph.users)
+        meetings = float((graph.user_degrees().astype(float) ** 2).sum())
+        pairs = int(min(ITEMS_AT_ONCE * graph.items, meetings))  # of a block
         return SolveCounts(
-            flops=2.0 * graph.edges * graph.items,
+            flops=2.0 * meetings,
             parameters=kept,
-            peak_bytes=block * ID_BYTES + kept * 2 * (FLOAT_BYTES + 2 * ID_BYTES),
+            peak_bytes=pairs * PAIR_BYTES + kept * 2 * (FLOAT_BYTES + 2 * ID_BYTES),
         )
+
+
+def _nearest(
+    items: np.ndarray, others: np.ndarray, similar: np.ndarray, most: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The `most` similar others of each item, equal ones by their id; pairs come and go in the order of the items."""
+    order = np.argsort(items - 0.5 * similar.astype(np.float64), kind="stable")  # no similarity is above 1
+    counts = np.bincount(items, minlength=1)
+    rank = np.arange(len(items)) - np.repeat(counts.cumsum() - counts, counts)
+    kept = order[rank < most]
+    return items[kept], others[kept], similar[kept]

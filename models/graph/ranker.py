@@ -70,6 +70,11 @@ class Ranker(nn.Module, ABC):
         """Device where it lies."""
         return self.item_degrees.device
 
+    @property
+    def item_count(self) -> int:
+        """Ids of items, the unknown one among them."""
+        return len(self.item_degrees)
+
     def by_popularity(self) -> "VectorRanker":
         """The baseline of every ranking: the same order for all users, by how many chose an item."""
         return popularity_ranker(self.user_degrees, self.item_degrees)
@@ -78,7 +83,7 @@ class Ranker(nn.Module, ABC):
     def all_scores(self, users: Tensor) -> Tensor:
         """Scores of all items for some users, `[users]` to `[users, items]`."""
         scores = self.known_scores(users)
-        scores = torch.where(self.user_degrees[users][:, None] > 0, scores, self.popularity()[None])
+        scores[self.user_degrees[users] == 0] = self.popularity()  # in place: a copy of all takes half as long again
         scores[:, UNKNOWN] = scores[:, UNKNOWN + 1 :].amin(1)
         return scores
 

@@ -62,7 +62,9 @@ def test_users_in_several_parts_are_judged_as_in_one(monkeypatch: pytest.MonkeyP
     chosen = pairs_of({(user, 3 * user) for user in range(1, USERS)})
     seen = pairs_of({(1, 5), (4, 7), (5, 1)})
     whole = evaluate_ranking(ranker_of(scores), chosen, seen, name="test")
-    monkeypatch.setattr(evaluation, "USERS_AT_ONCE", 2)
+    monkeypatch.setattr(evaluation, "USERS_AT_ONCE", 3)
+    assert evaluate_ranking(ranker_of(scores), chosen, seen, name="test") == whole
+    monkeypatch.setattr(evaluation, "SCORES_AT_ONCE", 2 * ITEMS)
     assert evaluate_ranking(ranker_of(scores), chosen, seen, name="test") == whole
 
 

@@ -11,7 +11,7 @@ from engine.executors.here import Here
 from engine.job import Hooks, TrainingJob
 from engine.ranking import solver
 from engine.ranking.config import RankingHyperparameters
-from engine.ranking.evaluation import evaluate_ranking
+from engine.ranking.evaluation import RankingMetrics, evaluate_ranking
 from engine.ranking.solver import solve_ranking
 from engine.ranking.storage import StoredRanker, load_ranker, save_ranker
 from engine.ranking.trainer import RankingData
@@ -66,7 +66,16 @@ def test_only_an_iterative_model_makes_several_passes_and_it_stops_by_patience(d
     long = replace(job(data, "ials"), schedule=Schedule(max_epochs=60, patience=2))
     result = solve_ranking(long)
     assert result.stopped_because == "patience"
-    assert len(result.history) == result.best_epoch + 2 < 60
+    assert result.best_epoch <= len(result.history) < 60
+
+
+def test_a_gain_that_is_hardly_one_lets_patience_run_on(data: RankingData, monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = iter([0.1, 0.2, 0.2002, 0.2003, 0.3])
+    judged = lambda *_: RankingMetrics(recall20=0.0, ndcg20=next(figures), users=1)  # noqa: E731
+    monkeypatch.setattr(RankingData, "judge", judged)
+    result = solve_ranking(job(data, "ials", Schedule(max_epochs=5, patience=2)))
+    assert result.stopped_because == "patience"
+    assert (len(result.history), result.best_epoch, result.validation.ndcg20) == (4, 4, 0.2003)
 
 
 def test_a_budget_ends_it_after_a_pass(data: RankingData) -> None:

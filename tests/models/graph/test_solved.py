@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics.pairwise import cosine_similarity
 
-from models.graph import RANKERS, SOLVED, Graph, GraphSpec, Ranker, graph_spec, history_rankers, ials
+from models.graph import RANKERS, SOLVED, Graph, GraphSpec, Ranker, graph_spec, history_rankers, ials, itemknn
 from models.graph.counting import count_graph_model
+from models.graph.history_rankers import SparseHistoryRanker
 from models.graph.ials import Ials, IalsSpec, solve_side, strength
 from models.graph.ranker import VectorRanker
 from models.graph.registry import check_graph_spec
@@ -58,6 +59,7 @@ def test_itemknn_adds_up_the_cosines_of_an_items_nearest_neighbours(
     neighbours: int, shrinkage: float, is_large: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(history_rankers, "MOST_CELLS", 0 if is_large else 1_000)
+    monkeypatch.setattr(itemknn, "ITEMS_AT_ONCE", 4 if is_large else 1_000)
     graph = random_graph(users=200, items=10, edges=800)
     matrix = chosen(graph)
     similar = cosine_similarity(matrix.T)
@@ -70,6 +72,16 @@ def test_itemknn_adds_up_the_cosines_of_an_items_nearest_neighbours(
         similar[weakest, item] = 0.0
     found = known_scores(solved(graph_spec("itemknn", neighbours=neighbours, shrinkage=shrinkage), graph), graph)
     np.testing.assert_allclose(found, (matrix @ similar)[graph.user_degrees() > 0][:, 1:], atol=1e-5)
+
+
+def test_equally_similar_items_are_neighbours_by_their_id() -> None:
+    pairs = [(user, item) for user in (1, 2) for item in (3, 1, 2, 4)]
+    users, items = (np.array(ids) for ids in zip(*pairs, strict=True))
+    graph = Graph(users=3, items=5, edge_users=users, edge_items=items)
+    ranker = solved(graph_spec("itemknn", neighbours=1), graph)
+    assert isinstance(ranker, SparseHistoryRanker)
+    sources = torch.repeat_interleave(ranker.target_counts).tolist()
+    assert sorted(zip(ranker.targets.tolist(), sources, strict=True)) == [(1, 2), (2, 1), (3, 1), (4, 1)]
 
 
 WEIGHTS = {"unobserved_weight": 0.3, "regularization": 0.01}
