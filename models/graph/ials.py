@@ -82,11 +82,13 @@ class Ials(SolvedModel[IalsSpec]):
 
     @classmethod
     def counts(cls, spec: IalsSpec, graph: Graph) -> SolveCounts:
-        """The matrix of each node from its edges, and its factorisation."""
+        """The matrix of each node from its edges, as wide as these are many or as the vectors, and its factorisation."""
         nodes, width = graph.users + graph.items, spec.embedding_dim
+        degrees = np.concatenate([graph.user_degrees(), graph.item_degrees()]).astype(float)
+        sizes = np.minimum(degrees, width)
         gathered = max(GATHERED_AT_ONCE, graph.users, graph.items)
         return SolveCounts(
-            flops=4.0 * graph.edges * width**2 + nodes * width**3 / 3,
+            flops=float((2 * degrees * sizes * width + sizes**3 / 3).sum()),
             parameters=nodes * width,
             peak_bytes=FLOAT_BYTES * (4 * nodes * width + 3 * SOLVED_AT_ONCE * width**2 + gathered * width)
             + 32 * (graph.edges + gathered),
@@ -121,24 +123,35 @@ def solve_side(
         unobserved_weight: Weight of every pair in the loss, as one that was not chosen.
         regularization: Share of the squared vectors in the loss, times what each node's terms weigh together.
     """
-    width = others.shape[1]
     all_pairs = unobserved_weight * (others.T @ others)
+    spectrum, axes = (part.to(others.dtype) for part in torch.linalg.eigh(all_pairs.double()))
     decay = regularization * (degrees + unobserved_weight * len(others))
     nothing = len(others)  # fills up the histories of a batch, and adds zero to every sum
-    others = torch.cat([others, others.new_zeros(1, width)])
-    found = others.new_zeros(len(degrees), width)
+    others = torch.cat([others @ axes, others.new_zeros(1, others.shape[1])])
+    found = others.new_zeros(len(degrees), others.shape[1])
     starts = degrees.cumsum(0) - degrees
     for nodes in _batches(degrees):
         places = torch.arange(int(degrees[nodes[0]]), device=others.device)
         is_own = places < degrees[nodes, None]
         rows = (starts[nodes, None] + places)[is_own]
         chosen = torch.full(is_own.shape, nothing, device=others.device).masked_scatter_(is_own, neighbours[rows])
-        vectors = others[chosen]
-        matrices = torch.baddbmm(all_pairs, vectors.mT, vectors)
-        matrices.diagonal(dim1=1, dim2=2).add_(decay[nodes, None])
-        factors = torch.linalg.cholesky(matrices)
-        found[nodes] = torch.cholesky_solve(vectors.sum(1, keepdim=True).mT, factors).squeeze(2)
-    return found
+        found[nodes] = _least_squares(others[chosen], spectrum.clamp(min=0.0) + decay[nodes, None])
+    return found @ axes.T
+
+
+def _least_squares(vectors: Tensor, diagonals: Tensor) -> Tensor:
+    """`(diagonal + V^T V)^-1 V^T 1` of each node: `[nodes, edges, dim]` and `[nodes, dim]` to `[nodes, dim]`.
+
+    With fewer edges than dimensions it takes a smaller matrix by the identity of Woodbury, the same as
+    `diagonal^-1 V^T (1 + V diagonal^-1 V^T)^-1 1`.
+    """
+    if vectors.shape[1] >= vectors.shape[2]:
+        factors = torch.linalg.cholesky(torch.baddbmm(diagonals.diag_embed(), vectors.mT, vectors))
+        return torch.cholesky_solve(vectors.sum(1, keepdim=True).mT, factors).squeeze(2)
+    scaled = vectors / diagonals[:, None]
+    ones = vectors.new_ones(*vectors.shape[:2], 1)
+    factors = torch.linalg.cholesky(torch.baddbmm(ones.squeeze(2).diag_embed(), scaled, vectors.mT))
+    return (scaled.mT @ torch.cholesky_solve(ones, factors)).squeeze(2)
 
 
 def _batches(degrees: Tensor) -> Iterator[Tensor]:
