@@ -151,18 +151,20 @@ def mean_interval(values: np.ndarray, *, seed: int = 0) -> tuple[float, float]:
     """Where the mean over users lies with 95 % confidence: percentiles of the bootstrap.
 
     A resample counts each user a Poisson(1) number of times (Hanley and MacGibbon, "Creating non-parametric bootstrap
-    samples using Poisson frequencies", 2006). A single user has no spread: the interval is then that one figure.
+    samples using Poisson frequencies", 2006), and so n users of equal figures a Poisson(n) number of times together.
+    A single user has no spread: the interval is then that one figure.
 
     Args:
         values: Value of each user, at least one.
         seed: Seed of the resamples.
     """
     random = np.random.default_rng(seed)
+    distinct, users = np.unique(values, return_counts=True)
     means = []
     for _ in range(RESAMPLES):
-        counts = random.poisson(1.0, len(values))
+        counts = random.poisson(users)
         if counts.any():
-            means.append(counts @ values / counts.sum())
+            means.append(counts @ distinct / counts.sum())
     low, high = np.percentile(means, [2.5, 97.5])
     return float(low), float(high)
 

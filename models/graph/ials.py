@@ -82,7 +82,7 @@ class Ials(SolvedModel[IalsSpec]):
 
     @classmethod
     def counts(cls, spec: IalsSpec, graph: Graph) -> SolveCounts:
-        """The matrix of each node from its edges, as wide as these are many or as the vectors, and its factorisation."""
+        """The matrix of each node, as wide as its edges are many or as the vectors, and its factorisation."""
         nodes, width = graph.users + graph.items, spec.embedding_dim
         degrees = np.concatenate([graph.user_degrees(), graph.item_degrees()]).astype(float)
         sizes = np.minimum(degrees, width)

@@ -83,7 +83,9 @@ class Ranker(nn.Module, ABC):
     def all_scores(self, users: Tensor) -> Tensor:
         """Scores of all items for some users, `[users]` to `[users, items]`."""
         scores = self.known_scores(users)
-        scores[self.user_degrees[users] == 0] = self.popularity()  # in place: a copy of all takes half as long again
+        is_cold = self.user_degrees[users] == 0
+        if is_cold.any():
+            scores[is_cold] = self.popularity()  # in place, for a copy of all scores takes half as long as to make them
         scores[:, UNKNOWN] = scores[:, UNKNOWN + 1 :].amin(1)
         return scores
 

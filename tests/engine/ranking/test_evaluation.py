@@ -89,8 +89,9 @@ def test_a_part_without_any_known_positive_is_refused() -> None:
         evaluate_ranking(ranker_of(torch.zeros(USERS, ITEMS)), pairs_of(set()), pairs_of(set()), name="validation")
 
 
-def test_the_interval_of_a_mean_is_that_of_the_normal_distribution_where_there_are_many_users() -> None:
-    values = np.random.default_rng(0).random(4_000)
+@pytest.mark.parametrize("levels", [1, 4, 1_000_000])
+def test_the_interval_of_a_mean_is_that_of_the_normal_distribution_where_there_are_many_users(levels: int) -> None:
+    values = np.random.default_rng(0).integers(0, levels + 1, 4_000) / levels
     low, high = mean_interval(values)
     error = 1.96 * values.std() / np.sqrt(len(values))
     assert (low, high) == pytest.approx((values.mean() - error, values.mean() + error), abs=error / 5)
