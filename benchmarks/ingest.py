@@ -251,19 +251,22 @@ def long_figures(long: dict[str, Any], main: dict[str, Any]) -> dict[str, float]
     }
 
 
-def scaling(scaled: dict[str, list[dict[str, Any]]], by_size: dict[str, dict[str, Any]]) -> dict[str, float | None]:
-    """How near to linear several processes come, None without the cores, and what four take of memory and processor."""
+def scaling(scaled: dict[str, list[dict[str, Any]]], by_size: dict[str, dict[str, Any]]) -> dict[str, float]:
+    """How near to linear as many processes come as there are cores, and what four take of memory and processor."""
     cores = report.machine()["usable_cores"]
     seconds = {count: min(run["wall_seconds"] for run in scaled[f"processes{count}"]) for count in COUNTS}
     processor = {
         count: min(run["processor_seconds"] + run["children_processor_seconds"] for run in scaled[f"processes{count}"])
         for count in COUNTS
     }
-    shares = {count: round(seconds[1] / seconds[count] / count, 3) if cores >= count else None for count in (2, 4)}
+    shares = {
+        f"share_of_linear_{name}_processes": round(seconds[1] / seconds[count] / count, 3)
+        for count, name in ((2, "two"), (4, "four"))
+        if cores >= count  # with fewer it says nothing
+    }
     small, large = (by_size[size]["peak_memory_mib"] for size in ("small", "large"))
     return {
-        "share_of_linear_two_processes": shares[2],
-        "share_of_linear_four_processes": shares[4],
+        **shares,
         "processor_time_four_processes": round(processor[4] / processor[1], 3),
         "peak_memory_mib_four_processes": round(large),
         "peak_memory_growth_four_processes": round(large / small, 3),
