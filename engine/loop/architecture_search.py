@@ -48,6 +48,9 @@ class SupernetSchedule:
     """How long a super-net learns, and how.
 
     Attributes:
+        most_samples: Rows at most that both parts of a pass take; of larger logs each pass takes others. A mixture
+            costs several times what a single architecture does, so that passes over all rows of a large log would take
+            longer than all trials.
         warmup_epochs: passes of the weights alone before theta begins to learn.
         rounds: alternations, each a pass of the weights and one of theta.
         first_temperature: Temperature of the masks in the warm-up and the first round.
@@ -64,6 +67,7 @@ class SupernetSchedule:
             `NE + weight * log(cost)`, `multiplicative` is `NE * cost ** weight` (Tan et al., CVPR 2019).
     """
 
+    most_samples: int = 250_000
     warmup_epochs: int = 1
     rounds: int = 3
     first_temperature: float = 1.0
@@ -333,7 +337,7 @@ class SupernetTraining:
         step: Callable[[Batch], Tensor],
         should_stop: ShouldStop,
     ) -> tuple[float, str | None]:
-        """Every batch of a part of the training rows once; the mean NE, and what ended it early."""
+        """Every batch of a part of the rows of a pass once; the mean NE, and what ended it early."""
         rows = self._rows(part, self.passes)
         self.passes += 1
         total, samples, stopped = torch.zeros((), device=self.execution.device), 0, None
@@ -352,13 +356,18 @@ class SupernetTraining:
     def _rows(self, part: Part, epoch: int) -> Iterator[np.ndarray]:
         """Row numbers of each batch of a pass, in an order of its own; each row belongs to one of the two parts."""
         size, left, batches, passes = self._loader.batch_size, np.empty(0, dtype=np.int64), 0, 0
-        while passes == 0 or (part == "theta" and batches < self.schedule.theta_steps):
+        held, least = self.schedule.held_out_share, self.schedule.theta_steps if part == "theta" else 0
+        share = held if part == "theta" else 1 - held
+        most = max(least, 1, round(share * self.schedule.most_samples / size))
+        while passes == 0 or batches < least:
             for window in shuffled_windows(self._loader.rows, seed=self.seed + (passes << 32), epoch=epoch):
-                chosen = held_out(window, self.schedule.held_out_share, self.seed) == (part == "theta")
+                chosen = held_out(window, held, self.seed) == (part == "theta")
                 left = np.concatenate([left, window[chosen]])
                 for _ in range(len(left) // size):
                     yield left[:size]
                     left, batches = left[size:], batches + 1
+                    if batches == most:
+                        return
             passes += 1
             if not batches and not len(left):
                 return  # so few rows that none is held out

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from engine.checkpoint.storage import read_json, read_tensors, write_tensors, write_text
-from engine.config import Execution
+from engine.config import Execution, Hyperparameters
 from engine.loop.architecture_search import Learned, RoundReport, SupernetSchedule, SupernetTraining
 from engine.memory import available_memory_bytes
 from engine.probes.operator_costs import MeasuredCosts
@@ -29,11 +29,13 @@ from search.context import SearchContext
 from search.protocol import BudgetLeft, Parameters
 from search.reward import COST_WEIGHT
 from search.space.architecture import INTERACTION, ArchitectureSpace
+from search.space.learning import rate_scale
 from shunter.errors import RequestError
 
 # NE that a factor e of cost is worth, stage by stage: from an architecture that may cost anything to a very cheap one.
 WEIGHTS = tuple(multiple * COST_WEIGHT for multiple in (0.0, 1.0, 3.0, 10.0, 30.0, 100.0))
 BUDGET_SHARE = 0.5  # of what is left of the search's time and energy, at most
+MOST_SAMPLES = 1_024  # of a step
 PASSES_OF_ROUND = 1.5  # time of a round in passes of the warm-up; one of theta alone takes less
 JOULES_EVERY_SECONDS = 1.0  # looked at
 RESULT = "supernet.json"
@@ -176,7 +178,7 @@ def _build(context: SearchContext, schedule: SupernetSchedule) -> SupernetTraini
             f"The tables of the super-net take {needed:,} bytes, but {available:,} are left on {execution.device}: use "
             "another search method, or fewer shares of rows."
         )
-    hyperparameters = space.build(space.defaults()[0])[1]
+    execution, hyperparameters = _at_most_samples(execution, space.build(space.defaults()[0])[1])
     network = Supernet(
         choices,
         features,
@@ -185,6 +187,20 @@ def _build(context: SearchContext, schedule: SupernetSchedule) -> SupernetTraini
         device=execution.device,
     ).train()
     return SupernetTraining(network, context.dataset, hyperparameters, execution, schedule, seed=context.seed)
+
+
+def _at_most_samples(execution: Execution, rates: Hyperparameters) -> tuple[Execution, Hyperparameters]:
+    """On a processor with a batch of `MOST_SAMPLES` at most, and the rates for it: larger ones only make fewer steps.
+
+    Each sample has a mixture of its own, so that there it takes no less time among more.
+    """
+    batch_size = min(execution.batch_size, MOST_SAMPLES) if execution.device == "cpu" else execution.batch_size
+    scale = rate_scale(batch_size) / rate_scale(execution.batch_size)
+    return replace(execution, batch_size=batch_size), replace(
+        rates,
+        dense_learning_rate=scale * rates.dense_learning_rate,
+        embedding_learning_rate=scale * rates.embedding_learning_rate,
+    )
 
 
 def _execution(context: SearchContext) -> Execution:
@@ -197,7 +213,7 @@ def _execution(context: SearchContext) -> Execution:
 
 def _costs(context: SearchContext, training: SupernetTraining) -> CostTable | None:
     """The cost of every operator, counted or measured here; None where nothing is weighed against NE."""
-    network, execution = training.network, training.execution
+    network, execution = training.network, _execution(context)  # costs are those of a trial's step
     match context.cost:
         case None:
             return None

@@ -10,7 +10,9 @@ import pytest
 import torch
 
 from engine.config import Execution, Hyperparameters, Schedule
+from engine.data.batch import Batch
 from engine.data.dataset import Dataset, SplitStatistics
+from engine.data.loader import BatchLoader
 from engine.job import TrainingJob
 from engine.loop.architecture_search import Learned, SupernetSchedule, SupernetTraining, held_out
 from engine.loop.trainer import train
@@ -146,6 +148,26 @@ def test_validation_rows_are_never_read(tmp_path: Path) -> None:
     space = replace(planted_space(), bottom=((4, 0),), top=((8, 0),), dims=((4, 16),) * 4)
     training, costs = trained(dataset, space, SupernetSchedule(rounds=1))
     assert len(training.learn(0.1, costs).rounds) == 1
+
+
+def test_of_a_large_log_each_pass_takes_some_rows_and_each_other_ones(
+    planted: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schedule = SupernetSchedule(most_samples=10 * EXECUTION.batch_size, theta_steps=1, rounds=2)
+    training, costs = trained(planted, planted_space(), schedule)
+    taken: list[np.ndarray] = []
+    read = BatchLoader.read
+
+    def noted(self: BatchLoader, rows: np.ndarray) -> Batch:
+        taken.append(rows)
+        return read(self, rows)
+
+    monkeypatch.setattr(BatchLoader, "read", noted)
+    training.learn(0.0, costs)
+    assert [len(rows) for rows in taken] == [EXECUTION.batch_size] * (8 + 2 + 8 + 2)
+    theta = np.concatenate(taken[8:10] + taken[18:])
+    assert held_out(theta, schedule.held_out_share, training.seed).all()
+    assert not np.array_equal(np.sort(np.concatenate(taken[:8])), np.sort(np.concatenate(taken[10:18])))
 
 
 def test_it_ends_when_told(planted: Dataset) -> None:

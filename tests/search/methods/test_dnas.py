@@ -8,9 +8,9 @@ import pytest
 import torch
 from mlflow import MlflowClient
 
-from engine.config import Execution, Schedule
+from engine.config import Execution, Hyperparameters, Schedule
 from engine.data.dataset import Dataset
-from engine.loop.architecture_search import SupernetSchedule
+from engine.loop.architecture_search import SupernetSchedule, SupernetTraining
 from engine.loop.evaluation import evaluate
 from hardware.types import Placement
 from models.registry import check_spec
@@ -28,6 +28,7 @@ from search.methods.supernet import (
     learned_stages,
     learned_supernet,
     point_of,
+    supernet_costs,
     supernet_space,
 )
 from search.protocol import BudgetLeft, Cost, Outcome, Parameters
@@ -198,6 +199,26 @@ def test_the_supernet_can_be_asked_what_it_has_learned_when_it_has_ended(dataset
         for network in (learned, untrained)
     ]
     assert ne[0] < ne[1] - 0.1
+
+
+def test_the_supernet_takes_more_and_smaller_steps_than_a_trial_by_the_rates_for_them(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[tuple[Execution, Hyperparameters]] = []
+
+    def noted(
+        network: Supernet, data: Dataset, rates: Hyperparameters, execution: Execution, *rest: Any, **more: Any
+    ) -> SupernetTraining:
+        built.append((execution, rates))
+        return SupernetTraining(network, data, rates, execution, *rest, **more)
+
+    monkeypatch.setattr("search.methods.supernet.SupernetTraining", noted)
+    for batch_size in (256, 8_192):
+        context = context_of(dataset, tmp_path / str(batch_size), execution=Execution(batch_size=batch_size))
+        supernet_costs(context)
+    (small, usual), (large, scaled) = built
+    assert (small.batch_size, large.batch_size) == (256, 1_024)
+    assert scaled.dense_learning_rate == pytest.approx(usual.dense_learning_rate / 8_192**0.5 * 1_024**0.5)
 
 
 def test_an_interrupted_supernet_goes_on(dataset: Dataset, tmp_path: Path) -> None:
