@@ -8,11 +8,11 @@ import numpy as np
 import torch
 
 from models.graph.history_rankers import Histories, SparseHistoryRanker
+from models.graph.propagation import ITEMS_AT_ONCE
 from models.graph.ranker import Ranker
 from models.graph.solved import SolveCounts, SolvedModel
 from models.graph.spec import Graph, GraphSpec, Searched
 
-ITEMS_AT_ONCE = 1_024  # whose common users with all items are counted together
 FLOAT_BYTES, ID_BYTES = 4, 8
 PAIR_BYTES = 8 * ID_BYTES  # its count, similarity and ids, the same without an item's own, and their order
 
