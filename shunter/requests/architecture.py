@@ -1,6 +1,6 @@
 """The model that is to be trained."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -31,6 +31,24 @@ def _checked_entries(entries: tuple[str, ...]) -> tuple[str, ...]:
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ValueError(f"--set gives {twice} twice: leave one of them out")
     return tuple(sorted(f"{name.strip()}={text.strip()}" for name, _, text in parts))
+
+
+def settings_over(of_file: Any, given: Sequence[str]) -> tuple[str, ...]:
+    """The settings of a job file with those given beside it, which count more.
+
+    Args:
+        of_file: `set` as the file has it: entries, or keys with values.
+        given: Entries `field=value`.
+    """
+    entries = _as_entries(of_file)
+    if not isinstance(entries, list | tuple):
+        return tuple(given)
+    named = {_field_of(entry) for entry in given}
+    return (*(entry for entry in entries if _field_of(str(entry)) not in named), *given)
+
+
+def _field_of(entry: str) -> str:
+    return entry.partition("=")[0].strip()
 
 
 # What a form offers; `models.names` knows what they are.

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from shunter.errors import RequestError
+from shunter.requests.architecture import settings_over
 from shunter.requests.groups import Group, Request
 from shunter.validation import clause, sentence, unknown
 from shunter.yaml_file import read_yaml
@@ -28,7 +29,8 @@ def job_text(request: Request, command: str) -> str:
     """
     lines = [
         f"# Run it again with: shunter {command} --config {JOB_FILE}",
-        "# An option given on the command line replaces its line here; a line that is left out means the default.",
+        "# An option given on the command line replaces its line here, --set only the settings that it names; a line",
+        "# that is left out means the default.",
     ]
     groups = request.groups()
     for name, field in type(request).model_fields.items():
@@ -46,7 +48,7 @@ def read_job(path: Path, kind: type[Asked], given: Mapping[str, Any], others: tu
     Args:
         path: A file as `job_text` writes it; its options may also stand flat, outside of their groups.
         kind: Kind of the request.
-        given: Options that count more than those of the file.
+        given: Options that count more than those of the file; of `set`, the settings that they name.
         others: Kinds of request whose files may be given too: what they alone have, is left out.
 
     Raises:
@@ -58,12 +60,22 @@ def read_job(path: Path, kind: type[Asked], given: Mapping[str, Any], others: tu
         raise RequestError(sentence([f"{told}, {reasons[0]}", *reasons[1:]]))
     values = _only_known(values, kind)
     try:
-        return kind.model_validate({**values, **given})
+        return kind.model_validate({**values, **_laid_over(values, given)})
     except ValidationError as error:
         first, *rest = [clause(fault, kind, "option") for fault in error.errors()]
         # With options beside the file nobody can say whose fault it is.
         told = f"The job file {path} with the options given beside it is wrong" if given else told
         raise RequestError(sentence([f"{told}, {first}", *rest])) from error
+
+
+def _laid_over(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options beside the file, with the settings of the file that they do not name."""
+    group = values.get("architecture")
+    in_group = group.get("set") if isinstance(group, Mapping) else None
+    of_file = values.get("set", in_group)
+    if "set" not in given or of_file is None:
+        return dict(given)
+    return {**given, "set": settings_over(of_file, given["set"])}
 
 
 def _options(group: BaseModel, indent: str) -> Iterator[str]:

@@ -95,6 +95,41 @@ def test_an_option_beside_the_file_replaces_its_line(tmp_path: Path) -> None:
     assert asked == TrainRequest(data="ml-100k", trials=5, cold_start=True, max_hours=1.0)
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        "set: {dropout: 0.2, top_widths: [400, 100]}",
+        "architecture: {set: {dropout: 0.2, top_widths: [400, 100]}}",
+        "set: [dropout=0.2, 'top_widths = 400,100']",
+    ],
+)
+def test_a_setting_beside_the_file_replaces_the_one_of_its_name_alone(tmp_path: Path, content: str) -> None:
+    path = job(tmp_path, f"data: ml-100k\nmodel: dcnv2\n{content}\n")
+    asked = read_job(path, TrainRequest, {"set": ["dropout=0.1", "batch_norm=true"]})
+    assert asked.architecture.set == ("batch_norm=true", "dropout=0.1", "top_widths=400,100")
+    assert read_job(path, TrainRequest, {}).architecture.set == ("dropout=0.2", "top_widths=400,100")
+
+
+@pytest.mark.parametrize(
+    ("content", "given", "told"),
+    [
+        ("set: 3", ["dropout=0.1"], None),
+        ("set: {dropout: 0.2}", ["dropout=0.1", "dropout=0.3"], "gives dropout twice"),
+        ("set: [dropout]", ["batch_norm=true"], "names no value"),
+        ("set: [3]", ["batch_norm=true"], "set"),
+    ],
+)
+def test_settings_beside_the_file_are_checked_with_those_of_the_file(
+    tmp_path: Path, content: str, given: list[str], told: str | None
+) -> None:
+    path = job(tmp_path, f"data: ml-100k\n{content}\n")
+    if told is None:
+        assert read_job(path, TrainRequest, {"set": given}).architecture.set == tuple(given)
+        return
+    with pytest.raises(RequestError, match=told):
+        read_job(path, TrainRequest, {"set": given})
+
+
 def test_the_file_of_one_command_is_taken_by_another_that_asks_less(tmp_path: Path) -> None:
     path = job(tmp_path, job_text(TrainRequest(data="ml-100k", trials=3, register_as="shop"), "train"))
     asked = read_job(path, SelectRequest, {}, (TrainRequest,))
