@@ -30,7 +30,7 @@ def choose_placement(request: Annotated[SelectRequest, shown(SelectRequest())] =
     check_model(request.model)
     dataset = ingest(request)
     with requested_cluster(request.nodes) as cluster:
-        profiles = profile_cluster(cluster) if cluster else profile_hardware()
+        profiles = profile_cluster(cluster) if cluster else profile_hardware(request.model)
         run_id = start_run_tree(request, dataset, flow_run_id=flow_run.get_id(), kind="select")
         with (
             closing(run_id),

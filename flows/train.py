@@ -139,7 +139,7 @@ def train_on(request: TrainRequest, dataset: Dataset, clock: StepClock, *, fresh
     check_copies(request)
     with requested_cluster(request.nodes) as cluster:
         with clock.step("profile"):
-            profiles = profile_cluster(cluster, processes_of(request)) if cluster else profile_hardware()
+            profiles = profile_cluster(cluster, processes_of(request)) if cluster else profile_hardware(request.model)
         with RunState(request, dataset, profiles[0].host, fresh=fresh) as state:
             job = _Job(request, dataset, profiles, state, clock, cluster)
             try:

@@ -50,7 +50,7 @@ def tune_only(request: Annotated[TrainRequest, shown(TrainRequest())] = TrainReq
         raise RequestError(f"Tuning alone works on this machine: leave out the cluster {cluster}, or train.")
     dataset = ingest(request)
     recipe_of(request.model).check(request, dataset)
-    profiles = profile_hardware()
+    profiles = profile_hardware(request.model)
     with RunState(request, dataset, profiles[0].host, purpose="tune") as state:
         together = trainings_together(request, profiles, request.training.processes)
         chosen = state.recall("decision", Decision)

@@ -9,23 +9,37 @@ from hardware.probes.timing import SECONDS_EACH
 from hardware.types import Accelerator, HardwareProfile, RowRate
 
 
-def measure(accelerator: Accelerator, host: str, seconds_each: float = SECONDS_EACH) -> HardwareProfile:
-    """Measure an accelerator: arithmetic, memory and power, and its embedding kernel by the width of rows.
+def measure(
+    accelerator: Accelerator, host: str, seconds_each: float = SECONDS_EACH, *, training_costs: bool = True
+) -> HardwareProfile:
+    """Measure an accelerator: arithmetic, memory and power, and what tables and steps of a training cost on it.
 
     Args:
         accelerator: a device of this machine.
         host: fingerprint of the machine.
         seconds_each: length of each single measurement; those of the curves are shorter.
+        training_costs: Measure tables and steps, too.
 
     Raises:
         HardwareError: the device refuses to work.
+    """
+    profile = measure_profile(accelerator, host, seconds_each)
+    return with_training_costs(profile, seconds_each) if training_costs else profile
+
+
+def with_training_costs(profile: HardwareProfile, seconds_each: float = SECONDS_EACH) -> HardwareProfile:
+    """The profile with what a training is predicted by beyond rates: its tables by the width of rows, and its steps.
+
+    Args:
+        profile: Profile of a device of this machine, its rates measured.
+        seconds_each: As it was measured with; these measurements are shorter.
     """
     import torch
 
     from engine.probes.embedding_rates import time_embeddings
     from hardware.probes.rates import large_bytes
 
-    profile = measure_profile(accelerator, host, seconds_each)
+    accelerator = profile.accelerator
     times = time_embeddings(
         torch.device(accelerator.name),
         thread_count=accelerator.cores if accelerator.kind == "cpu" else 1,
@@ -36,6 +50,11 @@ def measure(accelerator: Accelerator, host: str, seconds_each: float = SECONDS_E
     scatter = tuple(_rate(time.row_bytes, time.payload_bytes, time.update_seconds) for time in times)
     profile = profile.model_copy(update={"gather_curve": gather, "scatter_curve": scatter})
     return with_step_costs(profile, seconds_each / 5)
+
+
+def has_training_costs(profile: HardwareProfile) -> bool:
+    """Whether tables and steps were measured too."""
+    return bool(profile.gather_curve)
 
 
 def _rate(row_bytes: int, payload_bytes: int, durations: Sequence[float]) -> RowRate:

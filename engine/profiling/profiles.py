@@ -6,7 +6,7 @@ from pathlib import Path
 
 from engine.profiling.cache import ProfileKey, read_profiles, write_profiles
 from engine.profiling.machine import complete, is_complete
-from engine.profiling.measure import measure
+from engine.profiling.measure import has_training_costs, measure, with_training_costs
 from hardware.devices.discovery import host_fingerprint, local_accelerators
 from hardware.devices.identity import machine_id
 from hardware.reservation import Reservation, Tell, reserve, say
@@ -22,11 +22,12 @@ def quiet(message: str) -> None:
     """Tell nobody."""
 
 
-def local_profiles(*, refresh: bool = False, tell: Tell = say) -> list[HardwareProfile]:
+def local_profiles(*, refresh: bool = False, training_costs: bool = True, tell: Tell = say) -> list[HardwareProfile]:
     """Profiles of this machine's accelerators, the CPU first; measured at most once a day.
 
     Args:
         refresh: measure even if today's figures are there.
+        training_costs: Measure what tables and steps of a training cost, too, if that is not there.
         tell: Called with a sentence when a measurement waits for others.
 
     Raises:
@@ -36,9 +37,13 @@ def local_profiles(*, refresh: bool = False, tell: Tell = say) -> list[HardwareP
     host = host_fingerprint(accelerators)
     path, key = _kept_at(host), ProfileKey.of(host)
     profiles = None if refresh else read_profiles(path, key)
-    if profiles is None:
+    if profiles is None or (training_costs and not all(map(has_training_costs, profiles))):
         with _undisturbed([accelerator.name for accelerator in accelerators], tell):
-            profiles = _of_this_machine([measure(accelerator, host) for accelerator in accelerators])
+            if profiles is None:
+                profiles = [measure(accelerator, host, training_costs=training_costs) for accelerator in accelerators]
+            else:
+                profiles = [one if has_training_costs(one) else with_training_costs(one) for one in profiles]
+            profiles = _of_this_machine(profiles)
         write_profiles(path, key, profiles)
     return _of_this_machine(profiles)
 

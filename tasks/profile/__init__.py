@@ -10,6 +10,7 @@ from engine.stalls.advice import advise
 from engine.stalls.report import StallReport
 from engine.stalls.search import stalls_of
 from hardware.types import HardwareProfile
+from models.graph import SOLVED
 from shunter.requests import ProfileRequest
 from tasks.accelerators import tell
 from tasks.profile.publish import publish
@@ -20,9 +21,13 @@ LONGEST_SECONDS = 3600  # of all measurements: a device that does not answer sha
 
 
 @task(name="profile", cache_policy=NO_CACHE, timeout_seconds=LONGEST_SECONDS)
-def profile_hardware(refresh: bool = False) -> list[HardwareProfile]:
-    """Profile every accelerator of this machine, from the day's file unless `refresh`."""
-    return local_profiles(refresh=refresh, tell=tell)
+def profile_hardware(model: str | None = None) -> list[HardwareProfile]:
+    """Profile every accelerator of this machine, from the day's file where it is there.
+
+    Args:
+        model: Family that is to be trained; one that is solved waits for no measurement of steps, for it takes none.
+    """
+    return local_profiles(training_costs=model not in SOLVED, tell=tell)
 
 
 @task(name="profile machine", cache_policy=NO_CACHE, timeout_seconds=LONGEST_SECONDS)

@@ -79,7 +79,7 @@ def test_a_run_goes_on_after_an_exploration_that_came_to_nothing(
     recipe = SimpleNamespace(check=lambda *_: None, publish=lambda *_: None)
     monkeypatch.setattr(flow, "recipe_of", lambda _: recipe)
     monkeypatch.setattr(flow, "open_run", lambda _: SimpleNamespace(log_metrics=lambda _: None))
-    monkeypatch.setattr(flow, "profile_hardware", lambda: [make_profile()])
+    monkeypatch.setattr(flow, "profile_hardware", lambda _: [make_profile()])
     monkeypatch.setattr(flow, "_train_held", train)
     flow.train_on(TrainRequest(), write_dataset(tmp_path / "data", rows=100), StepClock())
     assert decisions[0] is None
@@ -97,7 +97,7 @@ def test_a_run_that_explored_nothing_ends_with_its_error(
         raise QualityMissedError("AUC .6.", 0.6)
 
     monkeypatch.setattr(flow, "recipe_of", lambda _: SimpleNamespace(check=lambda *_: None))
-    monkeypatch.setattr(flow, "profile_hardware", lambda: [make_profile()])
+    monkeypatch.setattr(flow, "profile_hardware", lambda _: [make_profile()])
     monkeypatch.setattr(flow, "_train_held", train)
     with pytest.raises(QualityMissedError):
         flow.train_on(TrainRequest(), write_dataset(tmp_path / "data", rows=100), StepClock())

@@ -66,6 +66,23 @@ def test_this_machine_is_measured_once_and_again_after_a_corruption(furnished_ho
     assert again[0].disk is None, "that takes longer, and waits until it is asked for"
 
 
+def test_what_is_solved_waits_for_no_measurement_of_steps_and_what_is_trained_gets_it_later(
+    furnished_home: Path,
+) -> None:
+    (path,) = (furnished_home / "profiles").glob("*.json")
+    path.unlink()
+    (rates, *_) = local_profiles(training_costs=False)
+    assert rates.matmul_curve
+    assert (rates.step_costs, rates.gather_curve, rates.scatter_curve) == ((), (), ())
+    assert local_profiles(training_costs=False)[0] == rates, "kept as any profile"
+    (whole, *_) = local_profiles()
+    assert whole.step_costs
+    assert whole.gather_curve
+    measured_now = {"step_costs", "gather_curve", "scatter_curve", "cache_bytes"}
+    assert whole.model_dump(exclude=measured_now) == rates.model_dump(exclude=measured_now), "measured once"
+    assert local_profiles(training_costs=False)[0] == whole, "what is known is used"
+
+
 @pytest.mark.usefixtures("furnished_home")
 def test_equal_machines_that_share_a_folder_keep_their_own_identity(monkeypatch: pytest.MonkeyPatch) -> None:
     first = local_profiles()
