@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
+from hardware.devices.openmp import work_without_team
+
 Item = TypeVar("Item")
 
 
@@ -109,6 +111,7 @@ class Prefetcher(Generic[Item]):
                 self._thread.join(timeout=0.005)
 
     def _fill(self) -> None:
+        work_without_team()
         end = _End()
         try:
             while not self._stopping.is_set():

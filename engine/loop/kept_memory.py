@@ -7,9 +7,12 @@ from contextlib import contextmanager
 from functools import cache
 
 # Of mallopt, in glibc's malloc.h.
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+_TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
 LARGEST_KEPT_BYTES = 128 << 20  # of one array: tables are larger, and come from the system
 MOST_KEPT_BYTES = 512 << 20
+# Threads other than the main one have heaps of 64 MiB, the largest array that is kept there. A heap that is free goes
+# back to the system, whatever the threshold, unless the one before it lacks this room, which two heaps never have.
+_KEEPS_HEAPS, _DEFAULT_PAD = 2 * (64 << 20), 128 << 10
 _within: list[None] = []  # who keeps memory at present
 
 
@@ -19,7 +22,7 @@ def kept_memory() -> Iterator[None]:
 
     glibc gives freed arrays of some megabytes back at once, and gets them again for the next step, page by page and
     filled with zeros: of a step over wide embeddings that is a quarter of the time. Where another library serves
-    `malloc`, nothing is changed.
+    `malloc`, nothing is changed. The kept memory of each thread is its own.
     """
     library = _glibc()
     if library is None:
@@ -27,12 +30,14 @@ def kept_memory() -> Iterator[None]:
         return
     library.mallopt(_MMAP_THRESHOLD, LARGEST_KEPT_BYTES)
     library.mallopt(_TRIM_THRESHOLD, MOST_KEPT_BYTES)
+    library.mallopt(_TOP_PAD, _KEEPS_HEAPS)
     _within.append(None)
     try:
         yield
     finally:
         _within.pop()
         if not _within:  # a validation within a training leaves the memory to the training
+            library.mallopt(_TOP_PAD, _DEFAULT_PAD)
             library.malloc_trim(0)
 
 

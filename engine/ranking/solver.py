@@ -4,6 +4,7 @@ import time
 
 import torch
 
+from engine.config import SelectBy
 from engine.job import Checkpointing, Hooks
 from engine.loop.interrupt import deferred_interrupt
 from engine.loop.step import applied, peak_memory_bytes, reset_peak_memory
@@ -35,63 +36,88 @@ def solve_ranking(job: GraphJob, hooks: Hooks = Hooks(), _: Checkpointing | None
     """
     data, schedule = job.dataset, job.schedule
     data.graph.check()
-    passes = schedule.max_epochs if SOLVED[job.spec.family].is_iterative else 1
-    history: list[RankingReport] = []
-    best: Ranker | None = None
-    best_report: RankingReport | None = None
-    gained_at, gained = 0, 0.0  # the last pass that was clearly better
-    reason = "max_epochs" if passes > 1 else "solved"
+    most = schedule.max_epochs if SOLVED[job.spec.family].is_iterative else 1
+    passes = _Passes(schedule.select_by, only_last=data.learns_validation)
+    reason = "max_epochs" if most > 1 else "solved"
     with applied(job.execution) as device, deferred_interrupt() as raise_if_interrupted, torch.no_grad():
         check_solvable(job.spec, data.graph, device)
         reset_peak_memory(device)
         started, computed = time.perf_counter(), 0.0
         rankers = SOLVED[job.spec.family].rankers(job.spec, data.graph, seed=schedule.seed, device=device)
-        while len(history) < passes:
+        for number in range(1, most + 1):
             begun = time.perf_counter()
             ranker = next(rankers)
             computed += time.perf_counter() - begun
             report = RankingReport(
-                epoch=len(history) + 1,
-                step=len(history) + 1,
-                samples_seen=(len(history) + 1) * data.graph.edges,
+                epoch=number,
+                step=number,
+                samples_seen=number * data.graph.edges,
                 train_loss=None,
                 validation=data.judge(ranker),
                 train_seconds=time.perf_counter() - started,
                 wait_seconds=0.0,
                 compute_seconds=computed,
             )
-            history.append(report)
-            is_last = data.learns_validation
-            figure = report.validation.figure_by(schedule.select_by)
-            if best_report is None or is_last or figure > best_report.validation.figure_by(schedule.select_by):
-                best, best_report = ranker, report
-            if is_last or figure > gained * (1 + LEAST_GAIN):
-                gained_at, gained = report.epoch, figure
+            passes.enter(ranker, report)
             if hooks.on_epoch:
                 hooks.on_epoch(report)
             if hooks.on_step:
-                hooks.on_step(len(history), passes)
+                hooks.on_step(number, most)
             raise_if_interrupted()
             stop = hooks.should_stop() if hooks.should_stop else None
-            if len(history) < passes and (stop or report.epoch - gained_at >= schedule.patience):
+            if number < most and (stop or passes.without_gain >= schedule.patience):
                 reason = f"budget: {stop}" if stop else "patience"
                 break
-        peak = peak_memory_bytes(device)
-    assert best is not None
-    assert best_report is not None
-    last = history[-1]
-    return SolvedResult(
-        model=best,
-        history=tuple(history),
-        best_epoch=best_report.epoch,
-        validation=best_report.validation,
-        samples_seen=last.samples_seen,
-        train_seconds=last.train_seconds,
-        wait_seconds=0.0,
-        compute_seconds=last.compute_seconds,
-        stopped_because=reason,
-        peak_memory_bytes=peak,
-    )
+        return passes.result(reason, peak_memory_bytes(device))
+
+
+class _Passes:
+    """The passes so far, and the ranker of the best.
+
+    Args:
+        select_by: Figure of the validation part by which a pass is better than another.
+        only_last: Whether the last counts whatever its figure, as where validation is learned from.
+    """
+
+    def __init__(self, select_by: SelectBy, *, only_last: bool) -> None:
+        self._select_by, self._only_last = select_by, only_last
+        self._history: list[RankingReport] = []
+        self._best: tuple[Ranker, RankingReport] | None = None
+        self._gained_at, self._gained = 0, 0.0  # the last pass that was clearly better
+
+    def enter(self, ranker: Ranker, report: RankingReport) -> None:
+        """Enter a pass, and keep its ranker where it is the best."""
+        self._history.append(report)
+        figure = self._figure(report)
+        if self._best is None or self._only_last or figure > self._figure(self._best[1]):
+            self._best = ranker, report
+        if self._only_last or figure > self._gained * (1 + LEAST_GAIN):
+            self._gained_at, self._gained = report.epoch, figure
+
+    @property
+    def without_gain(self) -> int:
+        """Passes since the last that was clearly better than those before."""
+        return self._history[-1].epoch - self._gained_at
+
+    def result(self, reason: str, memory_bytes: int) -> SolvedResult:
+        """What came of them, at least one."""
+        assert self._best is not None
+        (ranker, best), last = self._best, self._history[-1]
+        return SolvedResult(
+            model=ranker,
+            history=tuple(self._history),
+            best_epoch=best.epoch,
+            validation=best.validation,
+            samples_seen=last.samples_seen,
+            train_seconds=last.train_seconds,
+            wait_seconds=0.0,
+            compute_seconds=last.compute_seconds,
+            stopped_because=reason,
+            peak_memory_bytes=memory_bytes,
+        )
+
+    def _figure(self, report: RankingReport) -> float:
+        return report.validation.figure_by(self._select_by)
 
 
 def check_solvable(spec: GraphSpec, graph: Graph, device: torch.device) -> None:

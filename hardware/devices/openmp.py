@@ -4,7 +4,7 @@ libgomp keeps a team of threads for each thread that has run a parallel loop. As
 threads than there are cores, none of them spins while it waits any more: each loop wakes its threads anew, on the core
 of the waker as a rule, and a small training step takes three times as long (`gomp_throttled_spin_count_var` of libgomp;
 measured by `benchmarks/train_step` as waiting threads that sleep). So a thread that hands work over to another and
-waits for it ends its own team first.
+waits for it ends its own team first, and one that works beside a training has none.
 """
 
 import ctypes
@@ -24,6 +24,19 @@ def end_waiting_threads() -> None:
     for path in _loaded_libraries():
         with suppress(OSError, AttributeError):
             ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_LOCAL).omp_pause_resource_all(_HARD)
+
+
+def work_without_team() -> None:
+    """From now on this thread does torch's parallel loops alone, so that the team of the thread it works for may spin.
+
+    Those of MKL (large matrix products, `exp`) are told how many threads to take, and would begin a team still.
+    """
+    import torch
+
+    torch.get_num_threads()  # the first question of a thread sets the number for it, which would undo this
+    for path in _loaded_libraries():
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_LOCAL).omp_set_num_threads(1)
 
 
 def _loaded_libraries() -> set[str]:

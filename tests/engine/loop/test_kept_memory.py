@@ -1,6 +1,7 @@
 """Memory that is freed and taken again is not asked of the system again."""
 
 import resource
+import subprocess
 import sys
 
 import pytest
@@ -31,3 +32,31 @@ def test_arrays_of_a_step_are_taken_from_memory_that_is_kept() -> None:
         with kept_memory():
             pass  # as a validation within a training, which gives nothing back
         assert _new_pages() < ARRAY_BYTES // PAGE_BYTES
+
+
+TRAINING = """
+import resource, threading, torch
+from engine.loop.kept_memory import kept_memory
+
+def train():
+    model = torch.nn.Sequential(*(layer for _ in range(4) for layer in (torch.nn.Linear(512, 512), torch.nn.ReLU())))
+    samples, pages = torch.ones(8192, 512), []
+    for _ in range(30):
+        before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+        model(samples).sum().backward()
+        pages.append(resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before)
+    print(sum(pages[:10]), sum(pages[10:]))
+
+with kept_memory():
+    thread = threading.Thread(target=train)
+    thread.start()
+    thread.join()
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's malloc is of Linux")
+def test_so_are_those_of_a_training_in_a_thread_of_its_own() -> None:
+    """In a process of its own: what else has been freed in this one decides where arrays lie."""
+    done = subprocess.run([sys.executable, "-c", TRAINING], capture_output=True, text=True, check=True)
+    first, later = map(int, done.stdout.split())
+    assert later < first / 5, "without the heaps that are kept about half as many again"

@@ -33,3 +33,28 @@ def test_the_threads_of_whoever_waits_end_and_others_do_its_work() -> None:
     assert ended == alone
     assert same == "True"
     assert int(beside) == int(alone) + 2  # the training and its own second thread: none is left of the main thread
+
+
+BESIDE = """
+import os, torch
+from engine.data.prefetch import Prefetcher
+
+def team():
+    return len(os.listdir("/proc/self/task"))
+
+def read():
+    before = team()
+    torch.arange(1_000_000)
+    yield team() - before
+    yield torch.get_num_threads()
+
+torch.set_num_threads(2)
+torch.arange(1_000_000)
+with Prefetcher(read(), depth=2) as items:
+    print(*items, torch.get_num_threads())
+"""
+
+
+def test_what_reads_beside_a_training_has_no_team_of_its_own() -> None:
+    done = subprocess.run([sys.executable, "-c", BESIDE], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["0", "1", "2"], "threads begun, threads there, threads of the training"
