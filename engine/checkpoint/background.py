@@ -1,6 +1,5 @@
 """Writing while training goes on: one job at a time in a thread of its own."""
 
-import ctypes
 import os
 import sys
 import threading
@@ -8,7 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-import torch
+from hardware.devices.openmp import work_without_team
 
 WRITER = "checkpoint"  # name of the thread
 # How much others go before it: where training keeps all processors busy, a tenth of one is left to the writer.
@@ -69,24 +68,13 @@ class BackgroundWriter:
             raise error
 
     def _run(self, job: Callable[[], None], gives_way: bool) -> None:
-        _work_alone()
+        work_without_team()
         if gives_way:
             _change_niceness(threading.get_native_id(), NICENESS)
         try:
             job()
         except BaseException as error:  # it is raised in the thread that trains
             self._error = error
-
-
-def _work_alone() -> None:
-    """Let torch work in the calling thread alone.
-
-    One operation over several threads would begin a second team of OpenMP, and with more threads than processors GNU's
-    no longer wait for the next operation awake: each step of the training would take half as long again, until its end.
-    """
-    torch.get_num_threads()  # where a thread first asks for them, torch sets them
-    with suppress(AttributeError, OSError):  # where torch was built without
-        ctypes.CDLL(None).omp_set_num_threads(1)
 
 
 def _change_niceness(thread: int, by: int) -> None:
