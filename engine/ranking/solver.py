@@ -80,7 +80,8 @@ class _Passes:
     """
 
     def __init__(self, select_by: SelectBy, *, only_last: bool) -> None:
-        self._select_by, self._only_last = select_by, only_last
+        self._select_by: SelectBy = select_by
+        self._only_last = only_last
         self._history: list[RankingReport] = []
         self._best: tuple[Ranker, RankingReport] | None = None
         self._gained_at, self._gained = 0, 0.0  # the last pass that was clearly better
