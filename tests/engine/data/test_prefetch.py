@@ -65,9 +65,10 @@ def test_items_before_an_exception_are_handed_out() -> None:
 
 @pytest.mark.parametrize("taken", [0, 1, 3])
 def test_stopping_early_ends_the_thread_and_closes_the_source(taken: int) -> None:
-    closed = threading.Event()
+    begun, closed = threading.Event(), threading.Event()
 
     def endless() -> Iterator[int]:
+        begun.set()
         try:
             item = 0
             while True:
@@ -78,7 +79,8 @@ def test_stopping_early_ends_the_thread_and_closes_the_source(taken: int) -> Non
     with Prefetcher(endless(), depth=2) as prefetched:
         for _ in range(taken):
             next(prefetched)
-    assert closed.is_set()
+    assert begun.is_set() or not taken, "what nobody has asked yet may not have begun"
+    assert closed.is_set() == begun.is_set()
     assert not prefetch_threads()
     prefetched.close()
     assert list(prefetched) == []
