@@ -18,11 +18,14 @@ _within: list[None] = []  # who keeps memory at present
 
 @contextmanager
 def kept_memory() -> Iterator[None]:
-    """Let this process keep what it frees within, up to half a GiB, and give it back to the system afterwards.
+    """Let this process keep what it frees within, and give it back to the system afterwards.
+
+    The main thread keeps up to half a GiB. Another one keeps all that it had at once, for nothing bounds its heaps: as
+    much as its largest step took, which raises no peak of its own.
 
     glibc gives freed arrays of some megabytes back at once, and gets them again for the next step, page by page and
     filled with zeros: of a step over wide embeddings that is a quarter of the time. Where another library serves
-    `malloc`, nothing is changed. The kept memory of each thread is its own.
+    `malloc`, nothing is changed.
     """
     library = _glibc()
     if library is None:

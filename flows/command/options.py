@@ -29,7 +29,7 @@ CONFIG = inspect.Parameter(
         typer.Option(
             "--config",
             help="Job file to start from, as every run keeps one (job.yaml); the options given beside it replace its "
-            "lines, and what only another command has is passed over.",
+            "lines, --set only the settings that it names, and what only another command has is passed over.",
         ),
     ],
 )

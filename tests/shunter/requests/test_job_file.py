@@ -113,21 +113,22 @@ def test_a_setting_beside_the_file_replaces_the_one_of_its_name_alone(tmp_path: 
 @pytest.mark.parametrize(
     ("content", "given", "told"),
     [
-        ("set: 3", ["dropout=0.1"], None),
-        ("set: {dropout: 0.2}", ["dropout=0.1", "dropout=0.3"], "gives dropout twice"),
-        ("set: [dropout]", ["batch_norm=true"], "names no value"),
-        ("set: [3]", ["batch_norm=true"], "set"),
+        ("set: {dropout: 0.2}", ["dropout=0.1", "dropout=0.3"], "--set gives dropout twice"),
+        ("set: [dropout]", ["batch_norm=true"], "--set dropout names no value"),
+        ("set: [3]", ["batch_norm=true"], "entry 1 of set in architecture is 3: give a text"),
     ],
 )
 def test_settings_beside_the_file_are_checked_with_those_of_the_file(
-    tmp_path: Path, content: str, given: list[str], told: str | None
+    tmp_path: Path, content: str, given: list[str], told: str
 ) -> None:
     path = job(tmp_path, f"data: ml-100k\n{content}\n")
-    if told is None:
-        assert read_job(path, TrainRequest, {"set": given}).architecture.set == tuple(given)
-        return
     with pytest.raises(RequestError, match=told):
         read_job(path, TrainRequest, {"set": given})
+
+
+def test_settings_beside_a_file_whose_own_cannot_be_read_replace_its_line(tmp_path: Path) -> None:
+    path = job(tmp_path, "data: ml-100k\nset: 3\n")
+    assert read_job(path, TrainRequest, {"set": ["dropout=0.1"]}).architecture.set == ("dropout=0.1",)
 
 
 def test_the_file_of_one_command_is_taken_by_another_that_asks_less(tmp_path: Path) -> None:
