@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shunter.collection import loading
+from shunter.database import enable_wal
 from shunter.errors import TrackingError, first_line
 from shunter.files import begin_private, make_private
 from shunter.secrets import without_secrets
 from shunter.settings import settings
 from tracking.client import TrackingClient
-from tracking.journal import log_ahead
 from tracking.moved import follow_move
 from tracking.outbox import Delivery, Outbox, StoreAwayError
 
@@ -48,7 +48,7 @@ def open_store() -> TrackingClient:
         if is_file_store():
             make_private(settings().home)
             begin_private(settings().tracking_root / "mlflow.db")
-            log_ahead(settings().tracking_root / "mlflow.db")
+            enable_wal(settings().tracking_root / "mlflow.db")
             follow_moved_home()
             # A first start would otherwise tell on the terminal how it creates its tables.
             logging.getLogger("mlflow.store.db").setLevel(logging.WARNING)

@@ -7,7 +7,6 @@ file.
 
 import os
 import secrets
-import shutil
 import sys
 from contextlib import closing, suppress
 from importlib.metadata import version
@@ -50,20 +49,24 @@ def begin(database: Path) -> None:
     Raises:
         OSError: The file cannot be made.
     """
-    if not database.exists():
-        with suppress(OSError):  # of a file system that knows no links, or where none is kept
+    if not database.exists() and kept().exists():
+        with suppress(OSError):  # the file system has no links
             _copy(kept(), database)
     begin_private(database)
 
 
 def _copy(source: Path, database: Path) -> None:
-    """All of it at once, for another command may begin at the same time; what that one has put there stays."""
+    """Copy the tables and put them in place in one step; a database that another command put there stays."""
+    import sqlite3
+
+    from shunter.database import copy_database
+
     partial = database.with_name(f".{database.name}.{secrets.token_hex(8)}")
     try:
         begin_private(partial)
-        with source.open("rb") as tables, partial.open("wb") as copy:
-            shutil.copyfileobj(tables, copy)
-        os.link(partial, database)
+        with suppress(sqlite3.Error):  # a damaged source: the server fills an empty file
+            copy_database(source, partial, is_immutable=True)
+            os.link(partial, database)
     finally:
         partial.unlink(missing_ok=True)
 
