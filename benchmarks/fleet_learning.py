@@ -18,16 +18,16 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.fleet_loads import draw_gavel_jobs
+from benchmarks.fleet_oracle import least_mean_completion
 from benchmarks.report import parse_arguments, publish, table
 from scheduler.cluster import AcceleratorType, Cluster, Machine, PowerCap
 from scheduler.job import Iterations, Job
 from scheduler.learned.choosers import Voters
 from scheduler.learning.learn import choose_ensemble, compare, mean_figure, warm_up
-from scheduler.learning.oracle import least_mean_completion
 from scheduler.learning.rollouts import exploit
 from scheduler.learning.traces import Traces
 from scheduler.learning.trainer import Plan, Progress, Source, Trainer
-from scheduler.traces.gavel import draw_gavel_jobs
 from shunter.settings import PROJECT_ROOT
 
 TABLE = PROJECT_ROOT.parent / "shared" / "data" / "clusters" / "gavel" / "simulation_throughputs.json"

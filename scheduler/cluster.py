@@ -14,7 +14,6 @@ MACHINE, RACK, NETWORK = 0, 1, 2  # how far the accelerators of a placement lie 
 LARGEST_COUNT = 1_000_000  # of accelerators in one machine, or for one job
 LONGEST_SECONDS = 1e10  # three centuries
 LONGEST_NAME = 200
-LEVELS = ("machine", "rack", "network")
 
 Placement = tuple[tuple[int, int], ...]
 """What a job holds: indices of machines, each with a count of its accelerators."""

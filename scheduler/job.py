@@ -322,10 +322,6 @@ class JobState:
         """Time until its end if it ran under these conditions from now on, without what starting takes."""
         return self.job.work.seconds_left(self.done, conditions)
 
-    def run_seconds_at(self, now: float) -> float:
-        """How long it has held accelerators until now."""
-        return self.run_seconds + (now - self.updated_at if self.conditions else 0.0)
-
     def service_seconds_at(self, now: float) -> float:
         """What it has been given until now: seconds times accelerators."""
         return self.service_seconds + (

@@ -88,11 +88,6 @@ def fairness(schedule: Schedule) -> list[float]:
     return found
 
 
-def lower_bound_seconds(schedule: Schedule) -> float:
-    """Mean completion time that no policy can beat: every job alone, side by side, on its best type."""
-    return float(np.mean([outcome.isolated_seconds for outcome in schedule.outcomes]))
-
-
 def _lateness(outcomes: tuple[Outcome, ...]) -> list[bool]:
     """Of each job with a deadline, whether it missed it."""
     return [outcome.is_late for outcome in outcomes if outcome.deadline_seconds is not None]

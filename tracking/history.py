@@ -4,32 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import pandas as pd
-
 from tracking.convention import RunKind
-from tracking.listing import COLUMNS, list_trainings
 from tracking.store import EXPERIMENT, has_store, open_store, tracking_errors
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run as MlflowRun
-
-
-def list_runs(limit: int = 20) -> pd.DataFrame:
-    """Past trainings, newest first; what a run did not come to is missing.
-
-    Args:
-        limit: Most runs.
-
-    Returns:
-        One row a training: `run_id`, `started` (UTC), `status`, and the names in `COLUMNS`.
-
-    Raises:
-        TrackingError: the store cannot be read.
-    """
-    frame = pd.DataFrame(list_trainings(limit), columns=pd.Index(["run_id", "started", "status", *COLUMNS]))
-    frame["started"] = pd.to_datetime(frame["started"], unit="s", utc=True)
-    return frame
 
 
 @dataclass(frozen=True)

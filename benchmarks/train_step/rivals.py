@@ -221,10 +221,10 @@ def torchrec(
 
     def prepare(batch: Batch) -> Step:
         from torchrec.datasets.utils import Batch as TorchRecBatch
+        from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
-        given = TorchRecBatch(
-            dense_features=batch.dense, sparse_features=batch.keyed_jagged_tensor(), labels=batch.labels
-        )
+        ids = KeyedJaggedTensor(keys=list(batch.keys), values=batch.values, offsets=batch.offsets)
+        given = TorchRecBatch(dense_features=batch.dense, sparse_features=ids, labels=batch.labels)
 
         def step() -> Tensor:
             update.zero_grad()

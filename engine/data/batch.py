@@ -13,7 +13,7 @@ from models.spec import CategoricalFeature, Features
 from shunter.errors import DataError
 
 if TYPE_CHECKING:
-    from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
+    pass
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,12 +79,6 @@ class Batch:
         """All that lies on a device."""
         every = self.dense, self.values, self.offsets, self.labels, self.shares, self.weights
         return tuple(tensor for tensor in every if tensor is not None)
-
-    def keyed_jagged_tensor(self) -> "KeyedJaggedTensor":
-        """The categorical fields as TorchRec takes them; shares memory with the batch."""
-        from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
-
-        return KeyedJaggedTensor(keys=list(self.keys), values=self.values, offsets=self.offsets, weights=self.weights)
 
     def to(self, device: str | torch.device, *, non_blocking: bool = False) -> Self:
         """The batch on another device."""

@@ -7,7 +7,6 @@ Shunter's home) adds rows and changes fields of shipped ones by name.
 import datetime
 import difflib
 import re
-import statistics
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib.resources import files
@@ -94,10 +93,6 @@ class AcceleratorRow(Frozen):
             return f"{self.name} was checked on {self.date}, more than {MAX_SPECIFICATION_AGE.days} days ago"
         return None
 
-    def is_stale(self, today: datetime.date) -> bool:
-        """Whether price or specification is older than `MAX_PRICE_AGE` or `MAX_SPECIFICATION_AGE`."""
-        return self.staleness(today) is not None
-
 
 class CatalogueCpu(Frozen):
     """Power of a processor package, or of a generation of them, for the energy estimate."""
@@ -181,10 +176,6 @@ class Catalogue(Frozen):
     def find_cpu(self, cpu: CpuIdentity) -> CatalogueCpu | None:
         """First row that describes `cpu`."""
         return next((row for row in self.cpus if row.matches(cpu)), None)
-
-    def median_watts_per_core(self) -> float:
-        """Watts per core of the middle row: what is assumed of a processor that no row describes."""
-        return statistics.median(row.tdp_watts / row.cores for row in self.cpus)
 
 
 def load_catalogue(user_file: Path | None = None) -> Catalogue:

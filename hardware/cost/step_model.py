@@ -34,7 +34,6 @@ from hardware.types import (
     Workload,
 )
 
-FLOAT_BYTES = 4
 # Without measured collectives: what a message through the kernel's loopback starts with, and the share of a copy's rate
 # that it reaches (two copies each way, in both processes).
 LOOPBACK_SECONDS = 100e-6

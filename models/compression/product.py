@@ -115,11 +115,6 @@ class ProductLinear(CompressedLinear):
         found = self._sums(numbers.clamp(min=0).contiguous() if is_lost.any() else numbers.contiguous())
         return found.masked_fill_(is_lost.unsqueeze(1), torch.nan) if is_lost.any() else found
 
-    def restored_table(self) -> Tensor:
-        """The table in float32, `[parts * prototypes, outputs]`."""
-        ones = torch.arange(len(self.table), dtype=torch.int32)
-        return self._sums(ones.unsqueeze(1).to(self.table.device))
-
     def _sums(self, numbers: Tensor) -> Tensor:
         """The sum of some rows of the table, int32 `[rows, any]` to `[rows, outputs]`."""
         if not len(numbers):

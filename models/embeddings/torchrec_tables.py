@@ -24,11 +24,6 @@ if TYPE_CHECKING:
     from torchrec.distributed.types import ShardingPlan
     from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
-# Largest relative error of a number that is rounded once on its way, as long as it is not so small that the format has
-# fewer digits for it (below 6e-5 in fp16, where the error is at most 3e-8 instead). A bag whose rows lie in n processes
-# is added up from n rounded parts, in the same format: its error is at most n times this share of the sum of the parts'
-# magnitudes.
-ROUNDING_ERROR: dict[CommunicationPrecision, float] = {"fp32": 0.0, "fp16": 2.0**-11, "bf16": 2.0**-8}
 
 MakePlan = Callable[["EmbeddingBagCollection", "EmbeddingBagCollectionSharder"], "ShardingPlan"]
 

@@ -1,4 +1,4 @@
-"""Which table lies on which tier of a node: greedy by accesses per byte, and the exact integer program beside it.
+"""Which table lies on which tier of a node: greedy by accesses per byte, improved by single moves.
 
 The load of a tier is the time that its reads and writes take beside each other; what is minimised is the largest of the
 byte-addressed tiers, as RecShard does (Sethi et al., ASPLOS 2022). A tier that is read by block takes what the others
@@ -63,52 +63,6 @@ def place_greedily(loads: Sequence[Load], tiers: Sequence[Tier], reserved: float
         places[table] = fitting[0]
         left[fitting[0]] -= loads[table].size
     return _balanced(loads, tiers, places, left)
-
-
-def place_exactly(loads: Sequence[Load], tiers: Sequence[Tier], reserved: float = 0.0) -> list[int] | None:
-    """The same by an integer program (HiGHS, as scipy has it): the lowest largest load that there is.
-
-    Returns:
-        None where they do not fit.
-    """
-    from scipy.optimize import Bounds, LinearConstraint, milp
-    from scipy.sparse import lil_array
-
-    count, kinds = len(loads), len(tiers)
-    places = lil_array((count, count * kinds + 1))
-    within, under = lil_array((kinds, count * kinds + 1)), lil_array((kinds, count * kinds + 1))
-    cost = np.zeros(count * kinds + 1)
-    cost[-1] = 1
-    for table, load in enumerate(loads):
-        for tier, kind in enumerate(tiers):
-            column = table * kinds + tier
-            places[table, column] = 1
-            within[tier, column] = load.size / kind.capacity_bytes
-            if kind.is_block:  # of two placements that are alike, the one with less on the slow tier
-                cost[column] = 1e-6 * load.share_of(kind)
-            else:
-                under[tier, column] = load.share_of(kind)
-    under[:, [-1]] = -1
-    room = np.array(rooms(tiers, reserved)) / [tier.capacity_bytes for tier in tiers]
-    whole = np.append(np.ones(count * kinds), 0)
-    found = milp(
-        cost,
-        integrality=whole,
-        bounds=Bounds(0, np.append(np.ones(count * kinds), np.inf)),  # pyright: ignore[reportArgumentType]
-        constraints=[
-            LinearConstraint(places.tocsr(), 1, 1),
-            LinearConstraint(within.tocsr(), -np.inf, room),  # pyright: ignore[reportArgumentType]
-            LinearConstraint(under.tocsr(), -np.inf, 0),
-        ],
-    )
-    if found.x is None:
-        return None
-    return found.x[:-1].reshape(count, kinds).argmax(1).tolist()
-
-
-def largest_load(loads: Sequence[Load], tiers: Sequence[Tier], places: Sequence[int]) -> float:
-    """Largest part of the time of a byte-addressed tier that its tables take."""
-    return max(tier_loads(loads, tiers, places))
 
 
 def tier_loads(loads: Sequence[Load], tiers: Sequence[Tier], places: Sequence[int]) -> list[float]:

@@ -12,7 +12,6 @@ FEWEST_COLUMNS = 4  # FBGEMM's rows are multiples of four floats
 HOT_SHARES = (0.05, 0.2, 0.5, 0.8)  # of a table's lookups that the replicated rows get, where that takes few rows
 MOST_HOT_ROWS = 0.25  # of the table
 FEWEST_ROWS_HOT = 1_000
-MOST_TABLE_WISE = 64  # devices of which each is an option of its own
 
 
 def options_of(table: TableDemand, machine: Machine, space: Space) -> list[Choice]:

@@ -29,7 +29,6 @@ from reporting.card.quality import judge_quality, user_field, user_groups
 
 COUNTED_BATCH = 512
 SAMPLES_SHOWN = 4  # that run through the model to see its shapes
-FLOAT_BYTES = 4
 
 
 def gather(

@@ -1,13 +1,12 @@
 """What a user wants least of, and how fast it grows at a moment."""
 
-from typing import Literal, get_args
+from typing import Literal
 
 from scheduler.board import Board
 from scheduler.cluster import Cluster
 from shunter.errors import RequestError
 
 Objective = Literal["jct", "makespan", "energy", "cost"]
-OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 FIGURES = {  # what each is called among the figures of a schedule
     "jct": "jct.mean_seconds",
     "makespan": "makespan_seconds",

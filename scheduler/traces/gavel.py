@@ -1,28 +1,22 @@
-"""Gavel's jobs: its traces of a physical cluster, and the ones that its simulator draws."""
+"""Reader of Gavel's traces of a physical cluster, and of the throughputs that they refer to."""
 
-import math
-import random
+import ast
+import json
 import re
 from pathlib import Path
 
 from ingestion.sources.guard import check_words
 from scheduler.job import Iterations, Job
-from scheduler.sensitivity import RACK_SHARE, Throughputs, read_throughputs
 from scheduler.traces.table import count, name, open_text, positive, read, seconds
 from shunter.errors import DataError
 
+RACK_SHARE = 0.5  # of what the network costs; the measurements know no rack between, so this is assumed
 TABLE = "simulation_throughputs.json"
 FIELDS = ("job_type", "command", "directory", "steps_option", "needs_data", "steps", "scale_factor", "weight", "slo",
           "arrival")  # fmt: skip
-TEMPLATES = (  # what the simulator draws from, in its order, and whether it runs on several accelerators
-    *((f"ResNet-18 (batch size {size})", True) for size in (16, 32, 64, 128, 256)),
-    *((f"ResNet-50 (batch size {size})", True) for size in (16, 32, 64, 128)),
-    *((f"Transformer (batch size {size})", True) for size in (16, 32, 64, 128, 256)),
-    *((f"LM (batch size {size})", True) for size in (5, 10, 20, 40, 80)),
-    *((f"Recommendation (batch size {size})", False) for size in (512, 1024, 2048, 4096, 8192)),
-    ("A3C", False),
-    ("CycleGAN", False),
-)
+
+
+Throughputs = dict[str, dict[tuple[str, int], float]]
 
 
 def read_gavel(path: Path) -> list[Job]:
@@ -66,35 +60,6 @@ def read_gavel(path: Path) -> list[Job]:
     return jobs
 
 
-def draw_gavel_jobs(table: Path, jobs: int, seed: int, jobs_per_hour: float, *, multi: bool = False) -> list[Job]:
-    """The jobs that Gavel's simulator draws, in its order of random numbers.
-
-    Args:
-        table: Its throughputs.
-        jobs: How many.
-        seed: Its seed.
-        jobs_per_hour: Mean rate of arrivals, of a Poisson process that begins with the first job.
-        multi: Whether jobs ask for 1, 2, 4 or 8 accelerators; else for one.
-    """
-    together, apart = read_throughputs(table)
-    draw, gaps = random.Random(seed + 2), random.Random(seed + 3)
-    arrival, found = 0.0, []
-    for number in range(jobs):
-        scale = _scale(draw.uniform(0, 1))
-        scale = scale if multi else 1
-        low, high = (3, 4) if draw.random() >= 0.8 else (1.5, 3)
-        duration = 60 * 10 ** draw.uniform(low, high)
-        while True:
-            model, distributable = draw.choice(TEMPLATES)
-            if scale == 1 or distributable:
-                break
-        work = gavel_work(model, scale, duration * together["v100"][model, scale], together, apart)
-        assert work is not None, f"{model} is not in {table}"
-        found.append(Job(f"job-{number}", arrival, scale, work))
-        arrival += -math.log(1.0 - gaps.random()) * 3600.0 / jobs_per_hour
-    return found
-
-
 def gavel_work(model: str, scale: int, steps: float, together: Throughputs, apart: Throughputs) -> Iterations | None:
     """So many steps of a model; None where the table does not know it on so many accelerators of any type."""
     model = re.sub(r" \(scale factor \d+\)$", "", model)
@@ -110,6 +75,24 @@ def gavel_work(model: str, scale: int, steps: float, together: Throughputs, apar
     return Iterations(steps, compute, communication) if compute else None
 
 
-def _scale(draw: float) -> int:
-    """Accelerators by a uniform draw: 70 % one, 10 % two, 15 % four, 5 % eight."""
-    return 1 if draw < 0.7 else 2 if draw < 0.8 else 4 if draw < 0.95 else 8
+def read_throughputs(path: Path) -> tuple[Throughputs, Throughputs]:
+    """Gavel's table: steps a second by accelerator type and by model with its number of accelerators.
+
+    Returns:
+        Side by side, and each on another machine.
+
+    Raises:
+        DataError: The file is not such a table.
+    """
+    try:
+        table = json.loads(path.read_text())
+        together: Throughputs = {}
+        apart: Throughputs = {}
+        for accelerator, models in table.items():
+            is_apart = accelerator.endswith("_unconsolidated")
+            target = (apart if is_apart else together).setdefault(accelerator.removesuffix("_unconsolidated"), {})
+            for key, rates in models.items():
+                target[ast.literal_eval(key)] = float(rates["null"])
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        raise DataError(f"{path} is no table of throughputs such as Gavel's simulation_throughputs.json") from error
+    return together, apart

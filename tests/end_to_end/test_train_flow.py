@@ -195,12 +195,12 @@ def test_quality_that_past_runs_make_unlikely_is_refused_before_training(in_that
 
 def test_model_below_the_quality_limit_is_not_registered(in_that_home) -> None:
     from flows.train import train
-    from tracking.history import list_runs
+    from tracking.listing import list_trainings
 
     limits = Limits(min_auc=0.999, min_auc_probability=1e-6)  # tried although past runs make it unlikely
     with pytest.raises(InfeasibleError, match=r"None of the .* keeps the limits.* breaks --min-auc by 0\."):
         train(QUICK.model_copy(update={"limits": limits, "register_as": "never"}))
-    newest = list_runs(1).iloc[0]
+    [newest] = list_trainings(1)
     assert newest["status"] == "FAILED"
     assert newest["registered"] is None
     history = read_history()

@@ -14,7 +14,8 @@ from search.meta.past import past_studies
 from tests.golden.flow_runs import children_of
 from tests.golden.homes import at_home
 from tests.golden.recorded import RECORDED, read, write
-from tracking.history import list_runs, read_children
+from tracking.history import read_children
+from tracking.listing import list_trainings
 from tracking.store import artifact_root, tracking_uri
 from tracking.tree import read_tree
 
@@ -135,8 +136,8 @@ def _history() -> dict[str, Any]:
 
 
 def _listed() -> dict[str, Any]:
-    frame = list_runs().drop(columns=["run_id", "started"])
-    return {"rows": json.loads(frame.to_json(orient="records", double_precision=15) or "[]")}
+    rows = list_trainings()
+    return {"rows": [{name: row[name] for name in row if name not in ("run_id", "started")} for row in rows]}
 
 
 def _tree(run_id: str) -> dict[str, Any]:

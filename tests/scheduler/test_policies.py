@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.fleet_loads import draw_gavel_jobs
 from scheduler.cluster import Cluster, Machine, uniform_cluster
 from scheduler.job import Iterations, Job
 from scheduler.metrics import figures
@@ -18,7 +19,7 @@ from scheduler.policies import make_policy
 from scheduler.policies.shares import max_min_heterogeneous, min_makespan
 from scheduler.policies.sia import choose_options
 from scheduler.simulator import simulate
-from scheduler.traces.gavel import draw_gavel_jobs, read_gavel
+from scheduler.traces.gavel import read_gavel
 from scheduler.traces.pollux import read_pollux
 from shunter.errors import DataError
 from tests.scheduler.checks import check_schedule

@@ -39,7 +39,6 @@ from tracking.registry.signing import MODEL_COPY, checked_copy, digest_of, sign_
 from tracking.registry.trusted import DATA, WEIGHTS, check_model_folder
 
 INCREMENT, TENSORS, MODEL, READ_ME = "increment.json", "increment.safetensors", "model", "README.txt"
-VOCABULARY = "encoder/vocabulary.npz"
 LAYERS, VALUES = "model.", "vocabulary."  # how the names of tensors begin
 
 

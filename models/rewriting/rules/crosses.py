@@ -72,13 +72,6 @@ class AddProduct(Rule):
             replace(node, call(program, torch.addcmul, other, *product.args))
 
 
-def _is_product(node: fx.Node, other: fx.Node) -> bool:
-    """Whether a node, which nobody else reads, multiplies two tensors to one of the shape of another one."""
-    sides = node.args
-    is_alone = is_call(node, "mul") and single_use(node) and len(sides) == 2
-    return is_alone and all(isinstance(one, fx.Node) for one in sides) and value_of(node).shape == value_of(other).shape
-
-
 class MixVectors(Rule):
     """A linear layer over turned vectors, turned back: the weight from the left, and nothing is turned."""
 

@@ -28,14 +28,6 @@ def test_fields_keep_their_order_and_bags_their_ids() -> None:
     assert len(batch) == 3
 
 
-def test_the_keyed_jagged_tensor_holds_the_same_bags() -> None:
-    pytest.importorskip("torchrec")
-    jagged = make_batch(MIXED, dense=None, categorical=USERS, bags=[TAGS, GENRES]).keyed_jagged_tensor()
-    assert jagged.keys() == ["tags", "user", "genres"]
-    assert jagged["genres"].to_dense()[2].tolist() == [2, 3]
-    assert jagged["tags"].lengths().tolist() == [0, 2, 0]
-
-
 def test_single_valued_fields_need_no_bags() -> None:
     features = Features(dense=(), categorical=tuple(CategoricalFeature(name=n, rows=10) for n in "ab"))
     batch = make_batch(features, dense=None, categorical=np.array([[1, 2], [3, 4]], np.int32))

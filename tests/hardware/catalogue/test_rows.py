@@ -1,7 +1,6 @@
 """The catalogue that is shipped, and what it says about processors."""
 
 import datetime
-import statistics
 from pathlib import Path
 
 import pytest
@@ -44,8 +43,6 @@ def test_every_row_is_plausible_and_dated() -> None:
     for row in catalogue.cpus:
         assert 1 < row.tdp_watts / row.cores < 20, row.title
         assert row.date <= datetime.datetime.now(datetime.UTC).date(), row.title
-    per_core = [row.tdp_watts / row.cores for row in catalogue.cpus]
-    assert catalogue.median_watts_per_core() == statistics.median(per_core)
 
 
 @pytest.mark.parametrize(
@@ -136,12 +133,12 @@ class TestAccelerators:
     def test_old_prices_and_old_rows_are_stale(self) -> None:
         row = load_catalogue().find_accelerator("L40S")
         assert row.price_date is not None
-        assert not row.is_stale(row.price_date + MAX_PRICE_AGE)
+        assert row.staleness(row.price_date + MAX_PRICE_AGE) is None
         late = row.price_date + MAX_PRICE_AGE + datetime.timedelta(days=1)
         assert "price" in (row.staleness(late) or "")
         unpriced = load_catalogue().find_accelerator("T4")
-        assert not unpriced.is_stale(unpriced.date + MAX_SPECIFICATION_AGE)
-        assert unpriced.is_stale(unpriced.date + MAX_SPECIFICATION_AGE + datetime.timedelta(days=1))
+        assert unpriced.staleness(unpriced.date + MAX_SPECIFICATION_AGE) is None
+        assert unpriced.staleness(unpriced.date + MAX_SPECIFICATION_AGE + datetime.timedelta(days=1)) is not None
 
     def test_a_price_without_its_date_is_refused(self) -> None:
         with pytest.raises(ValidationError, match="price_per_hour needs price_date"):

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
+from benchmarks.fleet_oracle import least_mean_completion
 from scheduler.cluster import Cluster, Machine
 from scheduler.job import Iterations, Job
-from scheduler.learning.oracle import least_mean_completion
 from scheduler.metrics import figures
 from scheduler.policies import make_policy
 from scheduler.simulator import simulate
