@@ -7,7 +7,7 @@ BIN      := .venv/bin
 READY    := .venv/.ready-$(PLATFORM)
 
 .DEFAULT_GOAL := help
-.PHONY: help run setup test test-all test-fast test-gpu test-e2e bench lint format lock clean
+.PHONY: help run setup test test-all test-fast test-gpu test-e2e bench house lint format lock clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,11 +52,15 @@ test-e2e: setup  ## run the tests in a browser, which needs Chromium; pictures g
 bench: setup  ## run every benchmark in its quick form, and compare with what is published
 	@$(BIN)/python -m benchmarks.quick
 
-lint: setup  ## formatting, style, types and the direction of imports
+house: setup  ## print the measured figures of the house; fails above tests/house/limits.yaml
+	@$(BIN)/python -m tests.house
+
+lint: setup  ## formatting, style, types, the direction of imports and the figures of the house
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/pyright
 	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/python -m tests.house --static
 
 format: setup  ## reformat the code
 	@$(BIN)/ruff format .

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from shunter.settings import PROJECT_ROOT
+from tests.house.sources import House
 
 # Loaded by what comes later than the module, or not at all; each of them takes a tenth of a second to two.
 LATER = {
@@ -32,3 +33,5 @@ def test_a_start_loads_nothing_that_is_needed_later(module: str) -> None:
     loaded = subprocess.run(program, capture_output=True, text=True, check=True, cwd=PROJECT_ROOT).stdout.split()
     assert module in loaded
     assert not LATER[module] & set(loaded)
+    house = House.read()  # the gauges read the files instead of loading them
+    assert house.loaded_by(module) == house.product.keys() & set(loaded)
