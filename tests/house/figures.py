@@ -20,7 +20,7 @@ KIND_TABLES = re.compile(r"^(GRAPH_(FAMILIES|MODELS)|RANKING\w*|RANKERS?)$")
 KIND_FUNCTIONS = re.compile(r"^(is_ranker|is_ranking|ranks|is_graph\w*)$")
 KIND_OWNERS = re.compile(r"^(models/graph|engine/ranking)/|^[\w/]+/problems?(/|\.py)")
 
-WORDS = re.compile(r"\S \S")  # in a literal that a test compares: prose
+WORDS = re.compile(r"\w\S* \S*\w")  # in a literal that a test compares: prose
 
 
 def measure(house: House) -> dict[str, int]:
