@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 import os
 import shutil
 import time
@@ -12,7 +13,8 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from engine.data.dataset import Dataset
+from engine.data.arrays import EAGER_BYTES
+from engine.data.dataset import DESCRIPTION, Dataset
 from ingestion.batch import Source
 from ingestion.build import build
 from ingestion.encoding.vectors import vector_files
@@ -22,8 +24,13 @@ from ingestion.progress import OnProgress, ignore
 from ingestion.sources.guard import Budget, check_sizes, open_checked
 from ingestion.survey import positives_alone
 from ingestion.workers import Work
-from shunter.errors import DataError
+from shunter.checked_folder import is_sealed, seal_folder, verify_folder
+from shunter.checked_json import json_object, read_or_quarantine, write_checked
+from shunter.errors import DamagedFileError, DataError
+from shunter.quarantine import quarantine
 from shunter.requests import ClusterRequest
+
+log = logging.getLogger(__name__)
 
 # To be raised whenever the same source would give other arrays.
 CODE_VERSION = 1
@@ -92,7 +99,7 @@ def ingest_source(
     fingerprint = fingerprint_of(source, seed, cache / MEMO)
     directory = cache / fingerprint[:16]
     with FileLock(cache / "locks" / f"{directory.name}.lock"):
-        reused = (directory / "dataset.json").exists()
+        reused = _is_whole(directory)
         if reused:
             os.utime(directory)  # tells when it was last asked for
             dataset = replace(Dataset.load(directory), name=source.name)
@@ -150,9 +157,7 @@ def hash_files(paths: tuple[Path, ...], memo: Path) -> list[str]:
         for path, digest in zip(new, pool.map(_hash_file, new), strict=True):
             known[str(path.resolve())] = [*stamps[path], digest]
     if new:
-        partial = memo.with_suffix(f".{os.getpid()}.partial")
-        partial.write_text(json.dumps(known, indent=1))
-        partial.replace(memo)
+        write_checked(memo, json.dumps(known, indent=1))
     return [known[str(path.resolve())][2] for path in paths]
 
 
@@ -184,6 +189,7 @@ def _build_beside(
             shutil.rmtree(leftover, ignore_errors=True)
         building.mkdir()
         dataset = make(building)
+        seal_folder(building)
         if not is_unchanged():
             raise DataError(f"{name} changed while it was read: ingest it again when nothing writes to it.")
         building.rename(directory)
@@ -215,8 +221,29 @@ def _hash_file(path: Path) -> str:
         raise DataError(f"{path} cannot be read ({error.strerror}): give a readable file.") from error
 
 
-def _read_memo(memo: Path) -> dict[str, list]:
+def _is_whole(directory: Path) -> bool:
+    """Return True if the cache holds an undamaged data set; a damaged one is quarantined.
+
+    Large arrays are verified while they are read (`engine.data.arrays`). A data set of a former version, which has no
+    checksums, is built again.
+    """
+    if not (directory / DESCRIPTION).exists() and not is_sealed(directory):
+        return False
+    if not is_sealed(directory):
+        log.warning("The data set %s has no checksums, as of a former version: the log is read anew.", directory)
+        return False
     try:
-        return json.loads(memo.read_text())
-    except (OSError, ValueError):
-        return {}
+        verify_folder(directory, largest_bytes=EAGER_BYTES)
+    except DamagedFileError as error:
+        quarantine(directory, f"{error.path.name}: {error.reason}")
+        return False
+    except OSError as error:
+        raise DataError(f"The data set {directory} cannot be read ({error.strerror}): make it readable.") from error
+    return True
+
+
+def _read_memo(memo: Path) -> dict[str, list]:
+    def parse(text: bytes) -> dict[str, list]:
+        return {path: [int(size), int(time), str(digest)] for path, (size, time, digest) in json_object(text).items()}
+
+    return read_or_quarantine(memo, parse) or {}

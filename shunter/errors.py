@@ -5,6 +5,7 @@ the sentence and exits with `exit_code`; `--debug` shows the traceback. Mistakes
 """
 
 import re
+from pathlib import Path
 
 
 class ShunterError(Exception):
@@ -27,6 +28,22 @@ class DataError(ShunterError):
     """The data cannot be used: a missing file or column, a truncated archive, too many bad rows, a single class."""
 
     exit_code = 3
+
+
+class DamagedDataError(DataError):
+    """An ingested data set does not match the checksums that were taken when it was written.
+
+    Attributes:
+        path: The damaged file.
+    """
+
+    def __init__(self, message: str, path: Path) -> None:
+        super().__init__(message, path)
+        self.path = path
+
+    def __str__(self) -> str:
+        """Return the message."""
+        return str(self.args[0])
 
 
 class InfeasibleError(ShunterError):
@@ -67,6 +84,23 @@ class CheckpointError(ShunterError):
     """A checkpoint is missing, truncated or belongs to another model."""
 
     exit_code = 6
+
+
+class DamagedFileError(CheckpointError):
+    """A kept file does not match the checksum that was taken when it was written.
+
+    Attributes:
+        path: The damaged file.
+        reason: What is wrong with it.
+    """
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path, self.reason = path, reason
+
+    def __str__(self) -> str:
+        """Return the message."""
+        return f"The file {self.path} is damaged ({self.reason}): restore it or start anew."
 
 
 class HardwareError(ShunterError):

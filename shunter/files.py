@@ -3,7 +3,9 @@
 import contextlib
 import errno
 import os
+import secrets
 import stat
+from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
 
@@ -57,6 +59,21 @@ def begin_private(file: Path) -> None:
     make_private(file.parent)
     with contextlib.suppress(FileExistsError):
         os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a path beside `path` that takes its place after the block; if the block fails, what was there stays.
+
+    Raises:
+        OSError: The file cannot be put in its place.
+    """
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    try:
+        yield temporary
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def path_of(file: BufferedReader) -> Path:

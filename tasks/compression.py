@@ -12,6 +12,7 @@ from engine.compression.bench import Bench
 from engine.compression.fine_tune import FineTuning
 from engine.compression.subject import CompressionLimits, CompressionSubject, members_of
 from engine.config import Execution
+from engine.data.arrays import read_array
 from engine.data.dataset import Dataset, SplitName
 from engine.data.loader import BatchLoader
 from engine.loop.evaluation import evaluate
@@ -144,10 +145,7 @@ def encoded_rows(dataset: Dataset, split: SplitName, rows: int) -> EncodedRows:
     """
 
     def read(name: str) -> np.ndarray:
-        try:
-            return np.load(dataset.directory / f"{split}.{name}.npy", mmap_mode="r")
-        except OSError as error:
-            raise DataError(f"The data set in {dataset.directory} is damaged ({error}): ingest it again.") from error
+        return read_array(dataset.directory / f"{split}.{name}.npy")
 
     count = min(rows, dataset.splits[split].rows)
     fields = dataset.features.categorical

@@ -13,6 +13,7 @@ Layout of the folder, for each split in `train`, `validation`, `test`:
     {split}.bag{i}.weights.npy         float32 [ids]      what each id counts in its bag; absent when all count alike
     encoder/                           what turns a raw row into the above (written and read by tasks.ingest)
     quarantine.csv                     source, line, reason of every rejected row
+    checksums.json                     checksums of all files above, see `shunter.checked_folder`
 """
 
 import json
@@ -20,8 +21,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from engine.data.arrays import damage_reported
 from models.spec import Features
+from shunter.checked_folder import verify_file
 
+DESCRIPTION = "dataset.json"
 SPLITS = ("train", "validation", "test")
 SplitName = Literal["train", "validation", "test"]
 
@@ -132,16 +136,28 @@ class Dataset:
 
     def save(self) -> None:
         """Write `dataset.json` into the folder: the last write of an ingestion."""
-        (self.directory / "dataset.json").write_text(json.dumps(self.to_dict(), indent=1))
+        (self.directory / DESCRIPTION).write_text(json.dumps(self.to_dict(), indent=1))
 
     @classmethod
     def load(cls, directory: Path) -> "Dataset":
         """Read the description of the data set in `directory`.
 
         Raises:
-            FileNotFoundError: the folder holds no finished data set.
+            FileNotFoundError: The folder holds no finished data set.
+            DataError: The description is damaged; the data set is quarantined if its checksums say so.
         """
-        values = json.loads((directory / "dataset.json").read_text())
+        path = directory / DESCRIPTION
+        if not path.exists():
+            raise FileNotFoundError(path)
+        with damage_reported(path):
+            verify_file(path)
+            try:
+                return cls._of(json.loads(path.read_text()), directory)
+            except (KeyError, TypeError, AttributeError) as error:
+                raise ValueError(f"it describes no data set ({type(error).__name__})") from error
+
+    @classmethod
+    def _of(cls, values: dict[str, Any], directory: Path) -> "Dataset":
         time_range = values.get("time_range")
         return cls(
             **{

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from engine.data.arrays import read_array
 from engine.data.dataset import Dataset, SplitName
 
 SECONDS_OF_DAY = 86_400
@@ -23,6 +24,6 @@ def days_of(dataset: Dataset, split: SplitName) -> np.ndarray | None:
     path = dataset.directory / f"{split}.time.npy"
     if unit is None or not path.exists():  # ingested before times were kept
         return None
-    times = np.load(path, mmap_mode="r")
+    times = read_array(path)
     assert len(times) == dataset.splits[split].rows, f"{path} holds a time for each row"
     return np.floor(times / unit / SECONDS_OF_DAY).astype(np.int64)

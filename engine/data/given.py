@@ -6,7 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from engine.data.arrays import damage_reported
 from engine.data.dataset import Dataset
+from shunter.checked_folder import verify_file
 
 FOLDER = "vectors"
 
@@ -59,5 +61,9 @@ def save_given(folder: Path, given: GivenVectors, vectors: np.ndarray) -> None:
 def given_vectors(dataset: Dataset) -> list[GivenVectors]:
     """What the data set brings, in the order of its tables."""
     files = sorted((dataset.directory / FOLDER).glob("*.json"))
-    found = [GivenVectors(**json.loads(path.read_text())) for path in files]
+    found = []
+    for path in files:
+        with damage_reported(path):
+            verify_file(path)
+            found.append(GivenVectors(**json.loads(path.read_text())))
     return sorted(found, key=lambda one: one.table)

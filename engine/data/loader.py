@@ -2,18 +2,15 @@
 
 import math
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 
+from engine.data.arrays import LazyArray, map_array, read_array
 from engine.data.batch import Bags, Batch, Targets, make_batch
 from engine.data.dataset import Dataset, SplitName
-from shunter.errors import DataError
 
 CHUNK_ROWS = 4_096
 WINDOW_CHUNKS = 256
-# An empty array cannot be mapped: its file ends after the header, which numpy pads to this.
-NPY_HEADER_BYTES = 128
 
 
 class BatchLoader:
@@ -115,14 +112,14 @@ def mean_ids_per_sample(dataset: Dataset) -> dict[str, float]:
     for position, field in enumerate(dataset.features.categorical):
         means[field.name] = 1.0
         if field.multi_valued:
-            means[field.name] = float(_map_array(dataset.directory / f"train.bag{position}.offsets.npy")[-1]) / rows
+            means[field.name] = float(read_array(dataset.directory / f"train.bag{position}.offsets.npy")[-1]) / rows
     return means
 
 
 def training_numbers(dataset: Dataset) -> np.ndarray:
     """The dense features of the training part, float32 `[rows, dense features]`, mapped."""
     shape = dataset.splits["train"].rows, len(dataset.features.dense)
-    return _map_array(dataset.directory / "train.dense.npy", shape)
+    return read_array(dataset.directory / "train.dense.npy", shape)
 
 
 class _SplitArrays:
@@ -134,20 +131,20 @@ class _SplitArrays:
         directory = dataset.directory
         single = [field for field in self.features.categorical if not field.multi_valued]
         tasks = len(self.features.tasks)
-        self.labels = _map_array(directory / f"{split}.label.npy", (rows, tasks) if tasks else (rows,))
-        self.weights = _map_array(directory / f"{split}.weight.npy", (rows,)) if dataset.is_weighted else None
+        self.labels = map_array(directory / f"{split}.label.npy", (rows, tasks) if tasks else (rows,))
+        self.weights = map_array(directory / f"{split}.weight.npy", (rows,)) if dataset.is_weighted else None
         self.dense = self.categorical = None
         if self.features.dense:
-            self.dense = _map_array(directory / f"{split}.dense.npy", (rows, len(self.features.dense)))
+            self.dense = map_array(directory / f"{split}.dense.npy", (rows, len(self.features.dense)))
         if single:
-            self.categorical = _map_array(directory / f"{split}.categorical.npy", (rows, len(single)))
-        self.bags: list[tuple[np.ndarray, np.ndarray, np.ndarray | None]] = []  # ids, offsets, weights
+            self.categorical = map_array(directory / f"{split}.categorical.npy", (rows, len(single)))
+        self.bags: list[tuple[np.ndarray | LazyArray, np.ndarray, np.ndarray | LazyArray | None]] = []
         for position, field in enumerate(self.features.categorical):
             if field.multi_valued:
-                offsets = _map_array(directory / f"{split}.bag{position}.offsets.npy", (rows + 1,))
+                offsets = read_array(directory / f"{split}.bag{position}.offsets.npy", (rows + 1,))
                 bag, ids = f"{split}.bag{position}", (int(offsets[-1]),)
-                weights = _map_array(directory / f"{bag}.weights.npy", ids) if field.is_weighted else None
-                self.bags.append((_map_array(directory / f"{bag}.values.npy", ids), offsets, weights))
+                weights = map_array(directory / f"{bag}.weights.npy", ids) if field.is_weighted else None
+                self.bags.append((map_array(directory / f"{bag}.values.npy", ids), offsets, weights))
 
     def read(self, rows: slice | np.ndarray, whole: slice | np.ndarray | None = None) -> Batch:
         """Copy the chosen rows out of the mapped files; `whole` are all rows of their batch, where it has others."""
@@ -183,11 +180,16 @@ class _SplitArrays:
         return targets.labels, shares, totals
 
 
-def _rows_of(array: np.ndarray, rows: slice | np.ndarray) -> np.ndarray:
+def _rows_of(array: np.ndarray | LazyArray, rows: slice | np.ndarray) -> np.ndarray:
     return np.array(array[rows]) if isinstance(rows, slice) else array.take(rows, axis=0)
 
 
-def _bags_of(values: np.ndarray, offsets: np.ndarray, weights: np.ndarray | None, rows: slice | np.ndarray) -> Bags:
+def _bags_of(
+    values: np.ndarray | LazyArray,
+    offsets: np.ndarray,
+    weights: np.ndarray | LazyArray | None,
+    rows: slice | np.ndarray,
+) -> Bags:
     if isinstance(rows, slice):
         bounds = offsets[rows.start : rows.stop + 1]
         ids = slice(bounds[0], bounds[-1])
@@ -200,18 +202,3 @@ def _bags_of(values: np.ndarray, offsets: np.ndarray, weights: np.ndarray | None
     positions = np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1])
     own = None if weights is None else weights.take(positions)
     return Bags(values=values.take(positions), lengths=lengths, weights=own)
-
-
-def _map_array(path: Path, shape: tuple[int, ...] | None = None) -> np.ndarray:
-    """Map an array file; a view, so that reading it costs nothing of numpy's memory-map bookkeeping.
-
-    Raises:
-        DataError: the file is missing, truncated or of another shape.
-    """
-    try:
-        array = np.load(path, mmap_mode="r" if path.stat().st_size > NPY_HEADER_BYTES else None).view(np.ndarray)
-    except (OSError, ValueError) as error:
-        raise DataError(f"The array {path} of the data set cannot be read ({error}): ingest the data again.") from error
-    if shape is not None and array.shape != shape:
-        raise DataError(f"The array {path} has the shape {array.shape}, not {shape}: ingest the data again.")
-    return array

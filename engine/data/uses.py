@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from engine.data.arrays import read_array
 from engine.data.dataset import Dataset
 from models.spec import ModelSpec
-from shunter.errors import DataError
 
 IDS_AT_ONCE = 1 << 22
 
@@ -24,10 +24,7 @@ def row_uses(dataset: Dataset, spec: ModelSpec) -> list[np.ndarray]:
     single = [field.name for field in features.categorical if not field.multi_valued]
     for position, (field, table) in enumerate(zip(features.categorical, features.table_of, strict=True)):
         name = f"train.bag{position}.values.npy" if field.multi_valued else "train.categorical.npy"
-        try:
-            ids = np.load(dataset.directory / name, mmap_mode="r")
-        except (OSError, ValueError) as error:
-            raise DataError(f"The data set in {dataset.directory} is damaged ({error}): ingest it again.") from error
+        ids = read_array(dataset.directory / name)
         column = ids if field.multi_valued else ids[:, single.index(field.name)]
         rows = len(counts[table])
         for start in range(0, len(column), IDS_AT_ONCE):

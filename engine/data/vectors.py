@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from engine.data.arrays import read_array
 from engine.data.dataset import Dataset
 from engine.data.given import FOLDER, given_vectors
 from models.embeddings.role import EmbeddingTables
@@ -28,7 +29,7 @@ def begin_with_given(embeddings: EmbeddingTables, spec: ModelSpec, dataset: Data
         return
     shapes, frozen = spec.tables(dataset.features), set[int]()
     for given in found:
-        vectors = torch.from_numpy(np.load(dataset.directory / FOLDER / f"{given.table}.npy"))
+        vectors = torch.from_numpy(np.array(read_array(dataset.directory / FOLDER / f"{given.table}.npy")))
         values = projected(vectors[: shapes[given.table].rows], shapes[given.table].width)
         has_one = ~values[:, 0].isnan()
         for shard in embeddings.begun_shards():

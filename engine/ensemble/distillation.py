@@ -13,11 +13,13 @@ import numpy as np
 
 from engine.checkpoint.storage import read_json
 from engine.config import Execution
-from engine.data.dataset import Dataset
+from engine.data.arrays import read_array
+from engine.data.dataset import DESCRIPTION, Dataset
 from engine.loop.evaluation import evaluate
 from models.ensemble import Ensemble
 from models.registry import Model
-from shunter.errors import DataError
+from shunter.checked_folder import MANIFEST, is_sealed, seal_folder, verify_file
+from shunter.errors import DamagedFileError, DataError
 
 TEACHER_SHARE = 0.5  # of the teacher's probability in what is learned
 LABELS = "train.label.npy"
@@ -45,18 +47,19 @@ def softened(
         return made
     found = evaluate(model, dataset, "train", execution)
     shares = 1 / (1 + np.exp(-found.logits.astype(np.float64)))
-    hard = np.load(dataset.directory / LABELS)  # NaN where there is none, which stays so
+    hard = read_array(dataset.directory / LABELS)  # NaN where there is none, which stays so
     labels = (TEACHER_SHARE * shares + (1 - TEACHER_SHARE) * hard).astype(np.float32)
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for path in dataset.directory.iterdir():
-            if path.name in (LABELS, "dataset.json"):
+            if path.name in (LABELS, DESCRIPTION, MANIFEST):
                 continue
             link = directory / path.name
             link.unlink(missing_ok=True)
             link.symlink_to(path.resolve())
         np.save(directory / LABELS, labels)
         made.save()
+        seal_folder(directory, (LABELS, DESCRIPTION))
     except OSError as error:
         raise DataError(f"What an ensemble predicts cannot be written to {directory} ({error.strerror}).") from error
     return made
@@ -64,6 +67,9 @@ def softened(
 
 def _is_there(made: Dataset) -> bool:
     try:
+        if not is_sealed(made.directory):
+            return False
+        verify_file(made.directory / LABELS)
         return Dataset.load(made.directory).fingerprint == made.fingerprint
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, DataError, DamagedFileError):
         return False

@@ -6,6 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from engine.data.arrays import read_array
 from engine.data.dataset import Dataset, SplitName
 from models.graph.spec import Attribute, Graph, Side
 from shunter.errors import RequestError
@@ -101,7 +102,7 @@ class _Stored:
 def _interactions(stored: _Stored, split: SplitName) -> Interactions:
     dataset = stored.dataset
     users, items = (_single(dataset, split, name) for name in sides(dataset))
-    labels = np.load(dataset.directory / f"{split}.label.npy", mmap_mode="r")
+    labels = read_array(dataset.directory / f"{split}.label.npy")
     positive = (labels if labels.ndim == 1 else labels[:, 0]) > 0.5  # of several labels the main one
     return Interactions.of(users[positive], items[positive])
 
@@ -218,7 +219,7 @@ def _surplus(of_row: np.ndarray, rows: np.ndarray, ids: np.ndarray, pairs: int) 
 def _single(dataset: Dataset, split: SplitName, name: str) -> np.ndarray:
     """Ids of a single-valued field, `[rows]`."""
     names = [field.name for field in dataset.features.categorical if not field.multi_valued]
-    return np.load(dataset.directory / f"{split}.categorical.npy", mmap_mode="r")[:, names.index(name)]
+    return read_array(dataset.directory / f"{split}.categorical.npy")[:, names.index(name)]
 
 
 def _values(dataset: Dataset, name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -227,6 +228,6 @@ def _values(dataset: Dataset, name: str) -> tuple[np.ndarray, np.ndarray]:
     if not dataset.features.categorical[position].multi_valued:
         ids = _single(dataset, "train", name).astype(np.int64)
         return np.arange(len(ids)), ids
-    ids = np.load(dataset.directory / f"train.bag{position}.values.npy").astype(np.int64)
-    lengths = np.diff(np.load(dataset.directory / f"train.bag{position}.offsets.npy"))
+    ids = read_array(dataset.directory / f"train.bag{position}.values.npy").astype(np.int64)
+    lengths = np.diff(read_array(dataset.directory / f"train.bag{position}.offsets.npy"))
     return np.repeat(np.arange(len(lengths)), lengths), ids

@@ -47,7 +47,7 @@ def cached_datasets() -> list[dict[str, Any]]:
     for path in sorted(Settings().cache_directory.glob("*/dataset.json")):
         try:
             dataset = Dataset.load(path.parent)
-        except (OSError, ValueError, KeyError, TypeError, DataError):
+        except (OSError, DataError):
             continue
         found.append(
             {

@@ -14,6 +14,7 @@ import pandas as pd
 import polars as pl
 from numpy.typing import NDArray
 
+from engine.data.arrays import damage_reported
 from ingestion.batch import Bag, Columns
 from ingestion.encoding import columns as read
 from ingestion.encoding.buckets import BucketIds
@@ -21,9 +22,11 @@ from ingestion.encoding.columns import KeyKind
 from ingestion.encoding.learned import LearnedIds
 from ingestion.encoding.vocabulary import HashedIds, IdMap, Keys, VocabularyIds
 from models.spec import CategoricalFeature, Features
+from shunter.checked_folder import verify_file
 from shunter.errors import DataError
 
 FORMAT_VERSION = 1
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile)
 FEW_ROWS = 1_024  # up to which distinct values are not looked for before they are hashed
 
 
@@ -291,19 +294,31 @@ class Encoder:
 
         Raises:
             DataError: `directory` holds no encoder, or that of another version.
+            DamagedDataError: The encoder of an ingested data set is damaged; the data set is quarantined.
         """
+        directory = Path(directory)
+        description, vocabulary = directory / "encoder.json", directory / "vocabulary.npz"
+        with damage_reported(description):
+            for path in (description, vocabulary):
+                verify_file(path)
         try:
-            values: dict[str, Any] = json.loads((Path(directory) / "encoder.json").read_text())
-            with np.load(Path(directory) / "vocabulary.npz", allow_pickle=False) as stored:
+            values: dict[str, Any] = json.loads(description.read_text())
+            with np.load(vocabulary, allow_pickle=False) as stored:
                 keys, ends = stored["keys"], stored["ends"]
                 learned = learned_ids(stored)
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-            raise DataError(f"{directory} holds no readable encoder: ingest the data again.") from error
-        if values["format_version"] != FORMAT_VERSION:
+            if values["format_version"] != FORMAT_VERSION:
+                raise ValueError(f"its format is {values['format_version']} instead of {FORMAT_VERSION}")
+            return cls._of(values, keys, ends, learned)
+        except (*UNREADABLE, StopIteration) as error:
             raise DataError(
-                f"The encoder in {directory} has format {values['format_version']}, expected {FORMAT_VERSION}: "
-                "ingest the data again."
-            )
+                f"{directory} holds no readable encoder ({error}): export the model again, or remove the data set from "
+                "the cache and run the command again."
+            ) from error
+
+    @classmethod
+    def _of(
+        cls, values: dict[str, Any], keys: NDArray[np.uint64], ends: NDArray[np.int64], learned: dict[str, LearnedIds]
+    ) -> "Encoder":
         vocabularies = iter([VocabularyIds(keys[start:end]) for start, end in pairwise(ends)])
         categorical: dict[str, CategoricalField] = {}
         for field in values["categorical"]:

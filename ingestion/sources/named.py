@@ -2,7 +2,7 @@
 
 import hashlib
 import io
-import os
+import json
 import subprocess
 import sys
 import tempfile
@@ -18,7 +18,10 @@ from ingestion.sources.criteo import criteo_schema
 from ingestion.sources.names import DEFAULT_ROWS, MOVIELENS
 from ingestion.sources.synthetic import SyntheticSource
 from ingestion.sources.tabular import ParquetSource
+from shunter.checked_json import json_object, read_or_quarantine, write_checked
 from shunter.errors import DataError, RequestError
+from shunter.files import replacing
+from shunter.quarantine import quarantine
 
 _WHEEL = "recbole-1.2.1-py3-none-any.whl"
 _WHEEL_SHA256 = "9c9948202011f37eb0a7c6768129313f00d6403ad221ec940d5e2d5d5f33a407"
@@ -52,11 +55,12 @@ def open_named(data: str, options: Options, downloads: Path) -> Source:
 def _movielens(options: Options, downloads: Path, history_length: int | None = None) -> Source:
     # The prefix of the digest: a wheel that is pinned anew must not meet an old table.
     table = downloads / f"ml-100k-{_WHEEL_SHA256[:8]}.parquet"
-    if not table.exists():
+    if not _is_whole(table):
         wheel = fetch_wheel(_WHEEL, _WHEEL_SHA256, downloads)
-        partial = table.with_suffix(f".{os.getpid()}.partial")
-        join_movielens(wheel).write_parquet(partial)
-        partial.replace(table)
+        with replacing(table) as partial:
+            join_movielens(wheel).write_parquet(partial)
+            digest = _digest(partial)
+        write_checked(_record_of(table), json.dumps({"sha256": digest}))
     schema = Schema(
         label=Label(column="rating", positive_at_least=4),
         numeric=("age", "release_year"),
@@ -109,8 +113,10 @@ def fetch_wheel(name: str, sha256: str, downloads: Path) -> Path:
         DataError: Pip cannot fetch it, or its digest is another one.
     """
     kept = downloads / name
-    if kept.exists() and _digest(kept) == sha256:
-        return kept
+    if kept.exists():
+        if _digest(kept) == sha256:
+            return kept
+        quarantine(kept, "its sha256 is not the pinned one")
     requirement = "==".join(name.split("-")[:2])
     downloads.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=downloads) as folder:
@@ -124,6 +130,24 @@ def fetch_wheel(name: str, sha256: str, downloads: Path) -> Path:
             raise DataError(f"The wheel {requirement} has not the expected sha256: check where pip gets it from.")
         fetched.replace(kept)
     return kept
+
+
+def _is_whole(table: Path) -> bool:
+    """Return True if a table has the digest that was recorded when it was written; a damaged one is quarantined.
+
+    A table of a former version, which has no record, is written again.
+    """
+    recorded = read_or_quarantine(_record_of(table), lambda text: str(json_object(text)["sha256"]))
+    if recorded is None or not table.exists():
+        return False
+    if _digest(table) != recorded:
+        quarantine(table, "its sha256 is not the recorded one")
+        return False
+    return True
+
+
+def _record_of(table: Path) -> Path:
+    return table.with_suffix(".json")
 
 
 def _digest(path: Path) -> str:

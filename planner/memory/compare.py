@@ -5,8 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import Any
 
-import numpy as np
-
+from engine.data.arrays import read_array
 from engine.data.dataset import Dataset
 from models.counting import count_model
 from models.registry import check_spec, model_spec
@@ -14,7 +13,7 @@ from planner.memory.demand import demands
 from planner.memory.nodes import Ask, Plan, fewest_nodes
 from planner.memory.power import Fleet, saving, serving_fleets
 from planner.memory.servers import Server, read_servers
-from shunter.errors import DataError, RequestError
+from shunter.errors import RequestError
 from shunter.requests.architecture import GRAPH_MODELS
 from shunter.requests.plan_memory import PlanMemoryRequest
 
@@ -132,9 +131,6 @@ def ids_per_sample(dataset: Dataset) -> Sequence[float]:
         if not field.multi_valued:
             found.append(1.0)
             continue
-        try:
-            ids = np.load(dataset.directory / f"train.bag{place}.values.npy", mmap_mode="r")
-        except (OSError, ValueError) as error:
-            raise DataError(f"The data set in {dataset.directory} is damaged ({error}): ingest it again.") from error
+        ids = read_array(dataset.directory / f"train.bag{place}.values.npy")
         found.append(len(ids) / max(dataset.splits["train"].rows, 1))
     return found

@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from torch import nn
 
 from engine.checkpoint.storage import load_model
 from engine.config import Execution
+from engine.data.arrays import read_array
 from engine.data.dataset import Dataset
 from engine.data.loader import BatchLoader, mean_ids_per_sample
 from engine.ensemble.result import EnsembleResult
@@ -138,9 +138,9 @@ def unknown_shares(dataset: Dataset) -> dict[str, float]:
     column = 0
     for position, field in enumerate(dataset.features.categorical):
         if field.multi_valued:
-            values = np.load(dataset.directory / f"test.bag{position}.values.npy")
+            values = read_array(dataset.directory / f"test.bag{position}.values.npy")
         else:
-            values = np.load(dataset.directory / "test.categorical.npy", mmap_mode="r")[:, column]
+            values = read_array(dataset.directory / "test.categorical.npy")[:, column]
             column += 1
         shares[field.name] = float((values == 0).mean()) if len(values) else 0.0
     return shares

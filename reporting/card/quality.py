@@ -8,6 +8,7 @@ import numpy as np
 
 from engine.checkpoint.stored import load_to_score
 from engine.config import Execution
+from engine.data.arrays import read_array
 from engine.data.dataset import Dataset
 from engine.loop.evaluation import evaluate
 from engine.metrics import grouped_area_under_roc
@@ -98,7 +99,7 @@ def user_field(dataset: Dataset) -> str | None:
 def user_groups(dataset: Dataset, field: str) -> np.ndarray:
     """The user of each row of the test part; rows of a user that training did not know stand each for themselves."""
     single = [feature.name for feature in dataset.features.categorical if not feature.multi_valued]
-    ids = np.load(dataset.directory / "test.categorical.npy", mmap_mode="r")[:, single.index(field)].astype(np.int64)
+    ids = read_array(dataset.directory / "test.categorical.npy")[:, single.index(field)].astype(np.int64)
     unknown = np.flatnonzero(ids == 0)
     ids[unknown] = ids.max(initial=0) + 1 + np.arange(len(unknown))
     return ids

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
+from engine.data.arrays import read_array
 from engine.data.dataset import Dataset, FieldStatistics
 
 MOST_ROWS = 500_000
@@ -279,4 +280,4 @@ def _label(dataset: Dataset) -> NDArray[np.float32]:
 
 def _load(dataset: Dataset, what: str) -> NDArray | None:
     path = Path(dataset.directory) / f"train.{what}.npy"
-    return np.load(path, mmap_mode="r", allow_pickle=False) if path.exists() else None
+    return read_array(path) if path.exists() else None

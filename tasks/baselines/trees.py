@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from engine.checkpoint.storage import read_json, write_text
+from engine.data.arrays import read_array
 from engine.data.dataset import Dataset, SplitName
 from engine.data.loader import BatchLoader
 from engine.metrics import compute_metrics
@@ -96,17 +97,17 @@ class Table:
         rows = np.arange(dataset.splits[part].rows) if rows is None else rows
         dense = np.zeros((len(rows), 0), np.float32)
         if features.dense:
-            dense = np.load(folder / f"{part}.dense.npy", mmap_mode="r")[rows]
+            dense = read_array(folder / f"{part}.dense.npy")[rows]
         single = [field.name for field in features.categorical if not field.multi_valued]
-        ids = np.load(folder / f"{part}.categorical.npy", mmap_mode="r")[rows] if single else None
+        ids = read_array(folder / f"{part}.categorical.npy")[rows] if single else None
         fields = []
         for place, field in enumerate(features.categorical):
             if not field.multi_valued:
                 assert ids is not None, "single-valued fields have an array"
                 fields.append((np.arange(len(rows)), ids[:, single.index(field.name)].astype(np.int64)))
                 continue
-            offsets = np.load(folder / f"{part}.bag{place}.offsets.npy")
-            values = np.load(folder / f"{part}.bag{place}.values.npy", mmap_mode="r")
+            offsets = read_array(folder / f"{part}.bag{place}.offsets.npy")
+            values = read_array(folder / f"{part}.bag{place}.values.npy")
             lengths = np.diff(offsets)[rows]
             of_row = np.repeat(np.arange(len(rows)), lengths)
             within = np.arange(len(of_row)) - np.repeat(lengths.cumsum() - lengths, lengths)

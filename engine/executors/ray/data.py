@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.data.dataset import Dataset
+from engine.data.dataset import DESCRIPTION, Dataset
+from shunter.errors import DataError
 from shunter.settings import Settings
 
 PIECE_BYTES = 64 * 2**20
-DESCRIPTION = "dataset.json"  # written last: without it a folder is not a data set
 
 
 def find_dataset(dataset: Dataset) -> Path | None:
@@ -18,7 +18,7 @@ def find_dataset(dataset: Dataset) -> Path | None:
         try:
             if Dataset.load(folder).fingerprint == dataset.fingerprint:
                 return folder
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, DataError):
             continue
     return None
 

@@ -1,0 +1,187 @@
+"""Folders of large files with checksums for each block: a block is verified when it is first read in a process.
+
+`checksums.json` of a folder holds the size and the CRC-32 of every block of each file. It is a checked file itself
+(`shunter.checked_json`). A file that it does not name, as in a folder of a former version, is read unverified.
+"""
+
+import errno
+import json
+import os
+import zlib
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shunter.checked_json import json_object, read_checked, write_checked
+from shunter.errors import DamagedFileError
+
+MANIFEST = "checksums.json"
+BLOCK_BYTES = 1 << 20  # small enough for random rows, large enough that a call of zlib costs nothing
+_DIGITS = 8  # of a CRC-32
+
+Stamp = tuple[int, int, int]
+
+
+class CheckedFile:
+    """A file of a checked folder; knows which of its blocks this process has verified.
+
+    Args:
+        path: The file.
+        size: Its bytes when the folder was sealed.
+        sums: CRC-32 of each block.
+        inode: Number of the file on its file system.
+    """
+
+    def __init__(self, path: Path, size: int, sums: NDArray[np.uint32], inode: int) -> None:
+        self.path = path
+        self.is_verified = False
+        self._size, self._sums, self._inode = size, sums, inode
+        self._done = np.zeros(len(sums), bool)
+
+    def verify(self) -> None:
+        """Verify all blocks.
+
+        Raises:
+            DamagedFileError: The file is damaged.
+            OSError: It cannot be read.
+        """
+        self.verify_blocks(np.arange(len(self._sums)))
+
+    def verify_bytes(self, first: int, end: int) -> None:
+        """Verify the blocks that hold the bytes from `first` up to `end`; raises as `verify`."""
+        self.verify_blocks(np.arange(first // BLOCK_BYTES, -(-end // BLOCK_BYTES)))
+
+    def verify_blocks(self, numbers: NDArray[np.int64]) -> None:
+        """Verify some blocks, except those that were verified before; raises as `verify`."""
+        if self.is_verified:
+            return
+        found = self.path.stat()
+        if found.st_ino != self._inode:  # what is mapped is the former file, whose blocks are not those of this one
+            raise OSError(errno.ESTALE, "it was replaced while it was read", str(self.path))
+        if found.st_size != self._size:
+            raise self._damaged(f"it has {found.st_size:,} bytes instead of {self._size:,}")
+        pending = np.unique(numbers[~self._done[numbers]])
+        if len(pending):
+            with self.path.open("rb") as file:
+                for number in pending.tolist():
+                    block = os.pread(file.fileno(), BLOCK_BYTES, number * BLOCK_BYTES)
+                    if zlib.crc32(block) != self._sums[number]:
+                        raise self._damaged(f"block {number} of {len(self._sums)} does not match its checksum")
+            self._done[pending] = True
+        self.is_verified = bool(self._done.all())
+
+    def _damaged(self, reason: str) -> DamagedFileError:
+        return DamagedFileError(self.path, reason)
+
+
+def seal_folder(folder: Path, names: Iterable[str] | None = None) -> None:
+    """Write the checksums of a complete folder.
+
+    Args:
+        folder: The folder.
+        names: Files that are sealed, relative to it; None seals all.
+
+    Raises:
+        OSError: A file cannot be read, or the checksums cannot be written.
+    """
+    chosen = sorted(_names(folder) if names is None else names)
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:  # zlib works without Python's lock
+        entries = dict(zip(chosen, pool.map(lambda name: _entry(folder / name), chosen), strict=True))
+    write_checked(folder / MANIFEST, json.dumps({"block_bytes": BLOCK_BYTES, "files": entries}))
+
+
+def is_sealed(folder: Path) -> bool:
+    """Return True if the folder has checksums."""
+    return (folder / MANIFEST).exists()
+
+
+def checked_file(path: Path) -> CheckedFile | None:
+    """Return the checksums of a file, from the manifest of its folder or the folder above; None if it has none.
+
+    Raises:
+        DamagedFileError: The manifest is damaged.
+        OSError: The file is missing.
+    """
+    path = path.resolve()  # a link's target lies in a folder with checksums of its own
+    for folder in (path.parent, path.parent.parent):
+        manifest = folder / MANIFEST
+        if manifest.exists():
+            return _checked_file(path, path.relative_to(folder).as_posix(), manifest, _stamp(path), _stamp(manifest))
+    return None
+
+
+def verify_file(path: Path) -> None:
+    """Verify a whole file, once per process; nothing to do for one without checksums.
+
+    Raises:
+        DamagedFileError: It is damaged.
+        OSError: It cannot be read.
+    """
+    if (found := checked_file(path)) is not None:
+        found.verify()
+
+
+def verify_folder(folder: Path, *, largest_bytes: int | None = None) -> None:
+    """Verify the files of a sealed folder; none may be missing.
+
+    Args:
+        folder: The folder.
+        largest_bytes: Size above which only the size of a file is compared; None verifies all bytes.
+
+    Raises:
+        DamagedFileError: A file is damaged or missing.
+        OSError: A file cannot be read.
+    """
+    for name in _files(folder / MANIFEST, _stamp(folder / MANIFEST)):
+        path = folder / name
+        if not path.exists():
+            raise DamagedFileError(path, "it is missing")
+        is_large = largest_bytes is not None and path.stat().st_size > largest_bytes
+        if (found := checked_file(path)) is not None:
+            found.verify_blocks(np.zeros(0, np.int64)) if is_large else found.verify()
+
+
+@lru_cache(maxsize=4096)
+def _checked_file(path: Path, name: str, manifest: Path, of_file: Stamp, of_manifest: Stamp) -> CheckedFile | None:
+    """Return the one object of a file as it is now: another stamp is another file, which is verified again."""
+    entry = _files(manifest, of_manifest).get(name)
+    if entry is None:
+        return None
+    size, digits = entry
+    sums = [int(digits[at : at + _DIGITS], 16) for at in range(0, len(digits), _DIGITS)]
+    return CheckedFile(path, size, np.array(sums, np.uint32), of_file[0])
+
+
+@lru_cache(maxsize=64)
+def _files(manifest: Path, stamp: Stamp) -> dict[str, tuple[int, str]]:
+    def parse(text: bytes) -> dict[str, tuple[int, str]]:
+        values = json_object(text)
+        if values["block_bytes"] != BLOCK_BYTES:
+            raise ValueError("its blocks are of another size")
+        return {str(name): (int(size), str(digits)) for name, (size, digits) in values["files"].items()}
+
+    return read_checked(manifest, parse)
+
+
+def _stamp(path: Path) -> Stamp:
+    found = path.stat()
+    return found.st_ino, found.st_size, found.st_ctime_ns  # unlike the time of change, nobody sets the latter
+
+
+def _names(folder: Path) -> Iterator[str]:
+    for path in folder.rglob("*"):
+        if path.is_file() and path.name != MANIFEST:
+            yield path.relative_to(folder).as_posix()
+
+
+def _entry(path: Path) -> tuple[int, str]:
+    size, sums = 0, []
+    with path.open("rb") as file:
+        while block := file.read(BLOCK_BYTES):
+            size += len(block)
+            sums.append(f"{zlib.crc32(block):08x}")
+    return size, "".join(sums)

@@ -1,0 +1,103 @@
+"""Small JSON files with a checksum: damage is found where a file is read, and never taken for content.
+
+The last key of a checked object is `"checksum"`, the CRC-32 of all bytes before that key. Readers of plain JSON see one
+more key. Files of former versions have no checksum; they are read as they are, if they are whole JSON.
+"""
+
+import json
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from shunter.errors import DamagedFileError
+from shunter.files import replacing
+from shunter.quarantine import quarantine
+
+KEY = "checksum"
+_TAIL = b'"checksum": "00000000"}'  # the digits stand for those of the checksum
+_DIGITS = slice(-10, -2)
+_FIXED = [place for place, byte in enumerate(_TAIL) if byte != ord("0")]
+Value = TypeVar("Value")
+
+
+def seal(text: str) -> str:
+    """Return the text of a JSON object with its checksum as the last key."""
+    head = text.rstrip()
+    assert (head[:1], head[-1:]) == ("{", "}"), "a checked file holds a JSON object"
+    head = head[:-1].rstrip()
+    head = f"{head} " if head == "{" else f"{head}, "
+    return f'{head}"{KEY}": "{zlib.crc32(head.encode()):08x}"}}'
+
+
+def unseal(content: bytes) -> bytes:
+    """Return the JSON object without its checksum, or the whole text of one that was written without.
+
+    Raises:
+        ValueError: The content does not match its checksum, or is no JSON.
+    """
+    head, tail = content[: -len(_TAIL)], content[-len(_TAIL) :]
+    if len(tail) == len(_TAIL) and sum(tail[at] == _TAIL[at] for at in _FIXED) * 2 > len(_FIXED):
+        expected = bytearray(_TAIL)
+        expected[_DIGITS] = b"%08x" % zlib.crc32(head)
+        if tail != expected:
+            raise ValueError("its checksum does not match")
+        return head.rstrip().removesuffix(b",") + b"}"
+    values = json.loads(content)
+    if isinstance(values, dict) and KEY in values:
+        raise ValueError("its checksum is not at its end")
+    return content
+
+
+def read_checked(path: Path, parse: Callable[[bytes], Value]) -> Value:
+    """Read a checked JSON file.
+
+    Args:
+        path: The file.
+        parse: Turns the JSON text into a value; whatever it raises counts as damage.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        OSError: It cannot be read.
+        DamagedFileError: It is damaged.
+    """
+    content = path.read_bytes()
+    try:
+        return parse(unseal(content))
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
+        reason = (" ".join(str(error).split()) or type(error).__name__)[:200]
+        raise DamagedFileError(path, reason) from error
+
+
+def read_or_quarantine(path: Path, parse: Callable[[bytes], Value]) -> Value | None:
+    """Read a checked JSON file that can be made again; None if it is missing, or was damaged and is now quarantined."""
+    try:
+        return read_checked(path, parse)
+    except OSError:
+        return None
+    except DamagedFileError as error:
+        quarantine(path, error.reason)
+        return None
+
+
+def write_checked(path: Path, text: str) -> None:
+    """Write a JSON object with its checksum; a reader finds the former file or the whole new one.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as temporary:
+        temporary.write_text(seal(text), encoding="utf-8")
+
+
+def json_object(text: bytes) -> dict[str, Any]:
+    """Parse a JSON object; for `read_checked`.
+
+    Raises:
+        ValueError: It is something else.
+    """
+    values = json.loads(text)
+    if not isinstance(values, dict):
+        raise ValueError("no JSON object")
+    return values

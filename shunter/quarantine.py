@@ -1,0 +1,54 @@
+"""The folder of a home that takes damaged files: moved aside, they are in nobody's way and can still be looked at."""
+
+import contextlib
+import logging
+from datetime import UTC, datetime
+from pathlib import Path
+
+from shunter.files import make_private
+
+FOLDER = "quarantine"
+log = logging.getLogger(__name__)
+
+
+def quarantine(path: Path, reason: str) -> Path | None:
+    """Move a damaged file or folder into the quarantine of its home, and log one line.
+
+    Args:
+        path: The file or folder; nothing inside another process's open files is changed by a move.
+        reason: What is wrong with it, for the log.
+
+    Returns:
+        Where it is now; None if another process was faster, or the file system refuses.
+    """
+    target = _place(path)
+    try:
+        make_private(target.parent)
+        path.rename(target)
+    except OSError:
+        return None
+    log.warning("%s is damaged (%s): moved to %s; it is made again.", path, reason, target)
+    return target
+
+
+def _place(path: Path) -> Path:
+    """Return an unused path in the quarantine: below the home, or beside a file that lies elsewhere."""
+    root, inner = path.parent, Path(path.name)
+    if (home := _home()) is not None:
+        with contextlib.suppress(ValueError):
+            inner = path.absolute().relative_to(home.absolute())
+            root = home
+    stem = root / FOLDER / inner.parent / f"{inner.name}.{datetime.now(UTC):%Y%m%dT%H%M%S}"
+    number, place = 1, stem
+    while place.exists():
+        number, place = number + 1, stem.with_name(f"{stem.name}-{number}")
+    return place
+
+
+def _home() -> Path | None:
+    """Return the home; None on a machine that trains alone and has no settings."""
+    try:
+        from shunter.settings import settings
+    except ImportError:
+        return None
+    return settings().home
