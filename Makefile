@@ -25,8 +25,9 @@ $(READY): $(LOCK) pyproject.toml
 	@echo "Installing into .venv (some minutes the first time) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python requirements/install.py $(LOCK)
+	@requirements/links.sh
 	@$(BIN)/python -m compileall -qq -j 0 .venv/lib || true
-	@$(BIN)/python -m flows.command.empty_database || true
+	@$(BIN)/python -m shunter.flows.command.empty_database || true
 	@touch $@
 
 PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
@@ -59,7 +60,7 @@ lint: setup  ## formatting, style, types, the direction of imports and the figur
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/pyright
-	@$(BIN)/lint-imports --no-logo
+	@requirements/links.sh && cd .links && ../$(BIN)/lint-imports --no-logo --config ../pyproject.toml
 	@$(BIN)/python -m tests.house --static
 
 format: setup  ## reformat the code

@@ -10,19 +10,19 @@ import numpy as np
 from benchmarks.checkpoints import zipf_log
 from benchmarks.hashing.row import TRIALS
 from benchmarks.quality.files import write_files
-from engine.config import Execution
-from engine.data.batch import Batch
-from engine.data.dataset import Dataset
-from engine.data.loader import BatchLoader
-from engine.data.row_use import row_levels
-from ingestion.cache import ingest_source
-from ingestion.sources.open import open_source
-from models.embeddings.slots import SlotMap
-from models.registry import model_spec
-from planner.memory.compare import ids_per_sample
-from planner.memory.demand import demands
-from planner.memory.hits import Passes, predict_hits
+from shunter.engine.config import Execution
+from shunter.engine.data.batch import Batch
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.data.loader import BatchLoader
+from shunter.engine.data.row_use import row_levels
 from shunter.errors import TooLargeError
+from shunter.ingestion.cache import ingest_source
+from shunter.ingestion.sources.open import open_source
+from shunter.models.embeddings.slots import SlotMap
+from shunter.models.registry import model_spec
+from shunter.planner.memory.compare import ids_per_sample
+from shunter.planner.memory.demand import demands
+from shunter.planner.memory.hits import Passes, predict_hits
 
 SEED, EPOCHS, CACHE_SHARE = 0, 2, 0.2
 MOST_LEVEL = 255

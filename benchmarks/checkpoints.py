@@ -2,8 +2,9 @@
 
 A DLRM of more than a million rows learns clicks whose ids follow a power law, and another one the sample of Criteo's
 log, by the product's own trainer. Against whole checkpoints in full precision, kept as often and as many, each width is
-restored as often as the rule allows for it (`engine.checkpoint.keeping`), spread over the training by interrupting it,
-and its quality is compared with a training that nothing interrupts. Bytes are those of trainings that no one
+restored as often as the rule allows for it (`shunter.engine.checkpoint.keeping`), spread over the training by
+interrupting it, and its quality is compared with a training that nothing interrupts. Bytes are those of trainings that
+no one
 interrupts: as an interval is shorter here than the writing of all rows in few bits takes, and far longer where
 checkpoints are minutes apart, these wait at the end of each until the writer is done; that is no part of any time.
 The time of a step is taken while a slow disk, for which the writer is throttled, keeps the writer at work, in turns
@@ -34,16 +35,16 @@ import yaml
 
 from benchmarks.quality.files import LOGS, write_files
 from benchmarks.report import parse_arguments, publish, result_path, table
-from engine.checkpoint.background import WRITER, Throttle
-from engine.checkpoint.keeping import ALLOWED_RESTORES, CheckpointFigures, Keeping, StoredBits
-from engine.config import Execution, Hyperparameters, Schedule
-from engine.data.dataset import Dataset
-from engine.job import Checkpointing, ClickJob, Hooks
-from engine.loop.trainer import train
-from engine.results import TrainResult
-from ingestion.cache import ingest_source
-from ingestion.sources.open import open_source
-from models.registry import model_spec
+from shunter.engine.checkpoint.background import WRITER, Throttle
+from shunter.engine.checkpoint.keeping import ALLOWED_RESTORES, CheckpointFigures, Keeping, StoredBits
+from shunter.engine.config import Execution, Hyperparameters, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.job import Checkpointing, ClickJob, Hooks
+from shunter.engine.loop.trainer import train
+from shunter.engine.results import TrainResult
+from shunter.ingestion.cache import ingest_source
+from shunter.ingestion.sources.open import open_source
+from shunter.models.registry import model_spec
 from shunter.requests import CheckpointRequest
 
 SEED = 0

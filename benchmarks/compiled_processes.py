@@ -16,14 +16,14 @@ from typing import Any
 
 from benchmarks import report
 from benchmarks.optimizers import ingest_planted
-from engine.config import Execution, Hyperparameters, Schedule
-from engine.executors.process_group import ProcessGroup
-from engine.executors.this_machine import machine_of
-from engine.job import ClickJob, TrainingJob
-from engine.parallel import Sharding
-from engine.profiling.profiles import machine_profiles
-from hardware.types import Placement
-from models.registry import model_spec
+from shunter.engine.config import Execution, Hyperparameters, Schedule
+from shunter.engine.executors.process_group import ProcessGroup
+from shunter.engine.executors.this_machine import machine_of
+from shunter.engine.job import ClickJob, TrainingJob
+from shunter.engine.parallel import Sharding
+from shunter.engine.profiling.profiles import machine_profiles
+from shunter.hardware.types import Placement
+from shunter.models.registry import model_spec
 
 PROCESSES, THREADS, ROWS, TURNS = 2, 2, 50_000, 3
 SCHEDULE = Schedule(max_epochs=10)  # a trial ends long before

@@ -4,7 +4,7 @@ Zeus' recorded trainings, on one GPU each, repeated 30 times for least energy by
 defaults over a store of its own, as in `benchmarks.select`: what a run takes varies with the recorded seeds, batch
 sizes and power limits, and later choices go elsewhere than earlier ones. Each decision's interval is judged by its
 own run, before that run is learned from. The intervals are order statistics of what earlier runs took
-(`planner.calibration`), so no constant was set on these or any other tables.
+(`shunter.planner.calibration`), so no constant was set on these or any other tables.
 
 `*_coverage_LEVEL` is the share of runs inside the interval of that level, `*_width_LEVEL` the median of its upper over
 its lower end. Explorations promise nothing, and neither do the first runs of a job; `promised` is the share of the
@@ -28,7 +28,7 @@ from benchmarks.report import parse_arguments, publish, table
 from benchmarks.select.benchmark import CLUSTERS
 from benchmarks.select.product import Promise, play_product
 from benchmarks.select.zeus import GPUS, Game, load_games
-from planner.calibration import LEVELS
+from shunter.planner.calibration import LEVELS
 
 RECURRENCES, QUICK_RECURRENCES = 30, 12
 OBJECTIVE = "energy"  # for which power limits are chosen as well

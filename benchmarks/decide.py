@@ -1,7 +1,7 @@
 """How long the choice takes: 1,000 offers of 50 configurations each, with every limit set.
 
-Timed is all of `planner.decide` from predictions to the decision with its reasons, and the same for 10 times fewer
-offers, in turn. What predicting and measuring take is not part of it.
+Timed is all of `shunter.planner.decide` from predictions to the decision with its reasons, and the same for 10 times
+fewer offers, in turn. What predicting and measuring take is not part of it.
 
 `decide_seconds` is the median over the rounds, `decide_seconds_worst` the slowest; `growth` is by how much ten times as
 many candidates take longer.
@@ -14,11 +14,11 @@ import time
 import numpy as np
 
 from benchmarks.report import parse_arguments, publish, table
-from hardware.types import Placement, Prediction
-from planner.assessment import Candidate
-from planner.decide import Decision, decide
-from planner.describe import JobSize
-from planner.rank.totals import Terms
+from shunter.hardware.types import Placement, Prediction
+from shunter.planner.assessment import Candidate
+from shunter.planner.decide import Decision, decide
+from shunter.planner.describe import JobSize
+from shunter.planner.rank.totals import Terms
 from shunter.requests import Limits
 
 OFFERS, CONFIGURATIONS = 1_000, 50

@@ -22,13 +22,13 @@ from typing import Any
 import numpy as np
 
 from benchmarks.report import parse_arguments, publish, table
-from hardware.cost.residual import StepObservation
-from hardware.types import Placement, Workload
-from planner.history import History
-from planner.history.drift import inspect
-from tracking.convention import SCHEMA_VERSION
-from tracking.history import TrackedRun
-from tracking.learning import step_tags
+from shunter.hardware.cost.residual import StepObservation
+from shunter.hardware.types import Placement, Workload
+from shunter.planner.history import History
+from shunter.planner.history.drift import inspect
+from shunter.tracking.convention import SCHEMA_VERSION
+from shunter.tracking.history import TrackedRun
+from shunter.tracking.learning import step_tags
 
 CONFIGURATIONS, STEPS_A_DAY = 12, 8
 WITHIN = 0.05

@@ -29,19 +29,19 @@ from typing import Any
 
 from benchmarks.fleet_loads import draw_gavel_jobs, generate_load, measured_models, with_measured_network
 from benchmarks.report import parse_arguments, publish, table
-from scheduler.board import Board
-from scheduler.cluster import Cluster, Machine, uniform_cluster
-from scheduler.job import Job, JobState
-from scheduler.metrics import figures
-from scheduler.policies import POLICIES, make_policy
-from scheduler.policies.dally import Delayed
-from scheduler.policies.dally_moves import Mover
-from scheduler.policies.dally_timers import AutoTuner
-from scheduler.policies.role import Policy
-from scheduler.policies.sia import choose_options
-from scheduler.simulator import simulate
-from scheduler.traces.durations import read_philly
-from scheduler.traces.pollux import read_pollux
+from shunter.scheduler.board import Board
+from shunter.scheduler.cluster import Cluster, Machine, uniform_cluster
+from shunter.scheduler.job import Job, JobState
+from shunter.scheduler.metrics import figures
+from shunter.scheduler.policies import POLICIES, make_policy
+from shunter.scheduler.policies.dally import Delayed
+from shunter.scheduler.policies.dally_moves import Mover
+from shunter.scheduler.policies.dally_timers import AutoTuner
+from shunter.scheduler.policies.role import Policy
+from shunter.scheduler.policies.sia import choose_options
+from shunter.scheduler.simulator import simulate
+from shunter.scheduler.traces.durations import read_philly
+from shunter.scheduler.traces.pollux import read_pollux
 from shunter.settings import PROJECT_ROOT
 
 CLUSTERS = PROJECT_ROOT.parent / "shared" / "data" / "clusters"

@@ -27,21 +27,21 @@ import psutil
 
 from benchmarks.core_shares import held_to
 from benchmarks.report import parse_arguments, publish, table
-from scheduler.cluster import Cluster, Machine
-from scheduler.files import OwnJob
-from scheduler.foretell import Foreteller, ForetoldTime, Source
-from scheduler.live.driver import Driver, Surroundings
-from scheduler.metrics import figures
-from scheduler.past import read_past_jobs
-from scheduler.policies import make_policy
-from scheduler.schedule import Schedule
-from scheduler.simulator import simulate
 from shunter.errors import HardwareError
 from shunter.requests import TrainRequest
-from tasks.fleet.jobs import FleetJob, prepare_jobs, with_times
-from tasks.fleet.run import keep_measured
-from tasks.fleet.trainings import RayTrainings
-from tracking.runs import closing, start_run
+from shunter.scheduler.cluster import Cluster, Machine
+from shunter.scheduler.files import OwnJob
+from shunter.scheduler.foretell import Foreteller, ForetoldTime, Source
+from shunter.scheduler.live.driver import Driver, Surroundings
+from shunter.scheduler.metrics import figures
+from shunter.scheduler.past import read_past_jobs
+from shunter.scheduler.policies import make_policy
+from shunter.scheduler.schedule import Schedule
+from shunter.scheduler.simulator import simulate
+from shunter.tasks.fleet.jobs import FleetJob, prepare_jobs, with_times
+from shunter.tasks.fleet.run import keep_measured
+from shunter.tasks.fleet.trainings import RayTrainings
+from shunter.tracking.runs import closing, start_run
 
 NODES = {"cpu-large": 0.65, "cpu-middle": 0.45, "cpu-small": 0.3}  # cores of this machine
 POLICY = "fifo-skip"
@@ -99,7 +99,7 @@ def bound(jobs: Sequence[FleetJob], turn: int, names: Sequence[str] = tuple(NODE
 
 def run(jobs: Sequence[FleetJob], address: str, directory: Path, policy: str = POLICY) -> Schedule:
     """What a policy does with them on the live cluster; what was measured is kept in MLflow."""
-    from engine.executors.ray.cluster import open_cluster
+    from shunter.engine.executors.ray.cluster import open_cluster
 
     run_id = start_run("benchmark", "fleet")
     with closing(run_id), open_cluster(address, "training") as cluster:

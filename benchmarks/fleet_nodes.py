@@ -23,9 +23,9 @@ from statistics import geometric_mean
 from typing import Any
 
 from benchmarks.report import parse_arguments, publish, table
-from tracking.evidence import read_evidence
-from tracking.registry.versions import champion_of
-from tracking.store import open_store
+from shunter.tracking.evidence import read_evidence
+from shunter.tracking.registry.versions import champion_of
+from shunter.tracking.store import open_store
 
 MEMORY = 80 * 2**20
 PROGRAM = Path(sys.executable).with_name("shunter")

@@ -30,14 +30,14 @@ import numpy as np
 import torch
 
 from benchmarks import report
-from engine.config import Execution
-from engine.loop.step import applied
-from engine.ranking.config import RankingHyperparameters
-from engine.ranking.evaluation import RankingMetrics, evaluate_ranking
-from engine.ranking.interactions import Interactions
-from engine.ranking.trainer import build_optimizer, ranking_step, step_seed
-from engine.ranking.triples import TripleBatches
-from models.graph import Graph, GraphSpec, Ranker, VectorRanker, build_graph_model, graph_spec
+from shunter.engine.config import Execution
+from shunter.engine.loop.step import applied
+from shunter.engine.ranking.config import RankingHyperparameters
+from shunter.engine.ranking.evaluation import RankingMetrics, evaluate_ranking
+from shunter.engine.ranking.interactions import Interactions
+from shunter.engine.ranking.trainer import build_optimizer, ranking_step, step_seed
+from shunter.engine.ranking.triples import TripleBatches
+from shunter.models.graph import Graph, GraphSpec, Ranker, VectorRanker, build_graph_model, graph_spec
 from shunter.settings import PROJECT_ROOT
 
 FILE = PROJECT_ROOT.parent / "shared" / "data" / "ml-1m_ultragcn.npz"

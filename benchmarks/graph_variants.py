@@ -15,14 +15,14 @@ import numpy as np
 import pandas as pd
 
 from benchmarks import report
-from engine.config import Execution, Schedule
-from engine.job import TrainingJob
-from engine.ranking.config import RankingHyperparameters
-from engine.ranking.evaluation import RankingMetrics, evaluate_ranking
-from engine.ranking.interactions import Interactions
-from engine.ranking.trainer import RankingData, train_ranking
-from models.graph import Attribute, Graph, GraphSpec, VectorRanker, graph_spec
-from models.graph.spec import Side
+from shunter.engine.config import Execution, Schedule
+from shunter.engine.job import TrainingJob
+from shunter.engine.ranking.config import RankingHyperparameters
+from shunter.engine.ranking.evaluation import RankingMetrics, evaluate_ranking
+from shunter.engine.ranking.interactions import Interactions
+from shunter.engine.ranking.trainer import RankingData, train_ranking
+from shunter.models.graph import Attribute, Graph, GraphSpec, VectorRanker, graph_spec
+from shunter.models.graph.spec import Side
 from shunter.settings import PROJECT_ROOT
 
 FOLDER = PROJECT_ROOT.parent / "shared" / "data"

@@ -35,8 +35,8 @@ from benchmarks.quality.files import write_files
 from benchmarks.quality.row import recipe
 
 if TYPE_CHECKING:
-    from engine.data.dataset import Dataset
-    from engine.job import ClickJob
+    from shunter.engine.data.dataset import Dataset
+    from shunter.engine.job import ClickJob
 
 NAME = "half_tables"
 Part = Literal["quality", "steps"]
@@ -96,7 +96,7 @@ def main() -> None:
 def ingested(case: Case, *, quick: bool) -> "Iterator[Dataset]":
     """The log, as `shunter train` reads it."""
     with TemporaryDirectory(prefix="shunter-half-") as folder, mock.patch.dict(os.environ, SHUNTER_HOME=folder):
-        from ingestion.request import ingest_request
+        from shunter.ingestion.request import ingest_request
         from shunter.requests import TrainRequest
 
         files = write_files(TRIALS[case.log].log, Path(folder), quick=quick)
@@ -105,10 +105,10 @@ def ingested(case: Case, *, quick: bool) -> "Iterator[Dataset]":
 
 def job_of(name: str, dataset: "Dataset", kept: Kept, seed: int, epochs: int) -> "ClickJob":
     """A training of a case, with its tables kept in a precision."""
-    from engine.config import Execution, Hyperparameters, Schedule
-    from engine.fixed import read_fixed
-    from engine.job import TrainingJob
-    from models.registry import model_spec
+    from shunter.engine.config import Execution, Hyperparameters, Schedule
+    from shunter.engine.fixed import read_fixed
+    from shunter.engine.job import TrainingJob
+    from shunter.models.registry import model_spec
     from shunter.requests import TrainRequest
 
     case = cases()[name]
@@ -129,7 +129,7 @@ def rounded_as(kept: Kept) -> Iterator[None]:
     if kept != "nearest":
         yield
         return
-    with mock.patch("models.embeddings.half.chances", _halves):
+    with mock.patch("shunter.models.embeddings.half.chances", _halves):
         yield
 
 
@@ -139,8 +139,8 @@ def _halves(rows: Sequence[int], dim: int, key: int) -> Tensor:
 
 def qualities(name: str, dataset: "Dataset", seeds: Sequence[int]) -> dict[str, Any]:
     """Quality on the test part of the weights that validation chose, and what the tables take."""
-    from engine.loop.evaluation import evaluate
-    from engine.loop.trainer import train
+    from shunter.engine.loop.evaluation import evaluate
+    from shunter.engine.loop.trainer import train
 
     found: dict[str, Any] = {}
     for kept in get_args(Kept):
@@ -159,7 +159,7 @@ def qualities(name: str, dataset: "Dataset", seeds: Sequence[int]) -> dict[str, 
 
 def steps(name: str, dataset: "Dataset") -> dict[str, Any]:
     """Processor seconds of a step, with what one epoch reads and validates, by turns."""
-    from engine.loop.trainer import train
+    from shunter.engine.loop.trainer import train
 
     seconds: dict[str, list[float]] = {"fp32": [], "fp16": []}
     for _ in range(TURNS):

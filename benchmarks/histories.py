@@ -119,8 +119,8 @@ def write_files(folder: Path, users: int | None) -> dict[str, str]:
 
 def trained(model: str, seed: int, epochs: int | None, *, quick: bool) -> dict[str, Any]:
     """One run of the flow."""
-    from flows.command.environment import prepare_environment
-    from flows.command.start import start
+    from shunter.flows.command.environment import prepare_environment
+    from shunter.flows.command.start import start
     from shunter.requests import TrainRequest
 
     with TemporaryDirectory() as name:
@@ -131,7 +131,7 @@ def trained(model: str, seed: int, epochs: int | None, *, quick: bool) -> dict[s
         size = {"max_epochs": 1 if quick else epochs}
         options = {"model": model, "trials": 1, "ensemble_size": 1, "promote": "always", "seed": seed}
         began = time.monotonic()
-        summary = start("flows.train:train", TrainRequest(**options, **files, **size, baselines="none"))
+        summary = start("shunter.flows.train:train", TrainRequest(**options, **files, **size, baselines="none"))
         result = summary.result
         return {
             "model": model,

@@ -44,15 +44,15 @@ LONG_ROWS = 20_000_000
 
 def generate(path: Path, rows: int) -> None:
     """Write a Criteo log of generated rows."""
-    from ingestion.sources.synthetic import SyntheticSource, write_criteo
+    from shunter.ingestion.sources.synthetic import SyntheticSource, write_criteo
 
     write_criteo(path, SyntheticSource(rows, SEED))
 
 
 def shunter(source: Path, target: Path) -> int:
     """Ingest with the code that is measured."""
-    from ingestion.cache import ingest_source
-    from ingestion.sources.open import open_source
+    from shunter.ingestion.cache import ingest_source
+    from shunter.ingestion.sources.open import open_source
 
     opened = open_source(str(source), None, None, target)
     dataset, _ = ingest_source(opened, target, SEED, max_bad_share=0.01)
@@ -61,8 +61,8 @@ def shunter(source: Path, target: Path) -> int:
 
 def processes(source: Path, target: Path, count: int) -> int:
     """The same on so many cores; on several with as many processes of its own, however small the log."""
-    from ingestion.cache import ingest_source
-    from ingestion.sources.open import open_source
+    from shunter.ingestion.cache import ingest_source
+    from shunter.ingestion.sources.open import open_source
 
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:count])
     opened = open_source(str(source), None, None, target)
@@ -133,14 +133,14 @@ def pandas(source: Path, target: Path) -> int:
 
 
 CONTESTANTS = {"shunter": shunter, "polars": polars, "pandas": pandas}
-LIBRARIES = {"shunter": "ingestion.cache", "polars": "polars", "pandas": "pandas"}
+LIBRARIES = {"shunter": "shunter.ingestion.cache", "polars": "polars", "pandas": "pandas"}
 COUNTS = (1, 2, 4)
 SCALED = {f"processes{count}": partial(processes, count=count) for count in COUNTS}
 
 
 def run_contestant(name: str, source: str) -> None:
     """Run one contestant in this process and print what it took with its children, without its imports."""
-    import_module(LIBRARIES.get(name, "ingestion.cache"))
+    import_module(LIBRARIES.get(name, "shunter.ingestion.cache"))
     with tempfile.TemporaryDirectory(dir=Path(source).parent) as folder, PeakMemory() as memory:
         watch = report.Stopwatch()
         table_rows = (CONTESTANTS | SCALED)[name](Path(source), Path(folder))

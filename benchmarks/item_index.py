@@ -27,10 +27,10 @@ import pandas as pd
 import torch
 
 from benchmarks import next_item, report
-from engine.ranking.interactions import read_graph
-from engine.ranking.storage import StoredRanker, save_ranker
-from models.graph import Graph, VectorRanker, graph_spec
-from models.graph.ials import Ials
+from shunter.engine.ranking.interactions import read_graph
+from shunter.engine.ranking.storage import StoredRanker, save_ranker
+from shunter.models.graph import Graph, VectorRanker, graph_spec
+from shunter.models.graph.ials import Ials
 
 SEED, WIDTH, TOP = 0, 64, 20
 NOISE = 1 / 3  # as a share of the length of a learned vector
@@ -121,14 +121,14 @@ def asked(
         learned: Vectors that others are generated around; None where they are to be learned.
     """
     os.environ["SHUNTER_HOME"] = str(folder / "home")
-    from flows.command.environment import prepare_environment
-    from ingestion.request import ingest_request
-    from serving.keeper import load
-    from serving.table import Table
     from shunter.errors import RequestError
+    from shunter.flows.command.environment import prepare_environment
+    from shunter.ingestion.request import ingest_request
     from shunter.requests import IndexChoice, TrainRequest
-    from tracking.registry.models import register_model
-    from tracking.runs import start_run_tree
+    from shunter.serving.keeper import load
+    from shunter.serving.table import Table
+    from shunter.tracking.registry.models import register_model
+    from shunter.tracking.runs import start_run_tree
 
     prepare_environment(debug=False)
     schema = json.loads(Path(files["schema_file"]).read_text())

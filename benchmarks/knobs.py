@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import measure, publish, table
-from models.registry import model_spec
+from shunter.models.registry import model_spec
 
 BASE: dict[str, Any] = {
     "threads": 1,
@@ -56,12 +56,12 @@ def step_seconds(directory: Path, setting: dict[str, Any], steps: int) -> float:
 
     torch.set_num_interop_threads(setting["interop_threads"])
 
-    from engine.config import Execution, Hyperparameters
-    from engine.data.dataset import Dataset
-    from engine.data.loader import BatchLoader
-    from engine.data.pipeline import PrefetchPlan, ReadAhead
-    from engine.loop.step import applied, build_dense_optimizer, prefetch, train_step
-    from models.registry import build_model
+    from shunter.engine.config import Execution, Hyperparameters
+    from shunter.engine.data.dataset import Dataset
+    from shunter.engine.data.loader import BatchLoader
+    from shunter.engine.data.pipeline import PrefetchPlan, ReadAhead
+    from shunter.engine.loop.step import applied, build_dense_optimizer, prefetch, train_step
+    from shunter.models.registry import build_model
 
     dataset = Dataset.load(directory)
     execution = Execution(
@@ -88,8 +88,8 @@ def step_seconds(directory: Path, setting: dict[str, Any], steps: int) -> float:
 
 def write_data(directory: Path) -> None:
     """A synthetic log, ingested."""
-    from ingestion.cache import ingest_source
-    from ingestion.sources.open import open_source
+    from shunter.ingestion.cache import ingest_source
+    from shunter.ingestion.sources.open import open_source
 
     source = open_source(f"synthetic:{ROWS}", None, None, directory / "downloads")
     dataset, _ = ingest_source(source, directory / "cache", SEED, 0.01)

@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import parse_arguments, publish, table
-from tracking.evidence import read_evidence
-from tracking.history import TrackedRun, read_runs
+from shunter.tracking.evidence import read_evidence
+from shunter.tracking.history import TrackedRun, read_runs
 
 RUNS, QUICK_RUNS = 10, 3
 JOB = ("--trials", "3", "--ensemble-size", "1", "--max-epochs", "6", "--min-auc", "0.69")

@@ -35,19 +35,19 @@ import numpy as np
 
 from benchmarks import report
 from benchmarks.optimizers import ingest_planted
-from engine.config import Hyperparameters, Schedule
-from engine.data.dataset import Dataset
-from engine.execution import execution_of
-from engine.executors.here import Here
-from engine.job import Hooks, TrainingJob
-from hardware import budget as budgets
-from hardware.budget import Budget
-from hardware.meters.component import Component
-from hardware.meters.cpu import CpuTimeEstimate
-from hardware.meters.meter import MOST_SAMPLING_SHARE, EnergyMeter, measure_energy
-from hardware.meters.source import PowerIntegral
-from hardware.types import Placement
-from models.registry import model_spec
+from shunter.engine.config import Hyperparameters, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.execution import execution_of
+from shunter.engine.executors.here import Here
+from shunter.engine.job import Hooks, TrainingJob
+from shunter.hardware import budget as budgets
+from shunter.hardware.budget import Budget
+from shunter.hardware.meters.component import Component
+from shunter.hardware.meters.cpu import CpuTimeEstimate
+from shunter.hardware.meters.meter import MOST_SAMPLING_SHARE, EnergyMeter, measure_energy
+from shunter.hardware.meters.source import PowerIntegral
+from shunter.hardware.types import Placement
+from shunter.models.registry import model_spec
 
 SEED = 0
 SPEC = model_spec(embedding_dim=16, bottom_widths=(512, 256, 64), top_widths=(512, 256))

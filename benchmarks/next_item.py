@@ -115,19 +115,19 @@ def write_files(parts: dict[str, pd.DataFrame], folder: Path) -> dict[str, str]:
 
 def trained(files: dict[str, str], given: argparse.Namespace) -> Any:
     """The summary of the flow: one setting, one model in the end."""
-    from flows.command.environment import prepare_environment
-    from flows.command.start import start
+    from shunter.flows.command.environment import prepare_environment
+    from shunter.flows.command.start import start
     from shunter.requests import TrainRequest
 
     prepare_environment(debug=False)
     size = {"max_epochs": 2 if given.quick else given.max_epochs}
     options = {"model": "sasrec", "trials": 1, "ensemble_size": 1, "promote": "always", "seed": given.seed}
-    return start("flows.train:train", TrainRequest(**options, **files, **size, baselines=given.baselines))
+    return start("shunter.flows.train:train", TrainRequest(**options, **files, **size, baselines=given.baselines))
 
 
 def scores_of_champion() -> Any:
     """What gives the scores of the pairs of a frame, float64 `[rows]`: the registered model, as a user loads it."""
-    from tracking.registry.models import load_champion
+    from shunter.tracking.registry.models import load_champion
 
     return load_champion().predict
 

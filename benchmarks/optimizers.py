@@ -20,16 +20,16 @@ import numpy as np
 import torch
 
 from benchmarks import report
-from engine.config import Execution
-from engine.data.batch import Batch, make_batch
-from engine.data.dataset import Dataset
-from engine.data.loader import BatchLoader
-from engine.loop.evaluation import evaluate
-from engine.loop.step import applied, seeded, train_step
-from models.embeddings.learning import EmbeddingLearning
-from models.registry import build_model, model_spec
-from models.shampoo import Shampoo
-from models.spec import CategoricalFeature, Features
+from shunter.engine.config import Execution
+from shunter.engine.data.batch import Batch, make_batch
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.data.loader import BatchLoader
+from shunter.engine.loop.evaluation import evaluate
+from shunter.engine.loop.step import applied, seeded, train_step
+from shunter.models.embeddings.learning import EmbeddingLearning
+from shunter.models.registry import build_model, model_spec
+from shunter.models.shampoo import Shampoo
+from shunter.models.spec import CategoricalFeature, Features
 
 FRAPPE = Path(__file__).resolve().parents[2] / "shared" / "data" / "frappe_x1_train_valid.npz"
 ROOT_EVERY_STEPS = 10
@@ -156,8 +156,8 @@ def main() -> None:
 
 def ingest_planted(rows: int, folder: Path) -> Dataset:
     """Generated clicks in Criteo's shape."""
-    from ingestion.cache import ingest_source
-    from ingestion.sources.open import open_source
+    from shunter.ingestion.cache import ingest_source
+    from shunter.ingestion.sources.open import open_source
 
     source = open_source(f"synthetic:{rows}", None, None, folder)
     return ingest_source(source, folder / "cache", seed=0, max_bad_share=0.0)[0]
@@ -168,8 +168,8 @@ def ingest_frappe(folder: Path) -> Dataset:
     import pandas as pd
     import yaml
 
-    from ingestion.cache import ingest_source
-    from ingestion.sources.open import open_source
+    from shunter.ingestion.cache import ingest_source
+    from shunter.ingestion.sources.open import open_source
 
     arrays = np.load(FRAPPE)
     ids = arrays["train_x"]

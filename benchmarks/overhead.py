@@ -60,7 +60,17 @@ def run(home: Path, rows: int, seed: int, options: tuple[str, ...] = NO_BASELINE
     Raises:
         RuntimeError: The command failed; what it said is in the message.
     """
-    command = [sys.executable, "-m", "flows.cli", *TRAIN, "--data", f"synthetic:{rows}", "--seed", str(seed), *options]
+    command = [
+        sys.executable,
+        "-m",
+        "shunter.flows.cli",
+        *TRAIN,
+        "--data",
+        f"synthetic:{rows}",
+        "--seed",
+        str(seed),
+        *options,
+    ]
     environment = {**os.environ, "SHUNTER_HOME": str(home), "COLUMNS": "1000"}
     environment.pop("PREFECT_API_URL", None)
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # Python keeps what it has made of a source, as it usually does
@@ -106,14 +116,14 @@ def _processor_seconds() -> float:
 def bare_loop(home: Path) -> dict[str, float]:
     """Train the epoch of the newest run of a home again with the engine alone; wall-clock and processor seconds."""
     os.environ["SHUNTER_HOME"] = str(home)
-    from engine.checkpoint.storage import load_model
-    from engine.config import Execution, Hyperparameters
-    from engine.data.dataset import Dataset
-    from engine.data.loader import BatchLoader
-    from engine.loop.compiled_step import compile_step
-    from engine.loop.step import applied, build_dense_optimizer, prefetch, train_step
-    from models.ensemble import Ensemble
-    from tracking.history import read_children, read_runs
+    from shunter.engine.checkpoint.storage import load_model
+    from shunter.engine.config import Execution, Hyperparameters
+    from shunter.engine.data.dataset import Dataset
+    from shunter.engine.data.loader import BatchLoader
+    from shunter.engine.loop.compiled_step import compile_step
+    from shunter.engine.loop.step import applied, build_dense_optimizer, prefetch, train_step
+    from shunter.models.ensemble import Ensemble
+    from shunter.tracking.history import read_children, read_runs
 
     [newest] = read_runs(("train",), limit=1)
     [trial] = read_children(newest.run_id, "trial")

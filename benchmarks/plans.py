@@ -34,18 +34,18 @@ from benchmarks.plans_memory import figures as memory_figures
 from benchmarks.plans_memory import largest_model
 from benchmarks.plans_rows import figures as rows_figures
 from benchmarks.plans_rows import rows_one_by_one
-from hardware.types import Workload
-from planner.parallel.costs import Choice, TableCosts
-from planner.parallel.demand import ModelDemand, TableDemand
-from planner.parallel.dynamic_program import best_by_states
-from planner.parallel.integer_program import solve
-from planner.parallel.machine import Machine, machine_of
-from planner.parallel.options import by_hand
-from planner.parallel.search import Search
-from planner.parallel.shares import samples_by_rate
-from planner.parallel.simulate import DeltaSimulator, simulate
-from planner.parallel.step import SimulatedPlan, StepModel, step_of
-from planner.parallel.torchrec_plan import torchrec_choices
+from shunter.hardware.types import Workload
+from shunter.planner.parallel.costs import Choice, TableCosts
+from shunter.planner.parallel.demand import ModelDemand, TableDemand
+from shunter.planner.parallel.dynamic_program import best_by_states
+from shunter.planner.parallel.integer_program import solve
+from shunter.planner.parallel.machine import Machine, machine_of
+from shunter.planner.parallel.options import by_hand
+from shunter.planner.parallel.search import Search
+from shunter.planner.parallel.shares import samples_by_rate
+from shunter.planner.parallel.simulate import DeltaSimulator, simulate
+from shunter.planner.parallel.step import SimulatedPlan, StepModel, step_of
+from shunter.planner.parallel.torchrec_plan import torchrec_choices
 from shunter.requests.plan import DevicesRequest
 
 TORCHREC = "TorchRec's"

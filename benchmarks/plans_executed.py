@@ -19,27 +19,27 @@ from pandas import Series
 
 from benchmarks import report
 from benchmarks.optimizers import ingest_planted
-from engine.config import Execution, Hyperparameters, Schedule
-from engine.data.dataset import Dataset
-from engine.executors.here import Here
-from engine.executors.process_group import ProcessGroup
-from engine.executors.this_machine import machine_of as memory_of
-from engine.job import Checkpointing, TrainingJob
-from engine.parallel import GivenTable, Sharding
-from engine.profiling.profiles import machine_profiles
-from engine.results import TrainingFigures
-from hardware.types import HardwareProfile, Placement
-from models.registry import model_spec
-from planner.parallel.calibration import UNCALIBRATED, ExecutedPlan, typical_step_seconds
-from planner.parallel.costs import Choice
-from planner.parallel.demand import demand_of
-from planner.parallel.machine import machine_of
-from planner.parallel.options import by_hand, data_parallel, options_of, rows_everywhere
-from planner.parallel.report import TORCHREC as TORCHREC_PLANNER
-from planner.parallel.report import more_surely, simulated_step, step_model
-from planner.parallel.search import Search
-from planner.parallel.step import StepModel
-from planner.parallel.torchrec_plan import torchrec_choices
+from shunter.engine.config import Execution, Hyperparameters, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.executors.here import Here
+from shunter.engine.executors.process_group import ProcessGroup
+from shunter.engine.executors.this_machine import machine_of as memory_of
+from shunter.engine.job import Checkpointing, TrainingJob
+from shunter.engine.parallel import GivenTable, Sharding
+from shunter.engine.profiling.profiles import machine_profiles
+from shunter.engine.results import TrainingFigures
+from shunter.hardware.types import HardwareProfile, Placement
+from shunter.models.registry import model_spec
+from shunter.planner.parallel.calibration import UNCALIBRATED, ExecutedPlan, typical_step_seconds
+from shunter.planner.parallel.costs import Choice
+from shunter.planner.parallel.demand import demand_of
+from shunter.planner.parallel.machine import machine_of
+from shunter.planner.parallel.options import by_hand, data_parallel, options_of, rows_everywhere
+from shunter.planner.parallel.report import TORCHREC as TORCHREC_PLANNER
+from shunter.planner.parallel.report import more_surely, simulated_step, step_model
+from shunter.planner.parallel.search import Search
+from shunter.planner.parallel.step import StepModel
+from shunter.planner.parallel.torchrec_plan import torchrec_choices
 from shunter.requests.plan import DevicesRequest, PlanRequest
 
 TORCHREC, FOUND = "TorchRec's", "found"
@@ -194,8 +194,8 @@ def ingest_mixed(rows: int, folder: Path) -> Dataset:
     import pandas as pd
     import yaml
 
-    from ingestion.cache import ingest_source
-    from ingestion.sources.open import open_source
+    from shunter.ingestion.cache import ingest_source
+    from shunter.ingestion.sources.open import open_source
 
     chance = np.random.default_rng(0)
 

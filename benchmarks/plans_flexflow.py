@@ -21,14 +21,14 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks import report
-from engine.profiling.profiles import machine_profiles
-from hardware.types import Workload
-from planner.parallel.costs import TableCosts
-from planner.parallel.demand import LayerDemand, ModelDemand, TableDemand
-from planner.parallel.dense_split import SplitLayer
-from planner.parallel.machine import machine_of
-from planner.parallel.report import search_plan
-from planner.parallel.step import StepModel
+from shunter.engine.profiling.profiles import machine_profiles
+from shunter.hardware.types import Workload
+from shunter.planner.parallel.costs import TableCosts
+from shunter.planner.parallel.demand import LayerDemand, ModelDemand, TableDemand
+from shunter.planner.parallel.dense_split import SplitLayer
+from shunter.planner.parallel.machine import machine_of
+from shunter.planner.parallel.report import search_plan
+from shunter.planner.parallel.step import StepModel
 from shunter.requests.plan import DevicesRequest, PlanRequest
 
 BATCH_OF_A_DEVICE = 256  # FlexFlow's

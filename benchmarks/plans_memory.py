@@ -20,12 +20,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from engine.config import Execution, Hyperparameters
-from engine.loop.processes import OneProcess
-from engine.profiling.profiles import machine_profiles
-from models.registry import model_spec
-from models.spec import CategoricalFeature, Features
+from shunter.engine.config import Execution, Hyperparameters
+from shunter.engine.loop.processes import OneProcess
+from shunter.engine.profiling.profiles import machine_profiles
 from shunter.errors import TooLargeError
+from shunter.models.registry import model_spec
+from shunter.models.spec import CategoricalFeature, Features
 from shunter.settings import Settings
 
 LIMIT_BYTES = 1280 << 20
@@ -143,7 +143,7 @@ def _predicted_auc(folder: Path) -> float:
     """AUC of the scores that `shunter predict` gives to the log."""
     import pandas as pd
 
-    from engine.metrics import area_under_roc
+    from shunter.engine.metrics import area_under_roc
 
     scores = folder / "scores.parquet"
     _run(folder, ["predict", "shunter", str(folder / "log.parquet"), "--out", str(scores)], SECONDS)
@@ -154,7 +154,7 @@ def _predicted_auc(folder: Path) -> float:
 def _served(folder: Path) -> float:
     """The probability that `shunter serve` answers for one row."""
     log = folder / "served.txt"
-    command = _limited("-m", "flows.cli", "serve", "--model", "shunter", "--port", "0")
+    command = _limited("-m", "shunter.flows.cli", "serve", "--model", "shunter", "--port", "0")
     with log.open("w") as output:
         process = subprocess.Popen(command, cwd=ROOT, env=_environment(folder), stdout=output, stderr=output)
     try:
@@ -190,7 +190,7 @@ def _run(folder: Path, arguments: Sequence[str], seconds: float) -> str:
         RuntimeError: It failed.
     """
     done = subprocess.run(
-        _limited("-m", "flows.cli", *arguments),
+        _limited("-m", "shunter.flows.cli", *arguments),
         cwd=ROOT,
         env=_environment(folder),
         capture_output=True,

@@ -16,13 +16,13 @@ from typing import Any
 from benchmarks import report
 from benchmarks.optimizers import ingest_planted
 from benchmarks.plans_executed import EPOCHS, ROWS, THREADS, trained
-from engine.config import Execution, Hyperparameters, Schedule
-from engine.job import TrainingJob
-from engine.profiling.profiles import machine_profiles
-from models.registry import model_spec
-from planner.parallel.calibration import typical_step_seconds
-from planner.parallel.costs import Choice
-from planner.parallel.demand import TableDemand, demand_of
+from shunter.engine.config import Execution, Hyperparameters, Schedule
+from shunter.engine.job import TrainingJob
+from shunter.engine.profiling.profiles import machine_profiles
+from shunter.models.registry import model_spec
+from shunter.planner.parallel.calibration import typical_step_seconds
+from shunter.planner.parallel.costs import Choice
+from shunter.planner.parallel.demand import TableDemand, demand_of
 
 WIDTH, BATCH, PROCESSES = 64, 4096, 2
 LARGE = 1_000  # rows

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks import report
-from hardware.types import Precision
-from models.registry import model_spec
-from models.spec import CategoricalFeature, Features
-from planner.parallel.demand import LayerDemand, ModelDemand, TableDemand
-from planner.parallel.scale import WAYS, scale
-from planner.parallel.tower_demand import counted_towers, counted_workload
+from shunter.hardware.types import Precision
+from shunter.models.registry import model_spec
+from shunter.models.spec import CategoricalFeature, Features
+from shunter.planner.parallel.demand import LayerDemand, ModelDemand, TableDemand
+from shunter.planner.parallel.scale import WAYS, scale
+from shunter.planner.parallel.tower_demand import counted_towers, counted_workload
 from shunter.requests.plan import DevicesRequest
 
 DLRM_BATCH, COMPRESSION, WIDTH, TOWERS, TRAIN_SAMPLES = 2048, 4.0, 128, 8, 10**8

@@ -20,16 +20,16 @@ from typing import Any
 
 from benchmarks import report
 from benchmarks.optimizers import ingest_planted
-from engine.config import Execution, Hyperparameters, Schedule
-from engine.data.batch import Batch
-from engine.data.dataset import Dataset
-from engine.data.loader import BatchLoader
-from engine.data.pipeline import ReadAhead
-from engine.data.prefetch import Prefetcher
-from engine.job import TrainingJob
-from engine.loop.step import applied, build_dense_optimizer, train_step
-from engine.loop.trainer import train
-from models.registry import build_model, model_spec
+from shunter.engine.config import Execution, Hyperparameters, Schedule
+from shunter.engine.data.batch import Batch
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.data.loader import BatchLoader
+from shunter.engine.data.pipeline import ReadAhead
+from shunter.engine.data.prefetch import Prefetcher
+from shunter.engine.job import TrainingJob
+from shunter.engine.loop.step import applied, build_dense_optimizer, train_step
+from shunter.engine.loop.trainer import train
+from shunter.models.registry import build_model, model_spec
 
 SEED = 0
 SPEC = model_spec(embedding_dim=16, bottom_widths=(512, 256, 64), top_widths=(512, 256))

@@ -70,15 +70,15 @@ def trained(files: dict[str, str], arguments: argparse.Namespace, **options: Any
         arguments: The benchmark's own options.
         options: Options of the request beside these.
     """
-    from flows.command.environment import prepare_environment
-    from flows.command.start import start
+    from shunter.flows.command.environment import prepare_environment
+    from shunter.flows.command.start import start
     from shunter.requests import TrainRequest
 
     prepare_environment(debug=False)
     size = {"max_epochs": 2} if arguments.quick else {}
     common = {"model": MODEL, "trials": arguments.trials, "seed": arguments.seed}
     request = TrainRequest(**{**common, **files, **size, **options})
-    return start("flows.train:train", request)
+    return start("shunter.flows.train:train", request)
 
 
 def write_files(folder: Path, *, quick: bool) -> dict[str, str]:

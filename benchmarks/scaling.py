@@ -19,18 +19,18 @@ import torch
 
 from benchmarks import report
 from benchmarks.optimizers import ingest_planted
-from engine.config import Execution, Hyperparameters, Schedule
-from engine.data.dataset import Dataset
-from engine.executors.process_group import ProcessGroup
-from engine.job import Checkpointing, TrainingJob
-from engine.loop.trainer import train
-from engine.parallel import Machine, Sharding
-from engine.results import TrainResult
-from hardware.devices.discovery import host_fingerprint, local_accelerators
-from hardware.probes.accelerator import measure_profile
-from hardware.types import Placement
-from models.embeddings.sharding_types import EXACT_SHARDING_TYPES, CommunicationPrecision, ShardingType
-from models.registry import model_spec
+from shunter.engine.config import Execution, Hyperparameters, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.executors.process_group import ProcessGroup
+from shunter.engine.job import Checkpointing, TrainingJob
+from shunter.engine.loop.trainer import train
+from shunter.engine.parallel import Machine, Sharding
+from shunter.engine.results import TrainResult
+from shunter.hardware.devices.discovery import host_fingerprint, local_accelerators
+from shunter.hardware.probes.accelerator import measure_profile
+from shunter.hardware.types import Placement
+from shunter.models.embeddings.sharding_types import EXACT_SHARDING_TYPES, CommunicationPrecision, ShardingType
+from shunter.models.registry import model_spec
 
 SEED = 0
 FULL_ROWS, QUICK_ROWS = 100_000, 12_000

@@ -39,26 +39,26 @@ from benchmarks.cache_replay import Replayed, logs, replay
 from benchmarks.checkpoints import job_of, zipf_log
 from benchmarks.lookahead import RATES, SAMPLES, SPEC, TABLES, Variant, compare
 from benchmarks.report import parse_arguments, publish, result_path, table
-from engine.data.batch import Batch, make_batch
-from engine.executors.process_group import ProcessGroup
-from engine.executors.this_machine import machine_here
-from engine.parallel import GivenTable, Sharding
-from hardware.types import Placement
-from ingestion.request import ingest_request
-from models.embeddings.row_use import use_levels
-from models.embeddings.slots import BYTES_A_ROW, BYTES_A_SLOT
-from models.embeddings.stored import row_file
-from models.embeddings.stored.room import divide
-from models.embeddings.stored.row_file import RowFile
-from models.embeddings.stored.tables import StoredEmbeddings
-from models.spec import CategoricalFeature, Features
-from planner.memory.compare import compare_servers
-from planner.memory.demand import TableDemand, segments_of
-from planner.memory.nodes import Ask
-from planner.memory.power import BASE as SERVING_BASE
-from planner.memory.power import saving, serving_fleets
-from planner.memory.servers import BASE, read_servers
-from planner.parallel.calibration import typical_step_seconds
+from shunter.engine.data.batch import Batch, make_batch
+from shunter.engine.executors.process_group import ProcessGroup
+from shunter.engine.executors.this_machine import machine_here
+from shunter.engine.parallel import GivenTable, Sharding
+from shunter.hardware.types import Placement
+from shunter.ingestion.request import ingest_request
+from shunter.models.embeddings.row_use import use_levels
+from shunter.models.embeddings.slots import BYTES_A_ROW, BYTES_A_SLOT
+from shunter.models.embeddings.stored import row_file
+from shunter.models.embeddings.stored.room import divide
+from shunter.models.embeddings.stored.row_file import RowFile
+from shunter.models.embeddings.stored.tables import StoredEmbeddings
+from shunter.models.spec import CategoricalFeature, Features
+from shunter.planner.memory.compare import compare_servers
+from shunter.planner.memory.demand import TableDemand, segments_of
+from shunter.planner.memory.nodes import Ask
+from shunter.planner.memory.power import BASE as SERVING_BASE
+from shunter.planner.memory.power import saving, serving_fleets
+from shunter.planner.memory.servers import BASE, read_servers
+from shunter.planner.parallel.calibration import typical_step_seconds
 from shunter.requests import TrainRequest
 
 SEED = 0

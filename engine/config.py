@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
-from models.embeddings.learning import EmbeddingLearning
+from shunter.models.embeddings.learning import EmbeddingLearning
 
 OPTIONAL = {"is_optional": True}  # metadata of a field that is written to files only where it is not at its default
 _NEVER = object()  # equal to no value
@@ -94,12 +94,13 @@ class Execution:
         embedding_memory_bytes: memory for the embedding tables with their optimiser's state: larger ones lie in a file,
             of which the rows in work and those asked for most are in memory; None keeps all in memory. The result is
             bitwise the same.
-        rewriting: steps by which the layers are computed in another way while they learn (`models.rewriting.scheme`);
-            equal within rounding, not bit by bit. Whatever comes of the training has its layers as they are.
-        packs_activations: keeps what autograd needs of a ReLU without its zeros (`engine.loop.packed_activations`); the
-            result is bitwise the same.
+        rewriting: steps by which the layers are computed in another way while they learn
+            (`shunter.models.rewriting.scheme`); equal within rounding, not bit by bit. Whatever comes of the training
+            has its layers as they are.
+        packs_activations: keeps what autograd needs of a ReLU without its zeros
+            (`shunter.engine.loop.packed_activations`); the result is bitwise the same.
         compacts_dead_units: leaves units that are zero for a whole batch out of the products behind them
-            (`engine.loop.compaction`); equal within rounding, not bit by bit.
+            (`shunter.engine.loop.compaction`); equal within rounding, not bit by bit.
     """
 
     device: str = "cpu"

@@ -1,7 +1,7 @@
 """From where a training shall run to what the engine is told."""
 
-from engine.config import Execution
-from hardware.types import Placement
+from shunter.engine.config import Execution
+from shunter.hardware.types import Placement
 
 
 def execution_of(placement: Placement) -> Execution:

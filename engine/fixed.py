@@ -9,14 +9,14 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import torch
 from pydantic import TypeAdapter, ValidationError
 
-from engine.config import Hyperparameters, Schedule
-from engine.ranking.config import RankingHyperparameters
-from models.graph import GRAPH_FAMILIES, SOLVED, GraphSpec, graph_spec
-from models.graph.registry import check_graph_spec
-from models.names import AUTO, AUTO_FAMILIES, auto_families
-from models.registry import FAMILIES, build_layers, family_of, model_spec
-from models.spec import Features, ModelSpec
+from shunter.engine.config import Hyperparameters, Schedule
+from shunter.engine.ranking.config import RankingHyperparameters
 from shunter.errors import RequestError
+from shunter.models.graph import GRAPH_FAMILIES, SOLVED, GraphSpec, graph_spec
+from shunter.models.graph.registry import check_graph_spec
+from shunter.models.names import AUTO, AUTO_FAMILIES, auto_families
+from shunter.models.registry import FAMILIES, build_layers, family_of, model_spec
+from shunter.models.spec import Features, ModelSpec
 from shunter.validation import unknown
 
 OWN_OPTIONS = {"towers": "--towers", "tower_fields": "--tower-partition", "task_weights": "--task-weights"}

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from engine.checkpoint.keeping import BY_DEFAULT, Keeping
-from engine.checkpoint.warm_start import WarmStart
-from engine.config import Execution, Hyperparameters, Schedule
-from engine.data.dataset import Dataset
-from models.spec import ModelSpec
+from shunter.engine.checkpoint.keeping import BY_DEFAULT, Keeping
+from shunter.engine.checkpoint.warm_start import WarmStart
+from shunter.engine.config import Execution, Hyperparameters, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.models.spec import ModelSpec
 
 Data = TypeVar("Data")
 Spec = TypeVar("Spec")

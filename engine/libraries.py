@@ -2,10 +2,10 @@
 
 import contextlib
 
-from engine.config import Hyperparameters
-from engine.loop.step import build_dense_optimizer
-from models.registry import build_model, model_spec
-from models.spec import CategoricalFeature, Features
+from shunter.engine.config import Hyperparameters
+from shunter.engine.loop.step import build_dense_optimizer
+from shunter.models.registry import build_model, model_spec
+from shunter.models.spec import CategoricalFeature, Features
 
 SMALLEST = Features(dense=("number",), categorical=(CategoricalFeature(name="id", rows=2),))
 

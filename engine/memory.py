@@ -8,15 +8,15 @@ from pathlib import Path
 
 import torch
 
-from engine.config import Execution
-from hardware.devices.cgroup import memory_limit_bytes
-from hardware.devices.process_limits import memory_left_bytes
-from models.embeddings.fbgemm_kernel import choose_kernel
-from models.embeddings.role import EmbeddingTables
-from models.embeddings.slots import BYTES_A_ROW, BYTES_A_SLOT
-from models.registry import may_lie_in_file
-from models.spec import Features, ModelSpec
+from shunter.engine.config import Execution
 from shunter.errors import RequestError, TooLargeError
+from shunter.hardware.devices.cgroup import memory_limit_bytes
+from shunter.hardware.devices.process_limits import memory_left_bytes
+from shunter.models.embeddings.fbgemm_kernel import choose_kernel
+from shunter.models.embeddings.role import EmbeddingTables
+from shunter.models.embeddings.slots import BYTES_A_ROW, BYTES_A_SLOT
+from shunter.models.registry import may_lie_in_file
+from shunter.models.spec import Features, ModelSpec
 
 FLOAT_BYTES = 4
 COMPILER_BYTES = 40 << 20  # that importing torch's compiler adds to a process which holds the rest of torch

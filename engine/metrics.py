@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.config import SelectBy
+from shunter.engine.config import SelectBy
 from shunter.errors import DataError
 
 FIGURES: dict[SelectBy, str] = {  # as people read them

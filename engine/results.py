@@ -6,11 +6,11 @@ from typing import Any, Generic
 import numpy as np
 from typing_extensions import TypeVar
 
-from engine.checkpoint.keeping import CheckpointFigures
-from engine.metrics import Metrics
-from models.embeddings.cache_counts import CacheCounts
-from models.embeddings.row_traffic import RowTraffic
-from models.registry import Model
+from shunter.engine.checkpoint.keeping import CheckpointFigures
+from shunter.engine.metrics import Metrics
+from shunter.models.embeddings.cache_counts import CacheCounts
+from shunter.models.embeddings.row_traffic import RowTraffic
+from shunter.models.registry import Model
 
 
 @dataclass(frozen=True, kw_only=True)

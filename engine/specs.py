@@ -5,10 +5,10 @@ from typing import Annotated, Any
 
 from pydantic import PlainSerializer, PlainValidator
 
-from models.graph import GraphSpec, graph_spec
-from models.registry import model_spec
-from models.spec import ModelSpec
 from shunter.errors import RequestError
+from shunter.models.graph import GraphSpec, graph_spec
+from shunter.models.registry import model_spec
+from shunter.models.spec import ModelSpec
 
 
 def _reader(kind: type, read: Callable[..., Any]) -> PlainValidator:

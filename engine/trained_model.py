@@ -6,19 +6,19 @@ from typing import Any, Generic, Self, TypeVar
 
 from pydantic import ConfigDict, Field
 
-from engine.checkpoint.keeping import CheckpointFigures
-from engine.checkpoint.storage import read_json, write_text
-from engine.config import Hyperparameters, Schedule
-from engine.job import TrainingJob
-from engine.metrics import Metrics
-from engine.passes.record import PassRecord
-from engine.results import EpochReport, TrainingFigures, TrainResult
-from engine.specs import AnyModelSpec
-from hardware.types import EnergyReading, Placement
-from models.embeddings.cache_counts import CacheCounts
-from models.embeddings.row_traffic import RowTraffic
+from shunter.engine.checkpoint.keeping import CheckpointFigures
+from shunter.engine.checkpoint.storage import read_json, write_text
+from shunter.engine.config import Hyperparameters, Schedule
+from shunter.engine.job import TrainingJob
+from shunter.engine.metrics import Metrics
+from shunter.engine.passes.record import PassRecord
+from shunter.engine.results import EpochReport, TrainingFigures, TrainResult
+from shunter.engine.specs import AnyModelSpec
 from shunter.errors import CheckpointError
 from shunter.frozen import Frozen
+from shunter.hardware.types import EnergyReading, Placement
+from shunter.models.embeddings.cache_counts import CacheCounts
+from shunter.models.embeddings.row_traffic import RowTraffic
 
 FILE = "trained.json"
 
@@ -29,7 +29,7 @@ Report = TypeVar("Report")
 
 
 class Trained(Frozen, Generic[Spec, Rates, Quality, Report]):
-    """One training, finished: all of its `engine.results.TrainingFigures`, and what led to them.
+    """One training, finished: all of its `shunter.engine.results.TrainingFigures`, and what led to them.
 
     Attributes:
         directory: Folder of the model.
@@ -100,7 +100,7 @@ class Trained(Frozen, Generic[Spec, Rates, Quality, Report]):
 
 
 class TrainedModel(Trained[AnyModelSpec, Hyperparameters, Metrics, EpochReport]):
-    """A trained model of clicks; the weights are for `engine.checkpoint.storage.load_model`.
+    """A trained model of clicks; the weights are for `shunter.engine.checkpoint.storage.load_model`.
 
     Attributes:
         trial: Number of the trial of the search that trained it; None where it was trained as a member.

@@ -1,4 +1,4 @@
-"""The installed command starts here; `flows.command.cli` holds it."""
+"""The installed command starts here; `shunter.flows.command.cli` holds it."""
 
 import atexit
 import os
@@ -20,7 +20,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, end)
     ending = Ending()
     try:
-        from flows.command.cli import app
+        from shunter.flows.command.cli import app
 
         app(prog_name="shunter")
     except KeyboardInterrupt:

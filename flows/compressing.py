@@ -5,11 +5,11 @@ from prefect.runtime import flow_run
 
 from shunter.requests.compression import CompressRequest
 from shunter.settings import Settings
-from tasks.compression import Compressed, check_scorer, log_compressions, register_compressed, try_compressions
-from tracking.registry.compressed import data_of_version, version_of_title
-from tracking.registry.models import RegisteredModel
-from tracking.registry.named import open_model
-from tracking.runs import closing, start_run
+from shunter.tasks.compression import Compressed, check_scorer, log_compressions, register_compressed, try_compressions
+from shunter.tracking.registry.compressed import data_of_version, version_of_title
+from shunter.tracking.registry.models import RegisteredModel
+from shunter.tracking.registry.named import open_model
+from shunter.tracking.runs import closing, start_run
 
 
 @flow(name="compress", flow_run_name="compress-{request.model}")

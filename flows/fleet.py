@@ -8,14 +8,14 @@ from prefect import flow
 from prefect.runtime import flow_run
 from rich.console import Console
 
-from scheduler.foretell import ForetoldTime
-from scheduler.live.asked import read_fleet_jobs
-from scheduler.metrics import figures
-from scheduler.policies import policy_names, trained_policies
 from shunter.frozen import Frozen
 from shunter.quiet import is_quiet
 from shunter.requests import FleetRequest, FleetRunRequest, shown
-from tasks.fleet import (
+from shunter.scheduler.foretell import ForetoldTime
+from shunter.scheduler.live.asked import read_fleet_jobs
+from shunter.scheduler.metrics import figures
+from shunter.scheduler.policies import policy_names, trained_policies
+from shunter.tasks.fleet import (
     Fleet,
     fleet_state,
     log_schedule,
@@ -25,8 +25,8 @@ from tasks.fleet import (
     run_jobs,
     simulate_policy,
 )
-from tasks.notify import notify
-from tracking.runs import child_run, closing, open_run, start_run
+from shunter.tasks.notify import notify
+from shunter.tracking.runs import child_run, closing, open_run, start_run
 
 
 class FleetSummary(Frozen):

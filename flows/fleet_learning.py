@@ -8,14 +8,14 @@ from prefect.artifacts import create_markdown_artifact
 from prefect.runtime import flow_run
 from rich.console import Console
 
-from scheduler.learning.request import check_learning, kept_at
-from scheduler.learning.trainer import Progress
 from shunter.frozen import Frozen
 from shunter.quiet import is_quiet
 from shunter.requests import FleetLearnRequest, shown
-from tasks.fleet.learning import learn_policy
-from tasks.notify import notify
-from tracking.runs import closing, open_run, start_run
+from shunter.scheduler.learning.request import check_learning, kept_at
+from shunter.scheduler.learning.trainer import Progress
+from shunter.tasks.fleet.learning import learn_policy
+from shunter.tasks.notify import notify
+from shunter.tracking.runs import closing, open_run, start_run
 
 
 class LearnSummary(Frozen):

@@ -9,33 +9,33 @@ from prefect.artifacts import create_markdown_artifact
 from prefect.runtime import flow_run
 from pydantic import BaseModel
 
-from engine.ensemble.result import EnsembleResult
-from engine.ranking.result import TrainedRanker
-from engine.ranking.storage import is_ranker
-from flows.train import train_on
-from ingestion.cache import forget
-from ingestion.sources.days import DayLog
-from models.graph import GRAPH_FAMILIES
-from retraining.champion import open_champion, version_tags
-from retraining.nights import Night, judged, judged_later, log_night, log_plan, missing_days, nights_of
-from retraining.plan import NightPlan, yesterday
+from shunter.engine.ensemble.result import EnsembleResult
+from shunter.engine.ranking.result import TrainedRanker
+from shunter.engine.ranking.storage import is_ranker
+from shunter.flows.train import train_on
+from shunter.ingestion.cache import forget
+from shunter.ingestion.sources.days import DayLog
 from shunter.markdown import plain
+from shunter.models.graph import GRAPH_FAMILIES
 from shunter.requests import NightlyRequest, shown
+from shunter.retraining.champion import open_champion, version_tags
+from shunter.retraining.nights import Night, judged, judged_later, log_night, log_plan, missing_days, nights_of
+from shunter.retraining.plan import NightPlan, yesterday
 from shunter.settings import Settings
-from tasks.challenger import Tonight, challenge
-from tasks.events import announce
-from tasks.evidence import keeping_evidence
-from tasks.nightly import choose_days, ingest_days
-from tasks.notify import notify
-from tasks.ranker_challenger import challenge_ranker, check_night_of_rankers
-from tasks.run_state import StateFolder
-from tasks.spending import charged, spending
-from tasks.step_clock import StepClock
-from tasks.upkeep import tidy
-from tracking.convention import data_params, request_params
-from tracking.registry.versions import champion_of, tag_version, version_by_number, version_of_run
-from tracking.reports import log_request
-from tracking.runs import closing, finish, open_run, start_run
+from shunter.tasks.challenger import Tonight, challenge
+from shunter.tasks.events import announce
+from shunter.tasks.evidence import keeping_evidence
+from shunter.tasks.nightly import choose_days, ingest_days
+from shunter.tasks.notify import notify
+from shunter.tasks.ranker_challenger import challenge_ranker, check_night_of_rankers
+from shunter.tasks.run_state import StateFolder
+from shunter.tasks.spending import charged, spending
+from shunter.tasks.step_clock import StepClock
+from shunter.tasks.upkeep import tidy
+from shunter.tracking.convention import data_params, request_params
+from shunter.tracking.registry.versions import champion_of, tag_version, version_by_number, version_of_run
+from shunter.tracking.reports import log_request
+from shunter.tracking.runs import closing, finish, open_run, start_run
 
 
 class NightIdentity(BaseModel):

@@ -7,28 +7,28 @@ from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 from prefect.runtime import flow_run
 
-from engine.data.dataset import Dataset
-from engine.fixed import read_fixed
-from hardware.types import HardwareProfile
-from ingestion.sources.guard import is_foreign_request
-from models.spec import ModelSpec
-from planner.describe import spec_of
-from planner.parallel.calibration import read_executed
-from planner.parallel.plan import plan_text
-from planner.parallel.proposals import find_plan
-from planner.parallel.report import PlanReport
-from planner.parallel.trace import chrome_trace
-from reporting.plan_figure import draw_plan
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.fixed import read_fixed
 from shunter.errors import RequestError
+from shunter.hardware.types import HardwareProfile
+from shunter.ingestion.sources.guard import is_foreign_request
+from shunter.models.spec import ModelSpec
+from shunter.planner.describe import spec_of
+from shunter.planner.parallel.calibration import read_executed
+from shunter.planner.parallel.plan import plan_text
+from shunter.planner.parallel.proposals import find_plan
+from shunter.planner.parallel.report import PlanReport
+from shunter.planner.parallel.trace import chrome_trace
+from shunter.reporting.plan_figure import draw_plan
 from shunter.requests import TrainRequest
 from shunter.requests.form import shown
 from shunter.requests.plan import PlanRequest
 from shunter.settings import Settings
-from tasks.ingest import ingest
-from tasks.notify import notify
-from tasks.profile import profile_machine
-from tracking.plans import log_plan
-from tracking.runs import closing, start_run
+from shunter.tasks.ingest import ingest
+from shunter.tasks.notify import notify
+from shunter.tasks.profile import profile_machine
+from shunter.tracking.plans import log_plan
+from shunter.tracking.runs import closing, start_run
 
 
 @flow(name="plan", flow_run_name="plan-{request.source.data}", on_failure=[notify], on_crashed=[notify])

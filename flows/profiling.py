@@ -7,19 +7,19 @@ from prefect import flow
 from prefect.runtime import flow_run
 from rich.console import Console
 
-from engine.stalls.advice import advise
-from engine.stalls.report import StallReport
-from engine.stalls.search import check_request, choose_profile
-from hardware.types import HardwareProfile
-from reporting.pictures import draw_pictures
+from shunter.engine.stalls.advice import advise
+from shunter.engine.stalls.report import StallReport
+from shunter.engine.stalls.search import check_request, choose_profile
 from shunter.frozen import Frozen
+from shunter.hardware.types import HardwareProfile
+from shunter.reporting.pictures import draw_pictures
 from shunter.requests import ProfileRequest, TrainRequest, shown
-from tasks.accelerators import hold
-from tasks.ingest import ingest
-from tasks.notify import notify
-from tasks.profile import find_stalls, profile_machine
-from tracking.profiles import log_pictures, log_profiles, log_stalls
-from tracking.runs import closing, start_run
+from shunter.tasks.accelerators import hold
+from shunter.tasks.ingest import ingest
+from shunter.tasks.notify import notify
+from shunter.tasks.profile import find_stalls, profile_machine
+from shunter.tracking.profiles import log_pictures, log_profiles, log_stalls
+from shunter.tracking.runs import closing, start_run
 
 
 class ProfileSummary(Frozen):

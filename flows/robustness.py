@@ -3,16 +3,16 @@
 from prefect import flow
 from prefect.runtime import flow_run
 
-from engine.robustness.memory import Memory
-from reporting.robustness import RobustnessCard
+from shunter.engine.robustness.memory import Memory
 from shunter.errors import RequestError
+from shunter.reporting.robustness import RobustnessCard
 from shunter.requests.robustness import RobustnessRequest
 from shunter.settings import Settings
-from tasks.robustness import log_robustness, measure_robustness
-from tracking.registry.compressed import data_of_version, version_of_title
-from tracking.registry.named import open_model
-from tracking.registry.ranking_serving import RankingScorer
-from tracking.runs import closing, start_run
+from shunter.tasks.robustness import log_robustness, measure_robustness
+from shunter.tracking.registry.compressed import data_of_version, version_of_title
+from shunter.tracking.registry.named import open_model
+from shunter.tracking.registry.ranking_serving import RankingScorer
+from shunter.tracking.runs import closing, start_run
 
 
 @flow(name="robustness", flow_run_name="robustness-{request.model}")

@@ -4,9 +4,9 @@ from prefect import flow
 from prefect.runtime import flow_run
 
 from shunter.frozen import Frozen
-from tasks.events import announce
-from tracking.registry.versions import roll_back, tag_version
-from tracking.runs import closing, open_run, start_run
+from shunter.tasks.events import announce
+from shunter.tracking.registry.versions import roll_back, tag_version
+from shunter.tracking.runs import closing, open_run, start_run
 
 
 class Rollback(Frozen):

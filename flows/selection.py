@@ -5,19 +5,19 @@ from typing import Annotated
 from prefect import flow
 from prefect.runtime import flow_run
 
-from engine.executors.ray.cluster import requested_cluster
-from engine.probes.measurement import measure
-from models.names import check_model
-from planner.decide import Decision
+from shunter.engine.executors.ray.cluster import requested_cluster
+from shunter.engine.probes.measurement import measure
+from shunter.models.names import check_model
+from shunter.planner.decide import Decision
 from shunter.requests import SelectRequest, shown
-from tasks.accelerators import free
-from tasks.evidence import keeping_evidence
-from tasks.ingest import ingest
-from tasks.notify import notify
-from tasks.profile import profile_cluster, profile_hardware
-from tasks.select import log_decision, select
-from tracking.reports import log_config, log_request
-from tracking.runs import closing, start_run_tree
+from shunter.tasks.accelerators import free
+from shunter.tasks.evidence import keeping_evidence
+from shunter.tasks.ingest import ingest
+from shunter.tasks.notify import notify
+from shunter.tasks.profile import profile_cluster, profile_hardware
+from shunter.tasks.select import log_decision, select
+from shunter.tracking.reports import log_config, log_request
+from shunter.tracking.runs import closing, start_run_tree
 
 
 @flow(name="select", flow_run_name="select-{request.data}", on_failure=[notify], on_crashed=[notify])

@@ -11,50 +11,50 @@ from prefect import flow
 from prefect.runtime import flow_run
 from pydantic import BaseModel, ConfigDict
 
-from engine.data.dataset import Dataset
-from engine.ensemble.result import EnsembleResult
-from engine.executors.ray.choices import Choice
-from engine.executors.ray.cluster import Cluster, requested_cluster
-from engine.fixed import read_fixed
-from engine.probes.measurement import measure
-from engine.ranking.result import TrainedRanker
-from hardware.devices.power_limit import limited
-from hardware.reservation import Reservation, trainings_together
-from hardware.types import EnergyReading, HardwareProfile
-from ingestion.findings import findings_of_dataset
-from models.names import FAMILIES, check_model
-from planner.decide import Decision
-from planner.explore import gone_back
-from planner.parallel.plan import processes_of
-from reporting.card.figures import BaselineFigures
-from reporting.card.promise import Promise
-from reporting.card.ranking_baselines import RankingBaseline
-from scheduler.one_node import better_place
-from search.noise import Noise
-from search.result import TuneResult
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.ensemble.result import EnsembleResult
+from shunter.engine.executors.ray.choices import Choice
+from shunter.engine.executors.ray.cluster import Cluster, requested_cluster
+from shunter.engine.fixed import read_fixed
+from shunter.engine.probes.measurement import measure
+from shunter.engine.ranking.result import TrainedRanker
 from shunter.errors import ExplorationEndedError, QualityMissedError
+from shunter.hardware.devices.power_limit import limited
+from shunter.hardware.reservation import Reservation, trainings_together
+from shunter.hardware.types import EnergyReading, HardwareProfile
+from shunter.ingestion.findings import findings_of_dataset
+from shunter.models.names import FAMILIES, check_model
+from shunter.planner.decide import Decision
+from shunter.planner.explore import gone_back
+from shunter.planner.parallel.plan import processes_of
 from shunter.process_age import seconds_before_run
+from shunter.reporting.card.figures import BaselineFigures
+from shunter.reporting.card.promise import Promise
+from shunter.reporting.card.ranking_baselines import RankingBaseline
 from shunter.requests import Objective, TrainRequest, shown
-from tasks.accelerators import hold, holds_all, keep_chosen, tell
-from tasks.better import BetterOfThisMachine
-from tasks.copies import check_copies, forget_copies
-from tasks.evidence import keeping_evidence
-from tasks.ingest import ingest
-from tasks.notify import notify
-from tasks.profile import profile_cluster, profile_hardware
-from tasks.recipes import recipe_of
-from tasks.run_context import ExplorationEnd, RunContext
-from tasks.run_state import RunState
-from tasks.select import estimate, log_decision, select
-from tasks.spending import Spent, charged, spending
-from tasks.step_clock import StepClock
-from tasks.tracked_run import tracked_run
-from tasks.tune import with_trials_at_a_time
-from tracking.convention import account_metrics
-from tracking.registry.models import RegisteredModel
-from tracking.reports import log_config
-from tracking.runs import open_run, system_metrics
-from tracking.store import tracking_uri
+from shunter.scheduler.one_node import better_place
+from shunter.search.noise import Noise
+from shunter.search.result import TuneResult
+from shunter.tasks.accelerators import hold, holds_all, keep_chosen, tell
+from shunter.tasks.better import BetterOfThisMachine
+from shunter.tasks.copies import check_copies, forget_copies
+from shunter.tasks.evidence import keeping_evidence
+from shunter.tasks.ingest import ingest
+from shunter.tasks.notify import notify
+from shunter.tasks.profile import profile_cluster, profile_hardware
+from shunter.tasks.recipes import recipe_of
+from shunter.tasks.run_context import ExplorationEnd, RunContext
+from shunter.tasks.run_state import RunState
+from shunter.tasks.select import estimate, log_decision, select
+from shunter.tasks.spending import Spent, charged, spending
+from shunter.tasks.step_clock import StepClock
+from shunter.tasks.tracked_run import tracked_run
+from shunter.tasks.tune import with_trials_at_a_time
+from shunter.tracking.convention import account_metrics
+from shunter.tracking.registry.models import RegisteredModel
+from shunter.tracking.reports import log_config
+from shunter.tracking.runs import open_run, system_metrics
+from shunter.tracking.store import tracking_uri
 
 
 class TrainSummary(BaseModel):

@@ -5,30 +5,30 @@ from typing import Annotated
 
 from prefect import flow
 
-from engine.data.dataset import Dataset
-from engine.fixed import read_fixed
-from hardware.devices.power_limit import limited
-from hardware.reservation import Reservation, trainings_together
-from hardware.types import HardwareProfile
-from models.names import check_model
-from planner.decide import Decision
-from search.job import SearchJob
-from search.result import TuneResult
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.fixed import read_fixed
 from shunter.errors import RequestError
+from shunter.hardware.devices.power_limit import limited
+from shunter.hardware.reservation import Reservation, trainings_together
+from shunter.hardware.types import HardwareProfile
+from shunter.models.names import check_model
+from shunter.planner.decide import Decision
 from shunter.requests import Explore, TrainRequest, shown
-from tasks.accelerators import hold, keep_chosen
-from tasks.evidence import keeping_evidence, note_search
-from tasks.ingest import ingest
-from tasks.notify import notify
-from tasks.profile import profile_hardware
-from tasks.recipes import recipe_of
-from tasks.run_state import RunState
-from tasks.select import estimate, log_decision, select
-from tasks.spending import charged, spending
-from tasks.tracked_run import tracked_run
-from tasks.tune import observer_of, publish_search, tune, with_trials_at_a_time
-from tracking.reports import log_config
-from tracking.runs import open_run
+from shunter.search.job import SearchJob
+from shunter.search.result import TuneResult
+from shunter.tasks.accelerators import hold, keep_chosen
+from shunter.tasks.evidence import keeping_evidence, note_search
+from shunter.tasks.ingest import ingest
+from shunter.tasks.notify import notify
+from shunter.tasks.profile import profile_hardware
+from shunter.tasks.recipes import recipe_of
+from shunter.tasks.run_state import RunState
+from shunter.tasks.select import estimate, log_decision, select
+from shunter.tasks.spending import charged, spending
+from shunter.tasks.tracked_run import tracked_run
+from shunter.tasks.tune import observer_of, publish_search, tune, with_trials_at_a_time
+from shunter.tracking.reports import log_config
+from shunter.tracking.runs import open_run
 
 
 @flow(name="tune", flow_run_name="tune-{request.data}", on_failure=[notify], on_crashed=[notify])

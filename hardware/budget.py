@@ -2,8 +2,8 @@
 
 from typing import Protocol, Self
 
-from hardware.cost.billing import affordable_seconds
-from hardware.types import EnergyReading
+from shunter.hardware.cost.billing import affordable_seconds
+from shunter.hardware.types import EnergyReading
 from shunter.requests import Limits, Pricing
 
 JOULES_PER_KWH = 3.6e6
@@ -12,7 +12,7 @@ ENERGY_INTERVAL_SECONDS = 2.0
 
 
 class Meter(Protocol):
-    """What a budget asks of an entered meter; `hardware.meters.meter.EnergyMeter` is one."""
+    """What a budget asks of an entered meter; `shunter.hardware.meters.meter.EnergyMeter` is one."""
 
     @property
     def reading(self) -> EnergyReading:

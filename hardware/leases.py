@@ -13,7 +13,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt
 
-from hardware.devices.discovery import usable_cores
+from shunter.hardware.devices.discovery import usable_cores
 from shunter.settings import Settings
 
 CPU = "cpu"

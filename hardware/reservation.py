@@ -12,9 +12,9 @@ import psutil
 from filelock import FileLock
 from rich.console import Console
 
-from hardware.leases import CPU, Lease, leases_of_others, looking, slots, take_free, write_lease
-from hardware.types import HardwareProfile, Placement
-from hardware.waiting_line import first_in_line, in_line
+from shunter.hardware.leases import CPU, Lease, leases_of_others, looking, slots, take_free, write_lease
+from shunter.hardware.types import HardwareProfile, Placement
+from shunter.hardware.waiting_line import first_in_line, in_line
 from shunter.requests import TrainRequest
 
 POLL_SECONDS = 1.0

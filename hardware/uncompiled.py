@@ -9,7 +9,7 @@ class Uncompiled(torch.optim.Optimizer):
     """torch's own, without the wrappers that keep an optimiser out of what is compiled.
 
     These load all of torch's compiler, which takes a second. Nothing here is compiled by way of an optimiser, see
-    `engine.loop.compiled_step`.
+    `shunter.engine.loop.compiled_step`.
     """
 
     add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
@@ -19,7 +19,7 @@ class Uncompiled(torch.optim.Optimizer):
 
 
 class Adam(Uncompiled, torch.optim.Adam):
-    """torch's Adam; trainings have one that does less around its operator (`engine.loop.fused_adam`)."""
+    """torch's Adam; trainings have one that does less around its operator (`shunter.engine.loop.fused_adam`)."""
 
     step = torch.no_grad()(inspect.unwrap(torch.optim.Adam.step))
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ingestion.schema import Schema
+from shunter.ingestion.schema import Schema
 
 MISSING_KEY = 0
 # Of a unit: some tenths of a second of work, so that all processors end at nearly the same time.
@@ -168,7 +168,7 @@ class Source(Protocol):
 
         Args:
             unit: One of `units`; None for everything.
-            budget: The `ingestion.sources.guard.Budget` that counts what is read; None for one of its own.
+            budget: The `shunter.ingestion.sources.guard.Budget` that counts what is read; None for one of its own.
         """
         ...
 

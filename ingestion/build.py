@@ -4,26 +4,26 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from engine.data.dataset import Dataset, FieldStatistics
-from ingestion.batch import Source
-from ingestion.encoding.encoder import Encoder
-from ingestion.encoding.history import Histories
-from ingestion.encoding.split import GivenSplit, HashSplit, Splitter, TimeSplit
-from ingestion.encoding.vectors import write_vectors
-from ingestion.first_pass import Surveyor, survey
-from ingestion.learned_maps import with_learned_maps
-from ingestion.progress import Watch
-from ingestion.second_pass import ENCODER_FOLDER, Target, encode_by, encode_here
-from ingestion.sources.criteo import CriteoSource
-from ingestion.sources.days import DaysSource
-from ingestion.sources.parts import PartsSource
-from ingestion.sources.synthetic import SyntheticSource
-from ingestion.sources.tabular import CsvSource, ParquetSource
-from ingestion.spill import Spill
-from ingestion.survey import Survey
-from ingestion.timing import split_by_time
-from ingestion.workers import BY_THREADS, Crew, Work
-from ingestion.writer import Quarantine
+from shunter.engine.data.dataset import Dataset, FieldStatistics
+from shunter.ingestion.batch import Source
+from shunter.ingestion.encoding.encoder import Encoder
+from shunter.ingestion.encoding.history import Histories
+from shunter.ingestion.encoding.split import GivenSplit, HashSplit, Splitter, TimeSplit
+from shunter.ingestion.encoding.vectors import write_vectors
+from shunter.ingestion.first_pass import Surveyor, survey
+from shunter.ingestion.learned_maps import with_learned_maps
+from shunter.ingestion.progress import Watch
+from shunter.ingestion.second_pass import ENCODER_FOLDER, Target, encode_by, encode_here
+from shunter.ingestion.sources.criteo import CriteoSource
+from shunter.ingestion.sources.days import DaysSource
+from shunter.ingestion.sources.parts import PartsSource
+from shunter.ingestion.sources.synthetic import SyntheticSource
+from shunter.ingestion.sources.tabular import CsvSource, ParquetSource
+from shunter.ingestion.spill import Spill
+from shunter.ingestion.survey import Survey
+from shunter.ingestion.timing import split_by_time
+from shunter.ingestion.workers import BY_THREADS, Crew, Work
+from shunter.ingestion.writer import Quarantine
 
 
 def build(

@@ -13,20 +13,20 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from engine.data.arrays import EAGER_BYTES
-from engine.data.dataset import DESCRIPTION, Dataset
-from ingestion.batch import Source
-from ingestion.build import build
-from ingestion.encoding.vectors import vector_files
-from ingestion.learned_maps import refuse_for_ranking
-from ingestion.nodes import crew_of
-from ingestion.progress import OnProgress, ignore
-from ingestion.sources.guard import Budget, check_sizes, open_checked
-from ingestion.survey import positives_alone
-from ingestion.workers import Work
 from shunter.checked_folder import is_sealed, seal_folder, verify_folder
 from shunter.checked_json import json_object, read_or_quarantine, write_checked
+from shunter.engine.data.arrays import EAGER_BYTES
+from shunter.engine.data.dataset import DESCRIPTION, Dataset
 from shunter.errors import DamagedFileError, DataError
+from shunter.ingestion.batch import Source
+from shunter.ingestion.build import build
+from shunter.ingestion.encoding.vectors import vector_files
+from shunter.ingestion.learned_maps import refuse_for_ranking
+from shunter.ingestion.nodes import crew_of
+from shunter.ingestion.progress import OnProgress, ignore
+from shunter.ingestion.sources.guard import Budget, check_sizes, open_checked
+from shunter.ingestion.survey import positives_alone
+from shunter.ingestion.workers import Work
 from shunter.quarantine import quarantine
 from shunter.requests import ClusterRequest
 
@@ -79,11 +79,11 @@ def ingest_source(
     is killed leaves nothing that could be taken for a data set. A lock keeps two processes from building the same one.
 
     Args:
-        source: See `ingestion.sources.open.open_source`.
+        source: See `shunter.ingestion.sources.open.open_source`.
         cache: Folder of the data sets.
         seed: Seed of the split.
         max_bad_share: Share of unreadable rows above which the data is refused.
-        positives_suffice: Whether the model needs no row with the label 0, see `ingestion.survey.Survey.check`.
+        positives_suffice: Whether the model needs no row with the label 0, see `shunter.ingestion.survey.Survey.check`.
         processes: How many work on it; None to decide by its size and the cores. The arrays do not depend on it.
         cluster: A Ray cluster whose nodes read a long log, as far as they see it and the cache; None for this machine.
         on_progress: Is told how far it has come, unless the data set is in the cache.
@@ -224,8 +224,8 @@ def _hash_file(path: Path) -> str:
 def _is_whole(directory: Path) -> bool:
     """Return True if the cache holds an undamaged data set; a damaged one is quarantined.
 
-    Large arrays are verified while they are read (`engine.data.arrays`). A data set of a former version, which has no
-    checksums, is built again.
+    Large arrays are verified while they are read (`shunter.engine.data.arrays`). A data set of a former version, which
+    has no checksums, is built again.
     """
     if not (directory / DESCRIPTION).exists() and not is_sealed(directory):
         return False

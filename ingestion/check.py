@@ -9,21 +9,21 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from ingestion.batch import MISSING_KEY, RawBatch
-from ingestion.encoding.times import see_all
-from ingestion.encoding.vocabulary import mix
-from ingestion.findings import Finding, LogSample, findings_of_sample
-from ingestion.infer import infer
-from ingestion.sample import MOST_ROWS, sample_of
-from ingestion.schema import Schema, parse_schema
-from ingestion.sources.criteo import CriteoSource
-from ingestion.sources.guard import check_words
-from ingestion.sources.names import is_named
-from ingestion.sources.open import find_files, format_of_files, name_of, source_of
-from ingestion.sources.recognise import likely_delimiter
-from ingestion.sources.tabular import CsvSource, ParquetSource, TableChunk, see_times
-from ingestion.writer import Tally
 from shunter.errors import DataError, RequestError
+from shunter.ingestion.batch import MISSING_KEY, RawBatch
+from shunter.ingestion.encoding.times import see_all
+from shunter.ingestion.encoding.vocabulary import mix
+from shunter.ingestion.findings import Finding, LogSample, findings_of_sample
+from shunter.ingestion.infer import infer
+from shunter.ingestion.sample import MOST_ROWS, sample_of
+from shunter.ingestion.schema import Schema, parse_schema
+from shunter.ingestion.sources.criteo import CriteoSource
+from shunter.ingestion.sources.guard import check_words
+from shunter.ingestion.sources.names import is_named
+from shunter.ingestion.sources.open import find_files, format_of_files, name_of, source_of
+from shunter.ingestion.sources.recognise import likely_delimiter
+from shunter.ingestion.sources.tabular import CsvSource, ParquetSource, TableChunk, see_times
+from shunter.ingestion.writer import Tally
 from shunter.requests import DataFormat
 
 FileSource = CriteoSource | CsvSource | ParquetSource

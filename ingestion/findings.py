@@ -8,10 +8,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from engine.data.dataset import Dataset
-from engine.data.given import given_vectors
-from engine.data.resolution import AUC_APART, auc_error
-from ingestion.tables import learned_words
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.data.given import given_vectors
+from shunter.engine.data.resolution import AUC_APART, auc_error
+from shunter.ingestion.tables import learned_words
 
 LEAK_AUC = 0.97
 _FEWEST_ROWS = 50

@@ -7,19 +7,19 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ingestion.batch import UNIT_BYTES, RawBatch, Rejection, Source, Unit
-from ingestion.encoding.history import Histories
-from ingestion.encoding.split import Splitter
-from ingestion.parallel import ordered_map
-from ingestion.progress import READING, Watch
-from ingestion.sources.criteo import CriteoSource
-from ingestion.sources.files import BLOCK_BYTES
-from ingestion.sources.guard import Budget
-from ingestion.sources.units import LineCount
-from ingestion.spill import Spill, SpilledRows, SpillWriter, spill_path
-from ingestion.survey import ChunkSurvey, Survey, nothing_found, survey_batch
-from ingestion.workers import Crew, on_crew
-from ingestion.writer import Quarantine
+from shunter.ingestion.batch import UNIT_BYTES, RawBatch, Rejection, Source, Unit
+from shunter.ingestion.encoding.history import Histories
+from shunter.ingestion.encoding.split import Splitter
+from shunter.ingestion.parallel import ordered_map
+from shunter.ingestion.progress import READING, Watch
+from shunter.ingestion.sources.criteo import CriteoSource
+from shunter.ingestion.sources.files import BLOCK_BYTES
+from shunter.ingestion.sources.guard import Budget
+from shunter.ingestion.sources.units import LineCount
+from shunter.ingestion.spill import Spill, SpilledRows, SpillWriter, spill_path
+from shunter.ingestion.survey import ChunkSurvey, Survey, nothing_found, survey_batch
+from shunter.ingestion.workers import Crew, on_crew
+from shunter.ingestion.writer import Quarantine
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ import re
 import numpy as np
 import polars as pl
 
-from ingestion.sample import ColumnLook, look
 from shunter.errors import DataError
+from shunter.ingestion.sample import ColumnLook, look
 
 LABELS = ("label", "click", "clicked", "is_click", "y", "target", "conversion", "converted", "is_conversion", "buy")
 LABELS += ("purchase", "purchased", "liked", "like", "is_attributed", "action", "clk", "outcome", "event")

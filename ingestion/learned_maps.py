@@ -6,15 +6,15 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.data.dataset import FieldStatistics
-from ingestion.encoding.behaviour import MOST_ROWS, Occurrences, behaviour_of, joined, learn
-from ingestion.encoding.encoder import CategoricalField
-from ingestion.encoding.learned import LearnedIds, group
-from ingestion.encoding.vocabulary import IdMap, VocabularyIds, access_curve
-from ingestion.fields import Categorical, SingleValued
-from ingestion.schema import Schema
-from ingestion.spill import Spill, SpilledBatch
+from shunter.engine.data.dataset import FieldStatistics
 from shunter.errors import DataError
+from shunter.ingestion.encoding.behaviour import MOST_ROWS, Occurrences, behaviour_of, joined, learn
+from shunter.ingestion.encoding.encoder import CategoricalField
+from shunter.ingestion.encoding.learned import LearnedIds, group
+from shunter.ingestion.encoding.vocabulary import IdMap, VocabularyIds, access_curve
+from shunter.ingestion.fields import Categorical, SingleValued
+from shunter.ingestion.schema import Schema
+from shunter.ingestion.spill import Spill, SpilledBatch
 
 Fitted = tuple[CategoricalField, FieldStatistics]
 Columns = dict[int, IdMap]  # ids of the columns of the log that have some of their own, by their place

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from ingestion.batch import Source
-from ingestion.encoding import columns as read
-from ingestion.encoding.buckets import BucketIds
-from ingestion.encoding.encoder import CategoricalField, Encoder
-from ingestion.encoding.vocabulary import VocabularyIds
-from ingestion.sources.tabular import TableChunk
 from shunter.errors import DataError
+from shunter.ingestion.batch import Source
+from shunter.ingestion.encoding import columns as read
+from shunter.ingestion.encoding.buckets import BucketIds
+from shunter.ingestion.encoding.encoder import CategoricalField, Encoder
+from shunter.ingestion.encoding.vocabulary import VocabularyIds
+from shunter.ingestion.sources.tabular import TableChunk
 
 MOST_CHUNKS = 8  # of the log, some MiB each
 LONGEST_NAME = 40

@@ -15,13 +15,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from hardware.devices.nodes import ClusterNode, alive_nodes, connected, node_of, placed
-from ingestion.batch import Source
-from ingestion.progress import log_bytes
-from ingestion.sources.guard import is_foreign_request
-from ingestion.worker import Worker
-from ingestion.workers import KEPT_MEMORY, MOST_PROCESSES, ONE_THREAD, Crew, Item, Prepared, Result, crew_for, is_long
 from shunter.errors import DataError, first_line
+from shunter.hardware.devices.nodes import ClusterNode, alive_nodes, connected, node_of, placed
+from shunter.ingestion.batch import Source
+from shunter.ingestion.progress import log_bytes
+from shunter.ingestion.sources.guard import is_foreign_request
+from shunter.ingestion.worker import Worker
+from shunter.ingestion.workers import (
+    KEPT_MEMORY,
+    MOST_PROCESSES,
+    ONE_THREAD,
+    Crew,
+    Item,
+    Prepared,
+    Result,
+    crew_for,
+    is_long,
+)
 from shunter.requests import ClusterRequest
 
 log = logging.getLogger(__name__)
@@ -141,7 +151,7 @@ class _Hand:
 class Nodes:
     """Processes on the nodes of a cluster, one for each of their cores; a context manager that ends them.
 
-    Needs a connection, see `hardware.devices.nodes.connected`.
+    Needs a connection, see `shunter.hardware.devices.nodes.connected`.
 
     Args:
         nodes: The nodes; one that does not see what it must is left out, with a warning.

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ingestion.batch import Source
-from ingestion.sources.guard import Budget
-from ingestion.sources.synthetic import TEXT_BYTES, SyntheticSource
+from shunter.ingestion.batch import Source
+from shunter.ingestion.sources.guard import Budget
+from shunter.ingestion.sources.synthetic import TEXT_BYTES, SyntheticSource
 
 TIMES, READING, COUNTING, ENCODING = "finding times", "reading", "counting values", "encoding"
 # Seconds of each stage, relative to one another, on generated Criteo rows and on a log of as many rows with a time.

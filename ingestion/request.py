@@ -1,12 +1,12 @@
 """From what a user asks for to the arrays of its data."""
 
-from engine.data.dataset import Dataset
-from ingestion.cache import IngestReport, ingest_source
-from ingestion.progress import OnProgress, ignore
-from ingestion.sources.names import with_histories
-from ingestion.sources.open import open_source
-from models.graph import GRAPH_FAMILIES
-from models.registry import reads_positions
+from shunter.engine.data.dataset import Dataset
+from shunter.ingestion.cache import IngestReport, ingest_source
+from shunter.ingestion.progress import OnProgress, ignore
+from shunter.ingestion.sources.names import with_histories
+from shunter.ingestion.sources.open import open_source
+from shunter.models.graph import GRAPH_FAMILIES
+from shunter.models.registry import reads_positions
 from shunter.requests import JobRequest, SelectRequest, TrainRequest
 from shunter.settings import Settings
 

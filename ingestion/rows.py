@@ -7,15 +7,15 @@ from pathlib import Path
 
 import polars as pl
 
-from ingestion.encoding import columns as read
-from ingestion.sources.criteo import CATEGORICAL, NUMERIC
-from ingestion.sources.files import read_blocks
-from ingestion.sources.guard import Budget, check_paths, check_words
-from ingestion.sources.open import format_of_files
-from ingestion.sources.parquet import open_parquet, read_batches
-from ingestion.sources.recognise import csv_delimiter, first_lines, header_of
-from ingestion.sources.tabular import TableChunk, check_columns, read_csv, without_blank_rows
 from shunter.errors import DataError
+from shunter.ingestion.encoding import columns as read
+from shunter.ingestion.sources.criteo import CATEGORICAL, NUMERIC
+from shunter.ingestion.sources.files import read_blocks
+from shunter.ingestion.sources.guard import Budget, check_paths, check_words
+from shunter.ingestion.sources.open import format_of_files
+from shunter.ingestion.sources.parquet import open_parquet, read_batches
+from shunter.ingestion.sources.recognise import csv_delimiter, first_lines, header_of
+from shunter.ingestion.sources.tabular import TableChunk, check_columns, read_csv, without_blank_rows
 from shunter.requests import DataFormat
 
 

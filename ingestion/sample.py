@@ -7,12 +7,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from ingestion.encoding import columns as read
-from ingestion.encoding import times
-from ingestion.schema import Schema
-from ingestion.sources.header import column_kinds
-from ingestion.sources.recognise import likely_delimiter
-from ingestion.sources.tabular import CsvSource, ParquetSource
+from shunter.ingestion.encoding import columns as read
+from shunter.ingestion.encoding import times
+from shunter.ingestion.schema import Schema
+from shunter.ingestion.sources.header import column_kinds
+from shunter.ingestion.sources.recognise import likely_delimiter
+from shunter.ingestion.sources.tabular import CsvSource, ParquetSource
 from shunter.requests import DataFormat
 
 MOST_ROWS = 200_000

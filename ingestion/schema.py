@@ -7,10 +7,10 @@ from typing import Any, Self, TypeVar
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from ingestion.fields import Categorical, Label, MultiValued, Sequence, SingleValued, is_default
-from ingestion.time_format import check_format
 from shunter.errors import DataError
 from shunter.frozen import Frozen
+from shunter.ingestion.fields import Categorical, Label, MultiValued, Sequence, SingleValued, is_default
+from shunter.ingestion.time_format import check_format
 from shunter.validation import clause, sentence
 from shunter.yaml_file import parse_yaml, read_yaml
 

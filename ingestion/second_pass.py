@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.data.dataset import SPLITS
-from ingestion.encoding.encoder import Encoder
-from ingestion.parallel import ordered_map
-from ingestion.spill import Spill, SpilledBatch, SpilledRows
-from ingestion.survey import Survey
-from ingestion.workers import Crew, on_crew
-from ingestion.writer import DatasetWriter, Place, WrittenRows
-from models.spec import Features
+from shunter.engine.data.dataset import SPLITS
+from shunter.ingestion.encoding.encoder import Encoder
+from shunter.ingestion.parallel import ordered_map
+from shunter.ingestion.spill import Spill, SpilledBatch, SpilledRows
+from shunter.ingestion.survey import Survey
+from shunter.ingestion.workers import Crew, on_crew
+from shunter.ingestion.writer import DatasetWriter, Place, WrittenRows
+from shunter.models.spec import Features
 
 ENCODER_FOLDER = "encoder"
 

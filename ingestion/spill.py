@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ingestion.batch import Bag, Columns, RawBatch
+from shunter.ingestion.batch import Bag, Columns, RawBatch
 
 _KEYS_AT_ONCE = 1 << 17
 

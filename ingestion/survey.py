@@ -11,19 +11,26 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.data.dataset import SPLITS, FieldStatistics, SplitStatistics
-from ingestion.batch import Bag, RawBatch
-from ingestion.encoding.buckets import BucketIds, coarse, quantile_edges
-from ingestion.encoding.columns import KeyKind
-from ingestion.encoding.encoder import CategoricalField, Encoder, NumericField, signed_log
-from ingestion.encoding.labels import LabelCounts, count_labels
-from ingestion.encoding.learned import LearnedIds
-from ingestion.encoding.vocabulary import HashedIds, IdMap, ValueCounter, VocabularyIds, access_curve, count_keys
-from ingestion.fields import Categorical, MultiValued, Sequence, SingleValued
-from ingestion.parallel import ordered_map
-from ingestion.schema import Schema, Vocabulary
-from ingestion.spill import Spill
+from shunter.engine.data.dataset import SPLITS, FieldStatistics, SplitStatistics
 from shunter.errors import DataError
+from shunter.ingestion.batch import Bag, RawBatch
+from shunter.ingestion.encoding.buckets import BucketIds, coarse, quantile_edges
+from shunter.ingestion.encoding.columns import KeyKind
+from shunter.ingestion.encoding.encoder import CategoricalField, Encoder, NumericField, signed_log
+from shunter.ingestion.encoding.labels import LabelCounts, count_labels
+from shunter.ingestion.encoding.learned import LearnedIds
+from shunter.ingestion.encoding.vocabulary import (
+    HashedIds,
+    IdMap,
+    ValueCounter,
+    VocabularyIds,
+    access_curve,
+    count_keys,
+)
+from shunter.ingestion.fields import Categorical, MultiValued, Sequence, SingleValued
+from shunter.ingestion.parallel import ordered_map
+from shunter.ingestion.schema import Schema, Vocabulary
+from shunter.ingestion.spill import Spill
 
 # Columns whose values are counted at once: each takes 700 MB where nearly all rows have a value of their own.
 _MOST_COLUMNS = 4
@@ -283,8 +290,8 @@ def fit_ids(
             learned map is kept as it is.
 
     Returns:
-        The ids, by frequency where a map is still to be learned (`ingestion.learned_maps`); the number of distinct
-        values; and the access curve over the ids, id 0 among them.
+        The ids, by frequency where a map is still to be learned (`shunter.ingestion.learned_maps`); the number of
+        distinct values; and the access curve over the ids, id 0 among them.
     """
     keys, counts = counter.by_frequency()
     fixed = None
@@ -317,7 +324,7 @@ def _shares_ids(column: Categorical) -> bool:
 
 def positives_alone(name: str) -> DataError:
     """Of a log that only says what was chosen, for a model that learns from what was not."""
-    from models.graph import GRAPH_FAMILIES  # with torch, which the workers of an ingestion do without
+    from shunter.models.graph import GRAPH_FAMILIES  # with torch, which the workers of an ingestion do without
 
     return DataError(
         f"Every label of {name} is 1, both 0 and 1 are needed: check the label column and its threshold in the schema, "

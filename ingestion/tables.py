@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from engine.data.dataset import Dataset
-from ingestion.encoding.buckets import BucketIds
-from ingestion.encoding.encoder import Encoder
-from ingestion.encoding.learned import LearnedIds
-from ingestion.encoding.vocabulary import IdMap, VocabularyIds
-from ingestion.second_pass import ENCODER_FOLDER
+from shunter.engine.data.dataset import Dataset
+from shunter.ingestion.encoding.buckets import BucketIds
+from shunter.ingestion.encoding.encoder import Encoder
+from shunter.ingestion.encoding.learned import LearnedIds
+from shunter.ingestion.encoding.vocabulary import IdMap, VocabularyIds
+from shunter.ingestion.second_pass import ENCODER_FOLDER
 
 EDGE_BYTES = 4
 

@@ -6,19 +6,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ingestion.batch import Rejection, Unit
-from ingestion.encoding.split import TimeSplit, TooFewTimesError
-from ingestion.encoding.times import TimesSeen
-from ingestion.parallel import ordered_map
-from ingestion.progress import TIMES, Watch
-from ingestion.sources.guard import Budget
-from ingestion.sources.tabular import CsvSource, ParquetSource, TableChunk, only_time, see_times
-from ingestion.sources.units import LineCount
-from ingestion.survey import no_rows
-from ingestion.time_format import TimeReading
-from ingestion.workers import Crew, on_crew
-from ingestion.writer import Tally
 from shunter.errors import DataError
+from shunter.ingestion.batch import Rejection, Unit
+from shunter.ingestion.encoding.split import TimeSplit, TooFewTimesError
+from shunter.ingestion.encoding.times import TimesSeen
+from shunter.ingestion.parallel import ordered_map
+from shunter.ingestion.progress import TIMES, Watch
+from shunter.ingestion.sources.guard import Budget
+from shunter.ingestion.sources.tabular import CsvSource, ParquetSource, TableChunk, only_time, see_times
+from shunter.ingestion.sources.units import LineCount
+from shunter.ingestion.survey import no_rows
+from shunter.ingestion.time_format import TimeReading
+from shunter.ingestion.workers import Crew, on_crew
+from shunter.ingestion.writer import Tally
 
 Tabular = CsvSource | ParquetSource
 

@@ -1,6 +1,7 @@
-"""A process that works on units of a log, see `ingestion.workers`.
+"""A process that works on units of a log, see `shunter.ingestion.workers`.
 
-Run as `python -m ingestion.worker DESCRIPTOR free|restricted`, with the descriptor of a connection that it inherits.
+Run as `python -m shunter.ingestion.worker DESCRIPTOR free|restricted`, with the descriptor of a connection that it
+inherits.
 """
 
 import pickle
@@ -9,8 +10,8 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
-from ingestion.sources.guard import restrict_where
 from shunter.errors import DataError, first_line
+from shunter.ingestion.sources.guard import restrict_where
 
 
 class Worker:

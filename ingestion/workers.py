@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from multiprocessing import Pipe
 from typing import Any, Protocol, Self, TypeVar
 
-from hardware.devices.python_process import PythonProcess
-from ingestion.batch import UNIT_BYTES, Source
-from ingestion.progress import OnProgress, ignore
-from ingestion.sources.files import is_plain
-from ingestion.sources.guard import is_foreign_request
 from shunter.errors import DataError
+from shunter.hardware.devices.python_process import PythonProcess
+from shunter.ingestion.batch import UNIT_BYTES, Source
+from shunter.ingestion.progress import OnProgress, ignore
+from shunter.ingestion.sources.files import is_plain
+from shunter.ingestion.sources.guard import is_foreign_request
 
 Prepared = TypeVar("Prepared")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-WORKER = "ingestion.worker"
+WORKER = "shunter.ingestion.worker"
 MOST_PROCESSES = 8  # each takes some 200 MB, and as much as the vocabularies once more
 _MANY_UNITS = 16
 

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from engine.data.dataset import SPLITS
-from ingestion.batch import Rejection
-from ingestion.encoding.encoder import EncodedRows
-from models.spec import Features
+from shunter.engine.data.dataset import SPLITS
 from shunter.errors import DataError
+from shunter.ingestion.batch import Rejection
+from shunter.ingestion.encoding.encoder import EncodedRows
+from shunter.models.spec import Features
 
 
 class NpyWriter:
@@ -131,7 +131,7 @@ class _BagFiles(NamedTuple):
 
 
 class SplitWriter:
-    """The arrays of one split, as `engine.data.dataset` lays them out.
+    """The arrays of one split, as `shunter.engine.data.dataset` lays them out.
 
     Args:
         directory: Folder of the data set.

@@ -7,14 +7,14 @@ from itertools import groupby
 
 import torch
 
-from models.compression.role import CompressedLinear
-from models.compression.scheme import Compression
-from models.counts import AXES, FLOAT_BYTES, BatchAxis, LayerCount, MatmulCount, ModelCounts, PrecisionCounts
-from models.embeddings.role import EmbeddingTables
-from models.kept_traces import kept_trace
-from models.registry import bag_tables, build_layers, check_spec, layer_inputs, may_lie_in_file
-from models.spec import NUMBER_BYTES, Features, ModelSpec
-from models.trace import Operator, Phase, StepTrace, trace_step
+from shunter.models.compression.role import CompressedLinear
+from shunter.models.compression.scheme import Compression
+from shunter.models.counts import AXES, FLOAT_BYTES, BatchAxis, LayerCount, MatmulCount, ModelCounts, PrecisionCounts
+from shunter.models.embeddings.role import EmbeddingTables
+from shunter.models.kept_traces import kept_trace
+from shunter.models.registry import bag_tables, build_layers, check_spec, layer_inputs, may_lie_in_file
+from shunter.models.spec import NUMBER_BYTES, Features, ModelSpec
+from shunter.models.trace import Operator, Phase, StepTrace, trace_step
 
 # Two sizes at which the step is traced: what grows between them is of the samples, the rest of the step. They are so
 # large that the peak of the memory lies where it lies for every larger batch.
@@ -183,7 +183,8 @@ def _lookup_bytes(spec: ModelSpec, features: Features, ids_per_sample: Mapping[s
 def _working_bytes(spec: ModelSpec, features: Features, lookups: float) -> float:
     """Bytes of a sample's rows with their sums in a kernel in fp32, which has up to twice as many slots as a batch has.
 
-    And of the pooled rows and their gradients what they take beyond fp16 (`hardware.cost.memory_model.step_bytes`).
+    And of the pooled rows and their gradients what they take beyond fp16
+    (`shunter.hardware.cost.memory_model.step_bytes`).
     """
     if spec.table_precision == "fp32":
         return 0.0

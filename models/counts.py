@@ -1,9 +1,9 @@
-"""The demand of a model on a machine, as `models.counting` and `models.graph.counting` find it."""
+"""The demand of a model on a machine, as `shunter.models.counting` and `shunter.models.graph.counting` find it."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from models.trace import Phase
+from shunter.models.trace import Phase
 
 FLOAT_BYTES = 4
 BatchAxis = Literal["count", "m", "n", "k"]

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from models.combination import Combination, Combiner
-from models.registry import Model
+from shunter.models.combination import Combination, Combiner
+from shunter.models.registry import Model
 
 
 class Ensemble(nn.Module):

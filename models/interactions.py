@@ -12,10 +12,10 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor, nn
 
-from models.layers import DotInteraction
-from models.output_layer import full_precision
-from models.spec import nearest
 from shunter.errors import RequestError
+from shunter.models.layers import DotInteraction
+from shunter.models.output_layer import full_precision
+from shunter.models.spec import nearest
 
 Interaction = Literal["dot", "attention", "cross", "linear", "convolution"]
 DlrmInteraction = Literal["dot", "linear", "fm", "cross", "attention"]
@@ -23,7 +23,7 @@ KERNEL = 3  # side of the convolution's window
 
 
 class InteractionOptions(Protocol):
-    """What a module of DHEN is built from; a `DhenSpec` is one (`models.families.dhen`)."""
+    """What a module of DHEN is built from; a `DhenSpec` is one (`shunter.models.families.dhen`)."""
 
     @property
     def embedding_dim(self) -> int:

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from models.dropout import Dropout
-from models.number_bins import NumberBins
-from models.output_layer import OutputLayer, full_precision
-from models.spec import DropoutKind, Features, ModelSpec
-from models.structured_dropout import StructuredDropout, StructuredMlp
+from shunter.models.dropout import Dropout
+from shunter.models.number_bins import NumberBins
+from shunter.models.output_layer import OutputLayer, full_precision
+from shunter.models.spec import DropoutKind, Features, ModelSpec
+from shunter.models.structured_dropout import StructuredDropout, StructuredMlp
 
 ALIGNMENT = 8  # float32 numbers of an AVX register
 LEAST_ALIGNED_WIDTH, LEAST_ALIGNED_BATCH = 64, 2048  # smaller ones gain nothing, or too little to tell
@@ -204,7 +204,8 @@ def mlp(
     Args:
         widths: Widths of the input, the hidden layers and the output.
         dropout: Share of the hidden activations dropped while training.
-        dropout_kind: Whether each sample drops its own, or all of a batch the same (`models.structured_dropout`).
+        dropout_kind: Whether each sample drops its own, or all of a batch the same
+            (`shunter.models.structured_dropout`).
         batch_norm: Normalises the hidden layers before their ReLU.
         last_relu: The output is a hidden layer of something larger; otherwise it is the score, in float32.
     """

@@ -1,10 +1,10 @@
 """Which model families a request can name, and what `auto` stands for."""
 
-from models.counting import count_model
-from models.graph.registry import GRAPH_FAMILIES
-from models.registry import FAMILIES, model_spec
-from models.spec import Features, nearest
 from shunter.errors import RequestError
+from shunter.models.counting import count_model
+from shunter.models.graph.registry import GRAPH_FAMILIES
+from shunter.models.registry import FAMILIES, model_spec
+from shunter.models.spec import Features, nearest
 
 AUTO = "auto"
 # What tuning chooses from whatever the log.

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from models.constant import Constant
-from models.spec import Features
+from shunter.models.constant import Constant
+from shunter.models.spec import Features
 
 
 class LaidOut(NamedTuple):
@@ -44,7 +44,7 @@ class Positions:
 
     Attributes:
         widths: Bags of each field: the length of a history, one for any other field.
-        table_of: Table of each bag (`models.embeddings.role.EmbeddingTables`).
+        table_of: Table of each bag (`shunter.models.embeddings.role.EmbeddingTables`).
     """
 
     def __init__(self, features: Features) -> None:

@@ -5,9 +5,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from models.embeddings.role import EmbeddingTables
-from models.positions import Positions
-from models.spec import Features, ModelSpec
+from shunter.models.embeddings.role import EmbeddingTables
+from shunter.models.positions import Positions
+from shunter.models.spec import Features, ModelSpec
 
 
 class Recommender(nn.Module):
@@ -18,14 +18,17 @@ class Recommender(nn.Module):
         features: The input.
         embeddings: The tables of the categorical features.
         layers: All but the tables; from `[batch, dense features]` and `[batch, fields, dim]` to the logits.
-        positions: For layers that read histories id by id, and take their lengths too: `models.positions`.
+        positions: For layers that read histories id by id, and take their lengths too: `shunter.models.positions`.
 
     Attributes:
-        compiled_layers: Stands in for `layers` where it is set (`engine.loop.compile`); it shares their weights.
-        compiled_step: Trains on full batches where it is set (`engine.loop.compiled_step`); it updates the same
+        compiled_layers: Stands in for `layers` where it is set (`shunter.engine.loop.compile`); it shares their
+            weights.
+        compiled_step: Trains on full batches where it is set (`shunter.engine.loop.compiled_step`); it updates the same
         weights.
-        packs_activations: Whether a step keeps activations without their zeros (`engine.loop.packed_activations`).
-        compacts_dead_units: Whether a step leaves out units that are zero for its batch (`engine.loop.compaction`).
+        packs_activations: Whether a step keeps activations without their zeros
+            (`shunter.engine.loop.packed_activations`).
+        compacts_dead_units: Whether a step leaves out units that are zero for its batch
+            (`shunter.engine.loop.compaction`).
     """
 
     packs_activations: bool = False

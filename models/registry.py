@@ -8,38 +8,38 @@ from typing import Any, get_args
 import torch
 from torch import Tensor, nn
 
-from models.embeddings.kinds import build_tables
-from models.embeddings.learning import EmbeddingLearning
-from models.embeddings.mapped import MappedEmbeddings
-from models.embeddings.request import EmbeddingCache, Kernel, TableRequest
-from models.embeddings.role import EmbeddingTables
-from models.families.autoint import AUTOINT
-from models.families.bst import BST
-from models.families.dcnv2 import DCNV2
-from models.families.deepfm import DEEPFM
-from models.families.dhen import DHEN
-from models.families.din import DIN
-from models.families.dlrm import DLRM
-from models.families.dmt import DMT
-from models.families.dnn import DNN
-from models.families.esmm import ESMM
-from models.families.family import Family
-from models.families.finalmlp import FINALMLP
-from models.families.fm import FM
-from models.families.gdcn import GDCN
-from models.families.hstu import HSTU
-from models.families.lr import LR
-from models.families.masknet import MASKNET
-from models.families.mmoe import MMOE
-from models.families.ple import PLE
-from models.families.sequence import SEQUENCE, RecurrentLayer
-from models.families.wukong import WUKONG
-from models.graph.registry import GRAPH_FAMILIES
-from models.layers import initialise_linear
-from models.positions import Positions
-from models.recommender import Recommender
-from models.spec import NUMBER_BYTES, DropoutKind, Features, ModelSpec, nearest
 from shunter.errors import RequestError
+from shunter.models.embeddings.kinds import build_tables
+from shunter.models.embeddings.learning import EmbeddingLearning
+from shunter.models.embeddings.mapped import MappedEmbeddings
+from shunter.models.embeddings.request import EmbeddingCache, Kernel, TableRequest
+from shunter.models.embeddings.role import EmbeddingTables
+from shunter.models.families.autoint import AUTOINT
+from shunter.models.families.bst import BST
+from shunter.models.families.dcnv2 import DCNV2
+from shunter.models.families.deepfm import DEEPFM
+from shunter.models.families.dhen import DHEN
+from shunter.models.families.din import DIN
+from shunter.models.families.dlrm import DLRM
+from shunter.models.families.dmt import DMT
+from shunter.models.families.dnn import DNN
+from shunter.models.families.esmm import ESMM
+from shunter.models.families.family import Family
+from shunter.models.families.finalmlp import FINALMLP
+from shunter.models.families.fm import FM
+from shunter.models.families.gdcn import GDCN
+from shunter.models.families.hstu import HSTU
+from shunter.models.families.lr import LR
+from shunter.models.families.masknet import MASKNET
+from shunter.models.families.mmoe import MMOE
+from shunter.models.families.ple import PLE
+from shunter.models.families.sequence import SEQUENCE, RecurrentLayer
+from shunter.models.families.wukong import WUKONG
+from shunter.models.graph.registry import GRAPH_FAMILIES
+from shunter.models.layers import initialise_linear
+from shunter.models.positions import Positions
+from shunter.models.recommender import Recommender
+from shunter.models.spec import NUMBER_BYTES, DropoutKind, Features, ModelSpec, nearest
 
 Model = Recommender
 FAMILIES: dict[str, Family] = {

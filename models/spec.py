@@ -140,17 +140,17 @@ def rows_kept(ids: int, share: float) -> int:
 class ModelSpec:
     """The architecture of one model: what all families share. Each family adds its own options (`models.families`).
 
-    `models.registry.model_spec` builds the spec of a family from its name and options, as they are written in files.
-    A field with `is_optional` in its metadata is left out of files at its default.
+    `shunter.models.registry.model_spec` builds the spec of a family from its name and options, as they are written in
+    files. A field with `is_optional` in its metadata is left out of files at its default.
 
     Attributes:
-        family: Name in the registry (`models.registry`).
+        family: Name in the registry (`shunter.models.registry`).
         embedding_dim: Width of every embedding row, and of the dense vector that meets them in the interaction.
         bottom_widths: Hidden widths of the MLP over the dense features, without the last layer of `embedding_dim`.
         top_widths: Hidden widths of the main MLP, without the last layer of one logit.
         dropout: Share of activations dropped in the main MLPs while training.
         dropout_kind: Whether each sample drops its own activations, or all samples of a batch the same, which need not
-            be computed then (`models.structured_dropout`).
+            be computed then (`shunter.models.structured_dropout`).
         batch_norm: Whether the activations of the main MLPs are normalised over the batch, before each ReLU.
         task_tower_width: Hidden width of the MLP that each of several tasks has for itself above the body they share;
             None leaves each a linear layer.
@@ -159,11 +159,11 @@ class ModelSpec:
         table_shares: Share of the ids of each table that keep a row of their own, in the same order; the others share
             theirs by the remainder. Empty is 1 for all.
         table_precision: In what the rows of the tables are kept while they learn and afterwards; they are multiplied
-            and updated in fp32, and from there rounded by chance to fp16 (`models.embeddings.half`).
+            and updated in fp32, and from there rounded by chance to fp16 (`shunter.models.embeddings.half`).
         numeric_embedding: What the dense features become: one vector by an MLP over all of them, or each a learned
             vector times its value, so that they meet the other fields one by one. The latter has no `bottom_widths`.
         numeric_bins: Bins between quantiles of the training part into which each dense feature is cut beside its value
-            (`models.number_bins`); 0 leaves its value alone.
+            (`shunter.models.number_bins`); 0 leaves its value alone.
     """
 
     family: ClassVar[str]

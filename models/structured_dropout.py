@@ -9,7 +9,7 @@ these. Small layers are computed whole and masked, which is faster there; the re
 import torch
 from torch import Tensor, nn
 
-from models.output_layer import OutputLayer
+from shunter.models.output_layer import OutputLayer
 
 # Measured on one core of an AVX-512 processor in float32, batches from 256 to 4,096: below it, picking the weights of
 # the units that are kept takes as long as leaving out the others saves.
@@ -136,7 +136,7 @@ def _normalised(norm: nn.BatchNorm1d, values: Tensor, units: Tensor) -> Tensor:
     assert count is not None
     assert norm.momentum is not None
     chosen = mean[units], variance[units]
-    is_batch = len(values) > 1  # one sample has no variance (`models.layers.BatchNorm`)
+    is_batch = len(values) > 1  # one sample has no variance (`shunter.models.layers.BatchNorm`)
     weight, bias = norm.weight.index_select(0, units), norm.bias.index_select(0, units)
     found = nn.functional.batch_norm(
         values, *chosen, weight, bias, training=is_batch, momentum=norm.momentum, eps=norm.eps

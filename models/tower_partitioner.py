@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.towers import Towers
 from shunter.errors import RequestError
+from shunter.models.towers import Towers
 
 Strategy = Literal["coherent", "diverse"]
 COORDINATES = 2

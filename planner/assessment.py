@@ -5,8 +5,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from hardware.types import Placement, Prediction
 from shunter.frozen import Frozen
+from shunter.hardware.types import Placement, Prediction
 from shunter.requests import Objective, Weights
 
 Interval = tuple[float, float]

@@ -1,7 +1,8 @@
 """From data, request and profiles to a decision.
 
-Each step has its room: candidates (`planner.candidates`), what each takes (`planner.predict`, with what past runs teach
-from `planner.history`), limits and order (`planner.rank`), the choice (`planner.decide`) and why (`planner.explain`).
+Each step has its room: candidates (`shunter.planner.candidates`), what each takes (`shunter.planner.predict`, with what
+past runs teach from `shunter.planner.history`), limits and order (`shunter.planner.rank`), the choice
+(`shunter.planner.decide`) and why (`shunter.planner.explain`).
 """
 
 from collections.abc import Callable, Sequence
@@ -9,45 +10,45 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 
-from engine.data.dataset import Dataset
-from engine.fixed import read_fixed
-from engine.probes.measurement import Measurement, measure
-from hardware.catalogue.prices import Prices
-from hardware.cost.grid import Grid
-from hardware.cost.residual import Residual
-from hardware.types import HardwareProfile, Placement, Workload
-from models.graph import SOLVED, GraphSpec
-from models.names import AUTO_FAMILIES, auto_families, representative
-from models.spec import Features, ModelSpec
-from planner.assessment import Candidate
-from planner.candidates.embedding_memory import (
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.fixed import read_fixed
+from shunter.engine.probes.measurement import Measurement, measure
+from shunter.hardware.catalogue.prices import Prices
+from shunter.hardware.cost.grid import Grid
+from shunter.hardware.cost.residual import Residual
+from shunter.hardware.types import HardwareProfile, Placement, Workload
+from shunter.models.graph import SOLVED, GraphSpec
+from shunter.models.names import AUTO_FAMILIES, auto_families, representative
+from shunter.models.spec import Features, ModelSpec
+from shunter.planner.assessment import Candidate
+from shunter.planner.candidates.embedding_memory import (
     embedding_memory_notes,
     half_table_hints,
     half_table_notes,
     memory_for_tables,
     need_several_processes,
 )
-from planner.candidates.offers import Offer, catalogue_offers, check_limits, local_offers, priced
-from planner.candidates.placements import Sizes, everywhere, sizes_of_kinds
-from planner.decide import Decision, NoFeasiblePlacementError, decide
-from planner.describe import describe, job_size, spec_of
-from planner.expected_misses import with_expected_misses
-from planner.explain.elsewhere import better_elsewhere
-from planner.explore import PastJob, explored
-from planner.history import History, data_key
-from planner.predict.core_scaling import CoreScaling
-from planner.predict.in_training import InTraining
-from planner.predict.moved_rows import with_moved_rows
-from planner.predict.observe import measured_before, probe_observations
-from planner.predict.power import PowerLimits, device_power_limits
-from planner.predict.predicted import absent_candidates, predicted_candidates, with_quality, with_work
-from planner.predict.probes import Probes
-from planner.predict.too_large import remembered, with_memory
-from planner.predict.watts import observed_watts, power_notes, with_learned_watts
-from planner.rank.ranking import rank
-from planner.rank.totals import Terms
+from shunter.planner.candidates.offers import Offer, catalogue_offers, check_limits, local_offers, priced
+from shunter.planner.candidates.placements import Sizes, everywhere, sizes_of_kinds
+from shunter.planner.decide import Decision, NoFeasiblePlacementError, decide
+from shunter.planner.describe import describe, job_size, spec_of
+from shunter.planner.expected_misses import with_expected_misses
+from shunter.planner.explain.elsewhere import better_elsewhere
+from shunter.planner.explore import PastJob, explored
+from shunter.planner.history import History, data_key
+from shunter.planner.predict.core_scaling import CoreScaling
+from shunter.planner.predict.in_training import InTraining
+from shunter.planner.predict.moved_rows import with_moved_rows
+from shunter.planner.predict.observe import measured_before, probe_observations
+from shunter.planner.predict.power import PowerLimits, device_power_limits
+from shunter.planner.predict.predicted import absent_candidates, predicted_candidates, with_quality, with_work
+from shunter.planner.predict.probes import Probes
+from shunter.planner.predict.too_large import remembered, with_memory
+from shunter.planner.predict.watts import observed_watts, power_notes, with_learned_watts
+from shunter.planner.rank.ranking import rank
+from shunter.planner.rank.totals import Terms
 from shunter.requests import ALL_OFFERS, LOCAL_OFFERS, CheckpointRequest, JobRequest, NightlyRequest, TrainRequest
-from tracking.convention import data_params
+from shunter.tracking.convention import data_params
 
 PROBE_SECONDS = 15.0
 MeasureTraining = Callable[[Dataset, ModelSpec | GraphSpec, Placement, int], Measurement | None]

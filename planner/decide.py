@@ -9,20 +9,20 @@ from dataclasses import replace
 
 from pydantic import Field
 
-from hardware.budget import JOULES_PER_KWH
-from hardware.cost.grid import Grid
-from hardware.cost.residual import StepObservation
-from hardware.types import Placement, Prediction, Workload
-from planner.assessment import Assessment, Candidate, Miss
-from planner.calibration import UNCALIBRATED, Calibration
-from planner.describe import JobSize
-from planner.explain.sentences import explain, explain_infeasible, reason
-from planner.explain.table import shown_row, table_row
-from planner.rank.ranking import rank
-from planner.rank.relaxation import Relaxation, nearest_relaxations
-from planner.rank.totals import Terms, totals_of
 from shunter.errors import InfeasibleError
 from shunter.frozen import Frozen
+from shunter.hardware.budget import JOULES_PER_KWH
+from shunter.hardware.cost.grid import Grid
+from shunter.hardware.cost.residual import StepObservation
+from shunter.hardware.types import Placement, Prediction, Workload
+from shunter.planner.assessment import Assessment, Candidate, Miss
+from shunter.planner.calibration import UNCALIBRATED, Calibration
+from shunter.planner.describe import JobSize
+from shunter.planner.explain.sentences import explain, explain_infeasible, reason
+from shunter.planner.explain.table import shown_row, table_row
+from shunter.planner.rank.ranking import rank
+from shunter.planner.rank.relaxation import Relaxation, nearest_relaxations
+from shunter.planner.rank.totals import Terms, totals_of
 from shunter.requests import Billing, Limits, Weights
 
 __all__ = ["Assessment", "Candidate", "Decision", "Miss", "NoFeasiblePlacementError", "decide"]

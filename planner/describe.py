@@ -5,21 +5,21 @@ from collections.abc import Mapping
 from itertools import accumulate, pairwise
 from typing import Any
 
-from engine.config import Hyperparameters
-from engine.data.dataset import Dataset
-from engine.data.loader import mean_ids_per_sample
-from engine.profiling.workload import workload_of
-from engine.ranking.config import RankingHyperparameters
-from engine.ranking.interactions import read_graph
-from hardware.budget import JOULES_PER_KWH
-from hardware.types import Workload
-from models.counting import count_model
-from models.embeddings.role import EmbeddingTables
-from models.graph import GRAPH_FAMILIES, SOLVED, GraphSpec, graph_spec
-from models.graph.counting import count_graph_model
-from models.registry import model_spec
-from models.spec import ModelSpec
+from shunter.engine.config import Hyperparameters
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.data.loader import mean_ids_per_sample
+from shunter.engine.profiling.workload import workload_of
+from shunter.engine.ranking.config import RankingHyperparameters
+from shunter.engine.ranking.interactions import read_graph
 from shunter.frozen import Frozen
+from shunter.hardware.budget import JOULES_PER_KWH
+from shunter.hardware.types import Workload
+from shunter.models.counting import count_model
+from shunter.models.embeddings.role import EmbeddingTables
+from shunter.models.graph import GRAPH_FAMILIES, SOLVED, GraphSpec, graph_spec
+from shunter.models.graph.counting import count_graph_model
+from shunter.models.registry import model_spec
+from shunter.models.spec import ModelSpec
 from shunter.requests import EnsembleOf, JobRequest, NightlyRequest, SelectRequest, TrainRequest
 
 # Hyperband's reduction factor in the tuning step: one in three settings goes on to three times the epochs.
@@ -207,8 +207,8 @@ def hyperband_epochs(trials: int, max_epochs: int) -> int:
     of settings in random order passes with probability max(1, floor(m / 3)) / m: more than one third. This is above the
     mean but no bound: settings that arrive from worst to best all pass, which is what the budget is for.
 
-    Of large data the search compares settings within the first epoch too (`search.study.halving`), which only saves
-    more.
+    Of large data the search compares settings within the first epoch too (`shunter.search.study.halving`), which only
+    saves more.
     """
     total = sum(settings * (end - begin) for stages in _brackets(trials, max_epochs) for settings, begin, end in stages)
     return min(total, trials * max_epochs)

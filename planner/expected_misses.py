@@ -2,17 +2,17 @@
 
 from collections.abc import Sequence
 
-from engine.config import Execution
-from engine.data.dataset import Dataset
-from engine.memory import cached_rows
-from engine.parallel.tier_blocks import TierBlocks
-from hardware.types import Placement
-from models.graph import GraphSpec
-from models.spec import ModelSpec
-from planner.decide import Decision
-from planner.memory.compare import ids_per_sample
-from planner.memory.demand import TableDemand, demands
-from planner.memory.hits import Hits, Passes, predict_hits
+from shunter.engine.config import Execution
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.memory import cached_rows
+from shunter.engine.parallel.tier_blocks import TierBlocks
+from shunter.hardware.types import Placement
+from shunter.models.graph import GraphSpec
+from shunter.models.spec import ModelSpec
+from shunter.planner.decide import Decision
+from shunter.planner.memory.compare import ids_per_sample
+from shunter.planner.memory.demand import TableDemand, demands
+from shunter.planner.memory.hits import Hits, Passes, predict_hits
 
 MIB = 2**20
 

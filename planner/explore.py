@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.assessment import Assessment
-from planner.decide import Decision, Exploration
-from planner.history import QUANTILES, History, PastRun, Posterior, knowledge_gradient
+from shunter.planner.assessment import Assessment
+from shunter.planner.decide import Decision, Exploration
+from shunter.planner.history import QUANTILES, History, PastRun, Posterior, knowledge_gradient
 from shunter.requests import Explore, Weights
 
 MOST_REGRET = 1.0  # An exploration that is expected to need more than twice what the best known needs is not made.

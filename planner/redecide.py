@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from hardware.types import Placement, Prediction
-from planner.assessment import Assessment, Candidate
-from planner.decide import Decision, NoFeasiblePlacementError, decide
+from shunter.hardware.types import Placement, Prediction
+from shunter.planner.assessment import Assessment, Candidate
+from shunter.planner.decide import Decision, NoFeasiblePlacementError, decide
 from shunter.requests import Weights
 
 LEAST_GAIN = 0.05  # of the objective: a change for less would follow the noise

@@ -4,9 +4,9 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from hardware.types import Placement
-from planner.assessment import Candidate
-from planner.decide import Decision
+from shunter.hardware.types import Placement
+from shunter.planner.assessment import Candidate
+from shunter.planner.decide import Decision
 from shunter.requests.objective import Weights
 
 START_SECONDS = 8.0  # that a process of its own takes before it trains

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from math import inf
 
-from hardware.types import Placement
-from planner.assessment import Assessment
-from planner.decide import Decision
+from shunter.hardware.types import Placement
+from shunter.planner.assessment import Assessment
+from shunter.planner.decide import Decision
 from shunter.requests import Weights
 
 

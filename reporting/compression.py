@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine.metrics import Metrics
-from engine.passes.record import PassRecord
-from reporting.card.document import Paragraph, Section, Table
+from shunter.engine.metrics import Metrics
+from shunter.engine.passes.record import PassRecord
+from shunter.reporting.card.document import Paragraph, Section, Table
 
 COLUMNS = ("compression", "AUC", "NE", "ms a batch", "bytes", "outcome")
 

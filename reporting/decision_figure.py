@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from planner.explain.cells import energy_unit, time_unit
+from shunter.planner.explain.cells import energy_unit, time_unit
 from shunter.requests import Objective
 
 if TYPE_CHECKING:
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from matplotlib.axis import XAxis, YAxis
     from matplotlib.figure import Figure
 
-    from planner.assessment import Assessment
-    from planner.decide import Decision
+    from shunter.planner.assessment import Assessment
+    from shunter.planner.decide import Decision
 
 MOST_COLOURS = 9
 OTHERS = "other accelerators"

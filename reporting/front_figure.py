@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from search.front import CostAxis, known_axes
-from search.result import Setting, TuneResult, front_settings
+from shunter.search.front import CostAxis, known_axes
+from shunter.search.result import Setting, TuneResult, front_settings
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

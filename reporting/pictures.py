@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from engine.data.dataset import Dataset
-from engine.data.loader import mean_ids_per_sample
-from engine.profiling.roofline import place_layers
-from engine.stalls.report import StallReport
-from hardware.types import HardwareProfile
-from models.registry import model_spec
-from reporting.roofline_figure import draw_roofline
-from reporting.stall_figure import draw_stalls
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.data.loader import mean_ids_per_sample
+from shunter.engine.profiling.roofline import place_layers
+from shunter.engine.stalls.report import StallReport
+from shunter.hardware.types import HardwareProfile
+from shunter.models.registry import model_spec
+from shunter.reporting.roofline_figure import draw_roofline
+from shunter.reporting.stall_figure import draw_stalls
 from shunter.settings import Settings
 
 

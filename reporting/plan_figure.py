@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from planner.parallel.report import PlanReport
+from shunter.planner.parallel.report import PlanReport
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

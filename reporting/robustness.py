@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine.metrics import Metrics
-from engine.robustness.injection import WORDS, ErrorKind
-from engine.robustness.trial import ALONE, ANSWERS, Withstood
-from reporting.card.document import Paragraph, Section, Table
+from shunter.engine.metrics import Metrics
+from shunter.engine.robustness.injection import WORDS, ErrorKind
+from shunter.engine.robustness.trial import ALONE, ANSWERS, Withstood
+from shunter.reporting.card.document import Paragraph, Section, Table
 
 TITLE = "Under errors of the memory"
 _CHECKS = {

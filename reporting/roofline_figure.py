@@ -5,8 +5,8 @@ from math import log10
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from hardware.cost.roofline import Roofline, RooflinePoint
-from hardware.types import Precision
+from shunter.hardware.cost.roofline import Roofline, RooflinePoint
+from shunter.hardware.types import Precision
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

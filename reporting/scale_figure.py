@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from planner.parallel.scale import WAYS, ScaleReport
+from shunter.planner.parallel.scale import WAYS, ScaleReport
 
 DPI = 130
 LABELS = {"searched": "searched, tables as they are"}  # the others divide them evenly

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.stalls.differences import StallName
-from engine.stalls.report import StallReport
+from shunter.engine.stalls.differences import StallName
+from shunter.engine.stalls.report import StallReport
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,7 +5,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.metrics import binary_entropy
+from shunter.engine.metrics import binary_entropy
 from shunter.errors import DataError, TrainingError
 from shunter.frozen import Frozen
 

@@ -7,18 +7,18 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from engine.checkpoint.storage import read_json
-from engine.config import Hyperparameters
-from ingestion.encoding.encoder import Encoder
-from ingestion.schema import Schema
-from ingestion.sources.days import DayLog
-from models.registry import model_spec
-from models.spec import ModelSpec
-from retraining.losses import losses_of
+from shunter.engine.checkpoint.storage import read_json
+from shunter.engine.config import Hyperparameters
 from shunter.errors import CheckpointError, RequestError
-from tracking.convention import model_params
-from tracking.history import TrackedRun, read_runs
-from tracking.registry.versions import ModelFiles, Version, download
+from shunter.ingestion.encoding.encoder import Encoder
+from shunter.ingestion.schema import Schema
+from shunter.ingestion.sources.days import DayLog
+from shunter.models.registry import model_spec
+from shunter.models.spec import ModelSpec
+from shunter.retraining.losses import losses_of
+from shunter.tracking.convention import model_params
+from shunter.tracking.history import TrackedRun, read_runs
+from shunter.tracking.registry.versions import ModelFiles, Version, download
 
 LEARNED_DAYS = "nightly.learned_days"  # tag of a version: the days it and those before it have learned
 HYPERPARAMETERS = "nightly.hyperparameters"  # tag of a version: what its member was first trained with
@@ -70,7 +70,7 @@ def open_champion(version: Version, folder: Path) -> Champion:
     """Bring a version to this machine.
 
     Raises:
-        TrackingError: The registry cannot be read, see `tracking.registry.versions.download`.
+        TrackingError: The registry cannot be read, see `shunter.tracking.registry.versions.download`.
     """
     days = version.tags.get(LEARNED_DAYS, "")
     learned = frozenset(date.fromisoformat(text) for text in days.split(",") if text)
@@ -162,7 +162,7 @@ def _normalised_entropy(run: TrackedRun) -> float:
 
 
 def parse_hyperparameters(params: Mapping[str, str]) -> Hyperparameters:
-    """Read back what `tracking.convention.model_params` wrote; what is not there has its default."""
+    """Read back what `shunter.tracking.convention.model_params` wrote; what is not there has its default."""
     values: dict[str, Any] = {}
     for option in fields(Hyperparameters):
         text = params.get(f"model.{option.name}")

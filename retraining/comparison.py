@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ingestion.batch import RawBatch
-from ingestion.sources.days import DayLog, DaysSource
-from retraining.bootstrap import Judgement, judge, resampled_savings
-from retraining.losses import Keep, losses_of
-from retraining.picture import draw_judgement
+from shunter.ingestion.batch import RawBatch
+from shunter.ingestion.sources.days import DayLog, DaysSource
 from shunter.requests import NightlyRequest
-from tracking.registry.versions import ModelFiles
+from shunter.retraining.bootstrap import Judgement, judge, resampled_savings
+from shunter.retraining.losses import Keep, losses_of
+from shunter.retraining.picture import draw_judgement
+from shunter.tracking.registry.versions import ModelFiles
 
 
 def compare(

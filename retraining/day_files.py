@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
 
-from ingestion.sources.guard import check_paths, check_words
 from shunter.errors import DataError, RequestError
+from shunter.ingestion.sources.guard import check_paths, check_words
 
 _PLACE = re.compile(r"\{date(?::([^{}]*))?\}")
 # A year, a month and a day, all with the same separator or none, and no digit beside them.

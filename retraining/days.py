@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 
-from ingestion.sources.days import DayLog
-from retraining.day_files import find_days
-from retraining.inspection import inspect_days
-from retraining.plan import NightPlan, plan_night, window
+from shunter.ingestion.sources.days import DayLog
 from shunter.requests import NightlyRequest
+from shunter.retraining.day_files import find_days
+from shunter.retraining.inspection import inspect_days
+from shunter.retraining.plan import NightPlan, plan_night, window
 
 
 def choose_days(

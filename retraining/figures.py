@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 from pydantic import ValidationError
 
-from engine.checkpoint.storage import write_text
-from ingestion.sources.days import DayLog
-from retraining.sketch import KeySketch
+from shunter.engine.checkpoint.storage import write_text
 from shunter.frozen import Frozen
+from shunter.ingestion.sources.days import DayLog
+from shunter.retraining.sketch import KeySketch
 
 FORMAT = 1
 

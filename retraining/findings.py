@@ -5,9 +5,9 @@ from datetime import date
 from statistics import median
 from typing import Literal
 
-from retraining.figures import DayFigures, FieldFigures, new_share
 from shunter.frozen import Frozen
 from shunter.requests import DriftLimits
+from shunter.retraining.figures import DayFigures, FieldFigures, new_share
 
 FindingKind = Literal[
     "missing", "late", "empty", "unfinished", "duplicated", "unreadable", "not over", "undated",

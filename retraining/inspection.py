@@ -8,13 +8,13 @@ from datetime import date
 from pathlib import Path
 from typing import TypeVar
 
-from ingestion.cache import file_hashes
-from ingestion.sources.days import DayLog, open_day
-from ingestion.sources.header import Kind, column_kinds, unreadable_share
-from retraining.figures import DayFigures, figures_of
-from retraining.findings import Finding, FindingKind
 from shunter.errors import DataError
+from shunter.ingestion.cache import file_hashes
+from shunter.ingestion.sources.days import DayLog, open_day
+from shunter.ingestion.sources.header import Kind, column_kinds, unreadable_share
 from shunter.requests import NightlyRequest
+from shunter.retraining.figures import DayFigures, figures_of
+from shunter.retraining.findings import Finding, FindingKind
 from shunter.settings import Settings
 
 Found = TypeVar("Found")

@@ -8,15 +8,15 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.checkpoint.storage import load_model
-from engine.checkpoint.stored import load_stored_model, memory_for_tables
-from ingestion.batch import RawBatch
-from ingestion.encoding.encoder import Encoder
-from ingestion.sources.days import DayLog, arrange_for
-from models.ensemble import Ensemble
-from retraining.bootstrap import log_losses
-from tracking.registry.serving import Scorer
-from tracking.registry.versions import ModelFiles
+from shunter.engine.checkpoint.storage import load_model
+from shunter.engine.checkpoint.stored import load_stored_model, memory_for_tables
+from shunter.ingestion.batch import RawBatch
+from shunter.ingestion.encoding.encoder import Encoder
+from shunter.ingestion.sources.days import DayLog, arrange_for
+from shunter.models.ensemble import Ensemble
+from shunter.retraining.bootstrap import log_losses
+from shunter.tracking.registry.serving import Scorer
+from shunter.tracking.registry.versions import ModelFiles
 
 Keep = Callable[[RawBatch], NDArray[np.bool_]]
 

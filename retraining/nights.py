@@ -5,15 +5,15 @@ from datetime import date
 from pathlib import Path
 from typing import Literal
 
-from retraining.bootstrap import Judgement
-from retraining.findings import Finding
-from retraining.plan import NightPlan
-from retraining.ranker_comparison import RankingJudgement
 from shunter.frozen import Frozen
-from tracking.history import TrackedRun, read_runs
-from tracking.profiles import log_pictures
-from tracking.reports import log_config
-from tracking.runs import open_run
+from shunter.retraining.bootstrap import Judgement
+from shunter.retraining.findings import Finding
+from shunter.retraining.plan import NightPlan
+from shunter.retraining.ranker_comparison import RankingJudgement
+from shunter.tracking.history import TrackedRun, read_runs
+from shunter.tracking.profiles import log_pictures
+from shunter.tracking.reports import log_config
+from shunter.tracking.runs import open_run
 
 Outcome = Literal["first champion", "not promoted", "promoted", "kept", "nothing new", "already judged"]
 

@@ -7,18 +7,18 @@ rows that nothing has seen. So only those count whose data have the same fingerp
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.checkpoint.storage import load_model, read_json, save_model
-from engine.config import Execution, Hyperparameters, Schedule
-from engine.data.dataset import Dataset
-from engine.loop.evaluation import evaluate
-from engine.metrics import Metrics
-from engine.trained_model import TrainedModel
-from hardware.types import EnergyReading, Placement
-from models.compression.scheme import is_compressed
-from models.ensemble import Ensemble
-from models.registry import Model
+from shunter.engine.checkpoint.storage import load_model, read_json, save_model
+from shunter.engine.config import Execution, Hyperparameters, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.loop.evaluation import evaluate
+from shunter.engine.metrics import Metrics
+from shunter.engine.trained_model import TrainedModel
 from shunter.errors import CheckpointError, TrackingError
-from tracking.registry.versions import Version, champions_of, download, fingerprint_of
+from shunter.hardware.types import EnergyReading, Placement
+from shunter.models.compression.scheme import is_compressed
+from shunter.models.ensemble import Ensemble
+from shunter.models.registry import Model
+from shunter.tracking.registry.versions import Version, champions_of, download, fingerprint_of
 
 MOST_VERSIONS = 5
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from retraining.bootstrap import Judgement
+from shunter.retraining.bootstrap import Judgement
 
 
 def draw_judgement(judgement: Judgement, savings: NDArray[np.float64], path: Path) -> Path:

@@ -5,11 +5,11 @@ from datetime import date, datetime, timedelta
 from statistics import median
 from zoneinfo import ZoneInfo
 
-from retraining.figures import DayFigures
-from retraining.findings import Finding, base_rate_finding, drift_findings
 from shunter.errors import DataError
 from shunter.frozen import Frozen
 from shunter.requests import NightlyRequest
+from shunter.retraining.figures import DayFigures
+from shunter.retraining.findings import Finding, base_rate_finding, drift_findings
 
 
 class NightPlan(Frozen):

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from datetime import date
 
-from engine.ensemble.guarantee import Bounds, bounds
-from ingestion.sources.days import DayLog
-from retraining.findings import Finding
-from retraining.losses import scores_of
+from shunter.engine.ensemble.guarantee import Bounds, bounds
 from shunter.frozen import Frozen
-from tracking.promise import PREFIX, promised
-from tracking.registry.versions import ModelFiles, Version
+from shunter.ingestion.sources.days import DayLog
+from shunter.retraining.findings import Finding
+from shunter.retraining.losses import scores_of
+from shunter.tracking.promise import PREFIX, promised
+from shunter.tracking.registry.versions import ModelFiles, Version
 
 CARRIED = ("min_auc", "max_ne", "confidence", "unit")
 

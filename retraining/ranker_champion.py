@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine.ranking.config import RankingHyperparameters
-from engine.ranking.result import TrainedRanker
-from models.graph import GraphSpec, graph_spec
-from models.graph.fusion import By
+from shunter.engine.ranking.config import RankingHyperparameters
+from shunter.engine.ranking.result import TrainedRanker
 from shunter.errors import RequestError
-from tracking.registry.versions import Version
+from shunter.models.graph import GraphSpec, graph_spec
+from shunter.models.graph.fusion import By
+from shunter.tracking.registry.versions import Version
 
 MEMBERS = "nightly.rankers"  # tag of a version: its members, each with what it was learned with
 

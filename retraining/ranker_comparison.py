@@ -9,20 +9,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.checkpoint.warm_start import SharedRows
-from engine.data.dataset import Dataset
-from engine.ranking.evaluation import evaluate_users
-from engine.ranking.interactions import Interactions, read_before_test, read_interactions
-from engine.ranking.storage import load_ranker
-from ingestion.encoding.encoder import Encoder
-from ingestion.encoding.shared_rows import shared_rows
-from models.graph.ranker import Ranker
-from retraining.bootstrap import resampled_savings
-from retraining.picture import draw_gains
+from shunter.engine.checkpoint.warm_start import SharedRows
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.ranking.evaluation import evaluate_users
+from shunter.engine.ranking.interactions import Interactions, read_before_test, read_interactions
+from shunter.engine.ranking.storage import load_ranker
 from shunter.errors import DataError
 from shunter.frozen import Frozen
+from shunter.ingestion.encoding.encoder import Encoder
+from shunter.ingestion.encoding.shared_rows import shared_rows
+from shunter.models.graph.ranker import Ranker
 from shunter.requests import NightlyRequest
-from tracking.registry.versions import ModelFiles
+from shunter.retraining.bootstrap import resampled_savings
+from shunter.retraining.picture import draw_gains
+from shunter.tracking.registry.versions import ModelFiles
 
 FIGURES = (
     "champion_ndcg20",

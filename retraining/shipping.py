@@ -5,9 +5,9 @@ import tempfile
 from pathlib import Path
 
 from shunter.errors import ShunterError
-from tracking.registry.named import export_increment
-from tracking.reports import log_files
-from tracking.runs import open_run
+from shunter.tracking.registry.named import export_increment
+from shunter.tracking.reports import log_files
+from shunter.tracking.runs import open_run
 
 FOLDER = "increment"
 

@@ -1,10 +1,10 @@
 """Starting a training from a registered model, whose ids may stand for other values."""
 
-from engine.checkpoint.warm_start import WarmStart
-from engine.data.dataset import Dataset
-from ingestion.encoding.encoder import Encoder
-from ingestion.encoding.shared_rows import shared_rows
-from tracking.registry.versions import ModelFiles
+from shunter.engine.checkpoint.warm_start import WarmStart
+from shunter.engine.data.dataset import Dataset
+from shunter.ingestion.encoding.encoder import Encoder
+from shunter.ingestion.encoding.shared_rows import shared_rows
+from shunter.tracking.registry.versions import ModelFiles
 
 
 def warm_start_from(files: ModelFiles, member: int, dataset: Dataset) -> WarmStart:

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scheduler.job import Conditions
 from shunter.errors import DataError
+from shunter.scheduler.job import Conditions
 
 EPOCHS = {"bert": 2, "cifar10": 100, "ncf": 10, "imagenet": 90, "deepspeech2": 80, "yolov3": 50}
 LARGEST_LOCAL_BATCH = {"yolov3": 8}  # of one accelerator; by default the largest that was measured

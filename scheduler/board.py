@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from sys import maxsize
 
-from scheduler.cluster import MACHINE, NETWORK, RACK, Cluster, Placement
-from scheduler.job import ANYWHERE, Conditions, JobState, Need
+from shunter.scheduler.cluster import MACHINE, NETWORK, RACK, Cluster, Placement
+from shunter.scheduler.job import ANYWHERE, Conditions, JobState, Need
 
 MEMORY_SLACK_GIB = 1e-6  # sums of floats: what is given back in another order may miss a little
 
@@ -155,7 +155,7 @@ class Board:
             accelerator: Their type.
             worst_level: How far apart they may lie.
             best_level: The tightest level to look for; those below are known to be taken.
-            need: What the job asks of each machine beside accelerators, see `scheduler.job.Job.need`.
+            need: What the job asks of each machine beside accelerators, see `shunter.scheduler.job.Job.need`.
             without: Machines of which nothing is taken.
 
         Returns:

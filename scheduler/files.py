@@ -8,19 +8,28 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveFloat, ValidationError, model_validator
 
-from hardware.catalogue.design_power import IDLE_SHARE
-from hardware.catalogue.rows import load_catalogue
-from ingestion.sources.guard import check_words
-from scheduler.cluster import LARGEST_COUNT, AcceleratorType, Cluster, Count, Finite, Name, PositiveSeconds, Seconds
-from scheduler.job import Iterations, Job
-from scheduler.traces.durations import ALIBABA, PHILLY, TIRESIAS, read_alibaba, read_philly, read_tiresias
-from scheduler.traces.gavel import read_gavel
-from scheduler.traces.pollux import COLUMNS as POLLUX
-from scheduler.traces.pollux import read_pollux
-from scheduler.traces.table import open_text
 from shunter.errors import DataError, RequestError
 from shunter.frozen import Frozen
+from shunter.hardware.catalogue.design_power import IDLE_SHARE
+from shunter.hardware.catalogue.rows import load_catalogue
+from shunter.ingestion.sources.guard import check_words
 from shunter.requests import FleetRequest, TrainRequest
+from shunter.scheduler.cluster import (
+    LARGEST_COUNT,
+    AcceleratorType,
+    Cluster,
+    Count,
+    Finite,
+    Name,
+    PositiveSeconds,
+    Seconds,
+)
+from shunter.scheduler.job import Iterations, Job
+from shunter.scheduler.traces.durations import ALIBABA, PHILLY, TIRESIAS, read_alibaba, read_philly, read_tiresias
+from shunter.scheduler.traces.gavel import read_gavel
+from shunter.scheduler.traces.pollux import COLUMNS as POLLUX
+from shunter.scheduler.traces.pollux import read_pollux
+from shunter.scheduler.traces.table import open_text
 from shunter.validation import clause, sentence
 from shunter.yaml_file import read_yaml
 
@@ -49,7 +58,7 @@ class OwnJob(Finite):
         name: Its name, once in the file.
         train: What `shunter train` would be asked for; checked, and kept for whoever runs it.
         train_seconds: How long it takes by accelerator type on what it asks for, side by side. Without any, what it
-            trains tells (`scheduler.foretell`).
+            trains tells (`shunter.scheduler.foretell`).
         network_share: By how much a machine's width longer it takes across the network, as a share of that time.
         accelerators: How many it asks for, of one type; or how many of which type, `{cpu: 4, A100: 1}`, and one of each
             that is not named.
@@ -92,7 +101,7 @@ class OwnJob(Finite):
 
     @property
     def part(self) -> int | None:
-        """Accelerators of each of several processes, see `scheduler.job.Job.part`; None where one trains."""
+        """Accelerators of each of several processes, see `shunter.scheduler.job.Job.part`; None where one trains."""
         return None if self.processes == 1 else self._count // self.processes
 
     def part_on(self, accelerator: str) -> int | None:

@@ -14,18 +14,18 @@ from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from engine.job import ClickJob
-from hardware.catalogue.rows import load_catalogue
-from scheduler.files import OwnJob
-from scheduler.own_training import key_of
-from scheduler.past import PastJobs, read_past_jobs
+from shunter.engine.job import ClickJob
 from shunter.errors import RequestError
 from shunter.frozen import Frozen
+from shunter.hardware.catalogue.rows import load_catalogue
 from shunter.requests import LOCAL_OFFERS, Explore, TrainRequest
+from shunter.scheduler.files import OwnJob
+from shunter.scheduler.own_training import key_of
+from shunter.scheduler.past import PastJobs, read_past_jobs
 
 if TYPE_CHECKING:
-    from hardware.types import CollectiveCost, Placement
-    from planner.assessment import Candidate
+    from shunter.hardware.types import CollectiveCost, Placement
+    from shunter.planner.assessment import Candidate
 
 CPU = "cpu"
 COSTS = ("start_seconds", "checkpoint_seconds", "restore_seconds")
@@ -134,7 +134,7 @@ class Foreteller:
         """With how much longer its steps take across the network, where the job does not state it."""
         if own.train is None or own.processes == 1 or self._network is None or "network_share" in own.model_fields_set:
             return own
-        from hardware.types import Placement
+        from shunter.hardware.types import Placement
 
         training = self._prepare(own)
         at = Placement(
@@ -179,9 +179,9 @@ class Foreteller:
         self, own: OwnJob, request: TrainRequest, training: ClickJob, types: Sequence[str]
     ) -> dict[str, float]:
         """Seconds by type, of those that this machine or the catalogue has."""
-        from planner.choose import choose
-        from planner.decide import NoFeasiblePlacementError
-        from planner.describe import job_size
+        from shunter.planner.choose import choose
+        from shunter.planner.decide import NoFeasiblePlacementError
+        from shunter.planner.describe import job_size
 
         rows = {name: row for name in types if not is_processor(name) and (row := _row(name)) is not None}
         asked = request.model_copy(update={"explore": Explore.NEVER, "batch_sizes": str(training.execution.batch_size)})
@@ -225,8 +225,8 @@ class Foreteller:
         collectives: "tuple[CollectiveCost, ...] | None" = None,
     ) -> float:
         """A step by the cost model, in processes that share the threads; over other collectives than this machine's."""
-        from hardware.cost.cost_model import CostModel
-        from planner.describe import describe
+        from shunter.hardware.cost.cost_model import CostModel
+        from shunter.planner.describe import describe
 
         workload = describe(training.dataset, training.spec, training.hyperparameters)
         profile = next(one for one in self._profiles if one.accelerator.name == placement.accelerator)
@@ -249,19 +249,19 @@ class Foreteller:
 
     @cached_property
     def _history(self) -> Any:
-        from planner.history import read_history
+        from shunter.planner.history import read_history
 
         return read_history()
 
     @cached_property
     def _profiles(self) -> Any:
-        from engine.profiling.profiles import local_profiles
+        from shunter.engine.profiling.profiles import local_profiles
 
         return local_profiles(tell=self._say)
 
 
 def memory_gib(training: ClickJob, types: Sequence[str]) -> dict[str, float]:
-    """What one process of a training is predicted to need, in GiB (`hardware.cost.memory_model`).
+    """What one process of a training is predicted to need, in GiB (`shunter.hardware.cost.memory_model`).
 
     Of its server's memory what it takes where it trains on the processor: on a GPU it keeps no more there. On a GPU
     what it takes of the device.
@@ -270,10 +270,10 @@ def memory_gib(training: ClickJob, types: Sequence[str]) -> dict[str, float]:
         training: The training, with its data.
         types: Accelerator types that it may run on.
     """
-    from engine.memory import process_bytes
-    from hardware.cost.memory_model import memory_on
-    from hardware.types import Placement
-    from planner.describe import describe
+    from shunter.engine.memory import process_bytes
+    from shunter.hardware.cost.memory_model import memory_on
+    from shunter.hardware.types import Placement
+    from shunter.planner.describe import describe
 
     workload = describe(training.dataset, training.spec, training.hyperparameters)
     placement = Placement(accelerator=CPU, threads=1, precision="fp32", batch_size=training.execution.batch_size)

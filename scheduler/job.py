@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple, Protocol
 
-from scheduler.cluster import MACHINE, NETWORK, RACK, Cluster, Placement
+from shunter.scheduler.cluster import MACHINE, NETWORK, RACK, Cluster, Placement
 
 
 class Conditions(NamedTuple):

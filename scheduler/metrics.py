@@ -5,7 +5,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from scheduler.schedule import Outcome, Schedule
+from shunter.scheduler.schedule import Outcome, Schedule
 
 HOUR = 3600.0
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
-from engine.executors.watch import Going
-from scheduler.board import Board
-from scheduler.cluster import Cluster, Machine
-from scheduler.job import Iterations, Job, JobState
-from scheduler.policies import make_policy
+from shunter.engine.executors.watch import Going
+from shunter.scheduler.board import Board
+from shunter.scheduler.cluster import Cluster, Machine
+from shunter.scheduler.job import Iterations, Job, JobState
+from shunter.scheduler.policies import make_policy
 
 POLICY = "fifo-move"  # who waits is served first; what is then left goes to what runs where it is slower
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 from pydantic_core import to_json
 
-from engine.config import Execution, Schedule
-from engine.data.dataset import Dataset
-from engine.fixed import check_fixed, read_fixed
-from engine.job import ClickJob, TrainingJob
-from models.registry import model_spec
-from search.space.learning import USUAL_BATCH_SIZE, default_hyperparameters, weights_of_tasks
+from shunter.engine.config import Execution, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.fixed import check_fixed, read_fixed
+from shunter.engine.job import ClickJob, TrainingJob
+from shunter.models.registry import model_spec
 from shunter.requests import TrainRequest
+from shunter.search.space.learning import USUAL_BATCH_SIZE, default_hyperparameters, weights_of_tasks
 
 PATIENCE = 2  # epochs without a better validation, as of a member of an ensemble
 

@@ -6,8 +6,8 @@ from statistics import median
 from pydantic import PositiveInt
 
 from shunter.frozen import Frozen
-from tracking.history import read_runs
-from tracking.runs import child_run
+from shunter.tracking.history import read_runs
+from shunter.tracking.runs import child_run
 
 NEWEST = 400  # jobs that are read back
 NAME, KEY, ACCELERATOR, COUNT = "job.name", "job.training", "job.accelerator", "job.accelerators"
@@ -17,7 +17,7 @@ class PastJob(Frozen):
     """One job of a live fleet; what was not seen of it is missing.
 
     Attributes:
-        training: Key of what it trained, by `scheduler.own_training.key_of`.
+        training: Key of what it trained, by `shunter.scheduler.own_training.key_of`.
         accelerator: Type that it ran on.
         accelerators: On how many.
         train_seconds: From its first step to its end, without what starting and moving took.

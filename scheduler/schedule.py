@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from scheduler.cluster import Cluster, Placement
-from scheduler.job import JobState
+from shunter.scheduler.cluster import Cluster, Placement
+from shunter.scheduler.job import JobState
 
 
 @dataclass(frozen=True, slots=True)

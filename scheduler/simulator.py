@@ -4,13 +4,13 @@ import heapq
 from collections.abc import Callable, Iterable
 from math import ceil, inf
 
-from scheduler.board import Board
-from scheduler.cluster import MACHINE, Cluster, Placement
-from scheduler.job import Job, JobState, tightest
-from scheduler.policies.role import Policy
-from scheduler.schedule import Outcome, Schedule, Span, outcome_of
-from scheduler.uplinks import Uplinks
 from shunter.errors import InfeasibleError, RequestError
+from shunter.scheduler.board import Board
+from shunter.scheduler.cluster import MACHINE, Cluster, Placement
+from shunter.scheduler.job import Job, JobState, tightest
+from shunter.scheduler.policies.role import Policy
+from shunter.scheduler.schedule import Outcome, Schedule, Span, outcome_of
+from shunter.scheduler.uplinks import Uplinks
 
 # What happens at one moment happens in this order: ends free what a decision at that moment can give.
 END, RETURN, OUTAGE, SLOWDOWN, ARRIVAL, DECIDE = range(6)

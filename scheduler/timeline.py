@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from scheduler.schedule import Schedule
+from shunter.scheduler.schedule import Schedule
 
 Steps = Sequence[tuple[float, float]]
 """Moments, each with the value from then on."""

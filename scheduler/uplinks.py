@@ -2,8 +2,8 @@
 
 from collections import defaultdict
 
-from scheduler.cluster import NETWORK, Cluster, Placement
-from scheduler.job import JobState
+from shunter.scheduler.cluster import NETWORK, Cluster, Placement
+from shunter.scheduler.job import JobState
 
 Uplink = tuple[str, int]
 

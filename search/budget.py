@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
-from engine.checkpoint.storage import write_text
-from hardware.budget import ENERGY_INTERVAL_SECONDS, JOULES_PER_KWH
-from search.protocol import BudgetLeft
-from search.used import FILE, read_used
+from shunter.engine.checkpoint.storage import write_text
+from shunter.hardware.budget import ENERGY_INTERVAL_SECONDS, JOULES_PER_KWH
 from shunter.requests.search import SearchRequest
+from shunter.search.protocol import BudgetLeft
+from shunter.search.used import FILE, read_used
 
 MOST_RESERVED = 0.5  # share of the search's time that seeds of the best setting may have
 
@@ -19,7 +19,7 @@ MOST_RESERVED = 0.5  # share of the search's time that seeds of the best setting
 class SearchBudget:
     """Time and energy of a search: those of this attempt, and of the earlier ones of an interrupted search.
 
-    It bounds the search alone; `hardware.budget.Budget` bounds the whole run by the user's limits.
+    It bounds the search alone; `shunter.hardware.budget.Budget` bounds the whole run by the user's limits.
 
     Args:
         directory: Folder of the search, where what it used is kept.

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.config import Execution, Schedule
-from engine.data.dataset import Dataset
-from search.protocol import Cost, Outcome, Parameters, Space
+from shunter.engine.config import Execution, Schedule
+from shunter.engine.data.dataset import Dataset
 from shunter.requests import Limits
+from shunter.search.protocol import Cost, Outcome, Parameters, Space
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -21,7 +21,7 @@ class PastStudy:
     Attributes:
         name: Name of its data.
         trials: Points, in the terms of its own space, with their outcomes; at least one has a result.
-        distance: Distance of its data from the present data, see `search.meta.neighbours`; 0 for the same data.
+        distance: Distance of its data from the present data, see `shunter.search.meta.neighbours`; 0 for the same data.
         run_id: Its MLflow run; empty if it does not come from there.
         features: Meta-features of its data; empty if they are not known.
         noise: Standard deviation of its loss from seed to seed; None where no setting was trained twice.
@@ -55,7 +55,7 @@ class SearchContext:
         cost: Cost that NE is weighed against; None searches for the lowest NE alone.
         seed: Seed of the method.
         trials: Budget in trials at the start of the search; None sets none.
-        past: Studies of other data sets, the nearest first; see `search.meta`.
+        past: Studies of other data sets, the nearest first; see `shunter.search.meta`.
         limits: The user's limits, for a method that can tell before training that a point breaks one.
         run_id: MLflow run of the search, for a method that logs to it; None logs nothing.
         should_stop: Asked by a method that takes long to find a point; a text ends the search.

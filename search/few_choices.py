@@ -3,14 +3,14 @@
 import math
 from collections.abc import Callable, Sequence
 
-from engine.compression.points import Choices, Costs, Point, every_point
-from search.methods.samplers import tpe_sampler
+from shunter.engine.compression.points import Choices, Costs, Point, every_point
+from shunter.search.methods.samplers import tpe_sampler
 
 
 def search_choices(
     choices: Choices, costs: Callable[[Point], Costs], trials: int, *, seed: int = 0
 ) -> Sequence[tuple[Point, Costs]]:
-    """Try points of a space; see `engine.compression.points.FormSearch`.
+    """Try points of a space; see `shunter.engine.compression.points.FormSearch`.
 
     All of them where there are no more than trials; otherwise first those that have the same value everywhere, then
     what the sampler draws, for the costs together (multi-objective TPE: Ozaki et al., GECCO 2020).

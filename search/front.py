@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Any
 
-from engine.config import Hyperparameters
-from engine.metrics import FIGURES, figure_of
-from models.spec import ModelSpec
-from search.result import Setting, TuneResult
+from shunter.engine.config import Hyperparameters
+from shunter.engine.metrics import FIGURES, figure_of
+from shunter.models.spec import ModelSpec
+from shunter.search.result import Setting, TuneResult
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,16 +4,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.config import Schedule
-from engine.data.dataset import Dataset
-from engine.fixed import read_fixed
-from hardware.cost.residual import StepObservation
-from hardware.types import Placement
-from models.spec import ModelSpec
-from search.constraints import FinalTraining
-from search.protocol import Cost, Space
-from search.study.halving import checks_for
+from shunter.engine.config import Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.fixed import read_fixed
+from shunter.hardware.cost.residual import StepObservation
+from shunter.hardware.types import Placement
+from shunter.models.spec import ModelSpec
 from shunter.requests import SearchCost, TrainRequest
+from shunter.search.constraints import FinalTraining
+from shunter.search.protocol import Cost, Space
+from shunter.search.study.halving import checks_for
 
 COST_OF_OPTION: dict[SearchCost, Cost] = {
     SearchCost.TIME: "step_seconds",

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-from engine.executors.role import Executor, Place, Reading
-from hardware.meters.meter import measure_energy
-from hardware.types import Placement
+from shunter.engine.executors.role import Executor, Place, Reading
 from shunter.errors import RequestError
+from shunter.hardware.meters.meter import measure_energy
+from shunter.hardware.types import Placement
 
 
 class SearchMeters:

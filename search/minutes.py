@@ -12,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
-from engine.checkpoint.storage import write_text
-from search.used import AROUND, COMMAND, read_used
+from shunter.engine.checkpoint.storage import write_text
 from shunter.regularly import regularly
 from shunter.requests.search import SearchRequest
+from shunter.search.used import AROUND, COMMAND, read_used
 
 BASELINES_SHARE = 0.25  # of the minutes that baselines may have
 # Of its time that a training may lack and is begun nevertheless: it keeps its best epoch, and the last epochs of most

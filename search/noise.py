@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from engine.config import SelectBy
-from engine.trained_model import TrainedModel
-from search.result import TuneResult
+from shunter.engine.config import SelectBy
+from shunter.engine.trained_model import TrainedModel
 from shunter.frozen import Frozen
-from tracking.evidence import limit_named
+from shunter.search.result import TuneResult
+from shunter.tracking.evidence import limit_named
 
 
 class Noise(Frozen):

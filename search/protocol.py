@@ -1,16 +1,16 @@
 """What every way of searching has in common: it is asked for a point, told what came of it, and knows its budget.
 
-The search (`search.search`) trains the points, counts what they used and keeps them in one Optuna study, whichever
-method proposed them; a method only proposes. A new one is a file with a class like the ones that
-`search.methods.registry` names, and a line there.
+The search (`shunter.search.search`) trains the points, counts what they used and keeps them in one Optuna study,
+whichever method proposed them; a method only proposes. A new one is a file with a class like the ones that
+`shunter.search.methods.registry` names, and a line there.
 """
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from engine.config import Hyperparameters
-from models.spec import ModelSpec
+from shunter.engine.config import Hyperparameters
+from shunter.models.spec import ModelSpec
 
 if TYPE_CHECKING:
     from optuna import Trial
@@ -83,7 +83,7 @@ class Outcome:
         state: How its training ended; a pruned one was stopped early, and a failed one came to nothing.
         validation_ne: NE on the validation part of the best epoch; None of a failed one.
         selected: Where the user selects by another figure, that of the best epoch, as a number to be lowered
-            (`engine.metrics.Metrics.loss_by`); None where it is the NE.
+            (`shunter.engine.metrics.Metrics.loss_by`); None where it is the NE.
         costs: Measured seconds of a step and joules of a sample, counted bytes of the parameters. What
             could not be measured is missing.
         violations: For each of the user's limits, by how much the point breaks it; kept where it is 0 or below.

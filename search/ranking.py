@@ -7,9 +7,9 @@ same outcomes, and the trainings themselves are what was kept.
 from collections.abc import Sequence
 from statistics import median
 
-from search.methods.samplers import tpe_sampler
-from search.protocol import Parameters
-from search.space.ranking import RankingSpace
+from shunter.search.methods.samplers import tpe_sampler
+from shunter.search.protocol import Parameters
+from shunter.search.space.ranking import RankingSpace
 
 FEWEST_RIVALS = 2  # trainings whose median says what is too little
 FEWEST_EPOCHS = 2  # before which no training is ended

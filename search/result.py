@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from engine.config import Hyperparameters, SelectBy
-from engine.metrics import FIGURES, figure_of
-from engine.pareto import non_dominated
-from engine.specs import AnyModelSpec
-from search.constraints import breaks_a_measured_limit
-from search.protocol import Cost, Space
-from search.reward import COST_WEIGHT
-from search.study.storage import failures, outcome_of, trials_with_result
+from shunter.engine.config import Hyperparameters, SelectBy
+from shunter.engine.metrics import FIGURES, figure_of
+from shunter.engine.pareto import non_dominated
+from shunter.engine.specs import AnyModelSpec
 from shunter.frozen import Frozen
+from shunter.search.constraints import breaks_a_measured_limit
+from shunter.search.protocol import Cost, Space
+from shunter.search.reward import COST_WEIGHT
+from shunter.search.study.storage import failures, outcome_of, trials_with_result
 
 if TYPE_CHECKING:
     from optuna import Study

@@ -7,7 +7,7 @@ compared.
 import math
 from collections.abc import Mapping
 
-from search.protocol import Cost, Outcome
+from shunter.search.protocol import Cost, Outcome
 
 # NE per factor e of cost: half the cost is worth as much as 0.007 of NE.
 COST_WEIGHT = 0.01

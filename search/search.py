@@ -4,28 +4,28 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from engine.data.resolution import too_few_to_choose
-from engine.execution import execution_of
-from engine.executors.role import Place
-from search.budget import SearchBudget
-from search.constraints import NEAR_AUC, breaks_a_measured_limit, format_violations
-from search.context import SearchContext
-from search.job import SearchJob
-from search.meta.past import begin_from_past
-from search.meters import check_energy_can_be_measured, open_meters
-from search.methods.registry import build_method, race_of
-from search.protocol import Space
-from search.result import Setting, TuneResult, Usage, ranked, summarise
-from search.space.choose import check_not_empty, space_for
-from search.study.address import storage_address
-from search.study.kept import KeptModels
-from search.study.loop import Loop, Progress
-from search.study.storage import failures, open_study, storage_errors, trials_with_result
-from search.study.trial import TrialContext
-from search.study.workers import open_executors
+from shunter.engine.data.resolution import too_few_to_choose
+from shunter.engine.execution import execution_of
+from shunter.engine.executors.role import Place
 from shunter.errors import InfeasibleError, QualityMissedError, TrainingError
 from shunter.regularly import regularly
 from shunter.requests import SearchCost
+from shunter.search.budget import SearchBudget
+from shunter.search.constraints import NEAR_AUC, breaks_a_measured_limit, format_violations
+from shunter.search.context import SearchContext
+from shunter.search.job import SearchJob
+from shunter.search.meta.past import begin_from_past
+from shunter.search.meters import check_energy_can_be_measured, open_meters
+from shunter.search.methods.registry import build_method, race_of
+from shunter.search.protocol import Space
+from shunter.search.result import Setting, TuneResult, Usage, ranked, summarise
+from shunter.search.space.choose import check_not_empty, space_for
+from shunter.search.study.address import storage_address
+from shunter.search.study.kept import KeptModels
+from shunter.search.study.loop import Loop, Progress
+from shunter.search.study.storage import failures, open_study, storage_errors, trials_with_result
+from shunter.search.study.trial import TrialContext
+from shunter.search.study.workers import open_executors
 
 if TYPE_CHECKING:
     from optuna import Study

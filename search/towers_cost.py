@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from search.noise import Noise
-from search.result import TuneResult
-from tracking.history import TrackedRun, read_children, read_runs
+from shunter.search.noise import Noise
+from shunter.search.result import TuneResult
+from shunter.tracking.history import TrackedRun, read_children, read_runs
 
 TOWERS = "dmt"
 FLAT = ("dlrm", "dcnv2")  # whose interactions a tower and the layers above it have

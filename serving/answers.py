@@ -4,8 +4,8 @@ from typing import Any
 
 from starlette.responses import Response
 
-from serving.errors import RefusedError
-from serving.protocols.body import written
+from shunter.serving.errors import RefusedError
+from shunter.serving.protocols.body import written
 
 JSON = "application/json"
 _CODES = {

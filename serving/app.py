@@ -11,9 +11,11 @@ from fastapi import FastAPI, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import ClientDisconnect
 
-from serving.answers import JSON, as_json, refusal, told
-from serving.batcher import Batcher, Scored
-from serving.errors import (
+from shunter.errors import CheckpointError, HardwareError, ShunterError
+from shunter.requests.serving import ServingLimits
+from shunter.serving.answers import JSON, as_json, refusal, told
+from shunter.serving.batcher import Batcher, Scored
+from shunter.serving.errors import (
     BrokenError,
     LateError,
     MediaTypeError,
@@ -22,13 +24,11 @@ from serving.errors import (
     TooLargeRequestError,
     UnknownError,
 )
-from serving.guard import HEALTH
-from serving.keeper import Keeper
-from serving.metrics import Metrics
-from serving.protocols import invocations, open_inference
-from serving.table import Table
-from shunter.errors import CheckpointError, HardwareError, ShunterError
-from shunter.requests.serving import ServingLimits
+from shunter.serving.guard import HEALTH
+from shunter.serving.keeper import Keeper
+from shunter.serving.metrics import Metrics
+from shunter.serving.protocols import invocations, open_inference
+from shunter.serving.table import Table
 
 IN_THE_LOOP_BYTES = 1 << 18  # a body up to this size is read by the event loop; a larger one would hold up the others
 _log = logging.getLogger(__name__)

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from serving.errors import BusyError
-from serving.metrics import Metrics
-from serving.served import Outcome, ServedModel
-from serving.table import Table
 from shunter.requests.serving import BatchingRequest
+from shunter.serving.errors import BusyError
+from shunter.serving.metrics import Metrics
+from shunter.serving.served import Outcome, ServedModel
+from shunter.serving.table import Table
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers
 
-from serving.answers import refusal
-from serving.errors import NotAllowedError, RefusedError, WrongHostError
+from shunter.serving.answers import refusal
+from shunter.serving.errors import NotAllowedError, RefusedError, WrongHostError
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send

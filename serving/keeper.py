@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ingestion.rows import read_rows
-from serving.metrics import Metrics
-from serving.served import ServedModel
-from serving.table import Table
 from shunter.errors import RequestError, ShunterError
+from shunter.ingestion.rows import read_rows
 from shunter.requests.serving import IndexChoice
-from tracking.registry.best_items import BestItems, Seen, pairs_of
-from tracking.registry.increments import chain_upon
-from tracking.registry.named import NAMED, digest_of_model, open_model
-from tracking.registry.ranking_serving import RankingScorer
-from tracking.registry.versions import CHAMPION, version_by_alias
+from shunter.serving.metrics import Metrics
+from shunter.serving.served import ServedModel
+from shunter.serving.table import Table
+from shunter.tracking.registry.best_items import BestItems, Seen, pairs_of
+from shunter.tracking.registry.increments import chain_upon
+from shunter.tracking.registry.named import NAMED, digest_of_model, open_model
+from shunter.tracking.registry.ranking_serving import RankingScorer
+from shunter.tracking.registry.versions import CHAMPION, version_by_alias
 
 BLOCK_ROWS = 65_536
 _log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ class Keeper:
     one goes on.
 
     Args:
-        named: As `tracking.registry.named.open_model` takes it.
+        named: As `shunter.tracking.registry.named.open_model` takes it.
         metrics: Where takeovers are counted.
         items: As `load` takes it.
         increments: Folder that increments of the model come into, each in a folder of its own; None where none do.
@@ -197,7 +197,7 @@ def load(
     """Load a model, and let it score a row once, so that the first request is not the slowest.
 
     Args:
-        named: As `tracking.registry.named.open_model` takes it.
+        named: As `shunter.tracking.registry.named.open_model` takes it.
         items: Of a model that ranks, a log whose items are ranked for a user, but those that it has beside the user.
         increments: As `open_model` takes them. Clients go on calling what comes of them by the name of the model that
             they are laid upon.

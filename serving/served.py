@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from engine.checkpoint.stored import placement_of_tables, stored_tables
-from ingestion.encoding.few_values import ValueEncoder
-from models.embeddings.stored.tables import LookupCounts, StoredEmbeddings
-from serving.errors import RefusedError
-from serving.table import Table
+from shunter.engine.checkpoint.stored import placement_of_tables, stored_tables
 from shunter.errors import DataError
-from tracking.registry.best_items import BestItems, Seen, pairs_of, users_of
-from tracking.registry.ranking_serving import RankingScorer
-from tracking.registry.serving import ROWS_AT_ONCE
+from shunter.ingestion.encoding.few_values import ValueEncoder
+from shunter.models.embeddings.stored.tables import LookupCounts, StoredEmbeddings
+from shunter.serving.errors import RefusedError
+from shunter.serving.table import Table
+from shunter.tracking.registry.best_items import BestItems, Seen, pairs_of, users_of
+from shunter.tracking.registry.ranking_serving import RankingScorer
+from shunter.tracking.registry.serving import ROWS_AT_ONCE
 
 if TYPE_CHECKING:
-    from ingestion.encoding.encoder import EncodedRows
-    from tracking.registry.serving import Scorer
+    from shunter.ingestion.encoding.encoder import EncodedRows
+    from shunter.tracking.registry.serving import Scorer
 
 Outcome = np.ndarray | pl.DataFrame | Exception
 

@@ -11,13 +11,13 @@ from types import FrameType
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from serving.app import Endpoints
-from serving.batcher import Batcher
-from serving.guard import Guard
-from serving.keeper import Keeper
-from serving.metrics import Metrics
 from shunter.errors import RequestError
 from shunter.requests.serving import ServeRequest
+from shunter.serving.app import Endpoints
+from shunter.serving.batcher import Batcher
+from shunter.serving.guard import Guard
+from shunter.serving.keeper import Keeper
+from shunter.serving.metrics import Metrics
 
 MOST_CONNECTIONS = 1_000  # beyond which uvicorn answers 503; each holds a file
 FEWEST_CONNECTIONS = 16  # where there are hardly any files

@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from serving.errors import RefusedError
+from shunter.serving.errors import RefusedError
 
 Column = Sequence[Any] | pl.Series
 _TYPES: dict[frozenset[type], type[pl.DataType]] = {

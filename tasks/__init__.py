@@ -2,7 +2,7 @@
 
 import sys
 
-from ingestion.sources.guard import restrict_where
+from shunter.ingestion.sources.guard import restrict_where
 from shunter.secrets import hide_in_logs
 
 

@@ -9,14 +9,14 @@ from prefect import get_run_logger
 from prefect.exceptions import MissingContextError
 from prefect.runtime import flow_run
 
-from hardware.leases import Lease, leases_of_others
-from hardware.reservation import Accept, Reservation, reserve, say, trainings_together, wanted
-from hardware.types import HardwareProfile, Placement
-from models.graph.registry import GRAPH_FAMILIES
-from planner.decide import Decision
-from planner.parallel.plan import processes_of
-from planner.waiting import is_better_now
 from shunter.errors import ShunterError
+from shunter.hardware.leases import Lease, leases_of_others
+from shunter.hardware.reservation import Accept, Reservation, reserve, say, trainings_together, wanted
+from shunter.hardware.types import HardwareProfile, Placement
+from shunter.models.graph.registry import GRAPH_FAMILIES
+from shunter.planner.decide import Decision
+from shunter.planner.parallel.plan import processes_of
+from shunter.planner.waiting import is_better_now
 from shunter.requests import TrainRequest
 
 LONGEST_HOURS = 24.0 * 365  # that an end is foreseen for; dates end somewhere

@@ -5,20 +5,20 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from engine.executors.here import Here
-from engine.executors.moving import HereOrBetter
-from engine.executors.role import Executor
-from engine.executors.this_machine import ThisMachine
-from engine.executors.watch import Going
-from hardware.leases import CPU, leases_of_others, slots
-from hardware.reservation import Reservation
-from hardware.types import Placement
-from hardware.waiting_line import is_wanted
-from planner.assessment import Assessment
-from planner.decide import Decision
-from scheduler.one_node import better_place
+from shunter.engine.executors.here import Here
+from shunter.engine.executors.moving import HereOrBetter
+from shunter.engine.executors.role import Executor
+from shunter.engine.executors.this_machine import ThisMachine
+from shunter.engine.executors.watch import Going
 from shunter.errors import ShunterError
-from tasks.accelerators import tell
+from shunter.hardware.leases import CPU, leases_of_others, slots
+from shunter.hardware.reservation import Reservation
+from shunter.hardware.types import Placement
+from shunter.hardware.waiting_line import is_wanted
+from shunter.planner.assessment import Assessment
+from shunter.planner.decide import Decision
+from shunter.scheduler.one_node import better_place
+from shunter.tasks.accelerators import tell
 
 
 @dataclass

@@ -6,45 +6,45 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date
 
-from engine.config import Schedule
-from engine.data.dataset import Dataset
-from engine.execution import execution_of
-from engine.job import TrainingJob
-from engine.trained_model import TrainedModel
-from hardware.devices.power_limit import limited
-from hardware.types import HardwareProfile
-from ingestion.cache import forget
-from ingestion.sources.days import DayLog
-from planner.decide import Decision, Exploration
-from planner.expected_misses import expected_miss_rate
-from planner.history.record import FlowNotes
-from planner.predict.observe import expect
-from reporting.card.quality import quality_of_files
-from retraining.bootstrap import Judgement
-from retraining.champion import Champion, Origin, check_same_log, choose_origin, slowed, version_tags
-from retraining.nights import Night, Outcome, log_judgement, log_plan
-from retraining.plan import NightPlan
-from retraining.promise import DayCheck, carried, check_day
-from retraining.ranker_comparison import RankingJudgement
-from retraining.shipping import keep_increment
-from retraining.warm_start import warm_start_from
+from shunter.engine.config import Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.execution import execution_of
+from shunter.engine.job import TrainingJob
+from shunter.engine.trained_model import TrainedModel
 from shunter.errors import RequestError
+from shunter.hardware.devices.power_limit import limited
+from shunter.hardware.types import HardwareProfile
+from shunter.ingestion.cache import forget
+from shunter.ingestion.sources.days import DayLog
+from shunter.planner.decide import Decision, Exploration
+from shunter.planner.expected_misses import expected_miss_rate
+from shunter.planner.history.record import FlowNotes
+from shunter.planner.predict.observe import expect
+from shunter.reporting.card.quality import quality_of_files
 from shunter.requests import NightlyRequest, Promote
-from tasks.accelerators import hold
-from tasks.events import announce
-from tasks.evidence import note_trainings
-from tasks.nightly import ingest_days, judge_challenger
-from tasks.profile import profile_hardware
-from tasks.register import doubt_of, misses, register
-from tasks.run_state import StateFolder
-from tasks.select import log_decision, select
-from tasks.train import train_member
-from tracking.convention import data_params, quality_metrics
-from tracking.evidence import data_key
-from tracking.promise import PREFIX
-from tracking.registry.models import RegisteredModel
-from tracking.registry.versions import ModelFiles, Version, champion_of, tag_version, version_of_run
-from tracking.runs import open_run
+from shunter.retraining.bootstrap import Judgement
+from shunter.retraining.champion import Champion, Origin, check_same_log, choose_origin, slowed, version_tags
+from shunter.retraining.nights import Night, Outcome, log_judgement, log_plan
+from shunter.retraining.plan import NightPlan
+from shunter.retraining.promise import DayCheck, carried, check_day
+from shunter.retraining.ranker_comparison import RankingJudgement
+from shunter.retraining.shipping import keep_increment
+from shunter.retraining.warm_start import warm_start_from
+from shunter.tasks.accelerators import hold
+from shunter.tasks.events import announce
+from shunter.tasks.evidence import note_trainings
+from shunter.tasks.nightly import ingest_days, judge_challenger
+from shunter.tasks.profile import profile_hardware
+from shunter.tasks.register import doubt_of, misses, register
+from shunter.tasks.run_state import StateFolder
+from shunter.tasks.select import log_decision, select
+from shunter.tasks.train import train_member
+from shunter.tracking.convention import data_params, quality_metrics
+from shunter.tracking.evidence import data_key
+from shunter.tracking.promise import PREFIX
+from shunter.tracking.registry.models import RegisteredModel
+from shunter.tracking.registry.versions import ModelFiles, Version, champion_of, tag_version, version_of_run
+from shunter.tracking.runs import open_run
 
 PATIENCE = 1  # a pass that does not help is followed by worse ones: the days are few and were learned
 

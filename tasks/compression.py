@@ -7,36 +7,36 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from engine.checkpoint.storage import save_model
-from engine.compression.bench import Bench
-from engine.compression.fine_tune import FineTuning
-from engine.compression.subject import CompressionLimits, CompressionSubject, members_of
-from engine.config import Execution
-from engine.data.arrays import read_array
-from engine.data.dataset import Dataset, SplitName
-from engine.data.loader import BatchLoader
-from engine.loop.evaluation import evaluate
-from engine.metrics import Metrics
-from engine.passes.rivals import try_rivals
-from ingestion.encoding.encoder import EncodedBag, EncodedRows
-from models.compression.scheme import is_compressed
-from models.ensemble import Ensemble
-from models.registry import Model
-from models.rewriting.scheme import is_rewritten
-from reporting.card.document import to_html, to_markdown
-from reporting.compression import CompressionCard, card_of
-from search.few_choices import search_choices
+from shunter.engine.checkpoint.storage import save_model
+from shunter.engine.compression.bench import Bench
+from shunter.engine.compression.fine_tune import FineTuning
+from shunter.engine.compression.subject import CompressionLimits, CompressionSubject, members_of
+from shunter.engine.config import Execution
+from shunter.engine.data.arrays import read_array
+from shunter.engine.data.dataset import Dataset, SplitName
+from shunter.engine.data.loader import BatchLoader
+from shunter.engine.loop.evaluation import evaluate
+from shunter.engine.metrics import Metrics
+from shunter.engine.passes.rivals import try_rivals
 from shunter.errors import DataError, RequestError
+from shunter.ingestion.encoding.encoder import EncodedBag, EncodedRows
+from shunter.models.compression.scheme import is_compressed
+from shunter.models.ensemble import Ensemble
+from shunter.models.registry import Model
+from shunter.models.rewriting.scheme import is_rewritten
+from shunter.reporting.card.document import to_html, to_markdown
+from shunter.reporting.compression import CompressionCard, card_of
 from shunter.requests.compression import TOLERATED_AUC_LOSS, CompressRequest
-from tasks.events import announce
-from tracking.convention import data_params, quality_metrics
-from tracking.passes import log_passes
-from tracking.registry.card import artifact_link, describe_model, log_texts
-from tracking.registry.compressed import COMPRESSION_BY, COMPRESSION_OF, call_challenger
-from tracking.registry.models import RegisteredModel, register_model
-from tracking.registry.ranking_serving import RankingScorer
-from tracking.registry.serving import Scorer
-from tracking.runs import open_run
+from shunter.search.few_choices import search_choices
+from shunter.tasks.events import announce
+from shunter.tracking.convention import data_params, quality_metrics
+from shunter.tracking.passes import log_passes
+from shunter.tracking.registry.card import artifact_link, describe_model, log_texts
+from shunter.tracking.registry.compressed import COMPRESSION_BY, COMPRESSION_OF, call_challenger
+from shunter.tracking.registry.models import RegisteredModel, register_model
+from shunter.tracking.registry.ranking_serving import RankingScorer
+from shunter.tracking.registry.serving import Scorer
+from shunter.tracking.runs import open_run
 
 LEAST_CALIBRATION_ROWS = 256
 CARD_PAGE, CARD_MARKDOWN = "model_card/model_card.html", "model_card/model_card.md"  # as of a training

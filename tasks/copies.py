@@ -1,9 +1,9 @@
 """Copies of a run's checkpoints at another address: looked at before it begins, removed when it has ended."""
 
-from engine.checkpoint.remote import check_address, remove_copies
-from engine.data.dataset import Dataset
+from shunter.engine.checkpoint.remote import check_address, remove_copies
+from shunter.engine.data.dataset import Dataset
 from shunter.requests import TrainRequest
-from tasks.run_state import copies_address
+from shunter.tasks.run_state import copies_address
 
 
 def check_copies(request: TrainRequest) -> None:

@@ -4,16 +4,24 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from engine.data.dataset import Dataset
-from engine.trained_model import Trained
-from planner.history.record import FlowNotes, flow_evidence
-from search.result import TuneResult
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.trained_model import Trained
 from shunter.errors import TrackingError
+from shunter.planner.history.record import FlowNotes, flow_evidence
 from shunter.requests import JobRequest
-from tasks.spending import Spending
-from tracking.convention import data_params
-from tracking.evidence import Evidence, EvidenceKind, Figures, data_key, limit_named, log_evidence, read_evidence
-from tracking.history import read_children
+from shunter.search.result import TuneResult
+from shunter.tasks.spending import Spending
+from shunter.tracking.convention import data_params
+from shunter.tracking.evidence import (
+    Evidence,
+    EvidenceKind,
+    Figures,
+    data_key,
+    limit_named,
+    log_evidence,
+    read_evidence,
+)
+from shunter.tracking.history import read_children
 
 
 def note_trainings(notes: FlowNotes, trained: Sequence[Trained[Any, Any, Any, Any]]) -> None:

@@ -3,19 +3,19 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from engine.data.dataset import Dataset
-from engine.ranking.evaluation import RankingMetrics, ranked_on_test
-from engine.ranking.fusion import Fusion, choose_fusion
-from engine.ranking.interactions import read_interactions
-from engine.ranking.result import TrainedRanker
-from engine.ranking.storage import StoredRanker, load_ranker, save_ranker
-from hardware.types import EnergyReading
-from models.graph.fusion import By, FusedRanker, FusionSpec
-from reporting.card.ranking_baselines import RankedBaseline
-from tasks.rankers import WHOLE
-from tasks.run_context import RunContext
-from tracking.ranking import fusion_metrics
-from tracking.runs import open_run
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.ranking.evaluation import RankingMetrics, ranked_on_test
+from shunter.engine.ranking.fusion import Fusion, choose_fusion
+from shunter.engine.ranking.interactions import read_interactions
+from shunter.engine.ranking.result import TrainedRanker
+from shunter.engine.ranking.storage import StoredRanker, load_ranker, save_ranker
+from shunter.hardware.types import EnergyReading
+from shunter.models.graph.fusion import By, FusedRanker, FusionSpec
+from shunter.reporting.card.ranking_baselines import RankedBaseline
+from shunter.tasks.rankers import WHOLE
+from shunter.tasks.run_context import RunContext
+from shunter.tracking.ranking import fusion_metrics
+from shunter.tracking.runs import open_run
 
 NAME = "fusion"
 

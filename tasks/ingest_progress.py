@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ingestion.progress import OnProgress, Progress
-from tasks.share_progress import share_progress
-from tasks.story import tell
+from shunter.ingestion.progress import OnProgress, Progress
+from shunter.tasks.share_progress import share_progress
+from shunter.tasks.story import tell
 
 KEY = "ingest"
 TELL_SECONDS = 20.0

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from importlib import import_module
 
-from engine.libraries import load_libraries
-from tracking.store import is_file_store
+from shunter.engine.libraries import load_libraries
+from shunter.tracking.store import is_file_store
 
 # In the order in which a training comes to need them.
 NEEDED = ("mlflow.tracking", "scipy.optimize", "matplotlib.figure", "optuna")

@@ -4,33 +4,33 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.executors.role import Place
-from engine.executors.this_machine import ThisMachine
-from engine.fixed import read_fixed
-from engine.job import ClickJob, TrainingJob
-from engine.parallel import Division, GivenTable
-from hardware.types import Placement
-from models.names import representative
-from models.spec import ModelSpec
-from planner.candidates.embedding_memory import need_several_processes
-from planner.describe import describe, spec_of
-from planner.parallel.automatic import plan_training, step_of_plan, trains_as_simulated
-from planner.parallel.calibration import (
+from shunter.engine.executors.role import Place
+from shunter.engine.executors.this_machine import ThisMachine
+from shunter.engine.fixed import read_fixed
+from shunter.engine.job import ClickJob, TrainingJob
+from shunter.engine.parallel import Division, GivenTable
+from shunter.errors import RequestError
+from shunter.hardware.types import Placement
+from shunter.models.names import representative
+from shunter.models.spec import ModelSpec
+from shunter.planner.candidates.embedding_memory import need_several_processes
+from shunter.planner.describe import describe, spec_of
+from shunter.planner.parallel.automatic import plan_training, step_of_plan, trains_as_simulated
+from shunter.planner.parallel.calibration import (
     ExecutedPlan,
     SimulatedStep,
     keep_executed,
     read_executed,
     typical_step_seconds,
 )
-from planner.parallel.demand import demand_of, table_names
-from planner.parallel.machine import OnNodes
-from planner.parallel.plan import Plan, check_fits, plan_text, read_plan, tables_fingerprint
-from planner.parallel.report import PlanReport
-from shunter.errors import RequestError
+from shunter.planner.parallel.demand import demand_of, table_names
+from shunter.planner.parallel.machine import OnNodes
+from shunter.planner.parallel.plan import Plan, check_fits, plan_text, read_plan, tables_fingerprint
+from shunter.planner.parallel.report import PlanReport
 from shunter.requests import TrainRequest
 from shunter.settings import Settings
-from tasks.run_context import RunContext
-from tracking.plans import log_executed, log_trained_plan
+from shunter.tasks.run_context import RunContext
+from shunter.tracking.plans import log_executed, log_trained_plan
 
 
 @dataclass(frozen=True)

@@ -8,34 +8,34 @@ users and items begin at random ones, in tables that grew. Members that are solv
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from engine.checkpoint.warm_start import SharedRows
-from engine.config import Schedule
-from engine.data.dataset import Dataset
-from engine.execution import execution_of
-from engine.job import TrainingJob
-from engine.ranking.interactions import sides
-from engine.ranking.result import TrainedRanker
-from ingestion.cache import forget
-from models.graph import SOLVED
-from planner.predict.observe import expect
-from reporting.card.ranking_baselines import RankedBaseline
-from retraining.champion import Champion, check_same_log, version_tags
-from retraining.nights import Night, log_judgement, log_plan
-from retraining.ranker_champion import RankerOrigin, RankerOrigins, origins_of, tags_again
-from retraining.ranker_comparison import RankingJudgement
-from retraining.warm_start import warm_start_from
+from shunter.engine.checkpoint.warm_start import SharedRows
+from shunter.engine.config import Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.execution import execution_of
+from shunter.engine.job import TrainingJob
+from shunter.engine.ranking.interactions import sides
+from shunter.engine.ranking.result import TrainedRanker
 from shunter.errors import RequestError
+from shunter.ingestion.cache import forget
+from shunter.models.graph import SOLVED
+from shunter.planner.predict.observe import expect
+from shunter.reporting.card.ranking_baselines import RankedBaseline
 from shunter.requests import NightlyRequest, Promote
-from tasks.challenger import Tonight, changed_meanwhile, ending_with, note_version, placed, why_nothing_new
-from tasks.evidence import note_trainings
-from tasks.fusion import fused_of
-from tasks.nightly import ingest_days, judge_rankers
-from tasks.register import doubt_of_ranker, register
-from tasks.train import train_member
-from tracking.convention import data_params
-from tracking.evidence import data_key
-from tracking.ranking import ranking_metrics
-from tracking.runs import open_run
+from shunter.retraining.champion import Champion, check_same_log, version_tags
+from shunter.retraining.nights import Night, log_judgement, log_plan
+from shunter.retraining.ranker_champion import RankerOrigin, RankerOrigins, origins_of, tags_again
+from shunter.retraining.ranker_comparison import RankingJudgement
+from shunter.retraining.warm_start import warm_start_from
+from shunter.tasks.challenger import Tonight, changed_meanwhile, ending_with, note_version, placed, why_nothing_new
+from shunter.tasks.evidence import note_trainings
+from shunter.tasks.fusion import fused_of
+from shunter.tasks.nightly import ingest_days, judge_rankers
+from shunter.tasks.register import doubt_of_ranker, register
+from shunter.tasks.train import train_member
+from shunter.tracking.convention import data_params
+from shunter.tracking.evidence import data_key
+from shunter.tracking.ranking import ranking_metrics
+from shunter.tracking.runs import open_run
 
 
 def check_night_of_rankers(request: NightlyRequest) -> None:

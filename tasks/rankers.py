@@ -1,7 +1,7 @@
 """Settings of a graph model, tried one after another; each is trained as any model is, so that it can be gone on with.
 
 What an interrupted run has trained lies in its folders: begun again, the search proposes the same points and finds them
-done (`search.ranking`).
+done (`shunter.search.ranking`).
 """
 
 import logging
@@ -11,26 +11,26 @@ from typing import Any
 
 import torch
 
-from engine.config import Schedule
-from engine.execution import execution_of
-from engine.fixed import read_fixed
-from engine.job import TrainingJob
-from engine.ranking.config import RankingHyperparameters
-from engine.ranking.interactions import read_graph
-from engine.ranking.result import TrainedRanker
-from engine.ranking.solver import check_solvable
-from hardware.types import Placement
-from models.graph import SOLVED, GraphSpec
-from planner.predict.observe import expect
-from reporting.card.ranking_baselines import RankedBaseline
-from search.minutes import Minutes, unlimited
-from search.ranking import RankingSearch
-from search.space.ranking import RankingSpace
+from shunter.engine.config import Schedule
+from shunter.engine.execution import execution_of
+from shunter.engine.fixed import read_fixed
+from shunter.engine.job import TrainingJob
+from shunter.engine.ranking.config import RankingHyperparameters
+from shunter.engine.ranking.interactions import read_graph
+from shunter.engine.ranking.result import TrainedRanker
+from shunter.engine.ranking.solver import check_solvable
 from shunter.errors import TooLargeError, TrainingError
+from shunter.hardware.types import Placement
+from shunter.models.graph import SOLVED, GraphSpec
+from shunter.planner.predict.observe import expect
+from shunter.reporting.card.ranking_baselines import RankedBaseline
 from shunter.requests import baselines_of
-from tasks.run_context import RunContext
-from tasks.train import train_member
-from tracking.convention import RunKind
+from shunter.search.minutes import Minutes, unlimited
+from shunter.search.ranking import RankingSearch
+from shunter.search.space.ranking import RankingSpace
+from shunter.tasks.run_context import RunContext
+from shunter.tasks.train import train_member
+from shunter.tracking.convention import RunKind
 
 log = logging.getLogger(__name__)
 

@@ -7,33 +7,33 @@ from dataclasses import dataclass
 
 import torch
 
-from engine.data.dataset import Dataset
-from engine.ensemble.result import EnsembleResult
-from engine.execution import execution_of
-from engine.fixed import check_fixed, read_fixed
-from engine.metrics import FIGURES
-from engine.ranking.fusion import Fusion
-from engine.ranking.interactions import check_order, read_graph, sides
-from engine.ranking.result import TrainedRanker
-from engine.ranking.solver import check_solvable
-from engine.trained_model import TrainedModel
-from hardware.types import Placement
-from models.graph import GRAPH_FAMILIES, MODELS, SOLVED, graph_spec
-from reporting.card.baselines import TrainedBaseline
-from reporting.card.figures import BaselineFigures
-from reporting.card.promise import Promise, measure_promise
-from reporting.card.ranking_baselines import RankedBaseline, RankingBaseline
-from retraining.ranker_champion import ranker_tags
-from search.job import SearchJob
-from search.minutes import Minutes
-from search.noise import Noise, noise_of
-from search.result import TuneResult
-from search.towers_cost import TOWERS, Flat, flat_trainings, towers_cost
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.ensemble.result import EnsembleResult
+from shunter.engine.execution import execution_of
+from shunter.engine.fixed import check_fixed, read_fixed
+from shunter.engine.metrics import FIGURES
+from shunter.engine.ranking.fusion import Fusion
+from shunter.engine.ranking.interactions import check_order, read_graph, sides
+from shunter.engine.ranking.result import TrainedRanker
+from shunter.engine.ranking.solver import check_solvable
+from shunter.engine.trained_model import TrainedModel
 from shunter.errors import RequestError, TrackingError
+from shunter.hardware.types import Placement
+from shunter.models.graph import GRAPH_FAMILIES, MODELS, SOLVED, graph_spec
+from shunter.reporting.card.baselines import TrainedBaseline
+from shunter.reporting.card.figures import BaselineFigures
+from shunter.reporting.card.promise import Promise, measure_promise
+from shunter.reporting.card.ranking_baselines import RankedBaseline, RankingBaseline
 from shunter.requests import TrainRequest
-from tasks.baselines import candidates_of, train_baselines, train_rivals
-from tasks.card import describe_version, write_card, write_ranking_card
-from tasks.ensemble import (
+from shunter.retraining.ranker_champion import ranker_tags
+from shunter.search.job import SearchJob
+from shunter.search.minutes import Minutes
+from shunter.search.noise import Noise, noise_of
+from shunter.search.result import TuneResult
+from shunter.search.towers_cost import TOWERS, Flat, flat_trainings, towers_cost
+from shunter.tasks.baselines import candidates_of, train_baselines, train_rivals
+from shunter.tasks.card import describe_version, write_card, write_ranking_card
+from shunter.tasks.ensemble import (
     BASELINES,
     MEMBERS,
     EnsembleLimits,
@@ -46,19 +46,19 @@ from tasks.ensemble import (
     train_members,
     trainings_after,
 )
-from tasks.evidence import note_search, note_trainings
-from tasks.fusion import fuse
-from tasks.plan import check_plan, trial_placement
-from tasks.rankers import WHOLE, Purpose, Tried, best_again, best_of, train_rankers, try_settings
-from tasks.register import register_ranker, register_result
-from tasks.report import report
-from tasks.run_context import RunContext
-from tasks.step_clock import StepClock
-from tasks.story import tell, tell_outcome
-from tasks.tune import observer_of, publish_noise, publish_search, tune
-from tracking.registry.models import RegisteredModel
-from tracking.reports import log_training_curve
-from tracking.runs import open_run
+from shunter.tasks.evidence import note_search, note_trainings
+from shunter.tasks.fusion import fuse
+from shunter.tasks.plan import check_plan, trial_placement
+from shunter.tasks.rankers import WHOLE, Purpose, Tried, best_again, best_of, train_rankers, try_settings
+from shunter.tasks.register import register_ranker, register_result
+from shunter.tasks.report import report
+from shunter.tasks.run_context import RunContext
+from shunter.tasks.step_clock import StepClock
+from shunter.tasks.story import tell, tell_outcome
+from shunter.tasks.tune import observer_of, publish_noise, publish_search, tune
+from shunter.tracking.registry.models import RegisteredModel
+from shunter.tracking.reports import log_training_curve
+from shunter.tracking.runs import open_run
 
 RANKER = "ranker"
 

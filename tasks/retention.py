@@ -17,9 +17,9 @@ from filelock import FileLock, Timeout
 
 from shunter.errors import ShunterError, first_line
 from shunter.settings import Settings
-from tasks.run_state import DATA, FINISHED, unfinished_runs
-from tracking.leftovers import Leftover, on_disk
-from tracking.retention import LOCK_SECONDS, count_of_runs, shrink, unused_datasets, unused_rows, unused_traces
+from shunter.tasks.run_state import DATA, FINISHED, unfinished_runs
+from shunter.tracking.leftovers import Leftover, on_disk
+from shunter.tracking.retention import LOCK_SECONDS, count_of_runs, shrink, unused_datasets, unused_rows, unused_traces
 
 _OLD = "state_type IN ('COMPLETED', 'FAILED', 'CANCELLED', 'CRASHED') AND parent_task_run_id IS NULL AND end_time < ?"
 

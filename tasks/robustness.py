@@ -4,22 +4,22 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from engine.config import Execution
-from engine.data.dataset import Dataset
-from engine.loop.some_rows import SomeRows
-from engine.robustness.injection import MemoryErrors
-from engine.robustness.memory import Memory
-from engine.robustness.trial import CANARY_ROWS, Withstood, members_logits, quality_on, withstand
-from hardware.devices.discovery import usable_cores
-from reporting.card.document import to_html, to_markdown
-from reporting.robustness import TITLE, RobustnessCard, sections_of
+from shunter.engine.config import Execution
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.loop.some_rows import SomeRows
+from shunter.engine.robustness.injection import MemoryErrors
+from shunter.engine.robustness.memory import Memory
+from shunter.engine.robustness.trial import CANARY_ROWS, Withstood, members_logits, quality_on, withstand
 from shunter.errors import RequestError
+from shunter.hardware.devices.discovery import usable_cores
+from shunter.reporting.card.document import to_html, to_markdown
+from shunter.reporting.robustness import TITLE, RobustnessCard, sections_of
 from shunter.requests.robustness import RobustnessRequest
-from tracking.convention import data_params
-from tracking.registry.card import artifact_link, log_texts
-from tracking.registry.described import add_to_description
-from tracking.registry.versions import Version, tag_version
-from tracking.runs import open_run
+from shunter.tracking.convention import data_params
+from shunter.tracking.registry.card import artifact_link, log_texts
+from shunter.tracking.registry.described import add_to_description
+from shunter.tracking.registry.versions import Version, tag_version
+from shunter.tracking.runs import open_run
 
 CARD_PAGE, CARD_MARKDOWN = "model_card/robustness.html", "model_card/robustness.md"
 TOLERATED_AUC_LOSS = 0.005

@@ -5,18 +5,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from engine.data.dataset import Dataset
-from engine.executors.ray.cluster import Cluster
-from hardware.budget import Budget
-from hardware.types import HardwareProfile
-from planner.decide import Decision, Exploration
-from planner.history.record import FlowNotes
-from planner.parallel.plan import processes_of
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.executors.ray.cluster import Cluster
 from shunter.errors import ExplorationEndedError
+from shunter.hardware.budget import Budget
+from shunter.hardware.types import HardwareProfile
+from shunter.planner.decide import Decision, Exploration
+from shunter.planner.history.record import FlowNotes
+from shunter.planner.parallel.plan import processes_of
 from shunter.requests import CheckpointRequest, TrainRequest
-from tasks.better import BetterOfThisMachine
-from tasks.run_state import copies_address
-from tracking.evidence import EXPLORED
+from shunter.tasks.better import BetterOfThisMachine
+from shunter.tasks.run_state import copies_address
+from shunter.tracking.evidence import EXPLORED
 
 
 class ExplorationEnd:
@@ -102,7 +102,7 @@ class RunContext:
 
     @property
     def processes(self) -> int:
-        """Processes that train each member together (`planner.parallel.plan.processes_of`).
+        """Processes that train each member together (`shunter.planner.parallel.plan.processes_of`).
 
         Raises:
             RequestError: The plan cannot be read.

@@ -10,8 +10,8 @@ from filelock import FileLock, Timeout
 from pydantic import BaseModel
 from pydantic_core import to_json
 
-from engine.checkpoint.storage import write_text
-from engine.data.dataset import Dataset
+from shunter.engine.checkpoint.storage import write_text
+from shunter.engine.data.dataset import Dataset
 from shunter.errors import RequestError
 from shunter.requests import Explore, TrainRequest
 from shunter.settings import Settings

@@ -7,19 +7,19 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
-from engine.executors.energy import add_readings
-from engine.executors.ray.cluster import Cluster
-from hardware.budget import Budget, Meter
-from hardware.catalogue.prices import Prices
-from hardware.devices.discovery import local_accelerators
-from hardware.meters.meter import measure_energy
-from hardware.reservation import watching
-from hardware.types import EnergyReading
-from planner.decide import Decision
+from shunter.engine.executors.energy import add_readings
+from shunter.engine.executors.ray.cluster import Cluster
 from shunter.errors import RequestError
+from shunter.hardware.budget import Budget, Meter
+from shunter.hardware.catalogue.prices import Prices
+from shunter.hardware.devices.discovery import local_accelerators
+from shunter.hardware.meters.meter import measure_energy
+from shunter.hardware.reservation import watching
+from shunter.hardware.types import EnergyReading
+from shunter.planner.decide import Decision
 from shunter.regularly import regularly
 from shunter.requests import JobRequest, Limits
-from tasks.run_state import StateFolder
+from shunter.tasks.run_state import StateFolder
 
 Asked = TypeVar("Asked", bound=JobRequest)
 

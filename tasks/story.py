@@ -3,14 +3,14 @@
 import contextlib
 from collections.abc import Sequence
 
-from engine.ensemble.result import EnsembleResult
-from engine.ranking.result import TrainedRanker
-from reporting.card.figures import BaselineFigures
-from reporting.card.ranking_baselines import RankingBaseline
+from shunter.engine.ensemble.result import EnsembleResult
+from shunter.engine.ranking.result import TrainedRanker
 from shunter.errors import TrackingError
-from tracking.links import run_link
-from tracking.registry.models import RegisteredModel
-from tracking.registry.rival import rival_of
+from shunter.reporting.card.figures import BaselineFigures
+from shunter.reporting.card.ranking_baselines import RankingBaseline
+from shunter.tracking.links import run_link
+from shunter.tracking.registry.models import RegisteredModel
+from shunter.tracking.registry.rival import rival_of
 
 
 def tell(sentence: str) -> None:

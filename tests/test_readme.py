@@ -11,7 +11,7 @@ README = (PROJECT_ROOT / "README.md").read_text()
 
 
 def test_schema_example_is_a_schema() -> None:
-    from ingestion.schema import Schema
+    from shunter.ingestion.schema import Schema
 
     (example,) = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
     schema = Schema.model_validate(yaml.safe_load(example))
@@ -22,7 +22,7 @@ def test_schema_example_is_a_schema() -> None:
 def test_every_command_shown_exists_with_its_options() -> None:
     from typer.main import get_command
 
-    from flows.command.cli import app
+    from shunter.flows.command.cli import app
 
     commands = get_command(app).commands  # pyright: ignore[reportAttributeAccessIssue]
     shown = re.findall(r"shunter (train|[a-z]+)\b((?: +(?:\\\n *)?--?[^\s`]+(?: [^\s`-][^\s`]*)?)*)", README)

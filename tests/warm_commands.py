@@ -30,10 +30,26 @@ LOADED = (
         "mlflow.store.tracking.sqlalchemy_store",
     ),
     *("anyio", "fsspec", "graphviz", "griffe", "jsonschema", "pendulum", "prometheus_client", "websockets"),
-    *("engine.ensemble.result", "engine.ensemble.serving_cost", "engine.executors.this_machine", "engine.loop.trainer"),
-    *("engine.profiling.profiles", "engine.ranking.result", "engine.stalls.advice", "engine.trained_model"),
-    *("hardware.devices.discovery", "ingestion.sources.open", "models.registry", "planner.decide", "search.search"),
-    *("planner.parallel.automatic", "scheduler.one_node"),
+    *(
+        "shunter.engine.ensemble.result",
+        "shunter.engine.ensemble.serving_cost",
+        "shunter.engine.executors.this_machine",
+        "shunter.engine.loop.trainer",
+    ),
+    *(
+        "shunter.engine.profiling.profiles",
+        "shunter.engine.ranking.result",
+        "shunter.engine.stalls.advice",
+        "shunter.engine.trained_model",
+    ),
+    *(
+        "shunter.hardware.devices.discovery",
+        "shunter.ingestion.sources.open",
+        "shunter.models.registry",
+        "shunter.planner.decide",
+        "shunter.search.search",
+    ),
+    *("shunter.planner.parallel.automatic", "shunter.scheduler.one_node"),
 )
 READS_THE_ENVIRONMENT = "prefect"
 LONGEST_MESSAGE_BYTES = 2**20
@@ -97,7 +113,7 @@ def main(listener_number: int) -> None:
     os.environ.clear()
     os.environ.update(asked["environment"])
     sys.argv = asked["arguments"]
-    from flows.cli import main as shunter
+    from shunter.flows.cli import main as shunter
 
     shunter()
 

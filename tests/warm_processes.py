@@ -30,10 +30,10 @@ from shunter.settings import PROJECT_ROOT
 
 LOADED = (
     "torchrec.distributed.planner",
-    "engine.executors.process_group_worker",
-    "engine.executors.own_process_worker",
-    "engine.executors.ray.group_trainer",
-    "engine.executors.ray.node_work",
+    "shunter.engine.executors.process_group_worker",
+    "shunter.engine.executors.own_process_worker",
+    "shunter.engine.executors.ray.group_trainer",
+    "shunter.engine.executors.ray.node_work",
 )
 AGAIN = LOADED[1:3]  # they are run, so they may not be there already
 LONGEST_MESSAGE_BYTES, MOST_DESCRIPTORS, FREE_DESCRIPTOR = 2**18, 16, 200
@@ -79,7 +79,7 @@ def warm_starter(folder: Path) -> Iterator[SimpleNamespace]:
     environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT)}
     passed = [theirs.fileno(), listener.fileno()]
     # A fork shows this command as its own, by which a test may look for it.
-    command = [sys.executable, "-P", "-m", __name__, *map(str, passed), "engine.executors"]
+    command = [sys.executable, "-P", "-m", __name__, *map(str, passed), "shunter.engine.executors"]
     server = subprocess.Popen(command, pass_fds=passed, env=environment, start_new_session=True)
     listener.close()
     theirs.close()

@@ -1,7 +1,7 @@
 """The client of the tracking store: the writes to runs that there are, kept while the store is away.
 
 Every text that is written passes through `without_secrets`. Reads go to the store directly, through `mlflow`; what is
-written to the registry is in `tracking.registry.client`.
+written to the registry is in `shunter.tracking.registry.client`.
 """
 
 import json
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from shunter.secrets import without_secrets
-from tracking import entries
-from tracking.entries import Point, hand_over, or_away
-from tracking.outbox import LOCAL, Delivery, Entry, Outbox, StoreAwayError, WriteFailedError
+from shunter.tracking import entries
+from shunter.tracking.entries import Point, hand_over, or_away
+from shunter.tracking.outbox import LOCAL, Delivery, Entry, Outbox, StoreAwayError, WriteFailedError
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

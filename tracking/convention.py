@@ -9,15 +9,15 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Literal
 
-from engine.config import Hyperparameters, Schedule
-from engine.data.dataset import Dataset
-from engine.metrics import Metrics
-from engine.results import EpochReport, TrainingFigures
-from engine.trained_model import Trained
-from hardware.types import EnergyReading, Placement, Prediction, Workload
-from models.embeddings.cache_counts import CacheCounts
-from models.embeddings.row_traffic import RowTraffic
-from models.spec import ModelSpec
+from shunter.engine.config import Hyperparameters, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.metrics import Metrics
+from shunter.engine.results import EpochReport, TrainingFigures
+from shunter.engine.trained_model import Trained
+from shunter.hardware.types import EnergyReading, Placement, Prediction, Workload
+from shunter.models.embeddings.cache_counts import CacheCounts
+from shunter.models.embeddings.row_traffic import RowTraffic
+from shunter.models.spec import ModelSpec
 from shunter.requests import JobRequest
 
 SCHEMA_VERSION = "1"
@@ -42,7 +42,7 @@ RunKind = Literal[
 ]
 Values = dict[str, str | int | float]
 
-# What a training comes to (`engine.results.TrainingFigures`) -> its metric; what reads runs looks here too.
+# What a training comes to (`shunter.engine.results.TrainingFigures`) -> its metric; what reads runs looks here too.
 TRAINING_METRICS = {
     "train_seconds": "time.train_seconds",
     "compute_seconds": "time.compute_seconds",
@@ -54,11 +54,11 @@ TRAINING_METRICS = {
 WAIT_SHARE = "stall.wait_share"
 WARM_UP_SECONDS = "time.warm_up_seconds"  # of the first steps on a GPU, which teach nothing
 TABLE_BYTES = "memory.table_bytes"  # rows of all embedding tables, counted
-# What a meter read (`hardware.types.EnergyReading`) -> its metric.
+# What a meter read (`shunter.hardware.types.EnergyReading`) -> its metric.
 ENERGY_METRICS = {
     name: f"energy.{name}" for name in ("joules", "uncertainty_joules", "idle_joules", "seconds", "mean_watts")
 }
-# Quality on the validation part (`engine.metrics.Metrics`) -> its metric.
+# Quality on the validation part (`shunter.engine.metrics.Metrics`) -> its metric.
 QUALITY_METRICS = {name: f"quality.{name}" for name in ("auc", "ne", "logloss", "calibration")}
 TRIAL_OF_MEMBER = "training.trial"  # tag of a member that a trial had trained already: the name of that one
 TOTAL_SECONDS = "time.total_seconds"  # of a whole flow, earlier attempts included

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from shunter.errors import TrackingError, first_line
 from shunter.secrets import without_secrets
-from tracking.outbox import Entry, StoreAwayError, WriteFailedError
+from shunter.tracking.outbox import Entry, StoreAwayError, WriteFailedError
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

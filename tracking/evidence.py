@@ -10,12 +10,12 @@ from typing import Literal
 
 from pydantic import Field, ValidationError
 
-from engine.memory import is_out_of_memory
-from hardware.types import Placement
+from shunter.engine.memory import is_out_of_memory
 from shunter.errors import ProcessLostError, QualityMissedError, TooLargeError, TrackingError, first_line
 from shunter.frozen import Frozen
-from tracking.learning import compact_json
-from tracking.runs import open_run
+from shunter.hardware.types import Placement
+from shunter.tracking.learning import compact_json
+from shunter.tracking.runs import open_run
 
 EVIDENCE = "learning.evidence"
 LONGEST_REASON = 300

@@ -4,7 +4,7 @@ import difflib
 from typing import TYPE_CHECKING
 
 from shunter.errors import RequestError
-from tracking.store import EXPERIMENT, has_store, open_store, tracking_errors
+from shunter.tracking.store import EXPERIMENT, has_store, open_store, tracking_errors
 
 if TYPE_CHECKING:
     from mlflow.entities import Run as MlflowRun

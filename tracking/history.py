@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tracking.convention import RunKind
-from tracking.store import EXPERIMENT, has_store, open_store, tracking_errors
+from shunter.tracking.convention import RunKind
+from shunter.tracking.store import EXPERIMENT, has_store, open_store, tracking_errors
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -9,9 +9,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from hardware.cost.residual import StepObservation
 from shunter.errors import TrackingError
-from tracking.runs import LONGEST_TAG, open_run
+from shunter.hardware.cost.residual import StepObservation
+from shunter.tracking.runs import LONGEST_TAG, open_run
 
 STEPS = "learning.steps"
 # A workload's lists of products and accesses are long, and nothing is learned from them.

@@ -14,8 +14,8 @@ from urllib.parse import urlparse
 from filelock import FileLock, Timeout
 
 from shunter.settings import Settings
-from tracking.registry.signing import MODEL_COPY
-from tracking.store import EXPERIMENT, open_store, tracking_errors
+from shunter.tracking.registry.signing import MODEL_COPY
+from shunter.tracking.store import EXPERIMENT, open_store, tracking_errors
 
 DAY_SECONDS = 86_400.0
 _HALF_WRITTEN = re.compile(r"\.(\d+)\.(?:[0-9a-f]+\.)?(?:tmp|partial)$")

@@ -4,7 +4,7 @@ import json
 from urllib.parse import quote
 
 from shunter.settings import Settings
-from tracking.store import open_store, tracking_errors, tracking_uri
+from shunter.tracking.store import open_store, tracking_errors, tracking_uri
 
 DEFAULT_PORT = 5000  # of `shunter ui` and `shunter up`, unless another was named
 PORTS = "ports"  # file among the services' that names those of the last start

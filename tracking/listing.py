@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from tracking.store import EXPERIMENT, failure, has_store, open_store, tracking_errors, tracking_uri
+from shunter.tracking.store import EXPERIMENT, failure, has_store, open_store, tracking_errors, tracking_uri
 
 if TYPE_CHECKING:
     from mlflow.entities import Run as MlflowRun
 
 SQLITE = "sqlite:///"
-# Column of the list -> the kind of entry and its name in `tracking.convention`, which takes seconds to be imported.
+# Column of the list -> the kind of entry and its name in `shunter.tracking.convention`, which takes seconds to be
+# imported.
 COLUMNS = {
     "data": ("params", "data.name"),
     "model": ("params", "request.model"),

@@ -8,8 +8,8 @@
                                     lines that a power cut has damaged
 
 A write may be handed over twice, for instance when a process is killed between the store's answer and the note of it:
-each says for itself what it is, so that the second time changes nothing (`tracking.entries`). All processes of one home
-share the outbox. The password of a store is in no file: it comes from the environment again.
+each says for itself what it is, so that the second time changes nothing (`shunter.tracking.entries`). All processes of
+one home share the outbox. The password of a store is in no file: it comes from the environment again.
 """
 
 import contextlib

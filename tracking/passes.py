@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from engine.passes.record import PassRecord
-from tracking.reports import log_config
-from tracking.runs import open_run
+from shunter.engine.passes.record import PassRecord
+from shunter.tracking.reports import log_config
+from shunter.tracking.runs import open_run
 
 
 def log_passes(run_id: str, records: Sequence[PassRecord]) -> None:

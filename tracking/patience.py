@@ -9,9 +9,9 @@ from rich.console import Console
 
 from shunter.errors import first_line
 from shunter.secrets import without_secrets
-from tracking.entries import AWAY
-from tracking.outbox import StoreAwayError
-from tracking.store import is_file_store, tracking_uri
+from shunter.tracking.entries import AWAY
+from shunter.tracking.outbox import StoreAwayError
+from shunter.tracking.store import is_file_store, tracking_uri
 
 SERVER_PATIENCE_SECONDS = 600.0  # with one call, after which whoever gives the command again goes on there
 FILE_PATIENCE_SECONDS = 15.0  # with a database of our own, which others only lock for moments

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tracking.reports import log_files, log_text
-from tracking.runs import open_run
+from shunter.tracking.reports import log_files, log_text
+from shunter.tracking.runs import open_run
 
 
 def log_plan(

@@ -4,14 +4,14 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hardware.types import HardwareProfile
-from tracking.convention import Values
-from tracking.reports import log_config, log_files
-from tracking.runs import open_run
-from tracking.store import tracking_errors
+from shunter.hardware.types import HardwareProfile
+from shunter.tracking.convention import Values
+from shunter.tracking.reports import log_config, log_files
+from shunter.tracking.runs import open_run
+from shunter.tracking.store import tracking_errors
 
 if TYPE_CHECKING:
-    from engine.stalls.report import StallReport
+    from shunter.engine.stalls.report import StallReport
 
 PICTURES = "pictures"
 

@@ -1,13 +1,13 @@
-"""The names under which graph models are kept, beside those of `tracking.convention`."""
+"""The names under which graph models are kept, beside those of `shunter.tracking.convention`."""
 
 from dataclasses import asdict
 from typing import Literal
 
-from engine.ranking.config import RankingHyperparameters, RankingReport
-from engine.ranking.evaluation import RankingMetrics
-from engine.ranking.fusion import Fusion
-from models.graph import MODELS, GraphSpec
-from tracking.convention import TRAINING_METRICS, Values
+from shunter.engine.ranking.config import RankingHyperparameters, RankingReport
+from shunter.engine.ranking.evaluation import RankingMetrics
+from shunter.engine.ranking.fusion import Fusion
+from shunter.models.graph import MODELS, GraphSpec
+from shunter.tracking.convention import TRAINING_METRICS, Values
 
 INDEX = "ranking.index"  # tag: how the best items will be found, and what an index of their vectors would find
 

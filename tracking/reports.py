@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, TypeAdapter
 
-from engine.config import SelectBy
-from engine.results import EpochReport
+from shunter.engine.config import SelectBy
+from shunter.engine.results import EpochReport
 from shunter.requests import JOB_FILE, Request, job_text
-from tracking.runs import open_run
-from tracking.store import tracking_errors
+from shunter.tracking.runs import open_run
+from shunter.tracking.store import tracking_errors
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -18,8 +18,8 @@ from filelock import FileLock, Timeout
 
 from shunter.errors import TrackingError
 from shunter.settings import Settings
-from tracking.leftovers import Leftover, on_disk
-from tracking.store import artifact_root, is_file_store, tracking_errors, tracking_uri
+from shunter.tracking.leftovers import Leftover, on_disk
+from shunter.tracking.store import artifact_root, is_file_store, tracking_errors, tracking_uri
 
 UNUSED_DAYS = 90.0
 LOCK_SECONDS = 30.0  # that a database of ours may be busy

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from engine.data.dataset import Dataset
-from hardware.types import EnergyReading
+from shunter.engine.data.dataset import Dataset
 from shunter.errors import ExplorationEndedError, ProcessLostError, TrackingError
+from shunter.hardware.types import EnergyReading
 from shunter.requests import JobRequest
-from tracking.client import TrackingClient
-from tracking.convention import (
+from shunter.tracking.client import TrackingClient
+from shunter.tracking.convention import (
     SCHEMA_VERSION,
     RunKind,
     data_params,
@@ -21,9 +21,9 @@ from tracking.convention import (
     is_number,
     request_params,
 )
-from tracking.entries import AWAY
-from tracking.outbox import LOCAL
-from tracking.store import open_store, tracking_errors, tracking_uri
+from shunter.tracking.entries import AWAY
+from shunter.tracking.outbox import LOCAL
+from shunter.tracking.store import open_store, tracking_errors, tracking_uri
 
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 LONGEST_TAG = 5_000  # characters that every store of MLflow takes

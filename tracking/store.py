@@ -15,9 +15,9 @@ from shunter.errors import TrackingError, first_line
 from shunter.files import begin_private, make_private
 from shunter.secrets import without_secrets
 from shunter.settings import settings
-from tracking.client import TrackingClient
-from tracking.moved import follow_move
-from tracking.outbox import Delivery, Outbox, StoreAwayError
+from shunter.tracking.client import TrackingClient
+from shunter.tracking.moved import follow_move
+from shunter.tracking.outbox import Delivery, Outbox, StoreAwayError
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -3,10 +3,10 @@
 import math
 from typing import Any, Literal, Protocol
 
-from engine.job import TrainingJob
-from hardware.types import EnergyReading, Placement
-from tracking.convention import data_params
-from tracking.evidence import Ending, Evidence, Figures, data_key
+from shunter.engine.job import TrainingJob
+from shunter.hardware.types import EnergyReading, Placement
+from shunter.tracking.convention import data_params
+from shunter.tracking.evidence import Ending, Evidence, Figures, data_key
 
 
 class Progress(Protocol):

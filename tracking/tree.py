@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracking.convention import QUALITY_METRICS
-from tracking.history import TrackedRun, tracked_run
-from tracking.store import open_store, tracking_errors, tracking_uri
+from shunter.tracking.convention import QUALITY_METRICS
+from shunter.tracking.history import TrackedRun, tracked_run
+from shunter.tracking.store import open_store, tracking_errors, tracking_uri
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

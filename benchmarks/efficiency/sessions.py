@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.quality.data import SHARED_DATA
-from engine.data.dataset import Dataset, FieldStatistics, SplitStatistics
-from models.spec import CategoricalFeature, Features
+from shunter.engine.data.dataset import Dataset, FieldStatistics, SplitStatistics
+from shunter.models.spec import CategoricalFeature, Features
 
 SOURCE = SHARED_DATA / "ml-1m_ratings.npz"
 LENGTH, LEAST_LIKED = 12, 3

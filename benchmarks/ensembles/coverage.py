@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.ensemble.guarantee import bounds
-from engine.metrics import compute_metrics
+from shunter.engine.ensemble.guarantee import bounds
+from shunter.engine.metrics import compute_metrics
 
 CONFIDENCE = 0.95
 DRAWS, QUICK_DRAWS = 1_000, 100

@@ -15,11 +15,11 @@ import numpy as np
 from benchmarks.ensembles.energy import withstood_rate
 from benchmarks.ensembles.sharing import shared_bytes, sharing_members
 from benchmarks.ensembles.trainings import Trainings, read_trainings
-from engine.robustness.trial import ANSWERS
+from shunter.engine.robustness.trial import ANSWERS
 
 if TYPE_CHECKING:
-    from engine.ensemble.result import EnsembleResult
-    from engine.trained_model import TrainedModel
+    from shunter.engine.ensemble.result import EnsembleResult
+    from shunter.engine.trained_model import TrainedModel
 
 RATES = (1e-6, 1e-5, 1e-4, 1e-3)
 EXPECTED_RATE = 1e-4  # that the packed ensemble is chosen for
@@ -152,8 +152,8 @@ def combined(
     trainings: Trainings, models: "Sequence[TrainedModel]", seed: int, directory: Path, **limits: Any
 ) -> "EnsembleResult":
     """What the product's step `ensemble` makes of some models, in a folder."""
-    from engine.ensemble.result import read_finished
-    from tasks.ensemble.combine import Combining, EnsembleLimits
+    from shunter.engine.ensemble.result import read_finished
+    from shunter.tasks.ensemble.combine import Combining, EnsembleLimits
 
     finished = read_finished(directory, trainings.dataset.fingerprint, tuple(one.name for one in models))
     if finished is not None:
@@ -178,11 +178,11 @@ def told(result: "EnsembleResult") -> dict[str, Any]:
 
 def student_of(trainings: Trainings, teacher: Path, work: Path) -> "TrainedModel":
     """One model that learns what the ensemble predicts, as `shunter train --distill always` trains it."""
-    from engine.checkpoint.storage import load_model
-    from engine.ensemble.distillation import softened
-    from engine.execution import execution_of
-    from engine.job import TrainingJob
-    from tasks.train import train_to_the_end
+    from shunter.engine.checkpoint.storage import load_model
+    from shunter.engine.ensemble.distillation import softened
+    from shunter.engine.execution import execution_of
+    from shunter.engine.job import TrainingJob
+    from shunter.tasks.train import train_to_the_end
 
     execution, single = execution_of(trainings.placement), trainings.single
     data = softened(trainings.dataset, teacher, load_model(teacher), execution, work / "softened")
@@ -201,11 +201,11 @@ def withstood(rates: dict[str, Any], floor: float) -> dict[str, float]:
 
 def under_errors(directory: Path, trainings: Trainings, *, repeats: int, seed: int) -> dict[str, Any]:
     """Mean AUC and NE on rows of the test part at each rate of flipped bits, by what answers them."""
-    from engine.config import Execution
-    from engine.loop.some_rows import SomeRows
-    from engine.robustness.injection import MemoryErrors
-    from engine.robustness.memory import Memory
-    from engine.robustness.trial import CANARY_ROWS, withstand
+    from shunter.engine.config import Execution
+    from shunter.engine.loop.some_rows import SomeRows
+    from shunter.engine.robustness.injection import MemoryErrors
+    from shunter.engine.robustness.memory import Memory
+    from shunter.engine.robustness.trial import CANARY_ROWS, withstand
 
     kept = directory / f"errors-{repeats}.json"
     if kept.exists():

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import torch
 
 from benchmarks.ensembles.trainings import Trainings
-from engine.checkpoint.warm_start import Taken, WarmStart
-from engine.job import TrainingJob
-from models.registry import Model
+from shunter.engine.checkpoint.warm_start import Taken, WarmStart
+from shunter.engine.job import TrainingJob
+from shunter.models.registry import Model
 
 if TYPE_CHECKING:
-    from engine.trained_model import TrainedModel
+    from shunter.engine.trained_model import TrainedModel
 
 FIRST_SEED = 1_000  # of the layers; no training of the product here has it
 
@@ -37,11 +37,11 @@ class TablesOf(WarmStart):
 
 def shared_bytes(trainings: Trainings, owner: "TrainedModel", members: int) -> int:
     """Bytes of so many members over the tables of one, in 8 bits a number: the tables once, layers of each."""
-    from engine.checkpoint.packing import TABLES, Form, pack, stored_bytes
-    from engine.checkpoint.storage import load_model
-    from engine.data.uses import row_uses
-    from models.ensemble import Ensemble
-    from tasks.ensemble.memory import OVERHEAD
+    from shunter.engine.checkpoint.packing import TABLES, Form, pack, stored_bytes
+    from shunter.engine.checkpoint.storage import load_model
+    from shunter.engine.data.uses import row_uses
+    from shunter.models.ensemble import Ensemble
+    from shunter.tasks.ensemble.memory import OVERHEAD
 
     model = load_model(owner.directory)
     assert not isinstance(model, Ensemble), "a member is a single model"
@@ -64,8 +64,8 @@ def sharing_members(
         seed: Seed of the first.
         count: How many.
     """
-    from engine.execution import execution_of
-    from tasks.train import train_to_the_end
+    from shunter.engine.execution import execution_of
+    from shunter.tasks.train import train_to_the_end
 
     # A decay would go on with tables that learn nothing.
     hyperparameters = replace(owner.hyperparameters, embedding_l2=0.0)

@@ -14,9 +14,9 @@ from benchmarks.quality.files import LOGS, write_files
 from benchmarks.quality.row import recipe
 
 if TYPE_CHECKING:
-    from engine.data.dataset import Dataset
-    from engine.trained_model import TrainedModel
-    from hardware.types import Placement
+    from shunter.engine.data.dataset import Dataset
+    from shunter.engine.trained_model import TrainedModel
+    from shunter.hardware.types import Placement
 
 WORK = Path.home() / ".cache" / "shunter" / "ensembles"
 SUMMARY = "summary.json"  # written last
@@ -65,25 +65,25 @@ def train(data: str, model: str, seed: int, folder: Path, *, is_quick: bool) -> 
     folder.mkdir(parents=True, exist_ok=True)
     os.environ["SHUNTER_HOME"] = str(folder / "home")
     files = write_files(LOGS[data], folder, quick=is_quick)
-    from flows.command.environment import prepare_environment
-    from flows.command.start import start
+    from shunter.flows.command.environment import prepare_environment
+    from shunter.flows.command.start import start
     from shunter.requests import TrainRequest, read_job
 
     asked = {"ensemble_of": "snapshots", "ensemble_size": 3, "seed": seed, "promote": "always", "baselines": "none"}
     given = {**files, **asked, **({"max_epochs": QUICK_EPOCHS} if is_quick else {})}
     with kept_runs():
         prepare_environment(debug=False)
-        summary = start("flows.train:train", read_job(recipe(data, model), TrainRequest, given))
+        summary = start("shunter.flows.train:train", read_job(recipe(data, model), TrainRequest, given))
     (folder / SUMMARY).write_text(summary.model_dump_json())
 
 
 def read_trainings(folder: Path) -> Trainings:
     """What `train` has left in a folder."""
-    from engine.data.dataset import Dataset
-    from engine.ensemble.snapshots import snapshots_of
-    from engine.trained_model import TrainedModel
-    from hardware.types import Placement
-    from tasks.run_state import DATA
+    from shunter.engine.data.dataset import Dataset
+    from shunter.engine.ensemble.snapshots import snapshots_of
+    from shunter.engine.trained_model import TrainedModel
+    from shunter.hardware.types import Placement
+    from shunter.tasks.run_state import DATA
 
     (state,) = (path for path in (folder / "home" / "runs").iterdir() if path.is_dir())
     members = [
@@ -99,7 +99,7 @@ def read_trainings(folder: Path) -> Trainings:
 @contextmanager
 def kept_runs() -> Iterator[None]:
     """Leave the folder of a finished run where it is, with the models that the result does not hold."""
-    with patch("tasks.run_state.StateFolder.finish", lambda _: None):
+    with patch("shunter.tasks.run_state.StateFolder.finish", lambda _: None):
         yield
 
 

@@ -49,7 +49,7 @@ class Started:
         self._began = time.monotonic()
         with self.log.open("a") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "flows.cli", *arguments],
+                [sys.executable, "-m", "shunter.flows.cli", *arguments],
                 cwd=home,
                 env={**os.environ, "PYTHONPATH": str(ROOT), "SHUNTER_HOME": str(home), **(environment or {})},
                 stdout=log,

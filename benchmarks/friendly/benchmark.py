@@ -30,7 +30,13 @@ from shunter.settings import PROJECT_ROOT
 PATIENCE_SECONDS = 300.0
 POLL_SECONDS = 0.01
 REPEATS, QUICK_REPEATS = 9, 3
-IMPORTED = ("flows.command.cli", "flows.command.start", "ingestion.check", "mlflow", "tracking.registry.named")
+IMPORTED = (
+    "shunter.flows.command.cli",
+    "shunter.flows.command.start",
+    "shunter.ingestion.check",
+    "mlflow",
+    "shunter.tracking.registry.named",
+)
 
 
 def main() -> None:
@@ -84,7 +90,7 @@ def answer(case: Case) -> tuple[int | None, str]:
 def _answer_of_program(case: Case, folder: Path) -> tuple[int | None, str]:
     environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT), **environment_of(case, folder)}
     with subprocess.Popen(
-        [sys.executable, "-m", "flows.cli", *arguments_of(case)],
+        [sys.executable, "-m", "shunter.flows.cli", *arguments_of(case)],
         cwd=folder,
         env=environment,
         stdin=subprocess.DEVNULL,
@@ -104,7 +110,7 @@ def seconds_of(command: str, repeats: int) -> float:
     """Wall clock of a command in an empty home, the median."""
     with tempfile.TemporaryDirectory() as home:
         environment = {**os.environ, "SHUNTER_HOME": home}
-        program = [sys.executable, "-m", "flows.cli", command]
+        program = [sys.executable, "-m", "shunter.flows.cli", command]
         taken = []
         for _ in range(repeats):
             begin = time.perf_counter()
@@ -122,7 +128,7 @@ def _run(case: Case, errors: Path) -> NoReturn:
     sys.argv = ["shunter", *arguments_of(case)]
     code = 1
     try:
-        from flows.cli import main as command
+        from shunter.flows.cli import main as command
 
         command()
         code = 0

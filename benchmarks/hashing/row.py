@@ -26,7 +26,7 @@ from benchmarks.quality.data import ML1M_FIELDS, read_ml1m
 from benchmarks.quality.files import LOGS, Frames, Log
 
 if TYPE_CHECKING:
-    from engine.data.dataset import Dataset
+    from shunter.engine.data.dataset import Dataset
 
 DIM = 16
 FEWEST_VALUES = 200  # smaller tables are exact in all methods
@@ -149,7 +149,7 @@ def run(data: str, method: str, factor: float, seed: int, *, quick: bool = False
     trial = TRIALS[data]
     with TemporaryDirectory(prefix="shunter-hashing-") as name:
         os.environ["SHUNTER_HOME"] = name
-        from ingestion.request import ingest_request
+        from shunter.ingestion.request import ingest_request
         from shunter.requests import TrainRequest
 
         files, smaller = write(data, Path(name), method, factor, quick=quick)
@@ -164,12 +164,12 @@ def run(data: str, method: str, factor: float, seed: int, *, quick: bool = False
 
 def _train(request: Any, dataset: "Dataset", trial: Trial) -> dict[str, Any]:
     """Train by the product's executor, and score the test part."""
-    from engine.config import Execution, Hyperparameters, Schedule
-    from engine.fixed import read_fixed
-    from engine.job import TrainingJob
-    from engine.loop.evaluation import evaluate
-    from engine.loop.trainer import train
-    from models.registry import model_spec
+    from shunter.engine.config import Execution, Hyperparameters, Schedule
+    from shunter.engine.fixed import read_fixed
+    from shunter.engine.job import TrainingJob
+    from shunter.engine.loop.evaluation import evaluate
+    from shunter.engine.loop.trainer import train
+    from shunter.models.registry import model_spec
 
     fixed = read_fixed("dlrm", request.architecture.set)
     execution = Execution(threads=1, batch_size=trial.batch_size)
@@ -188,7 +188,7 @@ def _train(request: Any, dataset: "Dataset", trial: Trial) -> dict[str, Any]:
 
 def _bytes(dataset: "Dataset", smaller: list[Column]) -> dict[str, Any]:
     """What tables and maps take; the keys of what is exact in the quotient and remainder count as nothing."""
-    from ingestion.tables import table_ids
+    from shunter.ingestion.tables import table_ids
 
     tables = {table.field: table for table in table_ids(dataset)}
     of_fewer = [tables[column.name] for column in smaller]

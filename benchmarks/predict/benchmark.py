@@ -4,8 +4,8 @@ Seven DLRMs from MovieLens' size to wide and deep ones run with one thread and w
 sizes: 112 settings in several rounds, all in turn. A round in which other processes took more than 6 % of the machine
 does not count where the setting has a calmer one.
 
-`median_error` is that of the cost model corrected by other settings (`hardware.cost.residual`): each setting is left
-out in turn, and with it six others drawn at random, so that 16 fits serve all; `new_model_error` leaves out all
+`median_error` is that of the cost model corrected by other settings (`shunter.hardware.cost.residual`): each setting is
+left out in turn, and with it six others drawn at random, so that 16 fits serve all; `new_model_error` leaves out all
 settings of a model. `cold_error` is the cost model's own, from nothing but the profile of the machine. `right_choices`
 is the share of choices whose placement is within 10 % of the best one measured, in samples a second: of threads and
 precision at each batch size of each model, and of everything for each model; every candidate's prediction is made
@@ -31,10 +31,10 @@ import numpy as np
 
 from benchmarks import report
 from benchmarks.predict.data import QUICK, SEED, Plan, measure_memory, measure_steps
-from hardware.cost.cost_model import CostModel
-from hardware.cost.memory_model import predict_memory_bytes
-from hardware.cost.residual import Residual, StepObservation
-from hardware.types import HardwareProfile, Placement, Prediction, Workload
+from shunter.hardware.cost.cost_model import CostModel
+from shunter.hardware.cost.memory_model import predict_memory_bytes
+from shunter.hardware.cost.residual import Residual, StepObservation
+from shunter.hardware.types import HardwareProfile, Placement, Prediction, Workload
 
 CALM_SHARE = 0.06  # of the machine that other processes may take
 FOLDS = 16
@@ -285,8 +285,8 @@ def _inside(prediction: Prediction, seconds: float) -> bool:
 
 def measure_all(plan: Plan) -> dict[str, Any]:
     """Measure the machine, the steps and the memory."""
-    from engine.profiling.measure import measure
-    from hardware.devices.discovery import host_fingerprint, local_accelerators
+    from shunter.engine.profiling.measure import measure
+    from shunter.hardware.devices.discovery import host_fingerprint, local_accelerators
 
     accelerators = local_accelerators()
     profile = measure(accelerators[0], host_fingerprint(accelerators))

@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 
 from benchmarks import report
-from engine.config import DenseOptimizer, Execution, Hyperparameters, Schedule
-from engine.data.dataset import SPLITS, Dataset, FieldStatistics, SplitStatistics
-from engine.execution import execution_of
-from engine.loop.step import applied
-from engine.probes.steps import time_model
-from hardware.types import Placement, Precision
-from models.registry import Model, build_model, model_spec
-from models.spec import CategoricalFeature, Features, ModelSpec
-from planner.describe import describe
+from shunter.engine.config import DenseOptimizer, Execution, Hyperparameters, Schedule
+from shunter.engine.data.dataset import SPLITS, Dataset, FieldStatistics, SplitStatistics
+from shunter.engine.execution import execution_of
+from shunter.engine.loop.step import applied
+from shunter.engine.probes.steps import time_model
+from shunter.hardware.types import Placement, Precision
+from shunter.models.registry import Model, build_model, model_spec
+from shunter.models.spec import CategoricalFeature, Features, ModelSpec
+from shunter.planner.describe import describe
 
 SEED = 0
 ROWS = 60_000
@@ -231,9 +231,9 @@ def measure_memory(settings: Sequence[MemorySetting] = MEMORY_SETTINGS) -> list[
 
 def train_once(setting: MemorySetting, folder: Path) -> dict[str, Any]:
     """Train two short epochs and tell the peak of the memory, beside what the process held before."""
-    from engine.job import Checkpointing, TrainingJob
-    from engine.loop.trainer import train
-    from engine.memory import process_bytes
+    from shunter.engine.job import Checkpointing, TrainingJob
+    from shunter.engine.loop.trainer import train
+    from shunter.engine.memory import process_bytes
 
     shape = SHAPES[setting.shape]
     dataset = write_dataset(folder / "data", shape, rows=8 * setting.batch_size)

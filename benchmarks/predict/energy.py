@@ -2,7 +2,8 @@
 
 Data: You, Chung and Chowdhury, "Zeus", NSDI 2023, their tables of mean power and time of an epoch by GPU, network,
 batch size, optimizer and power limit; optimizers are averaged. Each row becomes an observation as a training of the
-product leaves it, and `planner.predict.watts.learned_power`, which every choice goes through, predicts those that were
+product leaves it, and `shunter.planner.predict.watts.learned_power`, which every choice goes through, predicts those
+that were
 left out: one setting, a batch size with all its limits, a whole network. The time is taken as it was measured, so that
 the error of the energy is that of the power. None of the constants was set on these tables.
 
@@ -21,12 +22,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from benchmarks import report
-from hardware.catalogue.offers import catalogue_profile
-from hardware.catalogue.rows import load_catalogue
-from hardware.cost.learned_power import LearnedPower, load_of
-from hardware.cost.residual import StepObservation
-from hardware.types import HardwareProfile, Placement, Workload
-from planner.predict.watts import learned_power
+from shunter.hardware.catalogue.offers import catalogue_profile
+from shunter.hardware.catalogue.rows import load_catalogue
+from shunter.hardware.cost.learned_power import LearnedPower, load_of
+from shunter.hardware.cost.residual import StepObservation
+from shunter.hardware.types import HardwareProfile, Placement, Workload
+from shunter.planner.predict.watts import learned_power
 from shunter.settings import PROJECT_ROOT
 
 ZEUS = PROJECT_ROOT.parent / "shared" / "data" / "clusters" / "zeus_nsdi23"

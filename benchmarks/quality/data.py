@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from engine.data.dataset import SPLITS, Dataset, FieldStatistics, SplitStatistics
-from models.spec import CategoricalFeature, Features
+from shunter.engine.data.dataset import SPLITS, Dataset, FieldStatistics, SplitStatistics
+from shunter.models.spec import CategoricalFeature, Features
 
 SHARED_DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 FRAPPE_FIELDS = ("user", "item", "daytime", "weekday", "isweekend", "homework", "cost", "weather", "country", "city")

@@ -11,7 +11,7 @@ import pandas as pd
 import yaml
 
 from benchmarks.quality.data import FRAPPE_FIELDS, ML1M_FIELDS, SHARED_DATA, read_frappe, read_ml1m
-from ingestion.sources.criteo import CATEGORICAL, NUMERIC
+from shunter.ingestion.sources.criteo import CATEGORICAL, NUMERIC
 
 GAMES, GAMES_LENGTH = SHARED_DATA / "amazon_video_games_sasrec.txt.gz", 20
 QUICK_ROWS = 20_000  # of the training part; the others get a quarter of it

@@ -63,8 +63,8 @@ def run(row: Row, kept: Path | None = None) -> list[dict[str, Any]]:
         row: What is run.
         kept: Folder whose runs go on where they were interrupted; None is one for the time being.
     """
-    from flows.command.environment import prepare_environment
-    from flows.command.start import start
+    from shunter.flows.command.environment import prepare_environment
+    from shunter.flows.command.start import start
     from shunter.requests import TrainRequest, read_job
 
     with _folder(row, kept) as folder, _clocks(folder) as clocks:
@@ -76,7 +76,7 @@ def run(row: Row, kept: Path | None = None) -> list[dict[str, Any]]:
             else read_job(recipe(row.data, row.model), TrainRequest, options)
         )
         prepare_environment(debug=False)
-        summary = start("flows.train:train", request)
+        summary = start("shunter.flows.train:train", request)
         result = summary.result
         common = {
             "data": row.data,

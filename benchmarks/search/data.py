@@ -20,13 +20,13 @@ import pandas as pd
 from benchmarks.next_item import LEAST_ITEMS, read_parts
 from benchmarks.quality.data import ML1M_FIELDS, SHARED_DATA, read_ml1m, write_frappe, write_ml1m
 from benchmarks.search.planted import planted_log
-from engine.data.dataset import Dataset, SplitStatistics
-from ingestion.batch import Source
-from ingestion.cache import ingest_source
-from ingestion.schema import Options, Schema, Split
-from ingestion.sources.criteo import CATEGORICAL, NUMERIC, CriteoSource, criteo_schema
-from ingestion.sources.open import source_of
-from ingestion.sources.synthetic import SyntheticSource
+from shunter.engine.data.dataset import Dataset, SplitStatistics
+from shunter.ingestion.batch import Source
+from shunter.ingestion.cache import ingest_source
+from shunter.ingestion.schema import Options, Schema, Split
+from shunter.ingestion.sources.criteo import CATEGORICAL, NUMERIC, CriteoSource, criteo_schema
+from shunter.ingestion.sources.open import source_of
+from shunter.ingestion.sources.synthetic import SyntheticSource
 
 SAMPLE_SEED = 7
 # Of small logs, so that their validation part holds clicks enough.

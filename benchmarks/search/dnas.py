@@ -36,18 +36,18 @@ from benchmarks.search.data import load
 from benchmarks.search.one_shot import correlations, inherited, spearman
 from benchmarks.search.replay import context_of, replay
 from benchmarks.search.table import RATES
-from engine.config import Execution, Schedule
-from engine.data.dataset import Dataset
-from engine.data.loader import BatchLoader
-from engine.job import TrainingJob
-from engine.loop.step import applied, build_dense_optimizer, train_step
-from engine.loop.trainer import train
-from engine.pareto import Point, hypervolume
-from models.registry import build_model
-from search.context import SearchContext
-from search.methods.registry import build_method
-from search.protocol import BudgetLeft, Cost, Outcome, Parameters, SearchMethod
-from search.space.architecture import ArchitectureSpace
+from shunter.engine.config import Execution, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.data.loader import BatchLoader
+from shunter.engine.job import TrainingJob
+from shunter.engine.loop.step import applied, build_dense_optimizer, train_step
+from shunter.engine.loop.trainer import train
+from shunter.engine.pareto import Point, hypervolume
+from shunter.models.registry import build_model
+from shunter.search.context import SearchContext
+from shunter.search.methods.registry import build_method
+from shunter.search.protocol import BudgetLeft, Cost, Outcome, Parameters, SearchMethod
+from shunter.search.space.architecture import ArchitectureSpace
 
 ROWS = {"train": 20_000, "validation": 10_000, "test": 0}
 DATA = ("frappe", "ml1m")

@@ -40,16 +40,16 @@ import numpy as np
 from benchmarks import report
 from benchmarks.search.cache import Cache
 from benchmarks.search.replay import replay
-from engine.data.dataset import Dataset
-from models.spec import Features
-from search.context import PastStudy
-from search.protocol import Factors, Outcome, Parameters
+from shunter.engine.data.dataset import Dataset
+from shunter.models.spec import Features
+from shunter.search.context import PastStudy
+from shunter.search.protocol import Factors, Outcome, Parameters
 
 if TYPE_CHECKING:
     from optuna import Trial
 
-    from engine.config import Hyperparameters
-    from models.spec import ModelSpec
+    from shunter.engine.config import Hyperparameters
+    from shunter.models.spec import ModelSpec
 
 Benchmark = Literal["HPOLib", "HPOBench", "NASBench201"]
 BENCHMARKS: tuple[Benchmark, ...] = ("HPOLib", "HPOBench", "NASBench201")
@@ -111,7 +111,7 @@ class Grid:
         return tuple(parameters.items())
 
     def factors(self) -> Factors:
-        """Every parameter with its values, see `search.protocol.Space`."""
+        """Every parameter with its values, see `shunter.search.protocol.Space`."""
         return {
             name: tuple(values) if _are_words(values) else tuple(range(len(values)))
             for name, values in self.levels.items()

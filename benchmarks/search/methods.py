@@ -35,18 +35,18 @@ from benchmarks import report
 from benchmarks.report import Stopwatch
 from benchmarks.search.cache import Cache
 from benchmarks.search.data import load
-from engine.config import Hyperparameters
-from engine.data.dataset import Dataset
-from hardware.types import Placement
-from search.job import SearchJob
-from search.meta.past import begin_from_past, format_past
-from search.result import TuneResult
-from search.search import search
-from search.space.architecture import ArchitectureSpace
-from search.study.loop import Progress
+from shunter.engine.config import Hyperparameters
+from shunter.engine.data.dataset import Dataset
+from shunter.hardware.types import Placement
 from shunter.requests import SearchMethodName, SearchSpaceName, TrainRequest
-from tracking.runs import start_run_tree
-from tracking.store import open_store
+from shunter.search.job import SearchJob
+from shunter.search.meta.past import begin_from_past, format_past
+from shunter.search.result import TuneResult
+from shunter.search.search import search
+from shunter.search.space.architecture import ArchitectureSpace
+from shunter.search.study.loop import Progress
+from shunter.tracking.runs import start_run_tree
+from shunter.tracking.store import open_store
 
 DATA = ("frappe", "ml1m")
 OTHER = {"frappe": "ml1m", "ml1m": "frappe"}

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from engine.data.dataset import Dataset
-from engine.loop.evaluation import evaluate
-from models.supernet.network import Inherited
-from search.context import SearchContext
-from search.methods.supernet import architecture_of, learned_stages, learned_supernet
-from search.protocol import BudgetLeft, Parameters
-from search.space.architecture import ArchitectureSpace
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.loop.evaluation import evaluate
+from shunter.models.supernet.network import Inherited
+from shunter.search.context import SearchContext
+from shunter.search.methods.supernet import architecture_of, learned_stages, learned_supernet
+from shunter.search.protocol import BudgetLeft, Parameters
+from shunter.search.space.architecture import ArchitectureSpace
 
 Correlation = Callable[[np.ndarray, np.ndarray], float]
 REPEATS, LEVELS = 1_000, (2.5, 97.5)

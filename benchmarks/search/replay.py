@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from engine.config import Execution, Schedule
-from engine.data.dataset import Dataset
-from search.context import SearchContext
-from search.methods.registry import build_method
-from search.protocol import BudgetLeft, Cost, Outcome, Parameters, SearchMethod, Space
-from search.study.storage import record, tell
+from shunter.engine.config import Execution, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.search.context import SearchContext
+from shunter.search.methods.registry import build_method
+from shunter.search.protocol import BudgetLeft, Cost, Outcome, Parameters, SearchMethod, Space
+from shunter.search.study.storage import record, tell
 
 LookUp = Callable[[Parameters], Outcome]
 
@@ -44,7 +44,7 @@ def replay(
     """One search of so many trials, in the order in which they were asked for; fewer when the method has no more.
 
     Args:
-        method: Name in `search.methods.registry.METHODS`, or a function that builds it.
+        method: Name in `shunter.search.methods.registry.METHODS`, or a function that builds it.
         space: Space that is searched.
         look_up: Function from a point to its outcome.
         dataset: Data set, as far as the method may know it.

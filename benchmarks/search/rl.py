@@ -1,12 +1,12 @@
 """How many evaluations the controller needs with a past and without: on trained architectures, and on planted tables.
 
-Two objectives are searched: NE alone, and the reward that weighs NE against the counted bytes (`search.reward`).
-A search reaches its goal with the first point whose reward, by the mean NE of its trainings, lies 95 % of the way from
-the mean of all points to the best one; one that has not after 64 trials counts as 64. What a search is told is one
-training of a point, drawn at random; of tables whose points were trained once it is the one that the goal is judged by
-too. No search begins with the space's default, which by NE is the best point of one table and reaches the goal in the
-other. `rl_vs_cold_evaluations` is the mean number of evaluations with the other data set's table as past over the mean
-number without a past, over all seeds of both data sets and both objectives.
+Two objectives are searched: NE alone, and the reward that weighs NE against the counted bytes
+(`shunter.search.reward`). A search reaches its goal with the first point whose reward, by the mean NE of its trainings,
+lies 95 % of the way from the mean of all points to the best one; one that has not after 64 trials counts as 64. What a
+search is told is one training of a point, drawn at random; of tables whose points were trained once it is the one that
+the goal is judged by too. No search begins with the space's default, which by NE is the best point of one table and
+reaches the goal in the other. `rl_vs_cold_evaluations` is the mean number of evaluations with the other data set's
+table as past over the mean number without a past, over all seeds of both data sets and both objectives.
 
     python -m benchmarks.search.rl [--seeds 20]
 """
@@ -25,10 +25,10 @@ from benchmarks.report import table as print_table
 from benchmarks.search.cache import Cache
 from benchmarks.search.replay import replay
 from benchmarks.search.table import DATA, SEEDS, TrainedTable, load_trained
-from search.context import PastStudy
-from search.protocol import Cost, Parameters
-from search.reward import COST_WEIGHT
-from search.space.architecture import ArchitectureSpace
+from shunter.search.context import PastStudy
+from shunter.search.protocol import Cost, Parameters
+from shunter.search.reward import COST_WEIGHT
+from shunter.search.space.architecture import ArchitectureSpace
 from tests.search.reinforce import planted
 
 SHARE = 0.95

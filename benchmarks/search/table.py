@@ -24,12 +24,12 @@ import numpy as np
 
 from benchmarks.search.cache import Cache
 from benchmarks.search.data import load
-from engine.config import Execution, Hyperparameters, Schedule
-from engine.data.dataset import Dataset
-from engine.job import TrainingJob
-from engine.loop.trainer import train
-from search.protocol import Outcome, Parameters
-from search.space.architecture import ArchitectureSpace
+from shunter.engine.config import Execution, Hyperparameters, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.job import TrainingJob
+from shunter.engine.loop.trainer import train
+from shunter.search.protocol import Outcome, Parameters
+from shunter.search.space.architecture import ArchitectureSpace
 
 DATA = ("frappe", "ml1m")
 LARGEST = {"frappe": "item", "ml1m": "zip"}

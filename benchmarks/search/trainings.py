@@ -5,14 +5,14 @@ import json
 from pathlib import Path
 
 from benchmarks.search import data as click_logs
-from engine.config import Execution, Schedule
-from engine.data.dataset import Dataset
-from engine.data.resolution import too_few_to_choose
-from engine.job import TrainingJob
-from engine.loop.trainer import train
-from search.protocol import Outcome, Parameters
-from search.space.settings import SearchSpace
+from shunter.engine.config import Execution, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.data.resolution import too_few_to_choose
+from shunter.engine.job import TrainingJob
+from shunter.engine.loop.trainer import train
 from shunter.errors import TrainingError
+from shunter.search.protocol import Outcome, Parameters
+from shunter.search.space.settings import SearchSpace
 
 # Rows of a training: small enough for about a second, large enough to tell good settings from bad ones.
 ROWS = {"train": 10_000, "validation": 4_000}

@@ -42,17 +42,17 @@ from typing import Any
 from benchmarks import report
 from benchmarks.search.data import ORIGINS
 from benchmarks.search.trainings import EPOCHS, EXECUTION, Trainings
-from engine.config import Schedule
-from search.context import PastStudy, SearchContext
-from search.meta.features import meta_features
-from search.meta.neighbours import distance
-from search.meta.past import spread
-from search.meta.portfolio import first_points
-from search.methods.registry import build_method
-from search.methods.samplers import Sampled, tpe_sampler
-from search.protocol import BudgetLeft, Outcome, Parameters, SearchMethod
-from search.study import storage as study_of
+from shunter.engine.config import Schedule
 from shunter.requests import SearchRequest
+from shunter.search.context import PastStudy, SearchContext
+from shunter.search.meta.features import meta_features
+from shunter.search.meta.neighbours import distance
+from shunter.search.meta.past import spread
+from shunter.search.meta.portfolio import first_points
+from shunter.search.methods.registry import build_method
+from shunter.search.methods.samplers import Sampled, tpe_sampler
+from shunter.search.protocol import BudgetLeft, Outcome, Parameters, SearchMethod
+from shunter.search.study import storage as study_of
 
 LOGS = ("frappe", "ml1m", "criteo", "games", "ml1m_ids", "criteo_first", "synthetic", "planted")
 SEEN = ("frappe", "ml1m", "criteo")  # while the method was made

@@ -26,7 +26,7 @@ from benchmarks.select.completion import low_rank, nearest_job
 from benchmarks.select.gavel_product import GPUS, Job, Predicted, chosen_types, predicted
 from benchmarks.select.replay import spread
 from benchmarks.select.zeus import PRICE_PER_HOUR
-from hardware.catalogue.rows import load_catalogue
+from shunter.hardware.catalogue.rows import load_catalogue
 
 RECOMMENDATION = "Recommendation"
 HELD_OUT = 1 / 3

@@ -14,21 +14,21 @@ from functools import cache
 import numpy as np
 
 from benchmarks.select.zeus import PRICE_PER_HOUR
-from hardware.catalogue.rows import load_catalogue
-from hardware.cost.residual import StepObservation
-from hardware.types import Placement, Workload
-from planner.assessment import Candidate
-from planner.candidates.offers import Offer, catalogue_offers
-from planner.candidates.placements import everywhere
-from planner.decide import decide
-from planner.describe import JobSize
-from planner.history import History, read_history
-from planner.predict.predicted import absent_candidates
-from planner.rank.totals import Terms
+from shunter.hardware.catalogue.rows import load_catalogue
+from shunter.hardware.cost.residual import StepObservation
+from shunter.hardware.types import Placement, Workload
+from shunter.planner.assessment import Candidate
+from shunter.planner.candidates.offers import Offer, catalogue_offers
+from shunter.planner.candidates.placements import everywhere
+from shunter.planner.decide import decide
+from shunter.planner.describe import JobSize
+from shunter.planner.history import History, read_history
+from shunter.planner.predict.predicted import absent_candidates
+from shunter.planner.rank.totals import Terms
 from shunter.requests import Billing, Limits
-from tracking.convention import SCHEMA_VERSION, RunKind
-from tracking.history import TrackedRun
-from tracking.learning import step_tags
+from shunter.tracking.convention import SCHEMA_VERSION, RunKind
+from shunter.tracking.history import TrackedRun
+from shunter.tracking.learning import step_tags
 
 GPUS = ("K80", "P100", "V100")  # from the oldest to the newest
 ONE_EPOCH = JobSize(tuning_epochs=0.0, final_epochs=1.0, evaluation_share=0.0)

@@ -15,27 +15,27 @@ import numpy as np
 import yaml
 
 from benchmarks.select.zeus import Arm, Game, Order
-from engine.data.dataset import Dataset
-from engine.probes.measurement import Measurement
-from hardware.budget import JOULES_PER_KWH
-from hardware.catalogue.offers import catalogue_profile
-from hardware.catalogue.rows import load_catalogue
-from hardware.cost.cost_model import CostModel, epoch_steps
-from hardware.types import HardwareProfile, Placement, Quantity, Workload
-from ingestion.request import ingest_request
-from models.graph import GraphSpec
-from models.spec import ModelSpec
-from planner.choose import choose
-from planner.decide import Decision
-from planner.describe import describe, spec_of
-from planner.history import read_history
-from planner.history.record import predicted_figures
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.probes.measurement import Measurement
+from shunter.hardware.budget import JOULES_PER_KWH
+from shunter.hardware.catalogue.offers import catalogue_profile
+from shunter.hardware.catalogue.rows import load_catalogue
+from shunter.hardware.cost.cost_model import CostModel, epoch_steps
+from shunter.hardware.types import HardwareProfile, Placement, Quantity, Workload
+from shunter.ingestion.request import ingest_request
+from shunter.models.graph import GraphSpec
+from shunter.models.spec import ModelSpec
+from shunter.planner.choose import choose
+from shunter.planner.decide import Decision
+from shunter.planner.describe import describe, spec_of
+from shunter.planner.history import read_history
+from shunter.planner.history.record import predicted_figures
 from shunter.requests import Objective, TrainRequest
 from shunter.settings import Settings
-from tracking.convention import SCHEMA_VERSION, RunKind, data_params
-from tracking.evidence import Evidence, Figures, data_key, evidence_tags, read_evidence
-from tracking.history import TrackedRun
-from tracking.learning import step_tags
+from shunter.tracking.convention import SCHEMA_VERSION, RunKind, data_params
+from shunter.tracking.evidence import Evidence, Figures, data_key, evidence_tags, read_evidence
+from shunter.tracking.history import TrackedRun
+from shunter.tracking.learning import step_tags
 
 PROBE_SECONDS = 600.0  # a table answers at once, so that this machine's clock says nothing of what probes would take
 MEMORY_BYTES = 2**30  # of any placement: the tables say only which batch sizes ran

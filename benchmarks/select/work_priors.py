@@ -1,4 +1,4 @@
-"""Derives the constants of `planner.history.epochs` from Pollux' recorded trainings, and prints them.
+"""Derives the constants of `shunter.planner.history.epochs` from Pollux' recorded trainings, and prints them.
 
 Data: Qiao et al., "Pollux", OSDI 2021, their validation curves of CIFAR-10, ImageNet, DeepSpeech2 and NCF, one training
 at each of 6 to 8 batch sizes. The epochs to a target are counted for two targets each: nine tenths and 97 % of the way
@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import minimize
 
-from planner.history.gaussian_process import VAGUE_DEVIATION, similarity
+from shunter.planner.history.gaussian_process import VAGUE_DEVIATION, similarity
 from shunter.settings import PROJECT_ROOT
 
 FOLDER = PROJECT_ROOT.parent / "shared" / "data" / "clusters" / "pollux_osdi21" / "traces"

@@ -24,7 +24,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from hardware.catalogue.rows import load_catalogue
+from shunter.hardware.catalogue.rows import load_catalogue
 
 Objective = Literal["time", "energy", "cost"]
 OBJECTIVES: tuple[Objective, ...] = ("time", "energy", "cost")

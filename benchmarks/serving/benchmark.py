@@ -31,16 +31,16 @@ import pandas as pd
 import psutil
 
 from benchmarks.report import measure, parse_arguments, publish, table
-from engine.checkpoint.storage import save_model
-from hardware.devices.discovery import cpu_identity
-from hardware.meters.cpu import CpuPowerModel
-from ingestion.request import ingest_request
-from models.embeddings.stored import row_file
-from models.embeddings.stored.room import WORKING_SHARE
-from models.registry import build_model, model_spec
+from shunter.engine.checkpoint.storage import save_model
+from shunter.hardware.devices.discovery import cpu_identity
+from shunter.hardware.meters.cpu import CpuPowerModel
+from shunter.ingestion.request import ingest_request
+from shunter.models.embeddings.stored import row_file
+from shunter.models.embeddings.stored.room import WORKING_SHARE
+from shunter.models.registry import build_model, model_spec
 from shunter.requests import TrainRequest
 from shunter.settings import PROJECT_ROOT
-from tracking.registry.trusted import DATA, WEIGHTS
+from shunter.tracking.registry.trusted import DATA, WEIGHTS
 
 SEED = 0
 NUMERIC = tuple(f"I{place}" for place in range(1, 14))
@@ -74,7 +74,7 @@ def contestants() -> tuple[Contestant, ...]:
     """Shunter, and MLflow with each number of workers, its threads spinning as by default or not."""
     mlflow = (sys.executable, "-m", "mlflow", "models", "serve", "-m", "{model}", "-p", "{port}", "-h", "127.0.0.1")
     cores = len(os.sched_getaffinity(0))
-    shunter = (sys.executable, "-m", "flows.cli", "serve", "--model", "{model}", "--port", "{port}")
+    shunter = (sys.executable, "-m", "shunter.flows.cli", "serve", "--model", "{model}", "--port", "{port}")
     return (
         Contestant("shunter", shunter),
         Contestant(MEMORY, (*shunter, "--memory", "{memory}")),
@@ -100,9 +100,9 @@ def draw_rows(rows: int) -> pd.DataFrame:
 
 def export(folder: Path, log: pd.DataFrame) -> Path:
     """Register an untrained model in a home of its own, for its scores take as long, and export it."""
-    from tracking.registry.models import register_model
-    from tracking.registry.named import export_model
-    from tracking.runs import start_run_tree
+    from shunter.tracking.registry.models import register_model
+    from shunter.tracking.registry.named import export_model
+    from shunter.tracking.runs import start_run_tree
 
     log.to_parquet(folder / "log.parquet")
     schema = {"label": "click", "numeric": [*NUMERIC], "categorical": [*CATEGORICAL], "vocabulary": {"min_count": 1}}

@@ -89,7 +89,7 @@ def shunter_row(contest: Contest, size: Size) -> Row:
         options += ["--schema", files["schema"], *contest.shunter, "--seed", str(size.seed), "--json"]
         options += ["--max-epochs", "1"] if size.quick else []
         home = {"SHUNTER_HOME": str(folder / "home")}
-        took = run_metered([sys.executable, "-m", "flows.cli", "train", *options], home, folder / "log")
+        took = run_metered([sys.executable, "-m", "shunter.flows.cli", "train", *options], home, folder / "log")
         if took.status:
             raise ContestantError(took.output)
         said = (folder / "log").read_text()

@@ -16,8 +16,8 @@ def read_curve(quality: str) -> list[dict[str, Any]]:
     Args:
         quality: `auc` or `ndcg20`.
     """
-    from tracking.history import read_children, read_runs
-    from tracking.store import open_store
+    from shunter.tracking.history import read_children, read_runs
+    from shunter.tracking.store import open_store
 
     [parent] = read_runs(("train",), limit=1)
     runs = [parent, *read_children(parent.run_id, "trial"), *read_children(parent.run_id, "member")]

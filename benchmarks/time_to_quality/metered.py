@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from hardware.meters.meter import measure_energy
-from hardware.meters.process_time import ProcessTime
+from shunter.hardware.meters.meter import measure_energy
+from shunter.hardware.meters.process_time import ProcessTime
 from shunter.settings import PROJECT_ROOT
 
 SAMPLE_SECONDS = 1.0

@@ -24,16 +24,16 @@ import numpy as np
 from benchmarks import report
 from benchmarks.towers.data import FIELDS_A_GROUP, GROUPS, write_grouped
 from benchmarks.towers.member import BATCH, DIM, FIELDS, SHAPES, WAYS
-from engine.config import Execution, Hyperparameters, Schedule
-from engine.data.dataset import Dataset
-from engine.job import TrainingJob
-from engine.loop.trainer import train
-from engine.probes.field_interactions import field_interactions
-from hardware.devices.processes import run_group
-from models.registry import model_spec
-from models.spec import ModelSpec
-from models.tower_partitioner import partition_fields
-from models.towers import Towers
+from shunter.engine.config import Execution, Hyperparameters, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.job import TrainingJob
+from shunter.engine.loop.trainer import train
+from shunter.engine.probes.field_interactions import field_interactions
+from shunter.hardware.devices.processes import run_group
+from shunter.models.registry import model_spec
+from shunter.models.spec import ModelSpec
+from shunter.models.tower_partitioner import partition_fields
+from shunter.models.towers import Towers
 
 PROCESSES = 4
 SEEDS = (0, 1, 2)

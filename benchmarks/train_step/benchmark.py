@@ -36,9 +36,9 @@ import torch
 from benchmarks import report
 from benchmarks.load import Others, refuse_if_loaded
 from benchmarks.train_step.race import FEATURES, QUICK, SEED, SPEC, Plan, Setting
-from engine.config import Execution, Hyperparameters, Schedule
-from models.counting import count_model
-from models.registry import model_spec
+from shunter.engine.config import Execution, Hyperparameters, Schedule
+from shunter.models.counting import count_model
+from shunter.models.registry import model_spec
 
 
 def shares_of_limits(name: str, size: int, seconds: float, limit: dict[str, float]) -> tuple[float, float]:
@@ -102,8 +102,8 @@ def speedup(seconds: dict[str, float], rival: str, precision: str = "") -> float
 def quality_gap(plan: Plan) -> dict[str, Any]:
     """Validation NE in bf16 over that in fp32, minus one: on each data set, from each seed."""
     from benchmarks.optimizers import FRAPPE, ingest_frappe, ingest_planted
-    from engine.job import TrainingJob
-    from engine.loop.trainer import train
+    from shunter.engine.job import TrainingJob
+    from shunter.engine.loop.trainer import train
 
     found = {}
     with TemporaryDirectory() as folder:

@@ -15,16 +15,16 @@ import torch
 from benchmarks import report
 from benchmarks.train_step import rivals
 from benchmarks.train_step.rivals import Prepare, Step, Variant
-from engine.config import DenseOptimizer, Execution, Hyperparameters
-from engine.data.batch import Batch, make_batch
-from engine.loop.compiled_step import compile_step
-from engine.loop.recorded_step import record_steps
-from engine.loop.repeatable import repeatable
-from engine.loop.step import build_dense_optimizer, train_step
-from hardware.meters.meter import measure_energy
-from hardware.probes.tf32 import products_in_tf32
-from models.registry import build_model, model_spec
-from models.spec import CategoricalFeature, Features
+from shunter.engine.config import DenseOptimizer, Execution, Hyperparameters
+from shunter.engine.data.batch import Batch, make_batch
+from shunter.engine.loop.compiled_step import compile_step
+from shunter.engine.loop.recorded_step import record_steps
+from shunter.engine.loop.repeatable import repeatable
+from shunter.engine.loop.step import build_dense_optimizer, train_step
+from shunter.hardware.meters.meter import measure_energy
+from shunter.hardware.probes.tf32 import products_in_tf32
+from shunter.models.registry import build_model, model_spec
+from shunter.models.spec import CategoricalFeature, Features
 
 # Rows of the 26 fields in the Criteo Kaggle data, those above a million cut to it.
 TABLE_ROWS = (

@@ -9,8 +9,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from engine.data.batch import Batch
-from models.spec import Features, ModelSpec
+from shunter.engine.data.batch import Batch
+from shunter.models.spec import Features, ModelSpec
 
 Step = Callable[[], Tensor]
 Prepare = Callable[[Batch], Step]

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from hardware.devices.openmp import work_without_team
+from shunter.hardware.devices.openmp import work_without_team
 
 WRITER = "checkpoint"  # name of the thread
 # How much others go before it: where training keeps all processors busy, a tenth of one is left to the writer.

@@ -1,10 +1,10 @@
 """The state of an unfinished training, valid whenever the process is killed, kept while the training goes on.
 
 What is small is copied, and of the tables those rows that steps change before they are written
-(`engine.checkpoint.snapshot`). A thread of its own quantises and writes all that file by file, under names that no kept
-generation uses, and replaces the list of its files (`engine.checkpoint.generations`) last and at once. So at any moment
-that points to complete files; what no kept generation names is removed afterwards. Where tables lie in a file, or the
-rest is too large for a copy, it is written in the same way while training waits.
+(`shunter.engine.checkpoint.snapshot`). A thread of its own quantises and writes all that file by file, under names that
+no kept generation uses, and replaces the list of its files (`shunter.engine.checkpoint.generations`) last and at once.
+So at any moment that points to complete files; what no kept generation names is removed afterwards. Where tables lie in
+a file, or the rest is too large for a copy, it is written in the same way while training waits.
 """
 
 import json
@@ -20,8 +20,8 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
-from engine.checkpoint.background import WRITER, BackgroundWriter, Throttle
-from engine.checkpoint.generations import (
+from shunter.engine.checkpoint.background import WRITER, BackgroundWriter, Throttle
+from shunter.engine.checkpoint.generations import (
     NEWEST,
     Generation,
     GenerationsLayout,
@@ -34,17 +34,24 @@ from engine.checkpoint.generations import (
     kept_upon,
     remove_older,
 )
-from engine.checkpoint.growth import Content
-from engine.checkpoint.keeping import BY_DEFAULT, FULL_PRECISION, CheckpointFigures, Keeping
-from engine.checkpoint.pieces import Piece, decode, encode, filled, put_into
-from engine.checkpoint.remote import Layout, RemoteCopy
-from engine.checkpoint.snapshot import GivenUpError
-from engine.checkpoint.storage import load_weights, read_tensors, write_tensors, write_text
-from engine.checkpoint.tables import ChangingTables, RowsToKeep, bytes_of
-from engine.checkpoint.training_tensors import bags_of, collect, distribute, embedding_tables, tables_of, weights_among
-from engine.memory import available_memory_bytes
-from models.embeddings.role import EmbeddingTables
+from shunter.engine.checkpoint.growth import Content
+from shunter.engine.checkpoint.keeping import BY_DEFAULT, FULL_PRECISION, CheckpointFigures, Keeping
+from shunter.engine.checkpoint.pieces import Piece, decode, encode, filled, put_into
+from shunter.engine.checkpoint.remote import Layout, RemoteCopy
+from shunter.engine.checkpoint.snapshot import GivenUpError
+from shunter.engine.checkpoint.storage import load_weights, read_tensors, write_tensors, write_text
+from shunter.engine.checkpoint.tables import ChangingTables, RowsToKeep, bytes_of
+from shunter.engine.checkpoint.training_tensors import (
+    bags_of,
+    collect,
+    distribute,
+    embedding_tables,
+    tables_of,
+    weights_among,
+)
+from shunter.engine.memory import available_memory_bytes
 from shunter.errors import CheckpointError, TrainingError
+from shunter.models.embeddings.role import EmbeddingTables
 
 log = logging.getLogger(__name__)
 

@@ -20,10 +20,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from engine.checkpoint.growth import Content
-from engine.checkpoint.storage import check_file, read_json, write_text
-from models.embeddings.initial_weights import RULE
+from shunter.engine.checkpoint.growth import Content
+from shunter.engine.checkpoint.storage import check_file, read_json, write_text
 from shunter.errors import CheckpointError
+from shunter.models.embeddings.initial_weights import RULE
 
 FORMAT = 3
 READ_FORMATS = (1, 2, FORMAT)  # the tables within the file of the state; all rows as one range
@@ -74,7 +74,7 @@ class Generation:
         state: All that is neither weights, nor optimiser, nor random state, as plain values.
         tensors: The file of the layers.
         parts: The tables; empty where they are in `tensors`.
-        history: What the policy of the parts goes by, for each range (`engine.checkpoint.touched`).
+        history: What the policy of the parts goes by, for each range (`shunter.engine.checkpoint.touched`).
         best: The weights with the best validation so far; with `best_parts` the layers of the generation that had them.
         best_parts: The tables of that generation, which stay while they are the best; empty where they are in `best`.
         figures: What the checkpoints have cost so far.
@@ -237,7 +237,7 @@ def kept_bytes(directory: Path) -> int:
 
 
 class GenerationsLayout:
-    """How generations lie in a folder, to whoever copies them (`engine.checkpoint.remote.Layout`)."""
+    """How generations lie in a folder, to whoever copies them (`shunter.engine.checkpoint.remote.Layout`)."""
 
     def lists(self, names: Iterable[str]) -> list[str]:
         """Files of generations, the newest first."""

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.checkpoint.pieces import Piece, some_rows
-from models.embeddings.shards import Shard
+from shunter.engine.checkpoint.pieces import Piece, some_rows
+from shunter.models.embeddings.shards import Shard
 
 HOT_SHARE = 0.1
 HOT_BITS = 8

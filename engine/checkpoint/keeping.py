@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
-from engine.checkpoint.growth import Policy
+from shunter.engine.checkpoint.growth import Policy
 
 StoredBits = Literal[32, 8, 4, 3, 2]
 STORED_BITS: tuple[StoredBits, ...] = get_args(StoredBits)

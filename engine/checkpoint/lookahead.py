@@ -5,14 +5,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from engine.config import Execution
-from engine.data.batch import Batch
-from engine.data.dataset import Dataset
-from engine.data.row_use import row_levels
-from engine.memory import cached_rows
-from models.embeddings.request import EmbeddingCache
-from models.registry import Model
-from models.spec import ModelSpec
+from shunter.engine.config import Execution
+from shunter.engine.data.batch import Batch
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.data.row_use import row_levels
+from shunter.engine.memory import cached_rows
+from shunter.models.embeddings.request import EmbeddingCache
+from shunter.models.registry import Model
+from shunter.models.spec import ModelSpec
 
 
 def embedding_cache(
@@ -48,7 +48,7 @@ def embedding_cache(
 def admitted(batches: Iterator[Batch], model: Model) -> Iterator[Batch]:
     """Admit each training batch to the tables of the model, which may have to fetch its rows.
 
-    To be iterated in the background, by `engine.loop.step.prefetch`.
+    To be iterated in the background, by `shunter.engine.loop.step.prefetch`.
 
     Raises:
         RequestError: the rows of one batch are more than the cache holds.

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.checkpoint.keeping import FULL_PRECISION
-from engine.checkpoint.pieces import name_rows, read_rows
-from engine.checkpoint.quantise import QuantisedRows, quantise_rows, restore_rows
-from engine.checkpoint.warm_start import SharedRows, tables_by_name
-from models.ensemble import Ensemble
-from models.registry import Model
+from shunter.engine.checkpoint.keeping import FULL_PRECISION
+from shunter.engine.checkpoint.pieces import name_rows, read_rows
+from shunter.engine.checkpoint.quantise import QuantisedRows, quantise_rows, restore_rows
+from shunter.engine.checkpoint.warm_start import SharedRows, tables_by_name
 from shunter.errors import CheckpointError
+from shunter.models.ensemble import Ensemble
+from shunter.models.registry import Model
 
 TABLES = "embeddings.weight"
 BITS_OF = {torch.float32: torch.int32, torch.float16: torch.int16}  # by which rows are compared

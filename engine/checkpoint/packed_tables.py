@@ -1,10 +1,10 @@
 """Embedding tables for scoring that lie in memory in few bits, and those of them that are unpacked there.
 
-A packed table (`engine.checkpoint.packing`) may be held in three forms. Packed, a lookup finds its row among those that
-were kept and restores the numbers. Restored, the kept rows are float32, and a lookup still finds its row by a map.
-Whole, every id has its row, and there is no map. Each form takes more memory and spares each lookup some work: what is
-spared for a byte decides (SDM, arXiv 2110.11489: de-quantisation and de-pruning at load). All give the same numbers bit
-by bit.
+A packed table (`shunter.engine.checkpoint.packing`) may be held in three forms. Packed, a lookup finds its row among
+those that were kept and restores the numbers. Restored, the kept rows are float32, and a lookup still finds its row by
+a map. Whole, every id has its row, and there is no map. Each form takes more memory and spares each lookup some work:
+what is spared for a byte decides (SDM, arXiv 2110.11489: de-quantisation and de-pruning at load). All give the same
+numbers bit by bit.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.checkpoint.quantise import QuantisedRows, restore_rows
-from models.embeddings.mapped import sum_of_rows
-from models.embeddings.role import FLOAT_BYTES, EmbeddingTables
+from shunter.engine.checkpoint.quantise import QuantisedRows, restore_rows
 from shunter.errors import CheckpointError
+from shunter.models.embeddings.mapped import sum_of_rows
+from shunter.models.embeddings.role import FLOAT_BYTES, EmbeddingTables
 
 PACKED, RESTORED, WHOLE = range(3)
 

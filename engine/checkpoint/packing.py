@@ -1,6 +1,7 @@
 """Finished models in few bytes: rare rows of tables and weak hidden units left out, the rest in few bits a number.
 
-Of a table the rows that training used most are kept, each by itself in few bits (`engine.checkpoint.quantise`), and one
+Of a table the rows that training used most are kept, each by itself in few bits (`shunter.engine.checkpoint.quantise`),
+and one
 more that stands for all others: their mean, weighed by their use. Of two linear layers one behind the other the units
 between them are kept whose weights are largest. Matrices are quantised row by row; vectors and small matrices stay as
 they are. So several models have room where one had (E2CNN: Ponzina et al., IEEE Transactions on Computers 2021, which
@@ -14,7 +15,8 @@ What is packed lies in the same file as other weights, under names with a colon:
     layers.2.weight:bias
     layers.2.weight:rows        which rows these are, where it is not the first ones; others are zeros, or of a table
     layers.2.weight:columns     the last one that is kept; and the same of columns
-    :checks                     check bits of all others (`engine.checkpoint.check_bits`), where it was asked for
+    :checks                     check bits of all others (`shunter.engine.checkpoint.check_bits`), where it was asked
+    for
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,11 +27,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from engine.checkpoint.check_bits import CHECKS, bytes_with_checks, with_checks
-from engine.checkpoint.quantise import QuantisedRows, bytes_of_row, quantise_rows, restore_rows
-from models.registry import Model
-from models.structured_dropout import StructuredDropout
+from shunter.engine.checkpoint.check_bits import CHECKS, bytes_with_checks, with_checks
+from shunter.engine.checkpoint.quantise import QuantisedRows, bytes_of_row, quantise_rows, restore_rows
 from shunter.errors import CheckpointError
+from shunter.models.registry import Model
+from shunter.models.structured_dropout import StructuredDropout
 
 TABLES, MARK = "embeddings.weight", ":"
 LEAST_NUMBERS, LEAST_ROWS, LEAST_WIDTH = 256, 4, 8  # of a matrix that is packed

@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.checkpoint.keeping import FULL_PRECISION
-from engine.checkpoint.quantise import QuantisedRows, quantise_rows, restore_rows
-from models.embeddings.shards import Shard
+from shunter.engine.checkpoint.keeping import FULL_PRECISION
+from shunter.engine.checkpoint.quantise import QuantisedRows, quantise_rows, restore_rows
 from shunter.errors import CheckpointError
+from shunter.models.embeddings.shards import Shard
 
 PIECE_BYTES = 4 << 20
 

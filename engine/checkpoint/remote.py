@@ -17,9 +17,9 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
-from engine.checkpoint.background import BackgroundWriter, Throttle
-from engine.checkpoint.keeping import CheckpointFigures
-from engine.checkpoint.storage import check_file
+from shunter.engine.checkpoint.background import BackgroundWriter, Throttle
+from shunter.engine.checkpoint.keeping import CheckpointFigures
+from shunter.engine.checkpoint.storage import check_file
 from shunter.errors import CheckpointError, RequestError
 from shunter.secrets import without_secrets
 

@@ -20,8 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.checkpoint.pieces import PIECE_BYTES, Piece
-from models.embeddings.role import EmbeddingTables
+from shunter.engine.checkpoint.pieces import PIECE_BYTES, Piece
+from shunter.models.embeddings.role import EmbeddingTables
 
 # Read out of the tables at once: so few that torch works on them in the calling thread alone, and a step waits for a
 # moment at most.

@@ -2,7 +2,7 @@
 
 model.json           what to build: features, architectures, ensemble weights and combination, smaller forms of layers,
                      how layers are computed, checksum of the weights
-model.safetensors    the weights, each as it is or packed (`engine.checkpoint.packing`)
+model.safetensors    the weights, each as it is or packed (`shunter.engine.checkpoint.packing`)
 """
 
 import contextlib
@@ -18,19 +18,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from engine.checkpoint.packing import MOST_FOLD, is_packed, unpack
-from engine.checkpoint.tensor_file import TensorFile
-from models.combination import Combination
-from models.compression.scheme import Compression
-from models.counting import count_parameter_bytes
-from models.embeddings.mapped import MappedEmbeddings
-from models.embeddings.role import EmbeddingTables
-from models.ensemble import Ensemble
-from models.registry import Model, build_mapped_model, build_model, may_lie_in_file, model_spec
-from models.rewriting.scheme import score_with, steps_of
-from models.spec import Features, ModelSpec
+from shunter.engine.checkpoint.packing import MOST_FOLD, is_packed, unpack
+from shunter.engine.checkpoint.tensor_file import TensorFile
 from shunter.errors import CheckpointError, RequestError
 from shunter.files import open_regular, path_of
+from shunter.models.combination import Combination
+from shunter.models.compression.scheme import Compression
+from shunter.models.counting import count_parameter_bytes
+from shunter.models.embeddings.mapped import MappedEmbeddings
+from shunter.models.embeddings.role import EmbeddingTables
+from shunter.models.ensemble import Ensemble
+from shunter.models.registry import Model, build_mapped_model, build_model, may_lie_in_file, model_spec
+from shunter.models.rewriting.scheme import score_with, steps_of
+from shunter.models.spec import Features, ModelSpec
 
 FORMAT = 1
 MODEL_FILES = ("model.json", "model.safetensors")
@@ -46,8 +46,8 @@ def save_model(model: Model | Ensemble, directory: Path, packed: Sequence[Mappin
     Args:
         model: What is written.
         directory: Where to.
-        packed: Weights of each member, as `engine.checkpoint.packing.pack` gives them: they are written instead of the
-            model's own, and whoever loads it scores with these.
+        packed: Weights of each member, as `shunter.engine.checkpoint.packing.pack` gives them: they are written instead
+            of the model's own, and whoever loads it scores with these.
     """
     directory.mkdir(parents=True, exist_ok=True)
     members = model.models if isinstance(model, Ensemble) else (model,)
@@ -119,7 +119,7 @@ def ready_to_score(model: Model | Ensemble, path: Path) -> Model | Ensemble:
 
 
 def read_steps(path: Path, members: int) -> list[tuple[str, ...]]:
-    """With which steps each member of a description is computed (`models.rewriting.scheme`).
+    """With which steps each member of a description is computed (`shunter.models.rewriting.scheme`).
 
     Raises:
         CheckpointError: It does not say it as this version does.

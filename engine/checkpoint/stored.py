@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.checkpoint.packed_tables import PACKED, PackedEmbeddings, PackedTable
-from engine.checkpoint.packing import is_packed, parts_of_tables, unpack
-from engine.checkpoint.storage import (
+from shunter.engine.checkpoint.packed_tables import PACKED, PackedEmbeddings, PackedTable
+from shunter.engine.checkpoint.packing import is_packed, parts_of_tables, unpack
+from shunter.engine.checkpoint.storage import (
     MEMBERS,
     build_described,
     check_size,
@@ -26,17 +26,17 @@ from engine.checkpoint.storage import (
     read_json,
     ready_to_score,
 )
-from engine.checkpoint.tensor_file import TensorFile
-from engine.config import Execution
-from engine.memory import available_memory_bytes
-from models.embeddings.role import EmbeddingTables
-from models.embeddings.stored.room import Room, divide
-from models.embeddings.stored.row_file import FLOAT_BYTES, RowFile
-from models.embeddings.stored.tables import StoredEmbeddings
-from models.ensemble import Ensemble
-from models.registry import Model, bag_tables, build_scoring_model, model_spec
-from models.spec import Features, ModelSpec
+from shunter.engine.checkpoint.tensor_file import TensorFile
+from shunter.engine.config import Execution
+from shunter.engine.memory import available_memory_bytes
 from shunter.errors import CheckpointError, RequestError
+from shunter.models.embeddings.role import EmbeddingTables
+from shunter.models.embeddings.stored.room import Room, divide
+from shunter.models.embeddings.stored.row_file import FLOAT_BYTES, RowFile
+from shunter.models.embeddings.stored.tables import StoredEmbeddings
+from shunter.models.ensemble import Ensemble
+from shunter.models.registry import Model, bag_tables, build_scoring_model, model_spec
+from shunter.models.spec import Features, ModelSpec
 
 TABLES = "embeddings.weight"
 LARGEST_SHARE = 0.8  # of the free memory that tables may need to be loaded whole
@@ -46,7 +46,7 @@ SHARE = 0.5  # of the free memory for those that are not
 def load_stored_model(
     directory: Path, memory_bytes: int, is_ranked: Sequence[bool] | None = None, **division: Any
 ) -> Model | Ensemble:
-    """Read what `engine.checkpoint.storage.save_model` wrote, with at most so much memory for embedding tables.
+    """Read what `shunter.engine.checkpoint.storage.save_model` wrote, with at most so much memory for embedding tables.
 
     Where they are no larger they are loaded whole. Tables in few bits stay in memory, as many of them unpacked as there
     is room for. The scores are the same bit by bit.
@@ -54,7 +54,8 @@ def load_stored_model(
     Args:
         directory: Folder of the model.
         memory_bytes: What the tables of all members may take together.
-        is_ranked: Whether the ids of a table are ranks by frequency; see `models.embeddings.stored.room.divide`.
+        is_ranked: Whether the ids of a table are ranks by frequency; see
+            `shunter.models.embeddings.stored.room.divide`.
         division: Further arguments of it.
 
     Raises:
@@ -168,7 +169,7 @@ def memory_for_tables(directory: Path, among: int = 1) -> int | None:
 
 
 def load_to_score(directory: Path, execution: Execution, among: int = 1) -> Model | Ensemble:
-    """Read what `engine.checkpoint.storage.save_model` wrote, to score with it where its training ran.
+    """Read what `shunter.engine.checkpoint.storage.save_model` wrote, to score with it where its training ran.
 
     On a processor embedding tables stay in their file where the memory has no room for them, as after a training in
     several processes that held them together. The scores are the same bit by bit.

@@ -8,14 +8,14 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from engine.checkpoint.growth import Content
-from engine.checkpoint.heat import HOT_BITS, HotRows
-from engine.checkpoint.keeping import FEWEST_BITS_OF_BEST, Keeping
-from engine.checkpoint.pieces import Piece, StoredRows, put_into
-from engine.checkpoint.snapshot import Snapshot
-from engine.checkpoint.touched import History, Intervals, TouchedRows
-from models.embeddings.initial_weights import RULE
-from models.embeddings.role import EmbeddingTables
+from shunter.engine.checkpoint.growth import Content
+from shunter.engine.checkpoint.heat import HOT_BITS, HotRows
+from shunter.engine.checkpoint.keeping import FEWEST_BITS_OF_BEST, Keeping
+from shunter.engine.checkpoint.pieces import Piece, StoredRows, put_into
+from shunter.engine.checkpoint.snapshot import Snapshot
+from shunter.engine.checkpoint.touched import History, Intervals, TouchedRows
+from shunter.models.embeddings.initial_weights import RULE
+from shunter.models.embeddings.role import EmbeddingTables
 
 # Into so many ranges `auto` divides the rows: it begins anew with one at a time, a small part of a checkpoint.
 RANGES = 8

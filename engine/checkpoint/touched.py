@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.checkpoint.growth import Content, Growth, Policy, next_contents
-from models.embeddings.role import EmbeddingTables
+from shunter.engine.checkpoint.growth import Content, Growth, Policy, next_contents
+from shunter.models.embeddings.role import EmbeddingTables
 
 
 class TouchedRows:

@@ -6,12 +6,12 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from engine.checkpoint.optimizer_state import optimizer_tensors, restore_optimizer
-from engine.checkpoint.random_state import random_tensors, restore_random
-from engine.checkpoint.storage import load_weights
-from models.embeddings.role import EmbeddingTables
-from models.recommender import Recommender
+from shunter.engine.checkpoint.optimizer_state import optimizer_tensors, restore_optimizer
+from shunter.engine.checkpoint.random_state import random_tensors, restore_random
+from shunter.engine.checkpoint.storage import load_weights
 from shunter.errors import CheckpointError
+from shunter.models.embeddings.role import EmbeddingTables
+from shunter.models.recommender import Recommender
 
 WEIGHTS = "model."
 

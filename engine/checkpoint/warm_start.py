@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.checkpoint.storage import load_model, read_json
-from models.compression.scheme import is_compressed
-from models.ensemble import Ensemble
-from models.registry import Model
-from models.spec import Features
+from shunter.engine.checkpoint.storage import load_model, read_json
 from shunter.errors import CheckpointError
+from shunter.models.compression.scheme import is_compressed
+from shunter.models.ensemble import Ensemble
+from shunter.models.registry import Model
+from shunter.models.spec import Features
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class WarmStart:
     """A trained model to go on from.
 
     Attributes:
-        directory: Folder written by `engine.checkpoint.storage.save_model`.
+        directory: Folder written by `shunter.engine.checkpoint.storage.save_model`.
         rows: Ids that mean the same, for each field that owns an embedding table; other fields start anew.
         member: Number of the model, where `directory` holds an ensemble.
     """

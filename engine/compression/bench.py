@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
-from engine.config import Execution
-from engine.data.dataset import Dataset
-from engine.loop.evaluation import evaluate
-from engine.loop.step import applied
-from engine.metrics import Metrics
-from models.ensemble import Ensemble
-from models.registry import Model
+from shunter.engine.config import Execution
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.loop.evaluation import evaluate
+from shunter.engine.loop.step import applied
+from shunter.engine.metrics import Metrics
+from shunter.models.ensemble import Ensemble
+from shunter.models.registry import Model
 
 WARM_UP, ROUNDS = 2, 11
 

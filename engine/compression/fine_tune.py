@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from engine.compression.product_learning import groups_of
-from engine.config import Execution
-from engine.data.dataset import Dataset
-from engine.data.loader import BatchLoader
-from engine.loop.step import applied
-from models.registry import Model
+from shunter.engine.compression.product_learning import groups_of
+from shunter.engine.config import Execution
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.data.loader import BatchLoader
+from shunter.engine.loop.step import applied
+from shunter.models.registry import Model
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 from torch import nn
 
-from engine.compression.bench import weight_bytes
-from engine.compression.fine_tune import fine_tune
-from engine.compression.subject import CompressionSubject, members_of, with_members
+from shunter.engine.compression.bench import weight_bytes
+from shunter.engine.compression.fine_tune import fine_tune
+from shunter.engine.compression.subject import CompressionSubject, members_of, with_members
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ Costs = tuple[float, ...]  # all of them minimised
 
 
 class FormSearch(Protocol):
-    """Looks for points of low costs; `search.few_choices` is the one that the product searches with."""
+    """Looks for points of low costs; `shunter.search.few_choices` is the one that the product searches with."""
 
     def __call__(self, choices: Choices, costs: Callable[[Point], Costs], trials: int) -> Sequence[tuple[Point, Costs]]:
         """The points that were tried, each once, with their costs; at most `trials`."""

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from engine.compression.clusters import prototypes_of, squared_distances
-from models.compression.product import ProductLinear
+from shunter.engine.compression.clusters import prototypes_of, squared_distances
+from shunter.models.compression.product import ProductLinear
 
 MOST_VECTORS = 4_096  # of each part that k-means sees
 LEAST_WEIGHT = 1e-3  # of an input in its part's distances, relative to the mean, so that none is divided by zero

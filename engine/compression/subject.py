@@ -7,16 +7,16 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from engine.compression.bench import Bench
-from engine.compression.fine_tune import FineTuning
-from engine.compression.points import FormSearch, every_point
-from engine.data.batch import Batch
-from models.compression.role import CompressedLinear
-from models.compression.scheme import linears_of, replaced
-from models.ensemble import Ensemble
-from models.output_layer import OutputLayer
-from models.registry import Model
-from models.structured_dropout import StructuredDropout
+from shunter.engine.compression.bench import Bench
+from shunter.engine.compression.fine_tune import FineTuning
+from shunter.engine.compression.points import FormSearch, every_point
+from shunter.engine.data.batch import Batch
+from shunter.models.compression.role import CompressedLinear
+from shunter.models.compression.scheme import linears_of, replaced
+from shunter.models.ensemble import Ensemble
+from shunter.models.output_layer import OutputLayer
+from shunter.models.registry import Model
+from shunter.models.structured_dropout import StructuredDropout
 
 LEAST_WIDTH = 32  # of both sides of a layer that is worth another form
 

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.spec import CategoricalFeature, Features
 from shunter.errors import DataError
+from shunter.models.spec import CategoricalFeature, Features
 
 if TYPE_CHECKING:
     pass

@@ -11,7 +11,7 @@ Layout of the folder, for each split in `train`, `validation`, `test`:
     {split}.bag{i}.values.npy          int32   [ids]      i = index of the multi-valued field in Features.categorical
     {split}.bag{i}.offsets.npy         int64   [rows + 1]
     {split}.bag{i}.weights.npy         float32 [ids]      what each id counts in its bag; absent when all count alike
-    encoder/                           what turns a raw row into the above (written and read by tasks.ingest)
+    encoder/                           what turns a raw row into the above (written and read by shunter.tasks.ingest)
     quarantine.csv                     source, line, reason of every rejected row
     checksums.json                     checksums of all files above, see `shunter.checked_folder`
 """
@@ -21,9 +21,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from engine.data.arrays import damage_reported
-from models.spec import Features
 from shunter.checked_folder import verify_file
+from shunter.engine.data.arrays import damage_reported
+from shunter.models.spec import Features
 
 DESCRIPTION = "dataset.json"
 SPLITS = ("train", "validation", "test")

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from engine.data.arrays import read_array
-from engine.data.dataset import Dataset, SplitName
+from shunter.engine.data.arrays import read_array
+from shunter.engine.data.dataset import Dataset, SplitName
 
 SECONDS_OF_DAY = 86_400
 PER_SECOND = (1, 1e3, 1e6, 1e9)  # units in which a time since 1970 is given

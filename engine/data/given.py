@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.data.arrays import damage_reported
-from engine.data.dataset import Dataset
 from shunter.checked_folder import verify_file
+from shunter.engine.data.arrays import damage_reported
+from shunter.engine.data.dataset import Dataset
 
 FOLDER = "vectors"
 

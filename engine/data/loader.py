@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from engine.data.arrays import LazyArray, map_array, read_array
-from engine.data.batch import Bags, Batch, Targets, make_batch
-from engine.data.dataset import Dataset, SplitName
+from shunter.engine.data.arrays import LazyArray, map_array, read_array
+from shunter.engine.data.batch import Bags, Batch, Targets, make_batch
+from shunter.engine.data.dataset import Dataset, SplitName
 
 CHUNK_ROWS = 4_096
 WINDOW_CHUNKS = 256

@@ -12,8 +12,8 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import torch
 
-from engine.data.batch import Batch
-from engine.data.prefetch import Prefetcher
+from shunter.engine.data.batch import Batch
+from shunter.engine.data.prefetch import Prefetcher
 
 Key = TypeVar("Key")
 Item = TypeVar("Item")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from hardware.devices.openmp import work_without_team
+from shunter.hardware.devices.openmp import work_without_team
 
 Item = TypeVar("Item")
 

@@ -5,9 +5,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from engine.data.dataset import Dataset
-from engine.data.loader import BatchLoader
-from models.embeddings.row_use import use_levels
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.data.loader import BatchLoader
+from shunter.models.embeddings.row_use import use_levels
 
 # Samples that are looked at, in parts that lie evenly over the log: a second's work where the log is long.
 SAMPLES, PART = 1 << 20, 1 << 12
@@ -16,7 +16,7 @@ TOLERANCE = 0.05
 
 
 def row_levels(dataset: Dataset) -> np.ndarray:
-    """Levels of the rows of all tables, one below the other (`models.embeddings.row_use`).
+    """Levels of the rows of all tables, one below the other (`shunter.models.embeddings.row_use`).
 
     Ids of a vocabulary are ranks, and the statistics of ingestion tell how often each is asked for, however seldom.
     Where the first ids are not those that are asked for most, as behind a hash, rows count as often as a sample of the

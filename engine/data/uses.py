@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from engine.data.arrays import read_array
-from engine.data.dataset import Dataset
-from models.spec import ModelSpec
+from shunter.engine.data.arrays import read_array
+from shunter.engine.data.dataset import Dataset
+from shunter.models.spec import ModelSpec
 
 IDS_AT_ONCE = 1 << 22
 

@@ -4,12 +4,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.data.arrays import read_array
-from engine.data.dataset import Dataset
-from engine.data.given import FOLDER, given_vectors
-from models.embeddings.role import EmbeddingTables
-from models.registry import family_of
-from models.spec import ModelSpec
+from shunter.engine.data.arrays import read_array
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.data.given import FOLDER, given_vectors
+from shunter.models.embeddings.role import EmbeddingTables
+from shunter.models.registry import family_of
+from shunter.models.spec import ModelSpec
 
 
 @torch.no_grad()

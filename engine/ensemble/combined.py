@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from engine.ensemble.verdict import Verdict
-from models.combination import Combination
-from models.ensemble import Ensemble
-from models.registry import Model
+from shunter.engine.ensemble.verdict import Verdict
+from shunter.models.combination import Combination
+from shunter.models.ensemble import Ensemble
+from shunter.models.registry import Model
 
 
 def combined_as(verdict: Verdict, models: Sequence[Model]) -> Model | Ensemble:

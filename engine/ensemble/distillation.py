@@ -11,15 +11,15 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.checkpoint.storage import read_json
-from engine.config import Execution
-from engine.data.arrays import read_array
-from engine.data.dataset import DESCRIPTION, Dataset
-from engine.loop.evaluation import evaluate
-from models.ensemble import Ensemble
-from models.registry import Model
 from shunter.checked_folder import MANIFEST, is_sealed, seal_folder, verify_file
+from shunter.engine.checkpoint.storage import read_json
+from shunter.engine.config import Execution
+from shunter.engine.data.arrays import read_array
+from shunter.engine.data.dataset import DESCRIPTION, Dataset
+from shunter.engine.loop.evaluation import evaluate
 from shunter.errors import DamagedFileError, DataError
+from shunter.models.ensemble import Ensemble
+from shunter.models.registry import Model
 
 TEACHER_SHARE = 0.5  # of the teacher's probability in what is learned
 LABELS = "train.label.npy"

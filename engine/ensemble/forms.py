@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from torch import Tensor
 
-from engine.checkpoint.packing import Form, pack, unpack
-from engine.ensemble.calibration import log_losses
-from engine.loop.some_rows import SomeRows
-from models.registry import Model
+from shunter.engine.checkpoint.packing import Form, pack, unpack
+from shunter.engine.ensemble.calibration import log_losses
+from shunter.engine.loop.some_rows import SomeRows
+from shunter.models.registry import Model
 
 # What is tried of each, the least loss first; fewer bits and units leave room for more rows.
 CHOICES: dict[str, tuple[float, ...]] = {
@@ -26,7 +26,7 @@ class Packed:
 
     Attributes:
         form: How it is packed.
-        tensors: Its weights by name, as `engine.checkpoint.packing.pack` gives them.
+        tensors: Its weights by name, as `shunter.engine.checkpoint.packing.pack` gives them.
         loss: Log loss on some rows of the validation part, in nats.
     """
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.ensemble.calibration import log_losses
+from shunter.engine.ensemble.calibration import log_losses
 
 RESAMPLES, RESAMPLES_OF_MANY, MANY_ROWS = 1_000, 300, 50_000
 MOST_CELLS = 4_000_000  # numbers of resamples that are in memory at a time

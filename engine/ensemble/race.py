@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from engine.ensemble.calibration import CalibrateBy, fit_line, fit_scale, fit_steps, log_losses
-from engine.ensemble.selection import MOST_ENUMERATED, disagreement, enumerated, greedy, normalised, select
-from engine.ensemble.weights import fit_most, halves
-from engine.metrics import binary_entropy
-from models.combination import Combination, CombineBy, Combiner
+from shunter.engine.ensemble.calibration import CalibrateBy, fit_line, fit_scale, fit_steps, log_losses
+from shunter.engine.ensemble.selection import MOST_ENUMERATED, disagreement, enumerated, greedy, normalised, select
+from shunter.engine.ensemble.weights import fit_most, halves
+from shunter.engine.metrics import binary_entropy
+from shunter.models.combination import Combination, CombineBy, Combiner
 
 # What an entrant must save to take the place of the weighted mean of log odds: a share of the log loss, and standard
 # errors; more of these than one comparison would ask for, because the best of some thirty is taken.

@@ -7,9 +7,9 @@ from typing import Literal, Self
 
 from pydantic import ConfigDict, Field
 
-from engine.checkpoint.storage import read_json, write_text
-from engine.ensemble.serving_cost import ServingCost
-from engine.metrics import Metrics
+from shunter.engine.checkpoint.storage import read_json, write_text
+from shunter.engine.ensemble.serving_cost import ServingCost
+from shunter.engine.metrics import Metrics
 from shunter.frozen import Frozen
 
 FILE = "ensemble.json"

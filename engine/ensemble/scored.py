@@ -7,19 +7,19 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.checkpoint.stored import load_to_score
-from engine.config import Execution
-from engine.data.dataset import Dataset, SplitName
-from engine.data.loader import BatchLoader
-from engine.loop.evaluation import evaluate, scored_as
-from engine.results import Evaluation
+from shunter.engine.checkpoint.stored import load_to_score
+from shunter.engine.config import Execution
+from shunter.engine.data.dataset import Dataset, SplitName
+from shunter.engine.data.loader import BatchLoader
+from shunter.engine.loop.evaluation import evaluate, scored_as
+from shunter.engine.results import Evaluation
 
 
 def score_test(directory: Path, dataset: Dataset, execution: Execution) -> Evaluation:
     """Score the model in a folder on the test part, or read what an earlier call has kept there.
 
     Args:
-        directory: Folder of the model, from `engine.checkpoint.storage.save_model`.
+        directory: Folder of the model, from `shunter.engine.checkpoint.storage.save_model`.
         dataset: Data set.
         execution: Device and precision of the scoring.
 

@@ -8,14 +8,14 @@ from itertools import islice
 
 import torch
 
-from engine.config import Execution
-from engine.data.dataset import Dataset
-from engine.data.loader import BatchLoader
-from engine.loop.step import applied
-from hardware.meters.meter import measure_energy
-from models.ensemble import Ensemble
-from models.registry import Model
+from shunter.engine.config import Execution
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.data.loader import BatchLoader
+from shunter.engine.loop.step import applied
 from shunter.errors import InfeasibleError
+from shunter.hardware.meters.meter import measure_energy
+from shunter.models.ensemble import Ensemble
+from shunter.models.registry import Model
 
 WARM_UP, REPEATS = 5, 40
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from engine.loop.snapshots import snapshot_folder
-from engine.trained_model import TrainedModel
+from shunter.engine.loop.snapshots import snapshot_folder
+from shunter.engine.trained_model import TrainedModel
 
 
 def snapshots_of(trained: TrainedModel) -> Iterator[TrainedModel]:

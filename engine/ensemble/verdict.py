@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine.config import SelectBy
-from engine.ensemble.calibration import fit_scale, log_losses
-from engine.ensemble.race import Entrant, Rows, race
-from engine.ensemble.weights import combine, fit_most, halves, task_rows
-from engine.metrics import Metrics, compute_metrics, compute_task_metrics
-from models.combination import Combination
+from shunter.engine.config import SelectBy
+from shunter.engine.ensemble.calibration import fit_scale, log_losses
+from shunter.engine.ensemble.race import Entrant, Rows, race
+from shunter.engine.ensemble.weights import combine, fit_most, halves, task_rows
+from shunter.engine.metrics import Metrics, compute_metrics, compute_task_metrics
+from shunter.models.combination import Combination
 
 # What a scale of the log odds must save on rows that did not fit it: a share of the log loss, and standard errors.
 LEAST_SAVING, LEAST_ERRORS = 0.005, 2.0
@@ -37,7 +37,7 @@ class Verdict:
         single: quality of the best single on the same rows, picked for them as the ensemble's weights are fitted.
         scale: float64, factor of the result's log odds, 1 where none pays; `[tasks]` with several.
         combination: Another way than the weighted mean of log odds, which is taken; None where none is better.
-        ne: NE of each way to combine that was tried, by its label; see `engine.ensemble.race`.
+        ne: NE of each way to combine that was tried, by its label; see `shunter.engine.ensemble.race`.
     """
 
     weights: np.ndarray
@@ -94,7 +94,7 @@ def judge(
     rows. Of several tasks each has its own weights, and the main one decides. What is chosen may be too sure of itself,
     most where AUC chose its epoch: a scale of its log odds, fitted on the one half, is kept where the other half says
     so. It changes no order. Where the log loss decides over a single task, other ways to weigh, combine and calibrate
-    compete with that (`engine.ensemble.race`).
+    compete with that (`shunter.engine.ensemble.race`).
 
     Args:
         labels: 0 or 1, `[rows]`, or `[rows, tasks]`.

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from engine.ensemble.calibration import log_losses
+from shunter.engine.ensemble.calibration import log_losses
 
 # A member below this share changes hardly a prediction but costs as much to serve as any other.
 SMALLEST_WEIGHT = 0.02

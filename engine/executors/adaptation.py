@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from hardware.types import Placement
+from shunter.hardware.types import Placement
 
 WINDOW_STEPS, WINDOW_SECONDS = 20, 1.0
 WINDOWS_OUTSIDE = 3  # in a row: a disturbance of less than three seconds is none
@@ -56,7 +56,7 @@ class Change:
 
 
 class Adaptation:
-    """Watches the steps of one training; `after_step` is the `adapt` of `engine.loop.trainer.train`.
+    """Watches the steps of one training; `after_step` is the `adapt` of `shunter.engine.loop.trainer.train`.
 
     Pure: it knows no clock but the seconds it is told.
 

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from engine.checkpoint.generations import NEWEST, generation_paths, named_files
-from engine.checkpoint.storage import write_text
+from shunter.engine.checkpoint.generations import NEWEST, generation_paths, named_files
+from shunter.engine.checkpoint.storage import write_text
 
 Files = dict[str, bytes]
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from engine.checkpoint.storage import read_json, write_text
-from engine.job import ClickJob
-from engine.loop.compile import may_pay, pays
-from engine.probes.steps import time_steps
-from engine.results import StepTiming
-from models.registry import family_of
+from shunter.engine.checkpoint.storage import read_json, write_text
+from shunter.engine.job import ClickJob
+from shunter.engine.loop.compile import may_pay, pays
+from shunter.engine.probes.steps import time_steps
+from shunter.engine.results import StepTiming
 from shunter.errors import CheckpointError, HardwareError
 from shunter.frozen import Frozen
+from shunter.models.registry import family_of
 
 FILE = "compilation.json"
 FEWEST_STEPS = 1_000  # below these even the measurement of the uncompiled step is left out

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from functools import reduce
 from pathlib import Path
 
-from engine.checkpoint.storage import read_json, write_text
-from engine.executors.role import Reading
-from hardware.types import EnergyReading
+from shunter.engine.checkpoint.storage import read_json, write_text
+from shunter.engine.executors.role import Reading
+from shunter.hardware.types import EnergyReading
 
 
 class EnergyRecord:

@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from engine.executors.checkpoint_files import Files
-from engine.executors.messages import (
+from shunter.engine.executors.checkpoint_files import Files
+from shunter.engine.executors.messages import (
     CheckpointSaved,
     Done,
     EnergyUsed,
@@ -17,8 +17,8 @@ from engine.executors.messages import (
     Progress,
     Stop,
 )
-from engine.job import Hooks
-from hardware.types import EnergyReading
+from shunter.engine.job import Hooks
+from shunter.hardware.types import EnergyReading
 
 GRACE_SECONDS = 60.0  # to save the state after an interrupt
 

@@ -1,4 +1,4 @@
-"""Some steps of a training in many processes, measured before it begins: `python -m engine.executors.group_trial DIR`.
+"""Measure some steps of a training in several processes: `python -m shunter.engine.executors.group_trial DIR`.
 
 They are the training's own, in processes of their own: the same loop, plan of the tables and threads, ended after a few
 steps. Compiled steps and others take turns, so that both meet the same load of the machine. A process that hangs ends
@@ -19,16 +19,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.executors.compilation import PROBE_STEPS
-from engine.job import Checkpointing, ClickJob, Hooks
-from engine.loop.step import peak_memory_bytes
-from engine.loop.trainer import train
-from engine.parallel.plan import Sharding, with_link
-from engine.parallel.processes import ManyProcesses
-from engine.private_files import read_private, write_private
-from engine.results import StepTiming
-from hardware.devices.processes import Report, join_group, run_group, run_member
-from models.registry import Model
+from shunter.engine.executors.compilation import PROBE_STEPS
+from shunter.engine.job import Checkpointing, ClickJob, Hooks
+from shunter.engine.loop.step import peak_memory_bytes
+from shunter.engine.loop.trainer import train
+from shunter.engine.parallel.plan import Sharding, with_link
+from shunter.engine.parallel.processes import ManyProcesses
+from shunter.engine.private_files import read_private, write_private
+from shunter.engine.results import StepTiming
+from shunter.hardware.devices.processes import Report, join_group, run_group, run_member
+from shunter.models.registry import Model
 
 TASK = "trial.pickle"
 LONGEST_SECONDS = 180  # of a trial, compiling included: then its processes end, and nothing is compiled
@@ -55,7 +55,7 @@ def time_group(job: ClickJob, sharding: Sharding, processes: int) -> StepTiming:
     with tempfile.TemporaryDirectory(prefix="shunter-", dir=data if in_files else None) as name:
         write_private((job, sharding), Path(name) / TASK)
         run_group(
-            "engine.executors.group_trial",
+            "shunter.engine.executors.group_trial",
             Path(name),
             processes,
             threads=job.execution.threads,

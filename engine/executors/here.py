@@ -3,22 +3,22 @@
 from collections.abc import Sequence
 from typing import Any
 
-from engine.executors.role import Executor
-from engine.job import Checkpointing, ClickJob, Hooks, TrainingJob
-from engine.libraries import load_libraries
-from engine.loop.interrupt import stopped_between_steps
-from engine.loop.trainer import train
-from engine.ranking.any_training import train_any_ranker
-from engine.results import TrainingFigures, TrainResult
-from hardware.meters.meter import EnergyMeter, measure_energy
-from hardware.types import Placement
-from models.graph import GraphSpec
+from shunter.engine.executors.role import Executor
+from shunter.engine.job import Checkpointing, ClickJob, Hooks, TrainingJob
+from shunter.engine.libraries import load_libraries
+from shunter.engine.loop.interrupt import stopped_between_steps
+from shunter.engine.loop.trainer import train
+from shunter.engine.ranking.any_training import train_any_ranker
+from shunter.engine.results import TrainingFigures, TrainResult
+from shunter.hardware.meters.meter import EnergyMeter, measure_energy
+from shunter.hardware.types import Placement
+from shunter.models.graph import GraphSpec
 
 
 def train_any(
     job: TrainingJob[Any, Any, Any], hooks: Hooks = Hooks(), checkpointing: Checkpointing | None = None
 ) -> TrainResult[Any, Any, Any]:
-    """Train a model of any kind in this process; see `engine.executors.role.Executor.run`."""
+    """Train a model of any kind in this process; see `shunter.engine.executors.role.Executor.run`."""
     return (train_any_ranker if isinstance(job.spec, GraphSpec) else train)(job, hooks, checkpointing)
 
 

@@ -4,8 +4,8 @@ from functools import reduce
 from types import TracebackType
 from typing import Self
 
-from engine.executors.energy import add_readings
-from hardware.types import EnergyReading
+from shunter.engine.executors.energy import add_readings
+from shunter.hardware.types import EnergyReading
 
 NOTHING_YET = EnergyReading(
     joules=0.0, seconds=0.0, mean_watts=None, method="measured", source="nothing has trained there yet"

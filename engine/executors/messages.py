@@ -10,15 +10,15 @@ from typing import Any
 
 from torch import Tensor
 
-from engine.executors.checkpoint_files import Files
-from engine.job import Checkpointing, ClickJob, TrainingJob
-from engine.parallel import Division
-from engine.ranking.trainer import RankingData
-from engine.results import EpochReport, TrainingFigures, TrainResult
-from hardware.types import EnergyReading
-from models.graph import GraphSpec, build_graph_model
-from models.registry import build_model
+from shunter.engine.executors.checkpoint_files import Files
+from shunter.engine.job import Checkpointing, ClickJob, TrainingJob
+from shunter.engine.parallel import Division
+from shunter.engine.ranking.trainer import RankingData
+from shunter.engine.results import EpochReport, TrainingFigures, TrainResult
 from shunter.errors import TrainingError
+from shunter.hardware.types import EnergyReading
+from shunter.models.graph import GraphSpec, build_graph_model
+from shunter.models.registry import build_model
 
 
 @dataclass(frozen=True, kw_only=True)

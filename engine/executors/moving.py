@@ -4,12 +4,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
-from engine.executors.here import Here
-from engine.executors.watch import Going, MoveError, Watch
-from engine.job import Checkpointing, Hooks, TrainingJob
-from engine.results import TrainResult
-from hardware.meters.meter import EnergyMeter
-from hardware.types import Placement
+from shunter.engine.executors.here import Here
+from shunter.engine.executors.watch import Going, MoveError, Watch
+from shunter.engine.job import Checkpointing, Hooks, TrainingJob
+from shunter.engine.results import TrainResult
+from shunter.hardware.meters.meter import EnergyMeter
+from shunter.hardware.types import Placement
 
 
 class Mover(Protocol):

@@ -4,18 +4,18 @@ import threading
 from collections.abc import Callable, Sequence
 from multiprocessing import Pipe
 
-from engine.executors.follow import Followed, LostError
-from engine.executors.ledger import Ledger, LedgerMeter
-from engine.executors.messages import Done, Message, Order, Task, receive, send, with_model
-from engine.executors.role import Executor
-from engine.job import Checkpointing, ClickJob, Hooks
-from engine.results import TrainingFigures, TrainResult
-from hardware.devices.python_process import PythonProcess
-from hardware.types import EnergyReading, Placement
+from shunter.engine.executors.follow import Followed, LostError
+from shunter.engine.executors.ledger import Ledger, LedgerMeter
+from shunter.engine.executors.messages import Done, Message, Order, Task, receive, send, with_model
+from shunter.engine.executors.role import Executor
+from shunter.engine.job import Checkpointing, ClickJob, Hooks
+from shunter.engine.results import TrainingFigures, TrainResult
 from shunter.errors import ProcessLostError, ShunterError, TrainingError
+from shunter.hardware.devices.python_process import PythonProcess
+from shunter.hardware.types import EnergyReading, Placement
 
 POLL_SECONDS = 0.1
-WORKER = "engine.executors.own_process_worker"
+WORKER = "shunter.engine.executors.own_process_worker"
 
 
 class OwnProcess(Executor):
@@ -40,12 +40,12 @@ class OwnProcess(Executor):
         self._closed = False
 
     def run(self, job: ClickJob, hooks: Hooks = Hooks(), checkpointing: Checkpointing | None = None) -> TrainResult:
-        """Train; see `engine.executors.role.Executor.run`.
+        """Train; see `shunter.engine.executors.role.Executor.run`.
 
         Raises:
             TrainingError: The loss is not a number any more, or the process died; a ProcessLostError where somebody
                 has ended it.
-            ShunterError: See `engine.loop.trainer.train`.
+            ShunterError: See `shunter.engine.loop.trainer.train`.
             KeyboardInterrupt: It was closed meanwhile, or Ctrl-C.
         """
         task = Task(job=job, checkpointing=checkpointing, wants_steps=hooks.on_step is not None, cores=self._cores)
@@ -98,7 +98,7 @@ class OwnProcess(Executor):
 
 
 class _Process:
-    """A running worker, and the `engine.executors.follow.Line` to it.
+    """A running worker, and the `shunter.engine.executors.follow.Line` to it.
 
     Args:
         threads: Threads of the libraries that ask the environment.

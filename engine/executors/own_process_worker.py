@@ -1,6 +1,7 @@
 """The side of a training in a process of its own: one training after another, until its connection ends.
 
-Run as `python -m engine.executors.own_process_worker DESCRIPTOR`, with the descriptor of a connection that it inherits.
+Run as `python -m shunter.engine.executors.own_process_worker DESCRIPTOR`, with the descriptor of a connection that it
+inherits.
 The data are not sent: their arrays are mapped from the files, whose pages all processes of a machine share.
 """
 
@@ -13,7 +14,7 @@ import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from engine.executors.messages import (
+from shunter.engine.executors.messages import (
     EnergyUsed,
     EpochEnded,
     GoOn,
@@ -25,11 +26,11 @@ from engine.executors.messages import (
     receive,
     send,
 )
-from engine.job import Hooks
-from engine.libraries import load_libraries
-from engine.loop.trainer import train
-from engine.results import EpochReport
-from hardware.meters.meter import EnergyMeter, measure_energy
+from shunter.engine.job import Hooks
+from shunter.engine.libraries import load_libraries
+from shunter.engine.loop.trainer import train
+from shunter.engine.results import EpochReport
+from shunter.hardware.meters.meter import EnergyMeter, measure_energy
 
 NEWS_SECONDS = 0.5  # between two messages about energy
 # Where memory runs out the kernel ends the process with the highest score (`man 5 proc`): one trial, not the search.

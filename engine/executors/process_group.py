@@ -10,32 +10,32 @@ from pathlib import Path
 
 import torch
 
-from engine.config import Execution
-from engine.executors.compilation import Trial
-from engine.executors.follow import GRACE_SECONDS, Followed, LostError
-from engine.executors.group_trial import time_group
-from engine.executors.messages import Done, Message, Order, Task, receive, send
-from engine.executors.role import Executor, Reading
-from engine.job import Checkpointing, ClickJob, Hooks
-from engine.memory import cached_rows, free_memory_bytes
-from engine.parallel.plan import Sharding
-from engine.parallel.stored import gather_weights
-from engine.private_files import write_private
-from engine.results import StepTiming, TrainingFigures, TrainResult
-from hardware.devices.processes import LAST_WORDS_SECONDS, Group
-from hardware.meters.meter import measure_energy
-from hardware.types import Placement
-from models.embeddings.request import EmbeddingCache
-from models.embeddings.role import EmbeddingTables
-from models.registry import build_model, may_lie_in_file
+from shunter.engine.config import Execution
+from shunter.engine.executors.compilation import Trial
+from shunter.engine.executors.follow import GRACE_SECONDS, Followed, LostError
+from shunter.engine.executors.group_trial import time_group
+from shunter.engine.executors.messages import Done, Message, Order, Task, receive, send
+from shunter.engine.executors.role import Executor, Reading
+from shunter.engine.job import Checkpointing, ClickJob, Hooks
+from shunter.engine.memory import cached_rows, free_memory_bytes
+from shunter.engine.parallel.plan import Sharding
+from shunter.engine.parallel.stored import gather_weights
+from shunter.engine.private_files import write_private
+from shunter.engine.results import StepTiming, TrainingFigures, TrainResult
 from shunter.errors import HardwareError, ProcessLostError, RequestError, ShunterError, TrainingError
+from shunter.hardware.devices.processes import LAST_WORDS_SECONDS, Group
+from shunter.hardware.meters.meter import measure_energy
+from shunter.hardware.types import Placement
+from shunter.models.embeddings.request import EmbeddingCache
+from shunter.models.embeddings.role import EmbeddingTables
+from shunter.models.registry import build_model, may_lie_in_file
 
 LARGEST_SHARE = 0.5  # of the memory that this process may still take, for the finished tables: scoring needs some too
 TASK, KEPT_LOG = "task.pickle", "processes.log"
 POLL_SECONDS = 0.1
 # Processes that only measure take seconds to start, so that short trainings, which could gain little, measure nothing.
 FEWEST_STEPS, TRIAL_SECONDS = 5_000, 20.0
-WORKER = "engine.executors.process_group_worker"
+WORKER = "shunter.engine.executors.process_group_worker"
 
 
 class ProcessGroup(Executor):
@@ -57,13 +57,13 @@ class ProcessGroup(Executor):
         self.trial = Trial(self._time_steps, fewest_steps=FEWEST_STEPS, seconds=TRIAL_SECONDS)
 
     def run(self, job: ClickJob, hooks: Hooks = Hooks(), checkpointing: Checkpointing | None = None) -> TrainResult:
-        """Train; see `engine.executors.role.Executor.run`.
+        """Train; see `shunter.engine.executors.role.Executor.run`.
 
         Raises:
             RequestError: The memory for the embedding tables is too little.
             TrainingError: A process died, and with it the training; the last good checkpoint is kept, and beside it
                 `processes.log`.
-            ShunterError: See `engine.loop.trainer.train`.
+            ShunterError: See `shunter.engine.loop.trainer.train`.
             KeyboardInterrupt: Ctrl-C; the state has been saved.
         """
         with tempfile.TemporaryDirectory(prefix="shunter-") as name:
@@ -125,7 +125,7 @@ class ProcessGroup(Executor):
 
 
 class _GroupLine:
-    """To the first process; the `engine.executors.follow.Line` of a group."""
+    """To the first process; the `shunter.engine.executors.follow.Line` of a group."""
 
     def __init__(self, connection: Connection, group: Group) -> None:
         self._connection, self._group = connection, group

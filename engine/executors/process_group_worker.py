@@ -1,4 +1,4 @@
-"""What each process of a training in many runs: `python -m engine.executors.process_group_worker FOLDER`.
+"""What each process of a training in many runs: `python -m shunter.engine.executors.process_group_worker FOLDER`.
 
 The first process talks to the one that started the training, through a connection that it inherits.
 """
@@ -17,15 +17,15 @@ from pathlib import Path
 import torch
 from torch import distributed as dist
 
-from engine.config import Execution
-from engine.executors.messages import Done, EpochEnded, Failed, Message, Progress, Stop, Task, receive, send
-from engine.executors.process_group import TASK
-from engine.executors.together import train_together
-from engine.job import Hooks
-from engine.parallel.plan import Sharding
-from engine.private_files import read_private
-from hardware.devices.processes import REPORT_DESCRIPTOR, end_process, join_group
+from shunter.engine.config import Execution
+from shunter.engine.executors.messages import Done, EpochEnded, Failed, Message, Progress, Stop, Task, receive, send
+from shunter.engine.executors.process_group import TASK
+from shunter.engine.executors.together import train_together
+from shunter.engine.job import Hooks
+from shunter.engine.parallel.plan import Sharding
+from shunter.engine.private_files import read_private
 from shunter.errors import ShunterError
+from shunter.hardware.devices.processes import REPORT_DESCRIPTOR, end_process, join_group
 
 
 def main(folder: Path, rank: int) -> int:

@@ -11,10 +11,10 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
-from engine.executors.compilation import Trial
-from engine.job import Checkpointing, ClickJob, Hooks
-from engine.results import TrainingFigures, TrainResult
-from hardware.types import EnergyReading, Placement
+from shunter.engine.executors.compilation import Trial
+from shunter.engine.job import Checkpointing, ClickJob, Hooks
+from shunter.engine.results import TrainingFigures, TrainResult
+from shunter.hardware.types import EnergyReading, Placement
 
 
 class Reading(Protocol):
@@ -49,7 +49,7 @@ class Executor(ABC):
 
     @abstractmethod
     def run(self, job: ClickJob, hooks: Hooks = Hooks(), checkpointing: Checkpointing | None = None) -> TrainResult:
-        """Train to the end, or on from a checkpoint, as `engine.loop.trainer.train` does.
+        """Train to the end, or on from a checkpoint, as `shunter.engine.loop.trainer.train` does.
 
         Interrupted, it saves the state after the current step where there is a checkpointing, and raises.
 

@@ -3,10 +3,18 @@
 import shutil
 from pathlib import Path
 
-from engine.checkpoint.storage import write_text
-from engine.executors.checkpoint_files import Files
-from engine.parallel.plan import LINK
-from engine.parallel.stored import BEST, INDEX, PARTIAL, StoredLayout, latest_checkpoint, number_of, remove_older
+from shunter.engine.checkpoint.storage import write_text
+from shunter.engine.executors.checkpoint_files import Files
+from shunter.engine.parallel.plan import LINK
+from shunter.engine.parallel.stored import (
+    BEST,
+    INDEX,
+    PARTIAL,
+    StoredLayout,
+    latest_checkpoint,
+    number_of,
+    remove_older,
+)
 
 
 class ShardedWatch:

@@ -2,19 +2,19 @@
 
 from pathlib import Path
 
-from engine.executors.here import Here
-from engine.executors.own_process import OwnProcess
-from engine.executors.process_group import ProcessGroup
-from engine.executors.role import Executor
-from engine.parallel import Division, Machine, Sharding, holds_sharded_checkpoint
-from engine.profiling.profiles import local_profiles
-from hardware.devices.discovery import usable_cores
-from hardware.types import HardwareProfile, Placement
+from shunter.engine.executors.here import Here
+from shunter.engine.executors.own_process import OwnProcess
+from shunter.engine.executors.process_group import ProcessGroup
+from shunter.engine.executors.role import Executor
+from shunter.engine.parallel import Division, Machine, Sharding, holds_sharded_checkpoint
+from shunter.engine.profiling.profiles import local_profiles
 from shunter.errors import RequestError
+from shunter.hardware.devices.discovery import usable_cores
+from shunter.hardware.types import HardwareProfile, Placement
 
 
 class ThisMachine:
-    """A `engine.executors.role.Place`.
+    """A `shunter.engine.executors.role.Place`.
 
     Args:
         division: How trainings in many processes divide the tables.
@@ -49,7 +49,7 @@ class ThisMachine:
             shared = placement.model_copy(update={"threads": threads})
             return [OwnProcess(shared, cores=cores) for _ in range(count)]
         _check_gpus(placement.device, count)
-        names = [f"cuda:{index}" for index in range(count)]  # those that `hardware.reservation` keeps
+        names = [f"cuda:{index}" for index in range(count)]  # those that `shunter.hardware.reservation` keeps
         return [OwnProcess(placement.model_copy(update={"accelerator": name}), cores=cores) for name in names]
 
 

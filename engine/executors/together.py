@@ -8,17 +8,17 @@ from typing import Any
 import torch
 from torch import distributed as dist
 
-from engine.checkpoint.keeping import Keeping
-from engine.executors.messages import Stop
-from engine.job import Checkpointing, ClickJob, Hooks
-from engine.loop.trainer import train
-from engine.parallel.agreement import from_all
-from engine.parallel.checkpoint import ShardedCheckpoint
-from engine.parallel.folders import Folders
-from engine.parallel.plan import Sharding, with_link
-from engine.parallel.processes import ManyProcesses
-from engine.results import TrainingFigures
-from models.embeddings.cache_counts import CacheCounts
+from shunter.engine.checkpoint.keeping import Keeping
+from shunter.engine.executors.messages import Stop
+from shunter.engine.job import Checkpointing, ClickJob, Hooks
+from shunter.engine.loop.trainer import train
+from shunter.engine.parallel.agreement import from_all
+from shunter.engine.parallel.checkpoint import ShardedCheckpoint
+from shunter.engine.parallel.folders import Folders
+from shunter.engine.parallel.plan import Sharding, with_link
+from shunter.engine.parallel.processes import ManyProcesses
+from shunter.engine.results import TrainingFigures
+from shunter.models.embeddings.cache_counts import CacheCounts
 
 GO_ON, STOP, INTERRUPT = range(3)
 Read = Callable[[], Stop | None]
@@ -49,7 +49,7 @@ def train_together(
 
     Raises:
         KeyboardInterrupt: It was ordered; the state has been saved.
-        ShunterError: See `engine.loop.trainer.train`.
+        ShunterError: See `shunter.engine.loop.trainer.train`.
     """
     linked = with_link(sharding, torch.device(job.execution.device), checkpointing.directory)
     processes = _KeptProcesses(job.dataset, linked, folders)

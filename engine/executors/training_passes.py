@@ -6,17 +6,17 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from engine.checkpoint.storage import read_json, write_text
-from engine.config import Execution
-from engine.executors.compilation import Compilation
-from engine.job import ClickJob
-from engine.passes.record import PassRecord
-from engine.passes.registry import passes_of
-from engine.passes.role import Tried
-from engine.passes.training import TrainingSubject
-from engine.passes.trial import try_in_turn
-from engine.probes.steps import time_steps
-from engine.results import StepTiming
+from shunter.engine.checkpoint.storage import read_json, write_text
+from shunter.engine.config import Execution
+from shunter.engine.executors.compilation import Compilation
+from shunter.engine.job import ClickJob
+from shunter.engine.passes.record import PassRecord
+from shunter.engine.passes.registry import passes_of
+from shunter.engine.passes.role import Tried
+from shunter.engine.passes.training import TrainingSubject
+from shunter.engine.passes.trial import try_in_turn
+from shunter.engine.probes.steps import time_steps
+from shunter.engine.results import StepTiming
 from shunter.errors import CheckpointError
 from shunter.frozen import Frozen
 

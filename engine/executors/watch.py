@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from engine.job import Hooks
+from shunter.engine.job import Hooks
 
 LOOK_SECONDS = 5.0  # between two looks at what is free
 

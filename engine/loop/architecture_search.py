@@ -26,16 +26,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.config import Execution, Hyperparameters
-from engine.data.batch import Batch
-from engine.data.dataset import Dataset
-from engine.data.loader import BatchLoader, shuffled_windows
-from engine.loop.loss import mean_losses, task_weights, weighted_sum
-from engine.loop.step import applied, autocast, build_dense_optimizer, prefetch, seeded
-from models.supernet.costs import CostTable
-from models.supernet.masks import Masks
-from models.supernet.network import Supernet
+from shunter.engine.config import Execution, Hyperparameters
+from shunter.engine.data.batch import Batch
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.data.loader import BatchLoader, shuffled_windows
+from shunter.engine.loop.loss import mean_losses, task_weights, weighted_sum
+from shunter.engine.loop.step import applied, autocast, build_dense_optimizer, prefetch, seeded
 from shunter.errors import RequestError, TrainingError
+from shunter.models.supernet.costs import CostTable
+from shunter.models.supernet.masks import Masks
+from shunter.models.supernet.network import Supernet
 
 ShouldStop = Callable[[], str | None] | None
 Part = Literal["weights", "theta"]

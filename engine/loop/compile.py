@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from engine.config import Execution
-from engine.loop.step import autocast, seeded
-from models.registry import Model, layer_inputs
+from shunter.engine.config import Execution
+from shunter.engine.loop.step import autocast, seeded
+from shunter.models.registry import Model, layer_inputs
 
 # What compiling can gain and must cost at best; a training too short for these is not even measured.
 LARGEST_GAIN = 0.2
@@ -44,7 +44,7 @@ class CompiledLayers:
         self._compiled = torch.compile(layers, dynamic=False, fullgraph=True, mode=mode)
 
     def __call__(self, *inputs: Tensor) -> Tensor:
-        """Score a batch, as the layers themselves (`models.families.family.Family`)."""
+        """Score a batch, as the layers themselves (`shunter.models.families.family.Family`)."""
         suits = self._layers.training and torch.is_grad_enabled() and len(inputs[0]) == self._batch_size
         if not suits:
             return self._layers(*inputs)

@@ -14,14 +14,14 @@ from torch import Tensor, nn
 from torch.optim.adagrad import adagrad
 from torch.optim.adam import adam
 
-from engine.config import Execution
-from engine.data.batch import Batch
-from engine.loop.compile import compile_layers
-from engine.loop.fused_adam import FusedAdam
-from engine.loop.loss import mean_losses, weighted_sum
-from engine.loop.step import autocast, seeded
-from hardware.uncompiled import SGD, Adagrad
-from models.registry import Model, layer_inputs
+from shunter.engine.config import Execution
+from shunter.engine.data.batch import Batch
+from shunter.engine.loop.compile import compile_layers
+from shunter.engine.loop.fused_adam import FusedAdam
+from shunter.engine.loop.loss import mean_losses, weighted_sum
+from shunter.engine.loop.step import autocast, seeded
+from shunter.hardware.uncompiled import SGD, Adagrad
+from shunter.models.registry import Model, layer_inputs
 
 Targets = tuple[Tensor, Tensor | None, Tensor | None]  # labels, their shares in the loss, weights of the tasks
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ STATES: dict[type[torch.optim.Optimizer], tuple[str, ...]] = {
 
 
 class CompiledStep:
-    """One training step on a full batch, equal to `engine.loop.step.train_step` within rounding.
+    """One training step on a full batch, equal to `shunter.engine.loop.step.train_step` within rounding.
 
     Args:
         model: Model in training mode, on the processor.
@@ -60,7 +60,7 @@ class CompiledStep:
         return has_state and len(batch) == self._batch_size and self._model.layers.training
 
     def __call__(self, batch: Batch, weights: Tensor | None) -> Tensor:
-        """Train on a batch that suits; see `engine.loop.step.train_step`."""
+        """Train on a batch that suits; see `shunter.engine.loop.step.train_step`."""
         inputs = self._model.layer_inputs(*batch.inputs)
         state = [[self._optimizer.state[parameter][name] for parameter in self._parameters] for name in self._states]
         losses, gradient = self._run(self._parameters, state, inputs, batch, weights)
@@ -184,7 +184,7 @@ def compile_step(
     """Compile as much of a training step as can be; weights, the optimiser's and the random state stay as they are.
 
     That is the whole of it on the processor, for an optimiser of `STATES` and layers that keep nothing but weights;
-    otherwise the layers alone (`engine.loop.compile.compile_layers`).
+    otherwise the layers alone (`shunter.engine.loop.compile.compile_layers`).
 
     Args:
         model: Model in training mode.

@@ -4,13 +4,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from engine.config import Execution
-from engine.data.batch import Targets
-from engine.data.dataset import Dataset, SplitName
-from engine.data.loader import BatchLoader
-from engine.loop.step import applied, autocast, prefetch
-from engine.metrics import compute_task_metrics
-from engine.results import Evaluation
+from shunter.engine.config import Execution
+from shunter.engine.data.batch import Targets
+from shunter.engine.data.dataset import Dataset, SplitName
+from shunter.engine.data.loader import BatchLoader
+from shunter.engine.loop.step import applied, autocast, prefetch
+from shunter.engine.metrics import compute_task_metrics
+from shunter.engine.results import Evaluation
 
 # Scoring keeps no activations for a backward pass, so that larger batches than in training fit and are faster.
 SMALLEST_BATCH = 4_096

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hardware.uncompiled import Uncompiled
+from shunter.hardware.uncompiled import Uncompiled
 
 _step_of_torch = inspect.unwrap(torch.optim.Adam.step)
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import ParamSpec, TypeVar
 
-from hardware.devices.openmp import end_waiting_threads
+from shunter.hardware.devices.openmp import end_waiting_threads
 
 P = ParamSpec("P")
 R = TypeVar("R")

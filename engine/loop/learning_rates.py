@@ -4,8 +4,8 @@ import math
 
 import torch
 
-from engine.config import Hyperparameters
-from models.embeddings.role import EmbeddingTables
+from shunter.engine.config import Hyperparameters
+from shunter.models.embeddings.role import EmbeddingTables
 
 LOWEST_SHARE = 1e-3  # below which a plateau lowers no further: updates would only cost time
 

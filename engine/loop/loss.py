@@ -13,7 +13,7 @@ def mean_losses(logits: Tensor, labels: Tensor, shares: Tensor | None) -> Tensor
 
     Args:
         logits: `[batch]`, or `[batch, tasks]`.
-        labels: Labels of the samples, like the logits; see `engine.data.batch.Batch`.
+        labels: Labels of the samples, like the logits; see `shunter.engine.data.batch.Batch`.
         shares: Share of each label in the mean; None: all are alike.
 
     Returns:

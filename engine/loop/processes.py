@@ -1,4 +1,4 @@
-"""What a training asks of the processes that share it: here one, in `engine.parallel` many."""
+"""What a training asks of the processes that share it: here one, in `shunter.engine.parallel` many."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -7,21 +7,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.checkpoint.directory import CheckpointDirectory
-from engine.checkpoint.keeping import Keeping
-from engine.config import Execution, Hyperparameters
-from engine.data.batch import Batch
-from engine.data.dataset import Dataset, SplitName
-from engine.data.loader import BatchLoader
-from engine.loop.compiled_step import compile_step
-from engine.loop.evaluation import evaluate
-from engine.loop.recorded_step import record_steps
-from engine.loop.step import train_step
-from engine.memory import check_tables_fit
-from engine.results import Evaluation
-from models.embeddings.request import EmbeddingCache
-from models.registry import Model, build_model
-from models.spec import Features, ModelSpec
+from shunter.engine.checkpoint.directory import CheckpointDirectory
+from shunter.engine.checkpoint.keeping import Keeping
+from shunter.engine.config import Execution, Hyperparameters
+from shunter.engine.data.batch import Batch
+from shunter.engine.data.dataset import Dataset, SplitName
+from shunter.engine.data.loader import BatchLoader
+from shunter.engine.loop.compiled_step import compile_step
+from shunter.engine.loop.evaluation import evaluate
+from shunter.engine.loop.recorded_step import record_steps
+from shunter.engine.loop.step import train_step
+from shunter.engine.memory import check_tables_fit
+from shunter.engine.results import Evaluation
+from shunter.models.embeddings.request import EmbeddingCache
+from shunter.models.registry import Model, build_model
+from shunter.models.spec import Features, ModelSpec
 
 
 class OneProcess:
@@ -74,11 +74,11 @@ class OneProcess:
         *,
         rates_vary: bool = False,
     ) -> float | None:
-        """Compile what `step` does; see `engine.loop.compiled_step.compile_step`."""
+        """Compile what `step` does; see `shunter.engine.loop.compiled_step.compile_step`."""
         return compile_step(model, optimizer, execution, batch, weights, rates_vary=rates_vary)
 
     def record_steps(self, model: Model, optimizer: torch.optim.Optimizer, execution: Execution) -> None:
-        """Let what `step` does be recorded on a GPU; see `engine.loop.recorded_step`."""
+        """Let what `step` does be recorded on a GPU; see `shunter.engine.loop.recorded_step`."""
         record_steps(model, optimizer, execution)
 
     def step(

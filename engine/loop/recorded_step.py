@@ -16,12 +16,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.config import Execution
-from engine.data.batch import Batch
-from engine.loop.fused_adam import FusedAdam
-from engine.loop.step import plain_step
-from hardware.uncompiled import SGD
-from models.registry import Model
+from shunter.engine.config import Execution
+from shunter.engine.data.batch import Batch
+from shunter.engine.loop.fused_adam import FusedAdam
+from shunter.engine.loop.step import plain_step
+from shunter.hardware.uncompiled import SGD
+from shunter.models.registry import Model
 
 # Steps in a row that must be alike before they are recorded, so that rates that change at each step never are.
 WARM_UPS = 2
@@ -73,7 +73,7 @@ class RecordedStep:
         return self._model.layers.training and not self._cannot
 
     def __call__(self, batch: Batch, weights: Tensor | None) -> Tensor:
-        """Train on a batch; see `engine.loop.step.train_step`."""
+        """Train on a batch; see `shunter.engine.loop.step.train_step`."""
         kind = self._kind(batch, weights)
         if self._recording is not None and self._recording.kind == kind:
             return self._replay(self._recording, batch)

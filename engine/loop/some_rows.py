@@ -4,10 +4,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from engine.config import Execution
-from engine.data.dataset import Dataset, SplitName
-from engine.data.loader import BatchLoader
-from engine.loop.step import applied
+from shunter.engine.config import Execution
+from shunter.engine.data.dataset import Dataset, SplitName
+from shunter.engine.data.loader import BatchLoader
+from shunter.engine.loop.step import applied
 
 BATCH_ROWS, MOST_BATCHES = 4_096, 6
 

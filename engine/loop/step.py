@@ -9,22 +9,22 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from engine.config import Execution, Hyperparameters
-from engine.data.batch import Batch
-from engine.data.pipeline import DeviceCopy
-from engine.data.prefetch import Prefetcher
-from engine.loop.compaction import Compaction
-from engine.loop.fused_adam import FusedAdam
-from engine.loop.kept_memory import kept_memory
-from engine.loop.loss import mean_losses, weighted_sum
-from engine.loop.packed_activations import PackedActivations
-from engine.loop.repeatable import repeatable
-from hardware.probes.tf32 import products_in_tf32
-from hardware.uncompiled import SGD, Adagrad
-from models.registry import Model
-from models.rewriting.scheme import train_with
-from models.shampoo import Shampoo
+from shunter.engine.config import Execution, Hyperparameters
+from shunter.engine.data.batch import Batch
+from shunter.engine.data.pipeline import DeviceCopy
+from shunter.engine.data.prefetch import Prefetcher
+from shunter.engine.loop.compaction import Compaction
+from shunter.engine.loop.fused_adam import FusedAdam
+from shunter.engine.loop.kept_memory import kept_memory
+from shunter.engine.loop.loss import mean_losses, weighted_sum
+from shunter.engine.loop.packed_activations import PackedActivations
+from shunter.engine.loop.repeatable import repeatable
 from shunter.errors import HardwareError, TrainingError
+from shunter.hardware.probes.tf32 import products_in_tf32
+from shunter.hardware.uncompiled import SGD, Adagrad
+from shunter.models.registry import Model
+from shunter.models.rewriting.scheme import train_with
+from shunter.models.shampoo import Shampoo
 
 
 def build_dense_optimizer(model: nn.Module, hyperparameters: Hyperparameters) -> torch.optim.Optimizer:
@@ -61,7 +61,7 @@ def train_step(
         optimizer: Optimiser of its dense part.
         batch: Batch on the same device.
         precision: `fp32` or `bf16`.
-        weights: Weights of the losses of several tasks (`engine.loop.loss.task_weights`).
+        weights: Weights of the losses of several tasks (`shunter.engine.loop.loss.task_weights`).
 
     Returns:
         The mean loss, `[]`, or with several tasks `[tasks]`, on the device; reading it would wait for the device.
@@ -134,8 +134,8 @@ def seeded(seed: int, device: torch.device) -> Iterator[None]:
 def applied(execution: Execution) -> Iterator[torch.device]:
     """Use the threads and the device of `execution`, and give the former ones back afterwards.
 
-    Meanwhile a GPU adds up in one order (`engine.loop.repeatable`), and multiplies in TF32 unless told otherwise; on a
-    processor freed memory is kept (`engine.loop.kept_memory`).
+    Meanwhile a GPU adds up in one order (`shunter.engine.loop.repeatable`), and multiplies in TF32 unless told
+    otherwise; on a processor freed memory is kept (`shunter.engine.loop.kept_memory`).
 
     Raises:
         HardwareError: the device cannot be used here.

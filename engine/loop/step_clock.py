@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from engine.loop.recorded_step import STEPS_UNTIL_RECORDED
+from shunter.engine.loop.recorded_step import STEPS_UNTIL_RECORDED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +124,7 @@ class DeviceClock(StepClock):
 
 
 def step_clock(device: torch.device, waited: Callable[[], float]) -> StepClock:
-    """The clock of a device, which is the current one where it is a GPU (`engine.loop.step.applied`).
+    """The clock of a device, which is the current one where it is a GPU (`shunter.engine.loop.step.applied`).
 
     Args:
         device: Device of the steps.

@@ -13,22 +13,22 @@ from typing import Any, get_args
 
 import torch
 
-from engine.checkpoint.directory import CheckpointDirectory
-from engine.checkpoint.lookahead import admitted, embedding_cache, trained
-from engine.checkpoint.storage import save_model
-from engine.config import Hyperparameters, LearningRateSchedule, Schedule
-from engine.data.batch import Batch
-from engine.data.loader import training_numbers
-from engine.data.pipeline import ReadAhead
-from engine.data.vectors import begin_with_given
-from engine.job import Checkpointing, ClickJob, Hooks
-from engine.loop.interrupt import deferred_interrupt
-from engine.loop.learning_rates import LearningRates
-from engine.loop.loss import task_weights
-from engine.loop.loss_watch import LossWatch
-from engine.loop.processes import OneProcess
-from engine.loop.snapshots import snapshot_folder
-from engine.loop.step import (
+from shunter.engine.checkpoint.directory import CheckpointDirectory
+from shunter.engine.checkpoint.lookahead import admitted, embedding_cache, trained
+from shunter.engine.checkpoint.storage import save_model
+from shunter.engine.config import Hyperparameters, LearningRateSchedule, Schedule
+from shunter.engine.data.batch import Batch
+from shunter.engine.data.loader import training_numbers
+from shunter.engine.data.pipeline import ReadAhead
+from shunter.engine.data.vectors import begin_with_given
+from shunter.engine.job import Checkpointing, ClickJob, Hooks
+from shunter.engine.loop.interrupt import deferred_interrupt
+from shunter.engine.loop.learning_rates import LearningRates
+from shunter.engine.loop.loss import task_weights
+from shunter.engine.loop.loss_watch import LossWatch
+from shunter.engine.loop.processes import OneProcess
+from shunter.engine.loop.snapshots import snapshot_folder
+from shunter.engine.loop.step import (
     applied,
     build_dense_optimizer,
     peak_memory_bytes,
@@ -37,15 +37,15 @@ from engine.loop.step import (
     reset_peak_memory,
     seeded,
 )
-from engine.loop.step_clock import StepSeconds, step_clock
-from engine.loop.training_run import RunState, TrainingRun
-from engine.metrics import Metrics
-from engine.results import EpochReport, TrainResult
-from models.embeddings.request import EmbeddingCache
-from models.number_bins import begin_bins
-from models.registry import Model
-from models.rewriting.scheme import original_again
+from shunter.engine.loop.step_clock import StepSeconds, step_clock
+from shunter.engine.loop.training_run import RunState, TrainingRun
+from shunter.engine.metrics import Metrics
+from shunter.engine.results import EpochReport, TrainResult
 from shunter.errors import DataError, RequestError, TrainingError
+from shunter.models.embeddings.request import EmbeddingCache
+from shunter.models.number_bins import begin_bins
+from shunter.models.registry import Model
+from shunter.models.rewriting.scheme import original_again
 
 
 def train(
@@ -58,10 +58,10 @@ def train(
     """Train one model to the end, or on from its checkpoint.
 
     A training that was interrupted and is called again with the same job ends with bitwise the same weights as one that
-    was not, on the same machine with the same number of threads; on a GPU too (`engine.loop.repeatable`). Training
-    stops after `max_epochs`, after `patience` epochs without a better validation (`Schedule.select_by`), or when
-    `should_stop` says so; then the weights of the best epoch are restored. Stopped by the budget within an epoch, the
-    model is evaluated as it is.
+    was not, on the same machine with the same number of threads; on a GPU too (`shunter.engine.loop.repeatable`).
+    Training stops after `max_epochs`, after `patience` epochs without a better validation (`Schedule.select_by`), or
+    when `should_stop` says so; then the weights of the best epoch are restored. Stopped by the budget within an epoch,
+    the model is evaluated as it is.
 
     Args:
         job: The training.

@@ -11,11 +11,11 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
-from engine.checkpoint.directory import CheckpointDirectory
-from engine.config import Schedule
-from engine.job import Checkpointing, Hooks
-from engine.loop.loss_watch import LossWatch
-from engine.loop.step_clock import StepClock, StepSeconds
+from shunter.engine.checkpoint.directory import CheckpointDirectory
+from shunter.engine.config import Schedule
+from shunter.engine.job import Checkpointing, Hooks
+from shunter.engine.loop.loss_watch import LossWatch
+from shunter.engine.loop.step_clock import StepClock, StepSeconds
 from shunter.errors import ShunterError
 
 

@@ -7,8 +7,8 @@ from typing import Any, Self
 
 import torch
 
-from models.embeddings.shards import Shard, copy_block, overlap
 from shunter.errors import CheckpointError
+from shunter.models.embeddings.shards import Shard, copy_block, overlap
 
 VALUES_AT_ONCE = 1 << 22
 

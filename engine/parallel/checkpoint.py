@@ -2,9 +2,9 @@
 
 Every process copies its own shards, or the rows of them that have changed, which is all that training waits for, and a
 thread of its own writes them. They gather in a folder under another name, which becomes the checkpoint by one rename,
-after every file is on the disk (`engine.parallel.stored`). What has not been renamed does not count and is removed by
-the next one. The threads speak to each other in a process group of their own, so that no message of theirs meets one of
-the training's. Where copies would take too much memory, the same is done while training waits.
+after every file is on the disk (`shunter.engine.parallel.stored`). What has not been renamed does not count and is
+removed by the next one. The threads speak to each other in a process group of their own, so that no message of theirs
+meets one of the training's. Where copies would take too much memory, the same is done while training waits.
 """
 
 import json
@@ -20,26 +20,26 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from engine.checkpoint.background import WRITER
-from engine.checkpoint.directory import (
+from shunter.engine.checkpoint.background import WRITER
+from shunter.engine.checkpoint.directory import (
     COPIED_SHARE_OF_FREE_MEMORY,
     LONG_FROM_BYTES,
     VALUES_CHECKED_AT_ONCE,
     CheckpointDirectory,
 )
-from engine.checkpoint.generations import check_upon, history_of
-from engine.checkpoint.keeping import BY_DEFAULT, FULL_PRECISION, CheckpointFigures, Keeping
-from engine.checkpoint.optimizer_state import optimizer_tensors, restore_optimizer, state_tensors
-from engine.checkpoint.random_state import random_tensors, restore_random
-from engine.checkpoint.storage import check_file, load_weights, read_tensors
-from engine.checkpoint.tables import bytes_of
-from engine.memory import available_memory_bytes
-from engine.parallel.agreement import all_do, from_all
-from engine.parallel.blocks import Block, StoredBlocks, fill_shards
-from engine.parallel.folder_writer import FolderWriter
-from engine.parallel.folders import Folders, files_in
-from engine.parallel.rows import DividedRows, OwnRows, lay_into
-from engine.parallel.stored import (
+from shunter.engine.checkpoint.generations import check_upon, history_of
+from shunter.engine.checkpoint.keeping import BY_DEFAULT, FULL_PRECISION, CheckpointFigures, Keeping
+from shunter.engine.checkpoint.optimizer_state import optimizer_tensors, restore_optimizer, state_tensors
+from shunter.engine.checkpoint.random_state import random_tensors, restore_random
+from shunter.engine.checkpoint.storage import check_file, load_weights, read_tensors
+from shunter.engine.checkpoint.tables import bytes_of
+from shunter.engine.memory import available_memory_bytes
+from shunter.engine.parallel.agreement import all_do, from_all
+from shunter.engine.parallel.blocks import Block, StoredBlocks, fill_shards
+from shunter.engine.parallel.folder_writer import FolderWriter
+from shunter.engine.parallel.folders import Folders, files_in
+from shunter.engine.parallel.rows import DividedRows, OwnRows, lay_into
+from shunter.engine.parallel.stored import (
     BEST,
     DENSE,
     LAYERS,
@@ -55,12 +55,12 @@ from engine.parallel.stored import (
     remove_newer,
     remove_older,
 )
-from engine.parallel.tiered import TieredShards
-from engine.parallel.tower_model import HostRecommender
-from models.embeddings.sharded import ShardedEmbeddings
-from models.registry import Model
-from models.shampoo import Shampoo
+from shunter.engine.parallel.tiered import TieredShards
+from shunter.engine.parallel.tower_model import HostRecommender
 from shunter.errors import CheckpointError, ShunterError, TrainingError
+from shunter.models.embeddings.sharded import ShardedEmbeddings
+from shunter.models.registry import Model
+from shunter.models.shampoo import Shampoo
 
 log = logging.getLogger(__name__)
 

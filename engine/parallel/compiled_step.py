@@ -14,15 +14,15 @@ import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 
-from engine.config import Execution
-from engine.loop.compile import compile_layers
-from engine.loop.loss import weighted_sum
-from engine.loop.step import autocast, seeded
-from engine.parallel.agreement import from_all
-from engine.parallel.loader import BatchShare
-from engine.parallel.losses import own_losses
-from engine.parallel.tower_model import HostRecommender
-from models.registry import Model, layer_inputs
+from shunter.engine.config import Execution
+from shunter.engine.loop.compile import compile_layers
+from shunter.engine.loop.loss import weighted_sum
+from shunter.engine.loop.step import autocast, seeded
+from shunter.engine.parallel.agreement import from_all
+from shunter.engine.parallel.loader import BatchShare
+from shunter.engine.parallel.losses import own_losses
+from shunter.engine.parallel.tower_model import HostRecommender
+from shunter.models.registry import Model, layer_inputs
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from typing import IO
 import torch
 from torch import distributed as dist
 
-from engine.parallel.agreement import all_do, from_all
+from shunter.engine.parallel.agreement import all_do, from_all
 from shunter.errors import CheckpointError
 
 PIECE_BYTES = 16 << 20

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import distributed as dist
 
-from models.embeddings.exchanged import ExchangedTable
-from models.embeddings.sharding_types import ShardingType
-from models.embeddings.torchrec_tables import table_name
 from shunter.errors import RequestError
+from shunter.models.embeddings.exchanged import ExchangedTable
+from shunter.models.embeddings.sharding_types import ShardingType
+from shunter.models.embeddings.torchrec_tables import table_name
 
 if TYPE_CHECKING:
     from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder

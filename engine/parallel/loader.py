@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from engine.data.batch import Batch
-from engine.data.loader import BatchLoader
+from shunter.engine.data.batch import Batch
+from shunter.engine.data.loader import BatchLoader
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from engine.loop.loss import mean_losses
+from shunter.engine.loop.loss import mean_losses
 
 
 def own_losses(logits: Tensor, labels: Tensor, shares: Tensor | None, *, processes: int, samples: int) -> Tensor:
@@ -13,7 +13,7 @@ def own_losses(logits: Tensor, labels: Tensor, shares: Tensor | None, *, process
     Args:
         logits: Of the samples that count here, `[own]` or `[own, tasks]`.
         labels: Likewise.
-        shares: See `engine.data.batch.Batch`.
+        shares: See `shunter.engine.data.batch.Batch`.
         processes: Number of processes.
         samples: Samples of the whole batch.
     """

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import distributed as dist
 
-from engine.parallel.given import GivenTable, given_plan
-from models.embeddings.exchanged import ExchangedTable
-from models.embeddings.sharding_types import BY_ROW, EXACT_SHARDING_TYPES, CommunicationPrecision, ShardingType
-from models.embeddings.torchrec_tables import table_name
+from shunter.engine.parallel.given import GivenTable, given_plan
 from shunter.errors import InfeasibleError
+from shunter.models.embeddings.exchanged import ExchangedTable
+from shunter.models.embeddings.sharding_types import BY_ROW, EXACT_SHARDING_TYPES, CommunicationPrecision, ShardingType
+from shunter.models.embeddings.torchrec_tables import table_name
 
 if TYPE_CHECKING:
     from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder

@@ -13,32 +13,32 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from engine.checkpoint.keeping import Keeping
-from engine.config import Execution, Hyperparameters
-from engine.data.batch import Batch
-from engine.data.dataset import Dataset, SplitName
-from engine.data.loader import mean_ids_per_sample
-from engine.loop.evaluation import SMALLEST_BATCH, scored_as
-from engine.loop.loss import weighted_sum
-from engine.loop.processes import OneProcess
-from engine.loop.step import applied, autocast, prefetch
-from engine.parallel.checkpoint import ShardedCheckpoint
-from engine.parallel.compiled_step import compile_together
-from engine.parallel.folders import Folders
-from engine.parallel.gradients import GradientBuckets
-from engine.parallel.loader import BatchShare, ShareLoader
-from engine.parallel.losses import own_losses
-from engine.parallel.plan import Sharding, make_plan
-from engine.parallel.tier_blocks import TierBlocks
-from engine.parallel.tiered import TieredShards
-from engine.parallel.tower_model import HostRecommender, build_host_model, can_be_divided
-from engine.results import Evaluation
-from models.embeddings.request import EmbeddingCache
-from models.embeddings.sharded import ShardedEmbeddings
-from models.positions import Positions
-from models.registry import Model, assemble_model, bag_tables, check_spec, reads_positions
-from models.spec import Features, ModelSpec
+from shunter.engine.checkpoint.keeping import Keeping
+from shunter.engine.config import Execution, Hyperparameters
+from shunter.engine.data.batch import Batch
+from shunter.engine.data.dataset import Dataset, SplitName
+from shunter.engine.data.loader import mean_ids_per_sample
+from shunter.engine.loop.evaluation import SMALLEST_BATCH, scored_as
+from shunter.engine.loop.loss import weighted_sum
+from shunter.engine.loop.processes import OneProcess
+from shunter.engine.loop.step import applied, autocast, prefetch
+from shunter.engine.parallel.checkpoint import ShardedCheckpoint
+from shunter.engine.parallel.compiled_step import compile_together
+from shunter.engine.parallel.folders import Folders
+from shunter.engine.parallel.gradients import GradientBuckets
+from shunter.engine.parallel.loader import BatchShare, ShareLoader
+from shunter.engine.parallel.losses import own_losses
+from shunter.engine.parallel.plan import Sharding, make_plan
+from shunter.engine.parallel.tier_blocks import TierBlocks
+from shunter.engine.parallel.tiered import TieredShards
+from shunter.engine.parallel.tower_model import HostRecommender, build_host_model, can_be_divided
+from shunter.engine.results import Evaluation
 from shunter.errors import RequestError
+from shunter.models.embeddings.request import EmbeddingCache
+from shunter.models.embeddings.sharded import ShardedEmbeddings
+from shunter.models.positions import Positions
+from shunter.models.registry import Model, assemble_model, bag_tables, check_spec, reads_positions
+from shunter.models.spec import Features, ModelSpec
 
 SEEDS_APART = 1_000_003
 
@@ -84,7 +84,7 @@ class ManyProcesses(OneProcess):
         """Build the model around divided tables; the initial weights are those of a single process.
 
         The tables may be larger than the memory of one process: whether they fit is the planner's to say. Where the
-        processes are on several hosts, a DMT is divided by its towers instead (`engine.parallel.tower_model`).
+        processes are on several hosts, a DMT is divided by its towers instead (`shunter.engine.parallel.tower_model`).
 
         Raises:
             RequestError: the model cannot be built.
@@ -179,7 +179,7 @@ class ManyProcesses(OneProcess):
         *,
         rates_vary: bool = False,
     ) -> float | None:
-        """Compile what every process can; see `engine.parallel.compiled_step.compile_together`."""
+        """Compile what every process can; see `shunter.engine.parallel.compiled_step.compile_together`."""
         return compile_together(model, optimizer, execution, batch, weights)
 
     def step(

@@ -13,17 +13,17 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from engine.checkpoint.generations import Part
-from engine.checkpoint.growth import Content
-from engine.checkpoint.heat import HOT_BITS, HotRows
-from engine.checkpoint.keeping import Keeping
-from engine.checkpoint.pieces import PIECE_BYTES, Piece, StoredRows, decode, full_precision
-from engine.checkpoint.storage import read_tensors
-from engine.checkpoint.touched import History, Intervals, TouchedRows
-from models.embeddings.initial_weights import RULE
-from models.embeddings.role import EmbeddingTables
-from models.embeddings.shards import Shard
+from shunter.engine.checkpoint.generations import Part
+from shunter.engine.checkpoint.growth import Content
+from shunter.engine.checkpoint.heat import HOT_BITS, HotRows
+from shunter.engine.checkpoint.keeping import Keeping
+from shunter.engine.checkpoint.pieces import PIECE_BYTES, Piece, StoredRows, decode, full_precision
+from shunter.engine.checkpoint.storage import read_tensors
+from shunter.engine.checkpoint.touched import History, Intervals, TouchedRows
 from shunter.errors import CheckpointError
+from shunter.models.embeddings.initial_weights import RULE
+from shunter.models.embeddings.role import EmbeddingTables
+from shunter.models.embeddings.shards import Shard
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +123,7 @@ def pieces_of(directory: Path, part: Part) -> Iterator[Piece]:
 
 @torch.no_grad()
 def lay_into(shards: Sequence[Shard], directory: Path, parts: Sequence[Part]) -> None:
-    """Lay parts one upon the other into shards, divided in any way; see `engine.parallel.blocks.fill_shards`.
+    """Lay parts one upon the other into shards, divided in any way; see `shunter.engine.parallel.blocks.fill_shards`.
 
     Raises:
         CheckpointError: The full part does not cover a shard.

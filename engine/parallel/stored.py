@@ -19,11 +19,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from engine.checkpoint.generations import Part
-from engine.checkpoint.storage import check_file, load_weights, read_json, read_tensors
-from engine.parallel.blocks import StoredBlocks, fill_shards
-from models.registry import Model
+from shunter.engine.checkpoint.generations import Part
+from shunter.engine.checkpoint.storage import check_file, load_weights, read_json, read_tensors
+from shunter.engine.parallel.blocks import StoredBlocks, fill_shards
 from shunter.errors import CheckpointError
+from shunter.models.registry import Model
 
 FORMAT = 1
 INDEX, DENSE = "index.json", "dense.safetensors"

@@ -6,8 +6,8 @@ from typing import Self
 
 import numpy as np
 
-from models.registry import bag_tables
-from models.spec import Features, ModelSpec
+from shunter.models.registry import bag_tables
+from shunter.models.spec import Features, ModelSpec
 
 
 class TierBlocks:

@@ -1,9 +1,9 @@
 """Embedding tables divided over processes, of which each keeps its rows in a file and those in work in memory.
 
 TorchRec trains what is in memory: one table of all processes' slots, divided by row, so that a process's block of it is
-the memory of its cache (`models.embeddings.tiers`). Rows of the real tables belong to processes by block
-(`engine.parallel.tier_blocks`). What a batch looks up is renumbered before it is trained, in the thread that reads
-ahead, by messages in a group of its own:
+the memory of its cache (`shunter.models.embeddings.tiers`). Rows of the real tables belong to processes by block
+(`shunter.engine.parallel.tier_blocks`). What a batch looks up is renumbered before it is trained, in the thread that
+reads ahead, by messages in a group of its own:
 
     1. how many of its rows each process asks of each other, and whether all still train
     2. the rows, to their owners, who bring the rows of all processes into slots
@@ -30,18 +30,18 @@ import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 
-from engine.parallel.given import GivenTable
-from engine.parallel.plan import Sharding, make_plan
-from engine.parallel.tier_blocks import TierBlocks
-from models.embeddings.cache_counts import CacheCounts
-from models.embeddings.initial_weights import RowsByThemselves, draw_tables
-from models.embeddings.request import EmbeddingCache
-from models.embeddings.role import EmbeddingTables
-from models.embeddings.sharded import ShardedEmbeddings
-from models.embeddings.shards import Shard, copy_block
-from models.embeddings.tiers import RowTiers, check_cache
-from models.spec import TableShape
+from shunter.engine.parallel.given import GivenTable
+from shunter.engine.parallel.plan import Sharding, make_plan
+from shunter.engine.parallel.tier_blocks import TierBlocks
 from shunter.errors import TooLargeError, TrainingError
+from shunter.models.embeddings.cache_counts import CacheCounts
+from shunter.models.embeddings.initial_weights import RowsByThemselves, draw_tables
+from shunter.models.embeddings.request import EmbeddingCache
+from shunter.models.embeddings.role import EmbeddingTables
+from shunter.models.embeddings.sharded import ShardedEmbeddings
+from shunter.models.embeddings.shards import Shard, copy_block
+from shunter.models.embeddings.tiers import RowTiers, check_cache
+from shunter.models.spec import TableShape
 
 TOO_LARGE, WAITS, HAS_ROOM = range(3)
 

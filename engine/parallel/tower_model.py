@@ -12,16 +12,16 @@ import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 
-from engine.config import Hyperparameters
-from engine.parallel.hosts import Hosts
-from engine.parallel.plan import Machine
-from engine.parallel.towers import TowerEmbeddings, TowerLayout
-from models.families.dmt import DmtLayers, DmtSpec, towers_of
-from models.recommender import Recommender
-from models.registry import assemble_model
-from models.spec import Features, ModelSpec
-from models.towers import split_evenly
+from shunter.engine.config import Hyperparameters
+from shunter.engine.parallel.hosts import Hosts
+from shunter.engine.parallel.plan import Machine
+from shunter.engine.parallel.towers import TowerEmbeddings, TowerLayout
 from shunter.errors import InfeasibleError
+from shunter.models.families.dmt import DmtLayers, DmtSpec, towers_of
+from shunter.models.recommender import Recommender
+from shunter.models.registry import assemble_model
+from shunter.models.spec import Features, ModelSpec
+from shunter.models.towers import split_evenly
 
 FLOAT_BYTES = 4
 

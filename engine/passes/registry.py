@@ -4,8 +4,8 @@ import importlib
 import pkgutil
 from typing import Any
 
-from engine.passes import kinds
-from engine.passes.role import Pass, Stage
+from shunter.engine.passes import kinds
+from shunter.engine.passes.role import Pass, Stage
 
 
 def passes_of(stage: Stage) -> tuple[Pass[Any], ...]:

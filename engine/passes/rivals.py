@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from engine.compression.bench import weight_bytes
-from engine.compression.subject import CompressionSubject
-from engine.passes.record import PassRecord
-from engine.passes.registry import passes_of
-from engine.passes.role import Tried
-from engine.passes.trial import try_pass
+from shunter.engine.compression.bench import weight_bytes
+from shunter.engine.compression.subject import CompressionSubject
+from shunter.engine.passes.record import PassRecord
+from shunter.engine.passes.registry import passes_of
+from shunter.engine.passes.role import Tried
+from shunter.engine.passes.trial import try_pass
 from shunter.errors import InfeasibleError
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Generic, Literal, Protocol, TypeVar
 
-from engine.passes.record import GainFigure
+from shunter.engine.passes.record import GainFigure
 
 Stage = Literal["training", "scoring", "compression"]
 Subject = TypeVar("Subject")
@@ -35,15 +35,15 @@ class Tried(Generic[Subject]):
 class Pass(Protocol[Subject]):
     """A change to a training (before it begins) or to a finished model (before it is registered).
 
-    In the order of time, all in one thread (`engine.passes.trial.try_pass`):
+    In the order of time, all in one thread (`shunter.engine.passes.trial.try_pass`):
 
         applies     asked first; it only looks
         apply       makes the changed subject; what it was given stays as it is
         gain        compares both, by measuring where it can
 
-    The subject is an `engine.passes.training.TrainingSubject` for the stage `training`, whatever the caller scores with
-    for `scoring`, and for `compression`, whose passes lose some quality and are rivals instead of steps, an
-    `engine.compression.subject.CompressionSubject`.
+    The subject is an `shunter.engine.passes.training.TrainingSubject` for the stage `training`, whatever the caller
+    scores with for `scoring`, and for `compression`, whose passes lose some quality and are rivals instead of steps, an
+    `shunter.engine.compression.subject.CompressionSubject`.
 
     Attributes:
         name: Name on the model's card, in MLflow and on the command line.

@@ -1,10 +1,10 @@
 """What all compressions share: how a smaller model is judged beside the one that it was made of."""
 
-from engine.compression.bench import weight_bytes
-from engine.compression.subject import CompressionSubject, hidden_linears
-from engine.passes.record import GainFigure
-from engine.passes.role import Gain, Stage
-from models.compression.scheme import is_compressed
+from shunter.engine.compression.bench import weight_bytes
+from shunter.engine.compression.subject import CompressionSubject, hidden_linears
+from shunter.engine.passes.record import GainFigure
+from shunter.engine.passes.role import Gain, Stage
+from shunter.models.compression.scheme import is_compressed
 
 FASTER = 0.98  # of the time; what is nearer to the model's own is noise
 

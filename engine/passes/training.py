@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from engine.job import ClickJob
-from engine.passes.record import GainFigure
-from engine.passes.role import Stage
-from engine.results import StepTiming
+from shunter.engine.job import ClickJob
+from shunter.engine.passes.record import GainFigure
+from shunter.engine.passes.role import Stage
+from shunter.engine.results import StepTiming
 
 FASTER = 0.98  # of a step; what is nearer is noise
 

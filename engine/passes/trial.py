@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import TypeVar
 
-from engine.passes.record import PassRecord
-from engine.passes.role import Pass, Tried
+from shunter.engine.passes.record import PassRecord
+from shunter.engine.passes.role import Pass, Tried
 from shunter.errors import ShunterError
 
 Subject = TypeVar("Subject")

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
-from hardware.probes.timing import repeat, threads
-from models.embeddings.pooled import build_embeddings
+from shunter.hardware.probes.timing import repeat, threads
+from shunter.models.embeddings.pooled import build_embeddings
 
 ROW_BYTES = (16, 32, 64, 128, 256, 512)
 LOOKUPS = 2**14

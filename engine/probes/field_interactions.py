@@ -6,13 +6,13 @@ from itertools import count, islice
 import torch
 from torch import Tensor
 
-from engine.config import Execution, Hyperparameters
-from engine.data.dataset import Dataset
-from engine.data.loader import BatchLoader
-from engine.loop.step import applied, build_dense_optimizer, prefetch, seeded, train_step
-from engine.memory import check_tables_fit
-from models.registry import build_model, model_spec
-from models.tower_partitioner import interactions
+from shunter.engine.config import Execution, Hyperparameters
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.data.loader import BatchLoader
+from shunter.engine.loop.step import applied, build_dense_optimizer, prefetch, seeded, train_step
+from shunter.engine.memory import check_tables_fit
+from shunter.models.registry import build_model, model_spec
+from shunter.models.tower_partitioner import interactions
 
 FLAT = model_spec()  # a DLRM: all fields meet each other
 FAST = Hyperparameters(dense_learning_rate=2e-3, embedding_learning_rate=0.05)  # for the best model is not asked for
@@ -29,7 +29,7 @@ def field_interactions(dataset: Dataset, execution: Execution, *, seed: int = 0)
         seed: Seed of the initial weights and the order of batches.
 
     Returns:
-        `[fields, fields]`, see `models.tower_partitioner.interactions`.
+        `[fields, fields]`, see `shunter.models.tower_partitioner.interactions`.
 
     Raises:
         RequestError: the model does not fit into memory.

@@ -5,22 +5,22 @@ from statistics import NormalDist
 
 from pydantic import Field
 
-from engine.config import Hyperparameters
-from engine.data.dataset import Dataset
-from engine.execution import execution_of
-from engine.memory import is_out_of_memory
-from engine.probes.steps import time_steps
-from engine.ranking.config import RankingHyperparameters
-from engine.ranking.interactions import read_graph
-from engine.ranking.probe import time_ranking_steps
-from engine.results import StepTiming
-from hardware.devices.power_limit import limited
-from hardware.meters.meter import measure_energy
-from hardware.types import Placement
-from models.graph import GraphSpec
-from models.spec import ModelSpec
+from shunter.engine.config import Hyperparameters
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.execution import execution_of
+from shunter.engine.memory import is_out_of_memory
+from shunter.engine.probes.steps import time_steps
+from shunter.engine.ranking.config import RankingHyperparameters
+from shunter.engine.ranking.interactions import read_graph
+from shunter.engine.ranking.probe import time_ranking_steps
+from shunter.engine.results import StepTiming
 from shunter.errors import TooLargeError
 from shunter.frozen import Frozen
+from shunter.hardware.devices.power_limit import limited
+from shunter.hardware.meters.meter import measure_energy
+from shunter.hardware.types import Placement
+from shunter.models.graph import GraphSpec
+from shunter.models.spec import ModelSpec
 
 log = logging.getLogger(__name__)
 

@@ -7,17 +7,17 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from engine.config import Execution, Hyperparameters
-from engine.data.dataset import Dataset
-from engine.probes.steps import time_steps
-from hardware.cost.operator_costs import OperatorTimes, linear_work, measure_operators, module_work
-from models.embeddings.pooled import build_embeddings
-from models.interactions import dlrm_interaction
-from models.spec import rows_kept
-from models.supernet.costs import cost_table
-from models.supernet.network import Supernet
-from models.supernet.paths import INPUT, OUTPUT, MlpPaths
+from shunter.engine.config import Execution, Hyperparameters
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.probes.steps import time_steps
 from shunter.errors import HardwareError
+from shunter.hardware.cost.operator_costs import OperatorTimes, linear_work, measure_operators, module_work
+from shunter.models.embeddings.pooled import build_embeddings
+from shunter.models.interactions import dlrm_interaction
+from shunter.models.spec import rows_kept
+from shunter.models.supernet.costs import cost_table
+from shunter.models.supernet.network import Supernet
+from shunter.models.supernet.paths import INPUT, OUTPUT, MlpPaths
 
 Key = tuple[str, int, int]
 Work = Callable[[], object]
@@ -28,7 +28,7 @@ MOST_ROWS = 1 << 20  # of a measured table: beyond, every row comes from memory 
 
 
 class MeasuredCosts:
-    """The cost of each operator (`models.supernet.costs.OperatorCosts`), of a step of the whole batch.
+    """The cost of each operator (`shunter.models.supernet.costs.OperatorCosts`), of a step of the whole batch.
 
     Linear layers, interactions and lookups with their update are measured by themselves. What a step takes beyond them
     is taken from one architecture whose real steps are measured too, and counts for all.

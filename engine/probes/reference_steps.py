@@ -15,13 +15,13 @@ from typing import Literal
 import numpy as np
 import torch
 
-from engine.config import Execution, Hyperparameters
-from engine.data.batch import Batch, make_batch
-from engine.loop.step import applied, build_dense_optimizer, prefetch, seeded, train_step
-from hardware.probes.timing import repeat
-from models.embeddings.pooled import build_embeddings
-from models.registry import build_model, model_spec
-from models.spec import CategoricalFeature, Features
+from shunter.engine.config import Execution, Hyperparameters
+from shunter.engine.data.batch import Batch, make_batch
+from shunter.engine.loop.step import applied, build_dense_optimizer, prefetch, seeded, train_step
+from shunter.hardware.probes.timing import repeat
+from shunter.models.embeddings.pooled import build_embeddings
+from shunter.models.registry import build_model, model_spec
+from shunter.models.spec import CategoricalFeature, Features
 
 FLOAT_BYTES = 4
 CACHED_ROWS = 512  # of a table that stays in the caches

@@ -7,14 +7,14 @@ from itertools import count
 import numpy as np
 import torch
 
-from engine.checkpoint.lookahead import admitted, embedding_cache
-from engine.config import Execution, Hyperparameters
-from engine.data.batch import Batch
-from engine.data.dataset import Dataset
-from engine.data.loader import BatchLoader
-from engine.loop.compiled_step import compile_step
-from engine.loop.recorded_step import STEPS_UNTIL_RECORDED, record_steps
-from engine.loop.step import (
+from shunter.engine.checkpoint.lookahead import admitted, embedding_cache
+from shunter.engine.config import Execution, Hyperparameters
+from shunter.engine.data.batch import Batch
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.data.loader import BatchLoader
+from shunter.engine.loop.compiled_step import compile_step
+from shunter.engine.loop.recorded_step import STEPS_UNTIL_RECORDED, record_steps
+from shunter.engine.loop.step import (
     applied,
     build_dense_optimizer,
     peak_memory_bytes,
@@ -24,11 +24,11 @@ from engine.loop.step import (
     seeded,
     train_step,
 )
-from engine.loop.step_clock import StepSeconds, step_clock
-from engine.memory import check_tables_fit
-from engine.results import StepTiming
-from models.registry import Model, build_model
-from models.spec import ModelSpec
+from shunter.engine.loop.step_clock import StepSeconds, step_clock
+from shunter.engine.memory import check_tables_fit
+from shunter.engine.results import StepTiming
+from shunter.models.registry import Model, build_model
+from shunter.models.spec import ModelSpec
 
 
 def time_steps(

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pydantic import AwareDatetime, ValidationError
 
-from hardware.types import HardwareProfile
 from shunter.frozen import Frozen
+from shunter.hardware.types import HardwareProfile
 
 log = logging.getLogger(__name__)
 

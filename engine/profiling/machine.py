@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from hardware.types import HardwareProfile
 from shunter.errors import HardwareError
+from shunter.hardware.types import HardwareProfile
 from shunter.settings import Settings
 
 FEWEST_PROCESSES = 2
@@ -30,9 +30,9 @@ def complete(
     Raises:
         HardwareError: the processes failed.
     """
-    from engine.profiling.shared_vectors import measure_shared_vectors
-    from hardware.probes.collectives import measure_collectives
-    from hardware.probes.disk import measure_disk
+    from shunter.engine.profiling.shared_vectors import measure_shared_vectors
+    from shunter.hardware.probes.collectives import measure_collectives
+    from shunter.hardware.probes.disk import measure_disk
 
     on_progress("the disk")
     try:

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from engine.profiling.step_costs import with_step_costs
-from hardware.probes.accelerator import measure_profile
-from hardware.probes.quantities import measured_rate
-from hardware.probes.timing import SECONDS_EACH
-from hardware.types import Accelerator, HardwareProfile, RowRate
+from shunter.engine.profiling.step_costs import with_step_costs
+from shunter.hardware.probes.accelerator import measure_profile
+from shunter.hardware.probes.quantities import measured_rate
+from shunter.hardware.probes.timing import SECONDS_EACH
+from shunter.hardware.types import Accelerator, HardwareProfile, RowRate
 
 
 def measure(
@@ -36,8 +36,8 @@ def with_training_costs(profile: HardwareProfile, seconds_each: float = SECONDS_
     """
     import torch
 
-    from engine.probes.embedding_rates import time_embeddings
-    from hardware.probes.rates import large_bytes
+    from shunter.engine.probes.embedding_rates import time_embeddings
+    from shunter.hardware.probes.rates import large_bytes
 
     accelerator = profile.accelerator
     times = time_embeddings(

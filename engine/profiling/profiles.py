@@ -4,13 +4,13 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from engine.profiling.cache import ProfileKey, read_profiles, write_profiles
-from engine.profiling.machine import complete, is_complete
-from engine.profiling.measure import has_training_costs, measure, with_training_costs
-from hardware.devices.discovery import host_fingerprint, local_accelerators
-from hardware.devices.identity import machine_id
-from hardware.reservation import Reservation, Tell, reserve, say
-from hardware.types import HardwareProfile
+from shunter.engine.profiling.cache import ProfileKey, read_profiles, write_profiles
+from shunter.engine.profiling.machine import complete, is_complete
+from shunter.engine.profiling.measure import has_training_costs, measure, with_training_costs
+from shunter.hardware.devices.discovery import host_fingerprint, local_accelerators
+from shunter.hardware.devices.identity import machine_id
+from shunter.hardware.reservation import Reservation, Tell, reserve, say
+from shunter.hardware.types import HardwareProfile
 from shunter.settings import Settings
 
 PATIENCE_SECONDS = 600  # with a training on an accelerator that is to be measured

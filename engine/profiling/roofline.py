@@ -2,12 +2,19 @@
 
 from collections.abc import Mapping, Sequence
 
-from hardware.cost.roofline import Product, Roofline, RooflinePoint, build_roofline, measure_products, rate_at_width
-from hardware.types import HardwareProfile, Precision
-from models.counting import count_layers
-from models.counts import FLOAT_BYTES, LayerCount
-from models.registry import model_spec
-from models.spec import CategoricalFeature, Features, ModelSpec
+from shunter.hardware.cost.roofline import (
+    Product,
+    Roofline,
+    RooflinePoint,
+    build_roofline,
+    measure_products,
+    rate_at_width,
+)
+from shunter.hardware.types import HardwareProfile, Precision
+from shunter.models.counting import count_layers
+from shunter.models.counts import FLOAT_BYTES, LayerCount
+from shunter.models.registry import model_spec
+from shunter.models.spec import CategoricalFeature, Features, ModelSpec
 
 # The shape of Criteo's click logs (13 numeric, 26 categorical fields), for a machine without data.
 REFERENCE_FEATURES = Features(

@@ -1,7 +1,8 @@
 """Pooled rows and their gradients exchanged through memory that processes share, by size of what a process brings in.
 
-The exchange is the one of trainings in many processes of this machine (`models.embeddings.shared_vectors`), for tables
-that lie whole or by column, and by row. Run as `python -m engine.profiling.shared_vectors FOLDER` in each process.
+The exchange is the one of trainings in many processes of this machine (`shunter.models.embeddings.shared_vectors`), for
+tables that lie whole or by column, and by row. Run as `python -m shunter.engine.profiling.shared_vectors FOLDER` in
+each process.
 """
 
 import os
@@ -11,13 +12,13 @@ from pathlib import Path
 import torch
 from torch import distributed as dist
 
-from hardware.devices.processes import Report, join_group, run_member
-from hardware.probes.collectives import SIZES, fitted, slowest_durations, timed_in_group
-from hardware.types import SHARED_OPERATIONS, Collective, CollectiveCost
-from models.embeddings.shared_memory import SharedMemory
-from models.embeddings.shared_vectors import Part, SharedVectors
+from shunter.hardware.devices.processes import Report, join_group, run_member
+from shunter.hardware.probes.collectives import SIZES, fitted, slowest_durations, timed_in_group
+from shunter.hardware.types import SHARED_OPERATIONS, Collective, CollectiveCost
+from shunter.models.embeddings.shared_memory import SharedMemory
+from shunter.models.embeddings.shared_vectors import Part, SharedVectors
 
-MODULE = "engine.profiling.shared_vectors"
+MODULE = "shunter.engine.profiling.shared_vectors"
 LINK = "memory that processes share"
 MESSAGE_BYTES = tuple(4**power for power in range(7, 13))  # 16 KiB to 16 MiB: vectors of a step are large
 BAG_WIDTH, BAGS = 32, 8  # of a process; bags of different owners take turns, as those of a plan may

@@ -2,10 +2,10 @@
 
 from itertools import product
 
-from engine.profiling.workload import workload_of
-from hardware.cost.step_costs import TableTime, fit_start, fit_table_costs
-from hardware.cost.step_model import StepModel
-from hardware.types import HardwareProfile, Placement, Precision, StepCosts
+from shunter.engine.profiling.workload import workload_of
+from shunter.hardware.cost.step_costs import TableTime, fit_start, fit_table_costs
+from shunter.hardware.cost.step_model import StepModel
+from shunter.hardware.types import HardwareProfile, Placement, Precision, StepCosts
 
 GPU_CACHE_BYTES = 40 * 2**20  # the second-level cache of a data-centre GPU, from A100 on
 PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16")
@@ -20,7 +20,7 @@ def with_step_costs(profile: HardwareProfile, seconds_each: float) -> HardwarePr
         profile: Profile of a device of this machine, its rates measured.
         seconds_each: length of each single measurement.
     """
-    from hardware.devices.discovery import last_level_cache_bytes
+    from shunter.hardware.devices.discovery import last_level_cache_bytes
 
     accelerator = profile.accelerator
     on_cpu = accelerator.kind == "cpu"
@@ -34,8 +34,8 @@ def with_step_costs(profile: HardwareProfile, seconds_each: float) -> HardwarePr
 def _table_costs(profile: HardwareProfile, threads: int, seconds: float) -> StepCosts:
     import torch
 
-    from engine.probes.reference_steps import SHAPES, time_tables
-    from hardware.probes.rates import large_bytes
+    from shunter.engine.probes.reference_steps import SHAPES, time_tables
+    from shunter.hardware.probes.rates import large_bytes
 
     device, size = torch.device(profile.accelerator.name), large_bytes(profile.accelerator)
     times = [
@@ -55,8 +55,13 @@ def _with_start(profile: HardwareProfile, costs: StepCosts, seconds: float) -> S
     """The costs with those of the step itself, from a reference model at two batch sizes in both precisions."""
     import torch
 
-    from engine.probes.reference_steps import REFERENCE_BATCHES, REFERENCE_FEATURES, REFERENCE_SPEC, time_reference_step
-    from models.counting import count_model
+    from shunter.engine.probes.reference_steps import (
+        REFERENCE_BATCHES,
+        REFERENCE_FEATURES,
+        REFERENCE_SPEC,
+        time_reference_step,
+    )
+    from shunter.models.counting import count_model
 
     workload = workload_of(count_model(REFERENCE_SPEC, REFERENCE_FEATURES), train_samples=1)
     # Its few rows stay in the caches.

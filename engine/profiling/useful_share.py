@@ -3,7 +3,7 @@
 Of the three products of a linear layer, forward counts a product for each input that is not zero; the gradient of the
 input for each output whose gradient is not zero and each input whose gradient is needed, which behind a ReLU is where
 it let something through; that of the weights for each input and each gradient of an output that are not zero (Sarma et
-al., arXiv 2109.07710; `hardware.cost.sparse_accelerator` says what an accelerator makes of it).
+al., arXiv 2109.07710; `shunter.hardware.cost.sparse_accelerator` says what an accelerator makes of it).
 """
 
 from collections.abc import Callable, Iterator
@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from engine.compression.subject import after_relu
-from engine.config import Execution, Hyperparameters
-from engine.data.dataset import Dataset
-from engine.data.loader import BatchLoader
-from engine.loop.step import applied, build_dense_optimizer, seeded, train_step
-from hardware.cost.sparse_accelerator import BOTH, DENSE, INPUT, LANES, OUTPUT, LayerZeros, Skipping, cycles
-from models.interactions import Mix
-from models.registry import Model, build_model
-from models.spec import ModelSpec
+from shunter.engine.compression.subject import after_relu
+from shunter.engine.config import Execution, Hyperparameters
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.data.loader import BatchLoader
+from shunter.engine.loop.step import applied, build_dense_optimizer, seeded, train_step
 from shunter.frozen import Frozen
+from shunter.hardware.cost.sparse_accelerator import BOTH, DENSE, INPUT, LANES, OUTPUT, LayerZeros, Skipping, cycles
+from shunter.models.interactions import Mix
+from shunter.models.registry import Model, build_model
+from shunter.models.spec import ModelSpec
 
 STEPS, MEASURED = 60, 5  # steps that are trained, and the last of them, which are measured
 BACKWARD_SPEEDUP = "sparsity.simulated_backward_speedup_"

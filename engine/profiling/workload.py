@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from hardware.types import DenseDemand, Matmul, Workload
-from models.counts import ModelCounts, PrecisionCounts
+from shunter.hardware.types import DenseDemand, Matmul, Workload
+from shunter.models.counts import ModelCounts, PrecisionCounts
 
 
 def workload_of(

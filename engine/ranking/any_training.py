@@ -3,12 +3,12 @@
 from dataclasses import replace
 from typing import Any
 
-from engine.data.dataset import Dataset
-from engine.job import Checkpointing, Hooks, TrainingJob
-from engine.ranking.solver import solve_ranking
-from engine.ranking.trainer import RankingData, train_ranking
-from engine.results import TrainResult
-from models.graph import SOLVED
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.job import Checkpointing, Hooks, TrainingJob
+from shunter.engine.ranking.solver import solve_ranking
+from shunter.engine.ranking.trainer import RankingData, train_ranking
+from shunter.engine.results import TrainResult
+from shunter.models.graph import SOLVED
 
 
 def train_any_ranker(

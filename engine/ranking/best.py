@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.graph.ranker import Ranker, VectorRanker
+from shunter.models.graph.ranker import Ranker, VectorRanker
 
 MOST_USERS = 256  # whose scores lie in memory together
 MOST_CELLS = 2**24  # of users times items in such a block

@@ -5,8 +5,8 @@ Of each user u the items C that they chose are looked for among the first k item
     recall@k    = |C in L| / |C|
     precision@k = |C in L| / k
     hit rate@k  = 1 where any of C is in L, else 0
-    NDCG@k      as in `engine.ranking.evaluation` (Järvelin and Kekäläinen, "Cumulated gain-based evaluation of IR
-                  techniques", TOIS 2002, by relevance 0 or 1)
+    NDCG@k      as in `shunter.engine.ranking.evaluation` (Järvelin and Kekäläinen, "Cumulated gain-based evaluation of
+                  IR techniques", TOIS 2002, by relevance 0 or 1)
 
 each the mean over users. Of the first 20 of all these users together:
 
@@ -26,10 +26,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.ranking.evaluation import CUTOFF, USERS_AT_ONCE, UserFigures, first_items, hits_of, judge_hits
-from engine.ranking.interactions import UNKNOWN, Interactions
-from models.graph.ranker import Ranker
+from shunter.engine.ranking.evaluation import CUTOFF, USERS_AT_ONCE, UserFigures, first_items, hits_of, judge_hits
+from shunter.engine.ranking.interactions import UNKNOWN, Interactions
 from shunter.errors import DataError
+from shunter.models.graph.ranker import Ranker
 
 CUTOFFS = (1, 5, 10, 20, 50, 100)
 GROUPS = ("head", "middle", "tail")

@@ -3,12 +3,12 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
-from engine.config import OPTIONAL, plain_values
-from engine.ranking.evaluation import RankingMetrics
-from engine.results import TrainResult
-from models.graph.model import GraphModel
-from models.graph.ranker import Ranker
-from models.graph.spec import Range, Searched
+from shunter.engine.config import OPTIONAL, plain_values
+from shunter.engine.ranking.evaluation import RankingMetrics
+from shunter.engine.results import TrainResult
+from shunter.models.graph.model import GraphModel
+from shunter.models.graph.ranker import Ranker
+from shunter.models.graph.spec import Range, Searched
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +17,7 @@ class RankingHyperparameters:
 
     The defaults are the best of a few short trainings of LightGCN on a tenth and on two fifths of MovieLens-1M's users,
     judged on a validation part that was cut from the training part, in batches of which an epoch has 25 or more
-    (`planner.candidates.placements`).
+    (`shunter.planner.candidates.placements`).
 
     Attributes:
         learning_rate: Step size of Adam.

@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.config import SelectBy
-from engine.data.dataset import Dataset
-from engine.ranking.interactions import UNKNOWN, Interactions, is_among, read_before_test, read_interactions
-from models.graph.ranker import Ranker
+from shunter.engine.config import SelectBy
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.ranking.interactions import UNKNOWN, Interactions, is_among, read_before_test, read_interactions
 from shunter.errors import DataError
+from shunter.models.graph.ranker import Ranker
 
 CUTOFF = 20
 USERS_AT_ONCE = 1_024  # that are judged together

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from engine.config import SelectBy
-from engine.ranking.evaluation import RankingMetrics, UserFigures, evaluate_users, mean_interval
-from engine.ranking.interactions import Interactions
-from models.graph.fusion import WAYS, By, FusedRanker
-from models.graph.ranker import Ranker
+from shunter.engine.config import SelectBy
+from shunter.engine.ranking.evaluation import RankingMetrics, UserFigures, evaluate_users, mean_interval
+from shunter.engine.ranking.interactions import Interactions
+from shunter.models.graph.fusion import WAYS, By, FusedRanker
+from shunter.models.graph.ranker import Ranker
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from engine.data.arrays import read_array
-from engine.data.dataset import Dataset, SplitName
-from models.graph.spec import Attribute, Graph, Side
+from shunter.engine.data.arrays import read_array
+from shunter.engine.data.dataset import Dataset, SplitName
 from shunter.errors import RequestError
+from shunter.models.graph.spec import Attribute, Graph, Side
 
 UNKNOWN = 0  # id of every value that training did not know
 # A field is a property of the items when their rows agree on its values: one in twenty may disagree.

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from engine.ranking.best import AllScores, Best, Search
-from models.graph.ranker import Ranker, VectorRanker
+from shunter.engine.ranking.best import AllScores, Best, Search
 from shunter.errors import RequestError
+from shunter.models.graph.ranker import Ranker, VectorRanker
 
 MEASURED_AT = (20, 100)  # lengths of a list for which the recall is measured, where none is asked for
 AIMED_RECALL = 0.99  # on half of the users that are tried, the fewest lists are searched with which it is reached

@@ -4,14 +4,14 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from engine.config import Execution
-from engine.loop.step import applied, peak_memory_bytes, reset_peak_memory, seeded
-from engine.loop.step_clock import StepClock, StepSeconds, step_clock
-from engine.ranking.config import RankingHyperparameters
-from engine.ranking.trainer import batches_for, build_optimizer, ranking_step, step_seed
-from engine.ranking.triples import Drawing
-from engine.results import StepTiming
-from models.graph import Graph, GraphSpec, build_graph_model
+from shunter.engine.config import Execution
+from shunter.engine.loop.step import applied, peak_memory_bytes, reset_peak_memory, seeded
+from shunter.engine.loop.step_clock import StepClock, StepSeconds, step_clock
+from shunter.engine.ranking.config import RankingHyperparameters
+from shunter.engine.ranking.trainer import batches_for, build_optimizer, ranking_step, step_seed
+from shunter.engine.ranking.triples import Drawing
+from shunter.engine.results import StepTiming
+from shunter.models.graph import Graph, GraphSpec, build_graph_model
 
 
 def time_ranking_steps(

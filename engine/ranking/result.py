@@ -1,13 +1,13 @@
 """What the training of a graph model hands on, and keeps beside the model."""
 
-from engine.ranking.config import RankingHyperparameters, RankingReport
-from engine.ranking.evaluation import RankingMetrics
-from engine.specs import AnyGraphSpec
-from engine.trained_model import Trained
+from shunter.engine.ranking.config import RankingHyperparameters, RankingReport
+from shunter.engine.ranking.evaluation import RankingMetrics
+from shunter.engine.specs import AnyGraphSpec
+from shunter.engine.trained_model import Trained
 
 
 class TrainedRanker(Trained[AnyGraphSpec, RankingHyperparameters, RankingMetrics, RankingReport]):
-    """A graph model, trained to the end; its vectors are for `engine.ranking.storage.load_ranker`.
+    """A graph model, trained to the end; its vectors are for `shunter.engine.ranking.storage.load_ranker`.
 
     Attributes:
         test: Quality on the test part, which nothing before has seen; what a user saw in validation is not ranked.

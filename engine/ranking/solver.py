@@ -4,15 +4,15 @@ import time
 
 import torch
 
-from engine.config import SelectBy
-from engine.job import Checkpointing, Hooks
-from engine.loop.interrupt import deferred_interrupt
-from engine.loop.step import applied, peak_memory_bytes, reset_peak_memory
-from engine.memory import available_memory_bytes
-from engine.ranking.config import RankingReport, SolvedResult
-from engine.ranking.trainer import GraphJob
-from models.graph import SOLVED, Graph, GraphSpec, Ranker
-from models.graph.registry import check_graph_spec
+from shunter.engine.config import SelectBy
+from shunter.engine.job import Checkpointing, Hooks
+from shunter.engine.loop.interrupt import deferred_interrupt
+from shunter.engine.loop.step import applied, peak_memory_bytes, reset_peak_memory
+from shunter.engine.memory import available_memory_bytes
+from shunter.engine.ranking.config import RankingReport, SolvedResult
+from shunter.engine.ranking.trainer import GraphJob
+from shunter.models.graph import SOLVED, Graph, GraphSpec, Ranker
+from shunter.models.graph.registry import check_graph_spec
 
 # Share by which a pass has to rank better than the last that counted, or else patience runs on. Set on MovieLens-1M and
 # Amazon's games by hand: iALS made 41 and 55 passes at its three points instead of 48 and 74, for .0002 of NDCG@20.

@@ -11,10 +11,18 @@ from typing import Any
 
 import torch
 
-from engine.checkpoint.storage import check_size, load_weights, opened, read_json, tensors_of, write_tensors, write_text
-from models.graph import RANKERS, GraphSpec, Ranker, VectorSpec, graph_spec
-from models.spec import Features
+from shunter.engine.checkpoint.storage import (
+    check_size,
+    load_weights,
+    opened,
+    read_json,
+    tensors_of,
+    write_tensors,
+    write_text,
+)
 from shunter.errors import CheckpointError, RequestError
+from shunter.models.graph import RANKERS, GraphSpec, Ranker, VectorSpec, graph_spec
+from shunter.models.spec import Features
 
 FORMAT = 1
 KIND = "ranker"

@@ -1,7 +1,7 @@
 """Training of a graph model: epochs over the edges with early stopping, and a state that can be resumed from any step.
 
-The loss is that of the model, which compares a positive with negatives (`models.graph.losses`), with LightGCN's weight
-decay (SIGIR 2020, equation 15):
+The loss is that of the model, which compares a positive with negatives (`shunter.models.graph.losses`), with LightGCN's
+weight decay (SIGIR 2020, equation 15):
 
     loss of the model + weight decay * 1/2 * squares of the own embeddings of user, positive and negatives, a sample
 """
@@ -15,21 +15,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.checkpoint.directory import CheckpointDirectory
-from engine.data.dataset import Dataset
-from engine.job import Checkpointing, Hooks, TrainingJob
-from engine.loop.interrupt import deferred_interrupt
-from engine.loop.loss_watch import LossWatch
-from engine.loop.step import applied, peak_memory_bytes, reset_peak_memory, seeded
-from engine.loop.step_clock import step_clock
-from engine.loop.training_run import RunState, TrainingRun
-from engine.ranking.config import RankingHyperparameters, RankingReport, RankingResult
-from engine.ranking.evaluation import RankingMetrics, evaluate_ranking
-from engine.ranking.interactions import Interactions, read_graph, read_interactions
-from engine.ranking.triples import Drawing, TripleBatches, Triples
-from engine.ranking.warm_start import take_vectors
-from models.graph import Graph, GraphModel, GraphSpec, Ranker, VectorRanker, build_graph_model
+from shunter.engine.checkpoint.directory import CheckpointDirectory
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.job import Checkpointing, Hooks, TrainingJob
+from shunter.engine.loop.interrupt import deferred_interrupt
+from shunter.engine.loop.loss_watch import LossWatch
+from shunter.engine.loop.step import applied, peak_memory_bytes, reset_peak_memory, seeded
+from shunter.engine.loop.step_clock import step_clock
+from shunter.engine.loop.training_run import RunState, TrainingRun
+from shunter.engine.ranking.config import RankingHyperparameters, RankingReport, RankingResult
+from shunter.engine.ranking.evaluation import RankingMetrics, evaluate_ranking
+from shunter.engine.ranking.interactions import Interactions, read_graph, read_interactions
+from shunter.engine.ranking.triples import Drawing, TripleBatches, Triples
+from shunter.engine.ranking.warm_start import take_vectors
 from shunter.errors import RequestError
+from shunter.models.graph import Graph, GraphModel, GraphSpec, Ranker, VectorRanker, build_graph_model
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -85,9 +85,9 @@ GraphJob = TrainingJob[RankingData, GraphSpec, RankingHyperparameters]
 def train_ranking(job: GraphJob, hooks: Hooks = Hooks(), checkpointing: Checkpointing | None = None) -> RankingResult:
     """Train one graph model to the end, or on from its checkpoint.
 
-    As `engine.loop.trainer.train`, with NDCG@20 or recall@20 on validation in the place of its NE: interrupted and
-    called again with the same job, it ends with bitwise the same weights, on the same processor with the same number of
-    threads; on a GPU the sums over edges come in any order.
+    As `shunter.engine.loop.trainer.train`, with NDCG@20 or recall@20 on validation in the place of its NE: interrupted
+    and called again with the same job, it ends with bitwise the same weights, on the same processor with the same
+    number of threads; on a GPU the sums over edges come in any order.
 
     Args:
         job: The training; its batch size counts positives.

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.ranking.interactions import UNKNOWN
-from models.graph.spec import Graph
+from shunter.engine.ranking.interactions import UNKNOWN
 from shunter.errors import DataError
+from shunter.models.graph.spec import Graph
 
 
 @dataclass(frozen=True, kw_only=True)

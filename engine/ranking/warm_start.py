@@ -2,11 +2,11 @@
 
 import torch
 
-from engine.checkpoint.warm_start import WarmStart
-from engine.ranking.storage import load_ranker
-from models.graph import GraphModel, VectorRanker
-from models.graph.fusion import FusedRanker
-from models.graph.ranker import Ranker
+from shunter.engine.checkpoint.warm_start import WarmStart
+from shunter.engine.ranking.storage import load_ranker
+from shunter.models.graph import GraphModel, VectorRanker
+from shunter.models.graph.fusion import FusedRanker
+from shunter.models.graph.ranker import Ranker
 
 
 @torch.no_grad()

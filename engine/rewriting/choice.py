@@ -7,17 +7,17 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from engine.compression.bench import Stopwatch, alternating_seconds
-from engine.rewriting.costs import Mode, OperatorCosts, home_folder
-from engine.rewriting.gate import deviation
-from engine.rewriting.search import BY_DEFAULT, Candidate, Limits
-from engine.rewriting.split import search_in_parts
-from models.registry import Model
-from models.rewriting.application import known_rules
-from models.rewriting.materialise import ScoringLayers, TrainingLayers
-from models.rewriting.program import Program, UntraceableError
-from models.rewriting.scheme import original_layers, program_of, random_inputs, replayed
+from shunter.engine.compression.bench import Stopwatch, alternating_seconds
+from shunter.engine.rewriting.costs import Mode, OperatorCosts, home_folder
+from shunter.engine.rewriting.gate import deviation
+from shunter.engine.rewriting.search import BY_DEFAULT, Candidate, Limits
+from shunter.engine.rewriting.split import search_in_parts
 from shunter.errors import InfeasibleError
+from shunter.models.registry import Model
+from shunter.models.rewriting.application import known_rules
+from shunter.models.rewriting.materialise import ScoringLayers, TrainingLayers
+from shunter.models.rewriting.program import Program, UntraceableError
+from shunter.models.rewriting.scheme import original_layers, program_of, random_inputs, replayed
 
 GATE_BATCHES = (3, 1, 8)  # rows at which programs are compared
 SEED = 0

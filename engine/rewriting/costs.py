@@ -12,8 +12,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, fx
 
-from hardware.devices.identity import machine_id
-from models.rewriting.program import VALUE, Program, attribute, mapped, operators, target_name
+from shunter.hardware.devices.identity import machine_id
+from shunter.models.rewriting.program import VALUE, Program, attribute, mapped, operators, target_name
 
 Mode = Literal["scoring", "training"]
 ROUNDS, SHORTEST_SECONDS, LONGEST_SECONDS = 8, 2e-4, 0.12

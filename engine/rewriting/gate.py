@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from models.rewriting.program import Program
+from shunter.models.rewriting.program import Program
 
 VALUE_TOLERANCE, GRADIENT_TOLERANCE = 1e-10, 1e-9  # of the largest number
 

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from models.rewriting.application import applied, sites
-from models.rewriting.program import PART, Program
-from models.rewriting.rule import Rule
-from models.rewriting.scheme import step_text
+from shunter.models.rewriting.application import applied, sites
+from shunter.models.rewriting.program import PART, Program
+from shunter.models.rewriting.rule import Rule
+from shunter.models.rewriting.scheme import step_text
 
 ALPHA = 1.05  # how much worse than the best a program may be that is gone on from
 BUDGET = 300  # programs that are made

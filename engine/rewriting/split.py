@@ -9,9 +9,9 @@ from itertools import combinations
 
 from torch import fx
 
-from engine.rewriting.search import BUDGET, BY_DEFAULT, Candidate, Limits, search
-from models.rewriting.program import PART, Program, operators
-from models.rewriting.rule import Rule
+from shunter.engine.rewriting.search import BUDGET, BY_DEFAULT, Candidate, Limits, search
+from shunter.models.rewriting.program import PART, Program, operators
+from shunter.models.rewriting.rule import Rule
 
 LARGEST = 30  # operators of a part
 WINDOW = 3  # edges to both sides of a cut that are searched again
@@ -21,7 +21,7 @@ SHARE = 0.35  # of a part that lies on either side of a cut at least
 def search_in_parts(
     start: Candidate, rules: Sequence[Rule], cost: Callable[[Program], float], limits: Limits = BY_DEFAULT
 ) -> list[Candidate]:
-    """`engine.rewriting.search.search`, of a large graph in parts and then around the cuts between them."""
+    """`shunter.engine.rewriting.search.search`, of a large graph in parts and then around the cuts between them."""
     parts = divided(start.program, rules, LARGEST)
     if len(parts) == 1:
         return search(start, rules, cost, limits)

@@ -1,7 +1,7 @@
 """A finished model as it lies in a memory: damaged and put right, with what finds damage and leaves it out.
 
 Three things are noticed, and none needs a label. Where weights are stored with check bits, what has flipped is put
-right (`engine.checkpoint.check_bits`). A number that lies outside of what its tensor held when it was
+right (`shunter.engine.checkpoint.check_bits`). A number that lies outside of what its tensor held when it was
 stored, or is none, is taken as zero, or as near to zero as the tensor was (the correction of implausible values of
 EDEN; Koppula et al., MICRO 2019). And of
 some rows the log odds of each member are kept: from what they are later, those members are left out whose absence
@@ -18,12 +18,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.checkpoint.check_bits import CHECKS, put_right
-from engine.checkpoint.packing import MARK, TABLES, is_packed, unpack
-from engine.checkpoint.storage import MEMBERS, load_model, opened, read_json, tensors_of
-from engine.robustness.injection import MemoryErrors, injected
-from models.ensemble import Ensemble
-from models.registry import Model
+from shunter.engine.checkpoint.check_bits import CHECKS, put_right
+from shunter.engine.checkpoint.packing import MARK, TABLES, is_packed, unpack
+from shunter.engine.checkpoint.storage import MEMBERS, load_model, opened, read_json, tensors_of
+from shunter.engine.robustness.injection import MemoryErrors, injected
+from shunter.models.ensemble import Ensemble
+from shunter.models.registry import Model
 
 MOST_ENUMERATED = 10  # members of which every subset is tried; of more only one is left out at a time
 ADDRESSES = ("rows", "columns")  # parts of a packed matrix that say where its numbers belong
@@ -96,7 +96,7 @@ class Memory:
 
     @classmethod
     def read(cls, directory: Path) -> "Memory":
-        """What `engine.checkpoint.storage.save_model` has written, in the form in which it is stored.
+        """What `shunter.engine.checkpoint.storage.save_model` has written, in the form in which it is stored.
 
         Raises:
             CheckpointError: A file is missing or damaged.
@@ -140,7 +140,7 @@ class Memory:
 
     @contextmanager
     def damaged(self, errors: MemoryErrors, seed: int) -> Iterator[int]:
-        """Errors in all that is stored, for the time of a block; see `engine.robustness.injection.injected`."""
+        """Errors in all that is stored, for the time of a block; see `shunter.engine.robustness.injection.injected`."""
         tensors = [tensor for member in self._members for tensor in member.tensors.values()]
         rows = [table for member in self._members for table in member.tables]
         with injected(tensors, rows, errors, seed) as count:

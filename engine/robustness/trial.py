@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.loop.some_rows import SomeRows
-from engine.metrics import Metrics, compute_metrics
-from engine.robustness.injection import WORDS, MemoryErrors
-from engine.robustness.memory import Detector, Memory
+from shunter.engine.loop.some_rows import SomeRows
+from shunter.engine.metrics import Metrics, compute_metrics
+from shunter.engine.robustness.injection import WORDS, MemoryErrors
+from shunter.engine.robustness.memory import Detector, Memory
 
 # What answers the errors, the cheapest first; each does what the one before does, too.
 ANSWERS = ("nothing", "values", "bits", "members")

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from engine.stalls.differences import Stall, StallName
-from engine.stalls.report import StallReport, detected
-from hardware.devices.network import transfer_seconds, wire_bytes
-from hardware.types import HardwareProfile
+from shunter.engine.stalls.differences import Stall, StallName
+from shunter.engine.stalls.report import StallReport, detected
+from shunter.hardware.devices.network import transfer_seconds, wire_bytes
+from shunter.hardware.types import HardwareProfile
 
 TOLERABLE_SHARE = 0.1  # of a step that a network may take
 

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import distributed as dist
 
-from engine.data.batch import Batch
-from engine.data.dataset import Dataset
-from engine.parallel.loader import ShareLoader
-from hardware.devices.page_cache import drop_from_page_cache, page_cache_share
+from shunter.engine.data.batch import Batch
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.parallel.loader import ShareLoader
 from shunter.errors import RequestError
+from shunter.hardware.devices.page_cache import drop_from_page_cache, page_cache_share
 
 LARGEST_CACHED_SHARE = 0.1
 

@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from engine.stalls.plan import StallMeasurements
+from shunter.engine.stalls.plan import StallMeasurements
 from shunter.frozen import Frozen
 
 StallName = Literal[

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import torch
 
-from engine.private_files import read_private, write_private
-from engine.stalls.plan import StallMeasurements, StallPlan
-from engine.stalls.worker import PLAN, RESULT
-from hardware.devices.processes import run_group
+from shunter.engine.private_files import read_private, write_private
+from shunter.engine.stalls.plan import StallMeasurements, StallPlan
+from shunter.engine.stalls.worker import PLAN, RESULT
 from shunter.errors import HardwareError
+from shunter.hardware.devices.processes import run_group
 
-MODULE = "engine.stalls.worker"
+MODULE = "shunter.engine.stalls.worker"
 
 
 def measure_stalls(plan: StallPlan, on_progress: Callable[[str], None] | None = None) -> StallMeasurements:

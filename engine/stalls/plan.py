@@ -23,11 +23,11 @@ device only, S3 and S4 use local embeddings.
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from engine.config import Execution, Hyperparameters
-from engine.data.dataset import Dataset
-from engine.parallel.plan import Sharding
-from hardware.devices.network import Link
-from models.spec import ModelSpec
+from shunter.engine.config import Execution, Hyperparameters
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.parallel.plan import Sharding
+from shunter.hardware.devices.network import Link
+from shunter.models.spec import ModelSpec
 
 RUNS = ("S0", "S1", "S1g", "S2", "S4", "S6", "S5", "S7", "L4", "L3", "S3")
 

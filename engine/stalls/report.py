@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from engine.profiling.useful_share import UsefulShare
-from engine.stalls.differences import (
+from shunter.engine.profiling.useful_share import UsefulShare
+from shunter.engine.stalls.differences import (
     RunTime,
     Stall,
     StallName,
@@ -12,12 +12,12 @@ from engine.stalls.differences import (
     median_difference,
     run_times,
 )
-from engine.stalls.plan import CommunicationMeasurement, StallMeasurements, StallPlan
-from hardware.devices.communication import CommunicationModel, CommunicationSample
-from hardware.devices.network import Link
-from hardware.types import HardwareProfile, Precision
+from shunter.engine.stalls.plan import CommunicationMeasurement, StallMeasurements, StallPlan
 from shunter.errors import HardwareError
 from shunter.frozen import Frozen
+from shunter.hardware.devices.communication import CommunicationModel, CommunicationSample
+from shunter.hardware.devices.network import Link
+from shunter.hardware.types import HardwareProfile, Precision
 
 NOMINAL_BYTES_PER_SECOND = 1e9  # where no collective was measured; the fitted factors are then of this bandwidth
 

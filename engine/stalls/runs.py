@@ -10,20 +10,20 @@ from typing import Any
 import torch
 from torch import distributed as dist
 
-from engine.checkpoint.lookahead import admitted
-from engine.config import Execution
-from engine.data.batch import Batch
-from engine.loop.step import applied, build_dense_optimizer, prefetch, train_step
-from engine.memory import available_memory_bytes, check_tables_fit
-from engine.parallel.processes import ManyProcesses
-from engine.stalls.batches import StallBatches, largest_window_rows
-from engine.stalls.linked import Wire
-from engine.stalls.plan import CommunicationMeasurement, StallPlan, Traffic
-from hardware.probes.timing import synchronize
-from models.embeddings.request import EmbeddingCache
-from models.embeddings.sharded import ShardedEmbeddings
-from models.registry import Model, build_model, reads_positions
-from models.spec import ModelSpec
+from shunter.engine.checkpoint.lookahead import admitted
+from shunter.engine.config import Execution
+from shunter.engine.data.batch import Batch
+from shunter.engine.loop.step import applied, build_dense_optimizer, prefetch, train_step
+from shunter.engine.memory import available_memory_bytes, check_tables_fit
+from shunter.engine.parallel.processes import ManyProcesses
+from shunter.engine.stalls.batches import StallBatches, largest_window_rows
+from shunter.engine.stalls.linked import Wire
+from shunter.engine.stalls.plan import CommunicationMeasurement, StallPlan, Traffic
+from shunter.hardware.probes.timing import synchronize
+from shunter.models.embeddings.request import EmbeddingCache
+from shunter.models.embeddings.sharded import ShardedEmbeddings
+from shunter.models.registry import Model, build_model, reads_positions
+from shunter.models.spec import ModelSpec
 
 Step = Callable[[Any], object]
 FEWER_STEPS = 20  # where only an order of magnitude matters, or nothing is timed
@@ -67,7 +67,7 @@ class StallRuns:
         self._slow = self._slow_model() if self.rank == 0 and self.slow_tier_rows else None
 
     def run(self, name: str) -> list[float]:
-        """Make one run, by its name in `engine.stalls.plan.RUNS`.
+        """Make one run, by its name in `shunter.engine.stalls.plan.RUNS`.
 
         Returns:
             Seconds of each step in this process; empty where it has no part in the run, or the run cannot be made.

@@ -2,18 +2,18 @@
 
 from collections.abc import Callable, Sequence
 
-from engine.config import Execution, Hyperparameters
-from engine.data.dataset import Dataset
-from engine.parallel import Machine, Sharding
-from engine.profiling.roofline import REFERENCE_FEATURES
-from engine.profiling.useful_share import useful_share
-from engine.stalls.plan import StallPlan
-from engine.stalls.report import StallReport, build_report
-from hardware.devices.network import Link
-from hardware.types import HardwareProfile
-from models.registry import check_spec, model_spec
-from models.spec import ModelSpec
+from shunter.engine.config import Execution, Hyperparameters
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.parallel import Machine, Sharding
+from shunter.engine.profiling.roofline import REFERENCE_FEATURES
+from shunter.engine.profiling.useful_share import useful_share
+from shunter.engine.stalls.plan import StallPlan
+from shunter.engine.stalls.report import StallReport, build_report
 from shunter.errors import HardwareError
+from shunter.hardware.devices.network import Link
+from shunter.hardware.types import HardwareProfile
+from shunter.models.registry import check_spec, model_spec
+from shunter.models.spec import ModelSpec
 from shunter.requests import ProfileRequest
 
 LATENCY_SECONDS = 50e-6  # of a message over Ethernet between machines of one site, with TCP
@@ -62,7 +62,7 @@ def stalls_of(
         RequestError: the model is unknown, or a step takes more samples than there are.
         HardwareError: there are too few devices, or a process failed.
     """
-    from engine.stalls.launch import measure_stalls
+    from shunter.engine.stalls.launch import measure_stalls
 
     plan = make_plan(dataset, request, profile)
     report = build_report(plan, measure_stalls(plan, on_progress), profile)

@@ -1,4 +1,4 @@
-"""What each process of the stall profiler runs: `python -m engine.stalls.worker FOLDER`."""
+"""What each process of the stall profiler runs: `python -m shunter.engine.stalls.worker FOLDER`."""
 
 import os
 import time
@@ -8,14 +8,14 @@ from pathlib import Path
 
 import torch
 
-from engine.loop.step import applied
-from engine.parallel.processes import broadcast_number
-from engine.private_files import read_private, write_private
-from engine.stalls.linked import BACKEND, Wire, register_backend
-from engine.stalls.plan import RUNS, CommunicationMeasurement, StallMeasurements, StallPlan
-from engine.stalls.runs import StallRuns
-from hardware.devices.processes import Report, join_group, run_member
-from models.spec import ModelSpec
+from shunter.engine.loop.step import applied
+from shunter.engine.parallel.processes import broadcast_number
+from shunter.engine.private_files import read_private, write_private
+from shunter.engine.stalls.linked import BACKEND, Wire, register_backend
+from shunter.engine.stalls.plan import RUNS, CommunicationMeasurement, StallMeasurements, StallPlan
+from shunter.engine.stalls.runs import StallRuns
+from shunter.hardware.devices.processes import Report, join_group, run_member
+from shunter.models.spec import ModelSpec
 
 PLAN, RESULT = "plan.pickle", "result.pickle"
 COMMUNICATION_ROUNDS = 3

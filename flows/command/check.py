@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.command.terminal import one_sentence_errors, print_json, print_line, say
 from shunter.errors import RequestError
+from shunter.flows.command.terminal import one_sentence_errors, print_json, print_line, say
 from shunter.requests import DataFormat
 
 if TYPE_CHECKING:
-    from ingestion.check import Checked
+    from shunter.ingestion.check import Checked
 
 
 def check(
@@ -24,7 +24,7 @@ def check(
 ) -> None:
     """Look at the first rows of a log and train nothing: a schema for it, unreadable rows, what stands out."""
     with one_sentence_errors(as_json=as_json):
-        from ingestion.check import check as look_at
+        from shunter.ingestion.check import check as look_at
 
         if out is not None and out.exists():
             raise RequestError(f"--out {out} exists: name a new file, or remove it first.")

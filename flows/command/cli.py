@@ -5,23 +5,23 @@ from typing import Annotated
 
 import typer
 
-from flows.command.check import check
-from flows.command.compression import compress
-from flows.command.environment import prepare_environment
-from flows.command.fleet_commands import run, simulate
-from flows.command.fleet_learning import learn
-from flows.command.flow_commands import nightly, profile, rollback, select, train, tune
-from flows.command.model_commands import export, predict
-from flows.command.output_options import with_output_options
-from flows.command.plan_commands import diff
-from flows.command.plan_commands import plan as find_plan
-from flows.command.plan_memory import memory
-from flows.command.plan_scale import scale
-from flows.command.robustness import robustness
-from flows.command.run_commands import clean, datasets, deliver, models, report, runs, sync
-from flows.command.service_commands import down, status, ui, up
-from flows.command.serving import serve
-from flows.command.usage import Commands
+from shunter.flows.command.check import check
+from shunter.flows.command.compression import compress
+from shunter.flows.command.environment import prepare_environment
+from shunter.flows.command.fleet_commands import run, simulate
+from shunter.flows.command.fleet_learning import learn
+from shunter.flows.command.flow_commands import nightly, profile, rollback, select, train, tune
+from shunter.flows.command.model_commands import export, predict
+from shunter.flows.command.output_options import with_output_options
+from shunter.flows.command.plan_commands import diff
+from shunter.flows.command.plan_commands import plan as find_plan
+from shunter.flows.command.plan_memory import memory
+from shunter.flows.command.plan_scale import scale
+from shunter.flows.command.robustness import robustness
+from shunter.flows.command.run_commands import clean, datasets, deliver, models, report, runs, sync
+from shunter.flows.command.service_commands import down, status, ui, up
+from shunter.flows.command.serving import serve
+from shunter.flows.command.usage import Commands
 
 app = typer.Typer(
     name="shunter",

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from flows.command.environment import ensure_home
-from flows.command.options import requested, with_options
-from flows.command.terminal import console, one_sentence_errors, print_line
+from shunter.flows.command.environment import ensure_home
+from shunter.flows.command.options import requested, with_options
+from shunter.flows.command.terminal import console, one_sentence_errors, print_line
 from shunter.requests.compression import CompressRequest
 
 
@@ -18,8 +18,8 @@ def compress(**options: Any) -> None:
         from rich.markup import escape
         from rich.table import Table
 
-        from flows.compressing import compress as compress_flow
-        from reporting.compression import COLUMNS, comparison
+        from shunter.flows.compressing import compress as compress_flow
+        from shunter.reporting.compression import COLUMNS, comparison
 
         # The bare function: nothing of it waits for a server that only watches.
         found, made = compress_flow.fn(request)

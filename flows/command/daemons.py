@@ -10,12 +10,12 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from flows.command.services import Service, check_port
-from hardware.devices.process_mark import process_mark
 from shunter.errors import ShunterError
 from shunter.files import make_private
+from shunter.flows.command.services import Service, check_port
+from shunter.hardware.devices.process_mark import process_mark
 from shunter.settings import Settings
-from tasks.upkeep import rotate
+from shunter.tasks.upkeep import rotate
 
 POLL_SECONDS = 0.2
 

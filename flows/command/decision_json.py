@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from planner.decide import Decision, NoFeasiblePlacementError
 from shunter.errors import ShunterError
+from shunter.planner.decide import Decision, NoFeasiblePlacementError
 
 
 def decision_as_json(decision: Decision) -> dict[str, Any]:

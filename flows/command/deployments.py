@@ -16,8 +16,8 @@ from prefect.schedules import Cron
 from prefect.types.entrypoint import EntrypointType
 from pydantic import BaseModel, ConfigDict, Field
 
-from flows.command.nightly_setup import model_name_of
-from flows.command.services import WORK_POOL
+from shunter.flows.command.nightly_setup import model_name_of
+from shunter.flows.command.services import WORK_POOL
 
 # Of a request of a run while Prefect's server is away, waiting 2 to 128 seconds: four minutes in all. The worker waits
 # less, for it has to hear of cancellations soon after the server is back.
@@ -108,14 +108,14 @@ def _job_template(directory: Path) -> dict[str, Any]:
 
 def deployed_flows() -> list[Flow[..., Any]]:
     """The flows that a user may start from the UI."""
-    from flows.fleet import fleet, fleet_run
-    from flows.fleet_learning import fleet_learn
-    from flows.nightly import nightly
-    from flows.planning import plan
-    from flows.profiling import profile
-    from flows.selection import choose_placement
-    from flows.train import train
-    from flows.tuning import tune_only
+    from shunter.flows.fleet import fleet, fleet_run
+    from shunter.flows.fleet_learning import fleet_learn
+    from shunter.flows.nightly import nightly
+    from shunter.flows.planning import plan
+    from shunter.flows.profiling import profile
+    from shunter.flows.selection import choose_placement
+    from shunter.flows.train import train
+    from shunter.flows.tuning import tune_only
 
     return [train, choose_placement, profile, tune_only, nightly, plan, fleet, fleet_run, fleet_learn]
 

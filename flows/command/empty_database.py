@@ -1,8 +1,8 @@
 """An empty database of Prefect's server, made once for an environment and copied into each new home.
 
 A server that finds none goes through all of Prefect's migrations, for seconds of the first command of a user.
-`make setup` has it made by `python -m flows.command.empty_database`; where there is none, the server fills an empty
-file.
+`make setup` has it made by `python -m shunter.flows.command.empty_database`; where there is none, the server fills an
+empty file.
 """
 
 import os

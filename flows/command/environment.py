@@ -3,11 +3,11 @@
 import os
 from pathlib import Path
 
-from flows.command import empty_database
-from hardware.devices.process_limits import memory_left_bytes
 from shunter.errors import ShunterError
 from shunter.files import make_private
-from shunter.settings import PROJECT_ROOT, Settings
+from shunter.flows.command import empty_database
+from shunter.hardware.devices.process_limits import memory_left_bytes
+from shunter.settings import Settings
 
 
 def prepare_environment(*, debug: bool) -> None:
@@ -43,8 +43,8 @@ def prepare_environment(*, debug: bool) -> None:
 
 def use_running_server() -> None:
     """Write to the Prefect server that `shunter up` has started, while it runs, instead of starting another one."""
-    from flows.command.daemons import find
-    from flows.command.passwords import prefect_login
+    from shunter.flows.command.daemons import find
+    from shunter.flows.command.passwords import prefect_login
 
     server = find("Prefect")
     if server is None:
@@ -69,23 +69,3 @@ def ensure_home() -> None:
             raise ShunterError(
                 f"The folder {folder} cannot be created ({error.strerror}): set SHUNTER_HOME to another."
             ) from error
-
-
-def check_packages() -> None:
-    """Refuse to run with someone else's `tasks` or `models`, which a folder of that name could bring in.
-
-    Raises:
-        ShunterError: A package of that name outside this project comes first on the path.
-    """
-    import engine
-    import hardware
-    import models
-    import tasks
-
-    for package in (engine, hardware, models, tasks):
-        found = Path(str(package.__file__)).resolve().parent
-        if found != PROJECT_ROOT / package.__name__:
-            raise ShunterError(
-                f"The package {package.__name__!r} was imported from {found} instead of {PROJECT_ROOT}: "
-                "start shunter from another folder, or take that folder off PYTHONPATH."
-            )

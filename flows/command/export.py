@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.checkpoint.keeping import FULL_PRECISION
-from flows.command.predict import BLOCK_ROWS
-from ingestion.rows import read_rows
+from shunter.engine.checkpoint.keeping import FULL_PRECISION
 from shunter.errors import RequestError
-from tracking.registry.named import ExportedIncrement, open_model
+from shunter.flows.command.predict import BLOCK_ROWS
+from shunter.ingestion.rows import read_rows
+from shunter.tracking.registry.named import ExportedIncrement, open_model
 
 
 def told(done: ExportedIncrement, folder: Path) -> list[str]:
@@ -34,7 +34,7 @@ def compare_scores(exact: str, near: str, increments: Sequence[Path], rows: Path
     """How far the scores of what comes of increments are from those of the model that they are of, in one sentence.
 
     Args:
-        exact: The model, as `tracking.registry.named.open_model` takes it.
+        exact: The model, as `shunter.tracking.registry.named.open_model` takes it.
         near: The model that the increments are laid upon.
         increments: The increments.
         rows: Rows that both score.

@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from flows.command.flow_commands import AS_JSON, FRESH
-from flows.command.options import requested, with_options
-from flows.command.start import start
-from flows.command.terminal import console, one_sentence_errors, print_json, print_line, report_undelivered, say
 from shunter.errors import RequestError, TrainingError
+from shunter.flows.command.flow_commands import AS_JSON, FRESH
+from shunter.flows.command.options import requested, with_options
+from shunter.flows.command.start import start
+from shunter.flows.command.terminal import console, one_sentence_errors, print_json, print_line, report_undelivered, say
 from shunter.requests import FleetRequest, FleetRunRequest
 
 PAGE = inspect.Parameter(
@@ -41,7 +41,7 @@ def simulate(**options: Any) -> None:
     with one_sentence_errors(as_json=as_json):
         request = requested(FleetRequest, options)
         _check(request)
-        summary = start("flows.fleet:fleet", request)
+        summary = start("shunter.flows.fleet:fleet", request)
         _write(out, summary.page)
         if as_json:
             times = [one.model_dump(mode="json") for one in summary.times]
@@ -61,7 +61,7 @@ def run(**options: Any) -> None:
     with one_sentence_errors(STOPPED, as_json=as_json):
         request = requested(FleetRunRequest, options)
         _check_run(request)
-        summary = start("flows.fleet:fleet_run", request, fresh=fresh)
+        summary = start("shunter.flows.fleet:fleet_run", request, fresh=fresh)
         _write(out, summary.page)
         if as_json:
             print_json({**summary.model_dump(exclude={"page"}), "page": str(out)})
@@ -82,8 +82,8 @@ def run(**options: Any) -> None:
 
 def _check_run(request: FleetRunRequest) -> None:
     """Refuse what cannot work before any server starts."""
-    from scheduler.live.asked import read_fleet_jobs
-    from scheduler.policies import policy_names
+    from shunter.scheduler.live.asked import read_fleet_jobs
+    from shunter.scheduler.policies import policy_names
 
     if len(policy_names(request.policy)) > 1:
         raise RequestError(f"a live cluster follows one policy, not {request.policy}: name one of them")
@@ -99,8 +99,8 @@ def _write(out: Path, page: str) -> None:
 
 def _check(request: FleetRequest) -> None:
     """Refuse what cannot work before any server starts."""
-    from scheduler.files import check_fleet
-    from scheduler.policies import policy_names, trained_policies
+    from shunter.scheduler.files import check_fleet
+    from shunter.scheduler.policies import policy_names, trained_policies
 
     names = policy_names(request.policies)
     _, cluster = check_fleet(request)
@@ -112,7 +112,7 @@ def _print_times(times: Sequence[Any]) -> None:
     """What the jobs were foreseen to take; nothing where all was stated."""
     from rich.table import Table
 
-    from scheduler.foretell import Source
+    from shunter.scheduler.foretell import Source
 
     foreseen = [one for one in times if one.source is not Source.STATED or one.server_memory_gib]
     if not foreseen:
@@ -136,7 +136,7 @@ def _print_times(times: Sequence[Any]) -> None:
 def _table(figures: dict[str, dict[str, float]], title: str = "Simulated schedules") -> Any:
     from rich.table import Table
 
-    from reporting.fleet.page import COLUMNS, cell
+    from shunter.reporting.fleet.page import COLUMNS, cell
 
     shown = [one for one in COLUMNS if one[0] in IN_TERMINAL]
 

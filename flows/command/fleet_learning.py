@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from flows.command.flow_commands import AS_JSON
-from flows.command.options import requested, with_options
-from flows.command.start import start
-from flows.command.terminal import console, one_sentence_errors, print_json, print_line
 from shunter.errors import RequestError
+from shunter.flows.command.flow_commands import AS_JSON
+from shunter.flows.command.options import requested, with_options
+from shunter.flows.command.start import start
+from shunter.flows.command.terminal import console, one_sentence_errors, print_json, print_line
 from shunter.requests import FleetLearnRequest
 
 OUT = inspect.Parameter(
@@ -31,7 +31,7 @@ def learn(**options: Any) -> None:
     with one_sentence_errors(as_json=as_json):
         request = requested(FleetLearnRequest, options)
         _check(request)
-        summary = start("flows.fleet_learning:fleet_learn", request)
+        summary = start("shunter.flows.fleet_learning:fleet_learn", request)
         if out is not None:
             try:
                 shutil.copyfile(summary.file, out)
@@ -51,7 +51,7 @@ def learn(**options: Any) -> None:
 
 def _check(request: FleetLearnRequest) -> None:
     """Refuse what cannot work before any server starts."""
-    from scheduler.learning.request import check_learning
+    from shunter.scheduler.learning.request import check_learning
 
     check_learning(request)
 

@@ -5,10 +5,17 @@ from typing import Annotated, Any
 
 import typer
 
-from flows.command.environment import ensure_home
-from flows.command.options import option_name, requested, with_options
-from flows.command.start import start
-from flows.command.terminal import AGAIN, console, one_sentence_errors, print_json, print_line, report_undelivered
+from shunter.flows.command.environment import ensure_home
+from shunter.flows.command.options import option_name, requested, with_options
+from shunter.flows.command.start import start
+from shunter.flows.command.terminal import (
+    AGAIN,
+    console,
+    one_sentence_errors,
+    print_json,
+    print_line,
+    report_undelivered,
+)
 from shunter.process_age import process_age_seconds
 from shunter.requests import LOCAL_OFFERS, NightlyRequest, ProfileRequest, SelectRequest, TrainRequest
 
@@ -43,13 +50,13 @@ def train(**options: Any) -> None:
             return
         if not as_json:  # said before anything heavy is imported, so that whoever waits knows for what
             print_line(f"Training on {request.data}; details are in Prefect and MLflow: `shunter ui`.")
-        summary = start("flows.train:train", request, fresh=fresh)
+        summary = start("shunter.flows.train:train", request, fresh=fresh)
         if as_json:
-            from flows.command.summary_json import summary_as_json
+            from shunter.flows.command.summary_json import summary_as_json
 
             print_json(summary_as_json(summary))
         else:
-            from flows.command.summary import print_summary
+            from shunter.flows.command.summary import print_summary
 
             print_summary(console, summary, process_age_seconds())
         report_undelivered()
@@ -61,11 +68,11 @@ def tune(**options: Any) -> None:
     as_json = options.pop("as_json")
     with one_sentence_errors(AGAIN, as_json=as_json):
         request = requested(TrainRequest, options)
-        tuned = start("flows.tuning:tune_only", request)
-        from flows.command.tables import front_table
+        tuned = start("shunter.flows.tuning:tune_only", request)
+        from shunter.flows.command.tables import front_table
 
         if as_json:
-            from flows.command.summary_json import search_as_json
+            from shunter.flows.command.summary_json import search_as_json
 
             print_json(search_as_json(tuned))
         else:
@@ -78,9 +85,9 @@ def _show_plan(request: TrainRequest, *, as_json: bool) -> None:
     asked = request.flat()
     shared = {name: asked[name] for name in asked.keys() & SelectRequest().flat().keys()}
     choice = SelectRequest.model_validate({**shared, "offers": LOCAL_OFFERS})
-    decision = start("flows.selection:choose_placement", choice)
-    from flows.command.decision_json import decision_as_json
-    from flows.command.tables import decision_table
+    decision = start("shunter.flows.selection:choose_placement", choice)
+    from shunter.flows.command.decision_json import decision_as_json
+    from shunter.flows.command.tables import decision_table
 
     plan = plan_of(request, decision.placement.label)
     if as_json:
@@ -93,7 +100,7 @@ def _show_plan(request: TrainRequest, *, as_json: bool) -> None:
 
 def plan_of(request: TrainRequest, placement: str) -> tuple[str, ...]:
     """The steps that would follow the choice, a sentence each."""
-    from models.graph.registry import GRAPH_FAMILIES
+    from shunter.models.graph.registry import GRAPH_FAMILIES
 
     trials, size = request.search.most_trials, request.ensemble.most
     limits = request.limits.model_dump(exclude_defaults=True)
@@ -117,9 +124,9 @@ def select(**options: Any) -> None:
     as_json, every_row = options.pop("as_json"), options.pop("every_row")
     with one_sentence_errors(as_json=as_json):
         request = requested(SelectRequest, options)
-        decision = start("flows.selection:choose_placement", request)
-        from flows.command.decision_json import decision_as_json
-        from flows.command.tables import decision_table
+        decision = start("shunter.flows.selection:choose_placement", request)
+        from shunter.flows.command.decision_json import decision_as_json
+        from shunter.flows.command.tables import decision_table
 
         if as_json:
             print_json(decision_as_json(decision))
@@ -135,13 +142,13 @@ def profile(**options: Any) -> None:
     refresh, as_json = options.pop("refresh"), options.pop("as_json")
     with one_sentence_errors(as_json=as_json):
         request = requested(ProfileRequest, options)
-        summary = start("flows.profiling:profile", request, refresh=refresh)
+        summary = start("shunter.flows.profiling:profile", request, refresh=refresh)
         if as_json:
-            from flows.command.summary_json import defined
+            from shunter.flows.command.summary_json import defined
 
             print_json(defined(summary.model_dump(mode="json")))
             return
-        from flows.command.profile_tables import print_profile
+        from shunter.flows.command.profile_tables import print_profile
 
         print_profile(console, summary)
 
@@ -152,9 +159,9 @@ def nightly(**options: Any) -> None:
     as_json = options.pop("as_json")
     with one_sentence_errors(AGAIN, as_json=as_json):
         request = requested(NightlyRequest, options)
-        night = start("flows.nightly:nightly", request)
+        night = start("shunter.flows.nightly:nightly", request)
         if as_json:
-            from flows.command.summary_json import defined
+            from shunter.flows.command.summary_json import defined
 
             print_json(defined(night.model_dump(mode="json")))
             return
@@ -171,7 +178,7 @@ def rollback(
     """Put the former champion back; run again, the one before that. With --to, promote a version that was refused."""
     with one_sentence_errors():
         ensure_home()
-        from flows.rollback import rollback as rollback_flow
+        from shunter.flows.rollback import rollback as rollback_flow
 
         # The bare function: whoever needs the former model back does not wait for a server that only watches.
         print_line(rollback_flow.fn(model, to).explanation)

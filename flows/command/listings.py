@@ -9,17 +9,17 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from engine.data.dataset import Dataset
+from shunter.engine.data.dataset import Dataset
 from shunter.errors import DataError
 from shunter.settings import Settings
 
 if TYPE_CHECKING:
-    from tracking.leftovers import Leftover
+    from shunter.tracking.leftovers import Leftover
 
 
 def named_datasets_table() -> Table:
     """The data sets that `--data` takes by name."""
-    from ingestion.sources.names import named_datasets
+    from shunter.ingestion.sources.names import named_datasets
 
     table = Table("name", "what", title="Data sets by name", box=box.SIMPLE, show_header=False)
     for dataset in named_datasets():
@@ -74,7 +74,7 @@ def leftovers_table(leftovers: "Sequence[Leftover]") -> Table:
 
 
 def runs_table(trainings: Sequence[dict[str, Any]]) -> Table:
-    """Past trainings, as `tracking.listing.list_trainings` gives them."""
+    """Past trainings, as `shunter.tracking.listing.list_trainings` gives them."""
     table = Table(box=box.SIMPLE, padding=0, title="Trainings: quality on the test part, ≈ marks estimated energy")
     for title in ("run", "start (UTC)", "data, placement", "AUC", "NE", "s", "J", "outcome"):
         table.add_column(title, no_wrap=True, max_width=20)
@@ -93,7 +93,7 @@ def runs_table(trainings: Sequence[dict[str, Any]]) -> Table:
 
 
 def models_table(versions: Sequence[dict[str, Any]]) -> Table:
-    """Registered models, a row for each version, as `tracking.listing.list_versions` gives them."""
+    """Registered models, a row for each version, as `shunter.tracking.listing.list_versions` gives them."""
     table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0), title="Quality on the test part, ≈ marks estimated energy")
     for title in ("model", "alias", "data", "family", "quality", "s", "J", "date (UTC)", "run"):
         table.add_column(title, overflow="fold")

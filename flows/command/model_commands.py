@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from flows.command.terminal import one_sentence_errors, print_line, say
 from shunter.errors import RequestError
+from shunter.flows.command.terminal import one_sentence_errors, print_line, say
 from shunter.requests import CheckpointBits, DataFormat, IndexChoice
 
 MODEL = "Registered model: its name for the champion, NAME@ALIAS or NAME/VERSION; or the folder of an exported one."
@@ -47,10 +47,10 @@ def predict(
 ) -> None:
     """Score the rows of a file with a registered model, block by block, in their order."""
     with one_sentence_errors():
-        from flows.command.predict import predict_file
+        from shunter.flows.command.predict import predict_file
 
         if top is not None:
-            from flows.command.top import best_items_of_file
+            from shunter.flows.command.top import best_items_of_file
 
             if keep:
                 raise RequestError("--keep has no effect with --top, which has columns of its own: leave it out.")
@@ -99,14 +99,14 @@ def export(
         if since is None:
             if bits is not CheckpointBits.FULL or rows is not None:
                 raise RequestError("--bits and --rows are of increments: name with --since what they go on from.")
-            from tracking.registry.named import export_model
+            from shunter.tracking.registry.named import export_model
 
             title = export_model(model, folder, increment or ())
             print_line(f"{title} is in {folder}: mlflow.pyfunc.load_model({str(folder)!r}).predict(frame)")
             return
-        from engine.checkpoint.keeping import stored_bits
-        from flows.command.export import compare_scores, told
-        from tracking.registry.named import export_increment
+        from shunter.engine.checkpoint.keeping import stored_bits
+        from shunter.flows.command.export import compare_scores, told
+        from shunter.tracking.registry.named import export_increment
 
         done = export_increment(model, folder, since, increment or (), stored_bits(bits.value))
         for line in told(done, folder):

@@ -3,9 +3,9 @@
 import re
 from pathlib import Path
 
-from ingestion.sources.guard import open_to_deployments
-from retraining.day_files import find_days
 from shunter.errors import DataError
+from shunter.ingestion.sources.guard import open_to_deployments
+from shunter.retraining.day_files import find_days
 
 PLACE = re.compile(r"\{date[^{}]*\}")
 WILD = re.compile(r"[*?\[{]")
@@ -35,7 +35,7 @@ def check_days(data: str, schema_file: str | None) -> str:
         RequestError: The pattern is wrong.
         DataError: The schema is missing or wrong, or the day cannot be read.
     """
-    from ingestion.sources.days import open_day
+    from shunter.ingestion.sources.days import open_day
 
     try:
         found = find_days(data)

@@ -9,11 +9,18 @@ from zoneinfo import available_timezones
 from filelock import FileLock
 from pydantic import BaseModel, ConfigDict, Field
 
-from flows.command.daemons import Daemon, find, start, stop
-from flows.command.passwords import login_advice, prefect_login
-from flows.command.services import Service, free_port, mlflow_service, prefect_service, wait_until_ready, worker_service
 from shunter.errors import RequestError
 from shunter.files import make_private
+from shunter.flows.command.daemons import Daemon, find, start, stop
+from shunter.flows.command.passwords import login_advice, prefect_login
+from shunter.flows.command.services import (
+    Service,
+    free_port,
+    mlflow_service,
+    prefect_service,
+    wait_until_ready,
+    worker_service,
+)
 from shunter.settings import Settings
 
 NAMES = ("Prefect", "MLflow", "Worker")  # in the order of their start
@@ -67,8 +74,8 @@ def up(ports: Ports, directory: Path, say: Say, **nightly: str | None) -> None:
             stop(worker)
             say("The worker had lost its server: it is restarted.")
         with _connected_to(prefect.url):
-            from flows.command.deployments import NightlySchedule, register_deployments
-            from flows.command.recovery import recover
+            from shunter.flows.command.deployments import NightlySchedule, register_deployments
+            from shunter.flows.command.recovery import recover
 
             given = {name: value for name, value in nightly.items() if value is not None}
             names = register_deployments(directory, NightlySchedule.model_validate(given))
@@ -85,7 +92,7 @@ def _prepare_nights(directory: Path, data: str | None, schema_file: str | None, 
     """Read the newest day once, and open its folder to the nights."""
     if data is None:
         return
-    from flows.command.nightly_setup import check_days, open_days
+    from shunter.flows.command.nightly_setup import check_days, open_days
 
     say(check_days(data, schema_file))
     open_days(data, schema_file, directory)
@@ -148,7 +155,7 @@ def night_ahead(running: Sequence[Daemon]) -> str | None:
     if server is None:
         return None
     with _connected_to(server.url):
-        from flows.command.deployments import next_night
+        from shunter.flows.command.deployments import next_night
 
         try:
             return next_night()
@@ -161,7 +168,7 @@ def _stop_runs(prefect: Daemon, *, has_worker: bool, say: Say) -> None:
     import httpx
 
     with _connected_to(prefect.url):
-        from flows.command.recovery import interrupt, recover
+        from shunter.flows.command.recovery import interrupt, recover
 
         try:
             interrupt(say) if has_worker else recover(say, server_since=prefect.since)

@@ -8,7 +8,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING
 
-from hardware.devices.process_mark import process_mark
+from shunter.hardware.devices.process_mark import process_mark
 from shunter.settings import Settings
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from flows.command.terminal import console
+from shunter.flows.command.terminal import console
 from shunter.quiet import VARIABLE
 
 QUIET = typer.Option("--quiet", "-q", help="Print errors alone; JSON, and rows that are asked for, come all the same.")

@@ -4,9 +4,9 @@ import os
 import secrets
 from pathlib import Path
 
-from flows.command.exposure import LOOPBACK
 from shunter.errors import ShunterError
 from shunter.files import make_private
+from shunter.flows.command.exposure import LOOPBACK
 from shunter.settings import Settings
 
 USER = "shunter"

@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
-from flows.command.flow_commands import AS_JSON
-from flows.command.options import requested, with_options
-from flows.command.start import start
-from flows.command.terminal import console, one_sentence_errors, print_json, print_line, report_undelivered
 from shunter.errors import RequestError
+from shunter.flows.command.flow_commands import AS_JSON
+from shunter.flows.command.options import requested, with_options
+from shunter.flows.command.start import start
+from shunter.flows.command.terminal import console, one_sentence_errors, print_json, print_line, report_undelivered
 from shunter.requests.plan import PlanRequest
 
 OUT = inspect.Parameter(
@@ -32,11 +32,11 @@ def plan(**options: Any) -> None:
         request = requested(PlanRequest, options)
         _check(request)
         _check_out(out)
-        report = start("flows.planning:plan", request, out=str(out))
+        report = start("shunter.flows.planning:plan", request, out=str(out))
         if as_json:
             print_json(report.model_dump(mode="json"))
         else:
-            from flows.command.plan_tables import print_plan
+            from shunter.flows.command.plan_tables import print_plan
 
             print_plan(console, report)
             print_line(f"Plan, picture and trace: {out}, {out.with_suffix('.png')}, {out.with_suffix('.trace.json')}.")
@@ -49,15 +49,15 @@ def plan(**options: Any) -> None:
 
 def _check(request: PlanRequest) -> None:
     """Refuse an unknown model, accelerator or file before any server starts."""
-    from models.names import check_model
+    from shunter.models.names import check_model
 
     check_model(request.architecture.model)
     if request.place.machine is not None:
-        from planner.parallel.machine import read_machine
+        from shunter.planner.parallel.machine import read_machine
 
         read_machine(Path(request.place.machine), ())
     elif request.place.accelerator is not None:
-        from hardware.catalogue.rows import load_catalogue
+        from shunter.hardware.catalogue.rows import load_catalogue
 
         load_catalogue().find_accelerator(request.place.accelerator)
     if request.max_device_gib is not None and request.max_device_gib * 2**30 < 1:
@@ -82,7 +82,7 @@ def diff(
         from rich.markup import escape
         from rich.table import Table
 
-        from planner.parallel.plan import differences, read_plan
+        from shunter.planner.parallel.plan import differences, read_plan
 
         plans = read_plan(first), read_plan(second)
         table = Table("", str(first), str(second), box=box.SIMPLE)

@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flows.command.options import requested, with_options
-from flows.command.terminal import console, one_sentence_errors, print_json, print_line, say
+from shunter.flows.command.options import requested, with_options
+from shunter.flows.command.terminal import console, one_sentence_errors, print_json, print_line, say
 from shunter.requests.plan_memory import PlanMemoryRequest
 
 if TYPE_CHECKING:
-    from planner.memory.compare import Comparison
+    from shunter.planner.memory.compare import Comparison
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print everything as one JSON object, errors too.")]
 
@@ -19,8 +19,8 @@ def memory(as_json: AsJson = False, **options: Any) -> None:
     """Compare servers with fast, large and block-wise memory: nodes, time, energy and cost of each, simulated."""
     with one_sentence_errors(as_json=as_json):
         request = requested(PlanMemoryRequest, options)
-        from ingestion.request import ingest_request
-        from planner.memory.compare import compare
+        from shunter.ingestion.request import ingest_request
+        from shunter.planner.memory.compare import compare
         from shunter.requests import TrainRequest
 
         source = request.source
@@ -84,7 +84,7 @@ def _print_serving(found: "Comparison") -> None:
     from rich import box
     from rich.table import Table
 
-    from planner.memory.power import BASE, saving
+    from shunter.planner.memory.power import BASE, saving
 
     columns = ("host", "hosts", "limited by", "misses", "kW", f"energy saved over {BASE}")
     table = Table(*columns, box=box.SIMPLE, title="to serve as many samples a second, simulated by assumed hosts")

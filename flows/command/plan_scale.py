@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flows.command.flow_commands import AS_JSON
-from flows.command.options import requested, with_options
-from flows.command.terminal import console, one_sentence_errors, print_json, print_line, say
+from shunter.flows.command.flow_commands import AS_JSON
+from shunter.flows.command.options import requested, with_options
+from shunter.flows.command.terminal import console, one_sentence_errors, print_json, print_line, say
 from shunter.requests.plan_scale import PlanScaleRequest
 
 if TYPE_CHECKING:
-    from planner.parallel.scale import ScalePoint, ScaleReport
+    from shunter.planner.parallel.scale import ScalePoint, ScaleReport
 
 OUT = inspect.Parameter(
     "out",
@@ -38,19 +38,19 @@ def scale(**options: Any) -> None:
 
 
 def _simulated(request: PlanScaleRequest) -> "ScaleReport":
-    from hardware.catalogue.rows import load_catalogue
-    from models.names import check_model
+    from shunter.hardware.catalogue.rows import load_catalogue
+    from shunter.models.names import check_model
 
     check_model(request.architecture.model)
     load_catalogue().find_accelerator(request.accelerator)
-    from engine.fixed import read_fixed
-    from ingestion.request import ingest_request
-    from models.spec import ModelSpec
-    from planner.describe import spec_of
-    from planner.parallel.demand import demand_of
-    from planner.parallel.scale import scale as simulate_hosts
-    from planner.parallel.tower_demand import tower_workload
+    from shunter.engine.fixed import read_fixed
     from shunter.errors import RequestError
+    from shunter.ingestion.request import ingest_request
+    from shunter.models.spec import ModelSpec
+    from shunter.planner.describe import spec_of
+    from shunter.planner.parallel.demand import demand_of
+    from shunter.planner.parallel.scale import scale as simulate_hosts
+    from shunter.planner.parallel.tower_demand import tower_workload
     from shunter.requests import TrainRequest
     from shunter.requests.plan import DevicesRequest
 
@@ -80,8 +80,8 @@ def _simulated(request: PlanScaleRequest) -> "ScaleReport":
 
 
 def _draw(report: "ScaleReport", out: Path) -> None:
-    from reporting.scale_figure import draw_scale
     from shunter.errors import RequestError
+    from shunter.reporting.scale_figure import draw_scale
 
     try:
         draw_scale(report, out)
@@ -93,7 +93,7 @@ def _print(report: "ScaleReport") -> None:
     from rich import box
     from rich.table import Table
 
-    from planner.parallel.scale import WAYS
+    from shunter.planner.parallel.scale import WAYS
 
     ways = [way for way in WAYS if any(way in point.step_seconds for point in report.points)]
     say(

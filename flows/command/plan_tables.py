@@ -5,7 +5,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from planner.parallel.report import PlanReport
+from shunter.planner.parallel.report import PlanReport
 
 MOST_TABLES = 40
 MOST_TASKS = 12

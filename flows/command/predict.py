@@ -10,15 +10,15 @@ from typing import IO, TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from ingestion.rows import read_rows
 from shunter.errors import RequestError
+from shunter.ingestion.rows import read_rows
 from shunter.requests import DataFormat
-from tracking.registry.named import open_model
-from tracking.registry.serving import ROWS_AT_ONCE
+from shunter.tracking.registry.named import open_model
+from shunter.tracking.registry.serving import ROWS_AT_ONCE
 
 if TYPE_CHECKING:
-    from tracking.registry.ranking_serving import RankingScorer
-    from tracking.registry.serving import Scorer
+    from shunter.tracking.registry.ranking_serving import RankingScorer
+    from shunter.tracking.registry.serving import Scorer
 
 STANDARD_OUTPUT = "-"
 # A multiple of what the scorer takes at once: cut elsewhere, floating-point sums could differ in their last bit.
@@ -52,7 +52,7 @@ def predict_file(
     """Score the rows of a file, in their order.
 
     Args:
-        named: The model, as `tracking.registry.named.open_model` takes it.
+        named: The model, as `shunter.tracking.registry.named.open_model` takes it.
         path: The rows.
         out: File for the scores, `.csv` or `.parquet`, which is there completely or not at all; `-` writes CSV to
             standard output.

@@ -7,12 +7,12 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from engine.profiling.useful_share import USEFUL_COLUMNS, UsefulShare
-from engine.stalls.report import StallReport
-from flows.command.tables import profile_table
-from flows.profiling import ProfileSummary
-from hardware.cost.sparse_accelerator import LANES
-from hardware.types import CollectiveCost, HardwareProfile, Quantity
+from shunter.engine.profiling.useful_share import USEFUL_COLUMNS, UsefulShare
+from shunter.engine.stalls.report import StallReport
+from shunter.flows.command.tables import profile_table
+from shunter.flows.profiling import ProfileSummary
+from shunter.hardware.cost.sparse_accelerator import LANES
+from shunter.hardware.types import CollectiveCost, HardwareProfile, Quantity
 
 RUN_TITLES = {
     "S1": "one device, batches made beforehand",

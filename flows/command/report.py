@@ -19,8 +19,8 @@ def write_report(run: str, out: Path | None = None) -> tuple[str, Path]:
         RequestError: No run is meant or several are, or the file cannot be written.
         TrackingError: The store cannot be read.
     """
-    from reporting.page.publish import build_report
-    from tracking.find import find_run
+    from shunter.reporting.page.publish import build_report
+    from shunter.tracking.find import find_run
 
     run_id = find_run(run)
     page = build_report(run_id)

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from flows.command.environment import ensure_home
-from flows.command.options import requested, with_options
-from flows.command.terminal import console, one_sentence_errors, print_line
+from shunter.flows.command.environment import ensure_home
+from shunter.flows.command.options import requested, with_options
+from shunter.flows.command.terminal import console, one_sentence_errors, print_line
 from shunter.requests.robustness import RobustnessRequest
 
 
@@ -18,8 +18,8 @@ def robustness(**options: Any) -> None:
         from rich.markup import escape
         from rich.table import Table
 
-        from flows.robustness import robustness as robustness_flow
-        from reporting.robustness import COLUMNS, rows_of
+        from shunter.flows.robustness import robustness as robustness_flow
+        from shunter.reporting.robustness import COLUMNS, rows_of
 
         # The bare function: nothing of it waits for a server that only watches.
         card = robustness_flow.fn(request)

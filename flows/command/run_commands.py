@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from flows.command.environment import ensure_home
-from flows.command.terminal import console, one_sentence_errors, print_json, print_line, say
+from shunter.flows.command.environment import ensure_home
+from shunter.flows.command.terminal import console, one_sentence_errors, print_json, print_line, say
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print everything as JSON, errors too.")]
 
@@ -16,8 +16,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print everything as JSON, 
 def datasets(as_json: AsJson = False) -> None:
     """List the data sets that `--data` knows by name, and what is in the cache."""
     with one_sentence_errors(as_json=as_json):
-        from flows.command.listings import cache_table, cached_datasets, named_datasets_table
-        from ingestion.sources.names import named_datasets
+        from shunter.flows.command.listings import cache_table, cached_datasets, named_datasets_table
+        from shunter.ingestion.sources.names import named_datasets
 
         if as_json:
             print_json({"named": [asdict(one) for one in named_datasets()], "cached": cached_datasets()})
@@ -31,8 +31,8 @@ def runs(
 ) -> None:
     """List past trainings with their quality, time, energy and placement."""
     with one_sentence_errors(as_json=as_json):
-        from flows.command.listings import runs_table
-        from tracking.listing import list_trainings
+        from shunter.flows.command.listings import runs_table
+        from shunter.tracking.listing import list_trainings
 
         found = list_trainings(limit)
         if as_json:
@@ -46,8 +46,8 @@ def runs(
 def models(as_json: AsJson = False) -> None:
     """List registered models: each version with its quality, what its training took, and which one is in use."""
     with one_sentence_errors(as_json=as_json):
-        from flows.command.listings import models_table
-        from tracking.listing import list_versions
+        from shunter.flows.command.listings import models_table
+        from shunter.tracking.listing import list_versions
 
         found = list_versions()
         if as_json:
@@ -75,7 +75,7 @@ def report(
 ) -> None:
     """Write one page about a run: decision, curves, stalls, energy, features; it opens without any server."""
     with one_sentence_errors():
-        from flows.command.report import write_report
+        from shunter.flows.command.report import write_report
 
         run_id, path = write_report(run, out)
         print_line(f"Report of run {run_id}: {path}")
@@ -84,7 +84,7 @@ def report(
 def sync() -> None:
     """Hand MLflow what it could not take while it was away."""
     with one_sentence_errors():
-        from tracking.store import deliver as deliver_all
+        from shunter.tracking.store import deliver as deliver_all
 
         done = deliver_all()
         print_line(f"{done.delivered} entries delivered, {done.refused} refused and set aside, {done.waiting} wait.")
@@ -105,10 +105,10 @@ def clean(
 ) -> None:
     """List what killed runs have left behind, and what was not used for long, with its age and size."""
     with one_sentence_errors(as_json=as_json):
-        from flows.command.listings import leftovers_table
-        from tasks.retention import find_unused
-        from tracking.leftovers import DAY_SECONDS, find_leftovers
-        from tracking.store import tracking_errors
+        from shunter.flows.command.listings import leftovers_table
+        from shunter.tasks.retention import find_unused
+        from shunter.tracking.leftovers import DAY_SECONDS, find_leftovers
+        from shunter.tracking.store import tracking_errors
 
         ensure_home()
         found = [*find_leftovers(days * DAY_SECONDS), *find_unused(unused_days * DAY_SECONDS)]

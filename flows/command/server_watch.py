@@ -10,8 +10,8 @@ import time
 from types import TracebackType
 from typing import Self
 
-from flows.command.temporary_server import TemporaryServer
-from flows.command.terminal import say
+from shunter.flows.command.temporary_server import TemporaryServer
+from shunter.flows.command.terminal import say
 
 POLL_SECONDS = 0.5
 MOST_STARTS = 5  # a server that ends again and again has a reason to

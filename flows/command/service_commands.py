@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from flows.command.environment import check_packages, ensure_home
-from flows.command.passwords import login_advice
-from flows.command.terminal import one_sentence_errors, print_json, print_line
+from shunter.flows.command.environment import ensure_home
+from shunter.flows.command.passwords import login_advice
+from shunter.flows.command.terminal import one_sentence_errors, print_json, print_line
 
 
 def up(
@@ -35,10 +35,9 @@ def up(
 ) -> None:
     """Start Prefect, MLflow, a worker and the deployments in the background, on loopback; what runs is left alone."""
     with one_sentence_errors():
-        check_packages()
         ensure_home()
-        from flows.command.operation import Ports
-        from flows.command.operation import up as start_all
+        from shunter.flows.command.operation import Ports
+        from shunter.flows.command.operation import up as start_all
 
         start_all(
             Ports.chosen(prefect_port, mlflow_port),
@@ -56,7 +55,7 @@ def down() -> None:
     """Stop what `shunter up` has started; runs stop after a checkpoint and resume with the next `shunter up`."""
     with one_sentence_errors():
         ensure_home()
-        from flows.command.operation import down as stop_all
+        from shunter.flows.command.operation import down as stop_all
 
         stop_all(print_line)
 
@@ -66,9 +65,9 @@ def status(
 ) -> None:
     """Show what `shunter up` has started, what trains where, and the next night; exit code 1 if something has ended."""
     with one_sentence_errors(as_json=as_json):
-        from flows.command.daemons import log_of
-        from flows.command.operation import missing_services, night_ahead, running_services
-        from hardware.leases import all_leases
+        from shunter.flows.command.daemons import log_of
+        from shunter.flows.command.operation import missing_services, night_ahead, running_services
+        from shunter.hardware.leases import all_leases
 
         leases = all_leases()
         services = running_services()
@@ -101,8 +100,8 @@ def ui(
     """Start the UIs of Prefect and MLflow on loopback, until Ctrl-C."""
     with one_sentence_errors("Stopped."):
         ensure_home()
-        from flows.command.operation import running_services
-        from flows.command.services import mlflow_service, prefect_service, serve
+        from shunter.flows.command.operation import running_services
+        from shunter.flows.command.services import mlflow_service, prefect_service, serve
 
         if up_already := [daemon for daemon in running_services() if daemon.name != "Worker"]:
             for daemon in up_already:

@@ -13,9 +13,9 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from flows.command.exposure import LOOPBACK, check_prefect, exposure, mlflow_auth
-from flows.command.passwords import prefect_login
 from shunter.errors import RequestError, ShunterError
+from shunter.flows.command.exposure import LOOPBACK, check_prefect, exposure, mlflow_auth
+from shunter.flows.command.passwords import prefect_login
 from shunter.settings import Settings
 
 PATIENCE_SECONDS = 120  # with a server that starts and does nothing: a slow machine may take as long as it needs
@@ -87,7 +87,7 @@ def mlflow_service(port: int) -> Service:
     Raises:
         RequestError: Others would reach it without a password.
     """
-    from tracking.store import artifact_root, follow_moved_home, tracking_uri
+    from shunter.tracking.store import artifact_root, follow_moved_home, tracking_uri
 
     follow_moved_home()
     where = exposure()
@@ -141,7 +141,7 @@ def worker_name() -> str:
 
     It stays the same through restarts, also of a container under another name.
     """
-    from hardware.devices.identity import machine_id
+    from shunter.hardware.devices.identity import machine_id
 
     own = f"{machine_id()} {Settings().home.resolve()}"
     return f"{socket.gethostname()}-{hashlib.blake2b(own.encode(), digest_size=4).hexdigest()}"

@@ -3,8 +3,8 @@
 import os
 from typing import Any
 
-from flows.command.options import requested, with_options
-from flows.command.terminal import one_sentence_errors, print_line
+from shunter.flows.command.options import requested, with_options
+from shunter.flows.command.terminal import one_sentence_errors, print_line
 from shunter.requests.serving import ServeRequest
 
 
@@ -15,8 +15,8 @@ def serve(**options: Any) -> None:
         request = requested(ServeRequest, options)
         # Read when torch is loaded: threads that wait by spinning would take the processor from those that score.
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-        from flows.command.exposure import LOOPBACK, exposure, serving_token
-        from serving.server import ScoreServer
+        from shunter.flows.command.exposure import LOOPBACK, exposure, serving_token
+        from shunter.serving.server import ScoreServer
 
         where = exposure()
         names = {"localhost", LOOPBACK, where.reached_at, *where.names}

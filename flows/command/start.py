@@ -11,19 +11,19 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from flows.command.environment import check_packages, ensure_home
-from flows.command.passwords import protect_temporary_server
-from flows.command.server_watch import ServerWatch
-from flows.command.temporary_server import TemporaryServer, hand_over, server_starting
-from flows.command.terminal import AGAIN, INTERRUPTED
 from shunter.collection import loading
 from shunter.errors import ShunterError, first_line
+from shunter.flows.command.environment import ensure_home
+from shunter.flows.command.passwords import protect_temporary_server
+from shunter.flows.command.server_watch import ServerWatch
+from shunter.flows.command.temporary_server import TemporaryServer, hand_over, server_starting
+from shunter.flows.command.terminal import AGAIN, INTERRUPTED
 from shunter.process_age import process_of_one_run
 from shunter.requests import JobRequest, NightlyRequest, ProfileRequest, Request, TrainRequest
 from shunter.settings import Settings
 
-# Flows that come to need all that `tasks.libraries` loads.
-TRAIN = ("flows.train:train", "flows.tuning:tune", "flows.nightly:nightly")
+# Flows that come to need all that `shunter.tasks.libraries` loads.
+TRAIN = ("shunter.flows.train:train", "shunter.flows.tuning:tune", "shunter.flows.nightly:nightly")
 
 
 def start(flow: str, request: Request, **parameters: Any) -> Any:
@@ -35,18 +35,17 @@ def start(flow: str, request: Request, **parameters: Any) -> Any:
     counts the seconds of a run counts these.
 
     Args:
-        flow: Module and name of the flow, such as `flows.train:train`.
+        flow: Module and name of the flow, such as `shunter.flows.train:train`.
         request: Its request.
         parameters: Its other parameters.
 
     Raises:
         KeyboardInterrupt: The flow was told to end, by Ctrl-C or SIGTERM.
-        ShunterError: The model or a file is unknown, the home cannot be written, the packages are not those of this
-            project, or Prefect's server went away and did not come back while the flow needed it.
+        ShunterError: The model or a file is unknown, the home cannot be written, or Prefect's server went away and
+            did not come back while the flow needed it.
     """
     module, _, name = flow.partition(":")
     with _ended_at_once() as before_the_end, loading(module):
-        check_packages()
         ensure_home()
         protect_temporary_server()
         with server_starting() as server:
@@ -83,7 +82,7 @@ def start(flow: str, request: Request, **parameters: Any) -> Any:
 
 def _load_until_it_answers(server: TemporaryServer) -> None:
     """Load what the flow needs later while its server is not ready yet."""
-    from tasks.libraries import load_one_by_one
+    from shunter.tasks.libraries import load_one_by_one
 
     loaded = load_one_by_one()
     while not server.has_answered and next(loaded, None):
@@ -134,20 +133,20 @@ def _ended_at_once() -> Iterator[list[Callable[[], None]]]:
 def _check(request: Request) -> None:
     """Refuse what cannot work before a flow begins."""
     if isinstance(request, JobRequest):
-        from models.names import check_model
+        from shunter.models.names import check_model
 
         check_model(request.model)
         if isinstance(request, TrainRequest) and request.training.plan is not None:
-            from planner.parallel.plan import read_plan
+            from shunter.planner.parallel.plan import read_plan
 
             read_plan(Path(request.training.plan))
         if isinstance(request, TrainRequest) and request.checkpoints.checkpoint_copy is not None:
-            from engine.checkpoint.remote import check_address
+            from shunter.engine.checkpoint.remote import check_address
 
             check_address(request.checkpoints.checkpoint_copy)
         _check_files(request)
     elif isinstance(request, ProfileRequest):
-        from engine.stalls.search import check_request
+        from shunter.engine.stalls.search import check_request
 
         check_request(request)
 
@@ -155,8 +154,8 @@ def _check(request: Request) -> None:
 def _check_files(request: JobRequest) -> None:
     """Refuse files that are not there or say something else; their rows are read by the flow."""
     if not isinstance(request, NightlyRequest):  # its days are found by the flow
-        from ingestion.sources.names import MOVIELENS, is_named
-        from ingestion.sources.open import open_source
+        from shunter.ingestion.sources.names import MOVIELENS, is_named
+        from shunter.ingestion.sources.open import open_source
 
         is_fetched = is_named(request.data) and request.data.startswith(MOVIELENS)
         if not is_fetched or Path(request.data).exists():
@@ -164,10 +163,10 @@ def _check_files(request: JobRequest) -> None:
             downloads = Settings().downloads_directory
             open_source(source.data, source.format, source.schema_file, downloads, source.held_out)
     if (prices := request.pricing.prices_path) is not None:
-        from hardware.catalogue.prices import Prices
+        from shunter.hardware.catalogue.prices import Prices
 
         Prices.read(prices)
     if request.pricing.grid is not None:
-        from hardware.cost.grid import Grid
+        from shunter.hardware.cost.grid import Grid
 
         Grid.read(request.pricing.grid)

@@ -5,18 +5,18 @@ import math
 from rich.console import Console
 from rich.table import Table
 
-from engine.ensemble.result import EnsembleResult
-from engine.metrics import FIGURES, Metrics
-from engine.ranking.result import TrainedRanker
-from flows.command.tables import front_table
-from flows.train import TrainSummary
-from hardware.types import EnergyReading
-from models.names import AUTO
-from reporting.card.figures import BaselineFigures
-from reporting.card.ranking_baselines import RankingBaseline
-from search.result import TuneResult
-from tracking.links import runs_link
-from tracking.registry.models import RegisteredModel
+from shunter.engine.ensemble.result import EnsembleResult
+from shunter.engine.metrics import FIGURES, Metrics
+from shunter.engine.ranking.result import TrainedRanker
+from shunter.flows.command.tables import front_table
+from shunter.flows.train import TrainSummary
+from shunter.hardware.types import EnergyReading
+from shunter.models.names import AUTO
+from shunter.reporting.card.figures import BaselineFigures
+from shunter.reporting.card.ranking_baselines import RankingBaseline
+from shunter.search.result import TuneResult
+from shunter.tracking.links import runs_link
+from shunter.tracking.registry.models import RegisteredModel
 
 
 def print_summary(console: Console, summary: TrainSummary, wall_seconds: float | None = None) -> None:

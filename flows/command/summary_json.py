@@ -4,9 +4,9 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-from engine.ranking.result import TrainedRanker
-from flows.train import TrainSummary
-from search.result import TuneResult
+from shunter.engine.ranking.result import TrainedRanker
+from shunter.flows.train import TrainSummary
+from shunter.search.result import TuneResult
 
 
 def summary_as_json(summary: TrainSummary) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def _trials(summary: TrainSummary) -> dict[str, Any] | None:
 
 def search_as_json(tuned: TuneResult) -> dict[str, Any]:
     """What a search tried, the best first, and where it ended."""
-    from search.front import all_rows
+    from shunter.search.front import all_rows
 
     return defined(
         {

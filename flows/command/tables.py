@@ -7,11 +7,11 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from hardware.types import HardwareProfile, Quantity
+from shunter.hardware.types import HardwareProfile, Quantity
 
 if TYPE_CHECKING:
-    from planner.decide import Decision
-    from search.result import TuneResult
+    from shunter.planner.decide import Decision
+    from shunter.search.result import TuneResult
 
 MOST_ACCELERATORS = 12
 
@@ -48,7 +48,7 @@ def decision_table(decision: "Decision", *, every_row: bool) -> Table:
         decision: Decision to show.
         every_row: Whether to show every placement; else the best of each accelerator, of the `MOST_ACCELERATORS` first.
     """
-    from planner.explain.cells import format_cells, how_sure
+    from shunter.planner.explain.cells import format_cells, how_sure
 
     intervals = how_sure(decision.chosen.time_level).strip()
     title = f"Placements by {decision.objective}, intervals {intervals}, for {decision.job.epochs:.3g} epochs"
@@ -73,8 +73,8 @@ def decision_table(decision: "Decision", *, every_row: bool) -> Table:
 
 def front_table(result: "TuneResult") -> Table:
     """What a search found to choose from: trials that no other one beats in both quality and cost."""
-    from engine.metrics import FIGURES
-    from search.front import front_rows
+    from shunter.engine.metrics import FIGURES
+    from shunter.search.front import front_rows
 
     best = result.best.trial_number
     table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0), title=f"Front of {len(result.settings)} trials, * ranks first")

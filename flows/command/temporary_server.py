@@ -19,9 +19,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from flows.command.orphans import end_orphans, mark_children
-from flows.command.services import ASK_SECONDS, Service, free_port, wait_until_ready
 from shunter.errors import ShunterError
+from shunter.flows.command.orphans import end_orphans, mark_children
+from shunter.flows.command.services import ASK_SECONDS, Service, free_port, wait_until_ready
 from shunter.secrets import without_secrets
 
 ANSWER_SECONDS = 20.0  # for a server that somebody else has started

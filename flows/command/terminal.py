@@ -40,7 +40,7 @@ def one_sentence_errors(interrupted: str = "Interrupted.", *, as_json: bool = Fa
         if os.environ.get("SHUNTER_DEBUG") == "1":
             raise
         if as_json:
-            from flows.command.decision_json import error_as_json
+            from shunter.flows.command.decision_json import error_as_json
 
             print_json(error_as_json(error))
         say(f"Error: {error}")
@@ -69,7 +69,7 @@ def say(sentence: str) -> None:
 
 def report_undelivered() -> None:
     """Say how much MLflow has not received yet, and what hands it over; nothing when it has everything."""
-    from tracking.store import undelivered
+    from shunter.tracking.store import undelivered
 
     if waiting := undelivered():
         say(f"MLflow was away, {waiting} entries wait for it: `shunter sync` hands them over when it is back.")

@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from flows.command.predict import BLOCK_ROWS, Scored, check_out, writer
-from ingestion.rows import read_rows
 from shunter.errors import RequestError
+from shunter.flows.command.predict import BLOCK_ROWS, Scored, check_out, writer
+from shunter.ingestion.rows import read_rows
 from shunter.requests import DataFormat, IndexChoice
-from tracking.registry.best_items import BestItems, Seen, pairs_of, users_of
-from tracking.registry.named import open_model
-from tracking.registry.ranking_serving import RankingScorer
+from shunter.tracking.registry.best_items import BestItems, Seen, pairs_of, users_of
+from shunter.tracking.registry.named import open_model
+from shunter.tracking.registry.ranking_serving import RankingScorer
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,10 @@ def best_items_of_file(
     """Rank the items of a file for each of its users, without those that stand beside the user there.
 
     Args:
-        named: The model, as `tracking.registry.named.open_model` takes it.
+        named: The model, as `shunter.tracking.registry.named.open_model` takes it.
         path: Rows of users and items, such as the log that the model was trained on.
-        out: As of `flows.command.predict.predict_file`. Each user, in the order of the file, has `top` rows or as many
+        out: As of `shunter.flows.command.predict.predict_file`. Each user, in the order of the file, has `top` rows or
+            as many
             as there are items left, the best first: the user, the rank from 1, the item and its score.
         top: Items for each user.
         data_format: Format of the rows; None to guess it.

@@ -15,8 +15,8 @@ from typer._click.exceptions import (
 )
 from typer.core import TyperGroup
 
-from flows.command.terminal import INTERRUPTED, one_sentence_errors, say
 from shunter.errors import RequestError
+from shunter.flows.command.terminal import INTERRUPTED, one_sentence_errors, say
 from shunter.validation import expected, shown, unknown
 
 AS_JSON = "--json"

@@ -9,9 +9,9 @@ take their place.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hardware.catalogue.design_power import IDLE_SHARE
-from hardware.catalogue.rows import AcceleratorRow, Catalogue, CpuIdentity, load_catalogue
-from hardware.types import Accelerator, CollectiveCost, HardwareProfile, Precision, Quantity, Source
+from shunter.hardware.catalogue.design_power import IDLE_SHARE
+from shunter.hardware.catalogue.rows import AcceleratorRow, Catalogue, CpuIdentity, load_catalogue
+from shunter.hardware.types import Accelerator, CollectiveCost, HardwareProfile, Precision, Quantity, Source
 
 HOST = "catalogue"  # in place of a fingerprint: no machine was measured
 # Bytes that a random row of 64 really moves: whole sectors and pages' look-ups beside them.

@@ -19,9 +19,9 @@ from typing import Self
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, ValidationError
 
-from hardware.catalogue.rows import load_catalogue
-from hardware.types import Accelerator
 from shunter.errors import RequestError
+from shunter.hardware.catalogue.rows import load_catalogue
+from shunter.hardware.types import Accelerator
 from shunter.validation import clause, sentence
 
 

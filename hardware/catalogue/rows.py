@@ -70,7 +70,7 @@ class AcceleratorRow(Frozen):
     skips_zeros: Literal["inputs", "outputs", "both"] | None = Field(
         default=None,
         description="What its matrix unit leaves out of a backward pass: operands that are zero, results that nobody "
-        "needs, or both (`hardware.cost.sparse_accelerator`); None where it multiplies zeros like all else.",
+        "needs, or both (`shunter.hardware.cost.sparse_accelerator`); None where it multiplies zeros like all else.",
     )
     date: datetime.date = Field(description="Day on which the specification was checked.")
     source: str = Field(description="Key of `Catalogue.sources`.")
@@ -201,7 +201,7 @@ def load_catalogue(user_file: Path | None = None) -> Catalogue:
 @lru_cache(maxsize=4)
 def _catalogue(text: str | None, name: str) -> Catalogue:
     """The shipped rows under those of the user's file; the same text is parsed once, as a choice asks often."""
-    shipped = _read(files("hardware.catalogue").joinpath("accelerators.yaml").read_text(), "accelerators.yaml")
+    shipped = _read(files("shunter.hardware.catalogue").joinpath("accelerators.yaml").read_text(), "accelerators.yaml")
     return _build(shipped if text is None else _merge(shipped, _read(text, name)), name)
 
 

@@ -1,15 +1,15 @@
 """Predicts what a placement takes: time by `StepModel`, power by `PowerModel`, memory by `predict_memory_bytes`.
 
 Every figure is an estimate of a machine at its measured rates. What runs teach on top of it is
-`hardware.cost.residual`'s.
+`shunter.hardware.cost.residual`'s.
 """
 
 import math
 
-from hardware.cost.memory_model import predict_memory_bytes
-from hardware.cost.power_model import PowerModel, busy_cores
-from hardware.cost.step_model import StepModel, StepParts
-from hardware.types import HardwareProfile, Placement, Prediction, Workload
+from shunter.hardware.cost.memory_model import predict_memory_bytes
+from shunter.hardware.cost.power_model import PowerModel, busy_cores
+from shunter.hardware.cost.step_model import StepModel, StepParts
+from shunter.hardware.types import HardwareProfile, Placement, Prediction, Workload
 
 # Standard deviation of log(measured / predicted): two steps in three are within 40 % of the prediction for a measured
 # machine, and within a factor of two of that for a catalogue's.
@@ -22,7 +22,7 @@ class CostModel:
     """Predicts placements on one accelerator; for many of them, make it once.
 
     Args:
-        profile: Measured rates and power of the accelerator, or a catalogue's (`hardware.catalogue.offers`).
+        profile: Measured rates and power of the accelerator, or a catalogue's (`shunter.hardware.catalogue.offers`).
         power: Power of the accelerator; if None, what the profile tells.
     """
 
@@ -87,7 +87,7 @@ def predict(workload: Workload, placement: Placement, profile: HardwareProfile, 
     Args:
         workload: Demand of one sample and of one step.
         placement: Placement on the accelerator that `profile` describes.
-        profile: Measured rates and power of the accelerator, or a catalogue's (`hardware.catalogue.offers`).
+        profile: Measured rates and power of the accelerator, or a catalogue's (`shunter.hardware.catalogue.offers`).
         process_bytes: Memory that the process holds before training, counted for a CPU.
     """
     return CostModel(profile).predict(workload, placement, process_bytes)

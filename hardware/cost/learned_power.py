@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from hardware.cost.power_model import Load, PowerModel, PowerSample, busy_cores
-from hardware.types import HardwareProfile, Placement, Prediction, Workload
 from shunter.errors import HardwareError
+from shunter.hardware.cost.power_model import Load, PowerModel, PowerSample, busy_cores
+from shunter.hardware.types import HardwareProfile, Placement, Prediction, Workload
 
 # Standard deviations of the three parts and of the noise from run to run, in logarithms of watts, and the distances at
 # which two placements have e^-1/2 in common. Set on what is known of devices, on no table: a design power is 30 % off

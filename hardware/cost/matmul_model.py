@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hardware.types import HardwareProfile, MatmulRate, Precision
+from shunter.hardware.types import HardwareProfile, MatmulRate, Precision
 
 FEWEST_POINTS = 4
 ITEM_BYTES: dict[Precision, int] = {"fp32": 4, "bf16": 2}

@@ -2,7 +2,7 @@
 
 import math
 
-from hardware.types import DenseDemand, HardwareProfile, Placement, Workload
+from shunter.hardware.types import DenseDemand, HardwareProfile, Placement, Workload
 
 # What a CUDA context with its libraries takes of the device before the first tensor.
 CUDA_CONTEXT_BYTES = 512 * 2**20

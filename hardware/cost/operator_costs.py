@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import torch
 from torch import nn
 
-from hardware.probes.timing import repeat, threads
+from shunter.hardware.probes.timing import repeat, threads
 
 if TYPE_CHECKING:
-    from hardware.types import Quantity
+    from shunter.hardware.types import Quantity
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -45,9 +45,9 @@ def measure_operators(
         seconds_each: Time after which a measurement stops repeating; each repeats at least three times.
     """
     # Imported here, so that the engine can be imported where torch and numpy are all there is.
-    from hardware.meters.meter import measure_energy
-    from hardware.probes.quantities import measured_seconds
-    from hardware.types import Quantity
+    from shunter.hardware.meters.meter import measure_energy
+    from shunter.hardware.probes.quantities import measured_seconds
+    from shunter.hardware.types import Quantity
 
     device = torch.device(accelerator)
     with threads(thread_count), measure_energy(accelerator) as meter:

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 from pydantic import Field
 
-from hardware.types import HardwareProfile, Placement, Source
 from shunter.errors import HardwareError
 from shunter.frozen import Frozen
+from shunter.hardware.types import HardwareProfile, Placement, Source
 
 
 class Load(Frozen):

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 import numpy as np
 from pydantic import Field
 
-from hardware.cost.cost_model import COLD_LOG_DEVIATION, QUANTILE_95, interval, log_deviation
-from hardware.cost.error_process import ErrorProcess, Scales
-from hardware.types import Placement, Prediction, Workload
 from shunter.frozen import Frozen
+from shunter.hardware.cost.cost_model import COLD_LOG_DEVIATION, QUANTILE_95, interval, log_deviation
+from shunter.hardware.cost.error_process import ErrorProcess, Scales
+from shunter.hardware.types import Placement, Prediction, Workload
 
 # Step times of one configuration differ by as much from run to run on a quiet machine.
 SMALLEST_LOG_NOISE = 0.02

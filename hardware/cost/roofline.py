@@ -9,10 +9,10 @@ from typing import Literal
 
 import torch
 
-from hardware.probes.rates import DTYPES, measure_matmul
-from hardware.probes.timing import threads
-from hardware.types import HardwareProfile, Precision, RowRate
 from shunter.frozen import Frozen
+from shunter.hardware.probes.rates import DTYPES, measure_matmul
+from shunter.hardware.probes.timing import threads
+from shunter.hardware.types import HardwareProfile, Precision, RowRate
 
 
 class Product(Frozen):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hardware.types import StepCosts
+from shunter.hardware.types import StepCosts
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,8 +12,9 @@ instead of one for all. With B samples a step on a share s of the cores:
     communication  of several processes: the layers' gradients are summed, the pooled rows and their gradients exchanged
     input          what making the batches costs beyond what happens beside the step
 
-Dense layers, embeddings and collectives run one after the other, as in `engine.loop.step`; batches are made beside the
-step in a thread of their own, so they cost only what does not fit beside it, and the share of the cores that they take.
+Dense layers, embeddings and collectives run one after the other, as in `shunter.engine.loop.step`; batches are made
+beside the step in a thread of their own, so they cost only what does not fit beside it, and the share of the cores that
+they take.
 """
 
 import math
@@ -22,8 +23,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hardware.cost.matmul_model import MatmulModel
-from hardware.types import (
+from shunter.hardware.cost.matmul_model import MatmulModel
+from shunter.hardware.types import (
     Collective,
     CollectiveCost,
     HardwareProfile,

@@ -5,10 +5,10 @@ from typing import Self
 
 import numpy as np
 
-from hardware.devices.network import wire_bytes
-from hardware.types import Collective, CollectiveCost, CollectivePoint
 from shunter.errors import HardwareError
 from shunter.frozen import Frozen
+from shunter.hardware.devices.network import wire_bytes
+from shunter.hardware.types import Collective, CollectiveCost, CollectivePoint
 
 LEAST_R2 = 0.8
 FEWEST_MODELS = 4

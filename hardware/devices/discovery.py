@@ -8,10 +8,10 @@ from pathlib import Path
 
 import psutil
 
-from hardware.catalogue.rows import CpuIdentity
-from hardware.devices.cgroup import cpu_quota, memory_limit_bytes
-from hardware.devices.topology import core_of, cpu_facts, cpu_topology, instruction_sets
-from hardware.types import Accelerator
+from shunter.hardware.catalogue.rows import CpuIdentity
+from shunter.hardware.devices.cgroup import cpu_quota, memory_limit_bytes
+from shunter.hardware.devices.topology import core_of, cpu_facts, cpu_topology, instruction_sets
+from shunter.hardware.types import Accelerator
 
 log = logging.getLogger(__name__)
 
@@ -87,8 +87,8 @@ def _local_cuda_devices() -> list[Accelerator]:
     """CUDA devices that torch can run on, AMD's under ROCm among them; what lies idle is named in the log."""
     import torch
 
-    from hardware.devices.gpu import amd_device_names
-    from hardware.devices.nvml import nvml_devices
+    from shunter.hardware.devices.gpu import amd_device_names
+    from shunter.hardware.devices.nvml import nvml_devices
 
     usable = torch.cuda.device_count() if torch.cuda.is_available() else 0
     names = [device.name for device in nvml_devices()] + amd_device_names()

@@ -40,7 +40,7 @@ def _nvidia_gpu(accelerator: str) -> "GPU":
     from zeus.device.gpu.nvidia import NVIDIAGPU
     from zeus.exception import ZeusBaseError
 
-    from hardware.devices.nvml import nvml_index
+    from shunter.hardware.devices.nvml import nvml_index
 
     index = nvml_index(accelerator)
     if index is None:

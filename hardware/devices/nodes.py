@@ -13,10 +13,10 @@ from typing import Any
 
 from pydantic import Field
 
-from hardware.devices.discovery import local_accelerators
-from hardware.types import Accelerator
 from shunter.errors import HardwareError, first_line
 from shunter.frozen import Frozen
+from shunter.hardware.devices.discovery import local_accelerators
+from shunter.hardware.types import Accelerator
 
 log = logging.getLogger(__name__)
 

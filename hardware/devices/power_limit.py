@@ -12,9 +12,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol, TypeVar
 
-from hardware.devices.gpu import zeus_gpu
-from hardware.devices.process_mark import process_mark
 from shunter.errors import HardwareError, RequestError, first_line
+from shunter.hardware.devices.gpu import zeus_gpu
+from shunter.hardware.devices.process_mark import process_mark
 from shunter.settings import Settings
 
 log = logging.getLogger(__name__)

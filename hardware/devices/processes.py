@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import shunter.errors
-from hardware.devices.python_process import PythonProcess
 from shunter.errors import HardwareError, ShunterError
+from shunter.hardware.devices.python_process import PythonProcess
 
 Report = Callable[[str, Any], None]
 POLL_SECONDS, GRACE_SECONDS = 0.1, 5.0

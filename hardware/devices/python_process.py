@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import shunter.errors
-from hardware.devices.memory_kills import memory_kills
+from shunter.hardware.devices.memory_kills import memory_kills
 
 FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM)
 LONGEST_WORDS = 300  # of a process's output in a message

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from hardware.types import Cache, CpuTopology
+from shunter.hardware.types import Cache, CpuTopology
 
 HOST_ROOT = Path("/")
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from hardware.meters.series import JouleSeries
-from hardware.meters.source import EnergySource
-from hardware.types import EnergyReading
 from shunter.errors import HardwareError
+from shunter.hardware.meters.series import JouleSeries
+from shunter.hardware.meters.source import EnergySource
+from shunter.hardware.types import EnergyReading
 
 
 class Component:

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hardware.catalogue.design_power import IDLE_SHARE, IDLE_SHARE_BOUNDS
-from hardware.catalogue.rows import CpuIdentity, load_catalogue
-from hardware.meters.process_time import ProcessTime
-from hardware.meters.source import SENSOR_SHARE, EnergySource, Uncertainty
 from shunter.errors import HardwareError, first_line
+from shunter.hardware.catalogue.design_power import IDLE_SHARE, IDLE_SHARE_BOUNDS
+from shunter.hardware.catalogue.rows import CpuIdentity, load_catalogue
+from shunter.hardware.meters.process_time import ProcessTime
+from shunter.hardware.meters.source import SENSOR_SHARE, EnergySource, Uncertainty
 
 if TYPE_CHECKING:
     from zeus.device.cpu.common import CPU

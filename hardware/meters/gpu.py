@@ -1,9 +1,9 @@
 """Joules of a GPU: its energy counter, the integral of its power sensor, and the estimate by its utilisation."""
 
-from hardware.catalogue.rows import load_catalogue
-from hardware.devices.gpu import zeus_gpu
-from hardware.meters.source import SENSOR_SHARE, EnergySource, PowerIntegral, Uncertainty
 from shunter.errors import HardwareError, RequestError, first_line
+from shunter.hardware.catalogue.rows import load_catalogue
+from shunter.hardware.devices.gpu import zeus_gpu
+from shunter.hardware.meters.source import SENSOR_SHARE, EnergySource, PowerIntegral, Uncertainty
 
 # The counter moves on every 20 to 100 ms, depending on the generation: Yang, Adamek and Armour, "Part-time Power
 # Measurements: nvidia-smi's Lack of Attention", SC 2024, section 4. The longest is assumed at one end of a window.
@@ -83,7 +83,7 @@ class GpuUtilisationEstimate(PowerIntegral):
     def __init__(self, accelerator: str) -> None:
         import pynvml
 
-        from hardware.devices.nvml import nvml_handle
+        from shunter.hardware.devices.nvml import nvml_handle
 
         handle = nvml_handle(accelerator)
         self._design_watts, origin = _design_watts(handle)
@@ -116,7 +116,7 @@ def gpu_idle_watts(accelerator: str) -> float | None:
     Raises:
         HardwareError: NVML does not list the device.
     """
-    from hardware.devices.nvml import nvml_handle
+    from shunter.hardware.devices.nvml import nvml_handle
 
     handle = nvml_handle(accelerator)
     try:
@@ -150,7 +150,7 @@ def _plain_power(accelerator: str) -> float:
     """
     import pynvml
 
-    from hardware.devices.nvml import nvml_handle
+    from shunter.hardware.devices.nvml import nvml_handle
 
     try:
         return pynvml.nvmlDeviceGetPowerUsage(nvml_handle(accelerator))

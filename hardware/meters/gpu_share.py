@@ -3,9 +3,9 @@
 import os
 from collections.abc import Callable
 
-from hardware.meters.process_time import descendants
-from hardware.meters.source import SENSOR_SHARE, EnergySource, Uncertainty
 from shunter.errors import HardwareError, first_line
+from shunter.hardware.meters.process_time import descendants
+from shunter.hardware.meters.source import SENSOR_SHARE, EnergySource, Uncertainty
 
 
 class GpuUse:
@@ -19,7 +19,7 @@ class GpuUse:
     """
 
     def __init__(self, accelerator: str) -> None:
-        from hardware.devices.nvml import nvml_handle
+        from shunter.hardware.devices.nvml import nvml_handle
 
         self._handle = nvml_handle(accelerator)
         self._seen_until_microseconds = 0

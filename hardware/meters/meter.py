@@ -14,16 +14,16 @@ from typing import Literal, Self
 
 import psutil
 
-from hardware.devices.discovery import cpu_identity, usable_cores
-from hardware.meters.component import Component
-from hardware.meters.cpu import CpuPowerModel, CpuTimeEstimate, ProcessShare, RaplCounter
-from hardware.meters.gpu import GpuCounter, GpuUtilisationEstimate, gpu_idle_watts, gpu_power
-from hardware.meters.gpu_share import GpuShare, GpuUse
-from hardware.meters.series import add_up, watts_over_time
-from hardware.meters.source import EnergySource
-from hardware.meters.stretch import Stretch
-from hardware.types import EnergyReading
 from shunter.errors import HardwareError
+from shunter.hardware.devices.discovery import cpu_identity, usable_cores
+from shunter.hardware.meters.component import Component
+from shunter.hardware.meters.cpu import CpuPowerModel, CpuTimeEstimate, ProcessShare, RaplCounter
+from shunter.hardware.meters.gpu import GpuCounter, GpuUtilisationEstimate, gpu_idle_watts, gpu_power
+from shunter.hardware.meters.gpu_share import GpuShare, GpuUse
+from shunter.hardware.meters.series import add_up, watts_over_time
+from shunter.hardware.meters.source import EnergySource
+from shunter.hardware.meters.stretch import Stretch
+from shunter.hardware.types import EnergyReading
 
 # The thread that reads the sources takes at most these shares of the time, of the processor and on the wall, and waits
 # longer where reading takes long: the training may be waiting for Python's lock meanwhile.

@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from hardware.types import PowerSample
+from shunter.hardware.types import PowerSample
 
 # Enough for a curve on a screen, and few enough to travel with the reading; half are left when it is thinned out.
 MAX_POINTS = 240

@@ -1,8 +1,8 @@
 """The part of a meter's time in which one component counts."""
 
-from hardware.meters.component import Component
-from hardware.meters.series import JouleSeries
-from hardware.types import EnergyReading
+from shunter.hardware.meters.component import Component
+from shunter.hardware.meters.series import JouleSeries
+from shunter.hardware.types import EnergyReading
 
 
 class Stretch:

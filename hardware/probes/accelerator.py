@@ -5,12 +5,12 @@ from datetime import UTC, datetime
 
 import torch
 
-from hardware.meters.meter import cpu_power_model, measure_energy
-from hardware.probes.rates import probe
-from hardware.probes.tf32 import products_in_tf32
-from hardware.probes.timing import SECONDS_EACH, threads
-from hardware.types import Accelerator, EnergyReading, HardwareProfile, Quantity
 from shunter.errors import HardwareError
+from shunter.hardware.meters.meter import cpu_power_model, measure_energy
+from shunter.hardware.probes.rates import probe
+from shunter.hardware.probes.tf32 import products_in_tf32
+from shunter.hardware.probes.timing import SECONDS_EACH, threads
+from shunter.hardware.types import Accelerator, EnergyReading, HardwareProfile, Quantity
 
 METERED = 2  # times as long as a rate: counters of energy are brought up to date ten times a second at most
 

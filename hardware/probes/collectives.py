@@ -1,6 +1,6 @@
 """Collective operations between processes of this machine, by size of the message.
 
-Run as `python -m hardware.probes.collectives FOLDER` in each of the processes.
+Run as `python -m shunter.hardware.probes.collectives FOLDER` in each of the processes.
 """
 
 import logging
@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from hardware.devices.communication import fit_collective
-from hardware.devices.processes import Report, join_group, run_group, run_member
-from hardware.probes.quantities import measured_seconds
-from hardware.types import Collective, CollectiveCost, CollectivePoint
 from shunter.errors import HardwareError
+from shunter.hardware.devices.communication import fit_collective
+from shunter.hardware.devices.processes import Report, join_group, run_group, run_member
+from shunter.hardware.probes.quantities import measured_seconds
+from shunter.hardware.types import Collective, CollectiveCost, CollectivePoint
 
-MODULE = "hardware.probes.collectives"
+MODULE = "shunter.hardware.probes.collectives"
 MESSAGE_BYTES = tuple(4**power for power in range(5, 12))  # 1 KiB to 4 MiB
 REPETITIONS = 15
 SIZES = "sizes.txt"

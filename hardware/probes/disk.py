@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from hardware.devices.page_cache import BLOCK_BYTES, drop_from_page_cache, page_cache_share
-from hardware.probes.quantities import measured_rate
-from hardware.types import DiskRates
 from shunter.errors import HardwareError
+from shunter.hardware.devices.page_cache import BLOCK_BYTES, drop_from_page_cache, page_cache_share
+from shunter.hardware.probes.quantities import measured_rate
+from shunter.hardware.types import DiskRates
 
 FILE_BYTES = 2**27
 CHUNK_BYTES = 2**20

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hardware.types import Quantity
+from shunter.hardware.types import Quantity
 
 
 def measured_rate(amount: float, durations: Sequence[float]) -> Quantity:

@@ -10,12 +10,12 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hardware.devices.discovery import last_level_cache_bytes
-from hardware.probes.quantities import measured_rate, measured_seconds
-from hardware.probes.tf32 import products_in_tf32
-from hardware.probes.timing import SECONDS_EACH, repeat, threads
-from hardware.types import Accelerator, MatmulRate, Precision, Quantity
-from hardware.uncompiled import Adam
+from shunter.hardware.devices.discovery import last_level_cache_bytes
+from shunter.hardware.probes.quantities import measured_rate, measured_seconds
+from shunter.hardware.probes.tf32 import products_in_tf32
+from shunter.hardware.probes.timing import SECONDS_EACH, repeat, threads
+from shunter.hardware.types import Accelerator, MatmulRate, Precision, Quantity
+from shunter.hardware.uncompiled import Adam
 
 DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
 ROW_BYTES = 64  # An embedding row of 16 float32, the commonest width and one cache line.

@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from ingestion.batch import MISSING_KEY
+from shunter.ingestion.batch import MISSING_KEY
 
 # Bits of a float32 that are not counted: numbers are told apart to one part in 2**17, whole ones below that exactly.
 DROPPED_BITS = 7

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ingestion.batch import MISSING_KEY, Bag
-from ingestion.encoding.buckets import number_keys
+from shunter.ingestion.batch import MISSING_KEY, Bag
+from shunter.ingestion.encoding.buckets import number_keys
 
 Keys = NDArray[np.uint64]
 KeyKind = Literal["text", "hexadecimal", "number"]

@@ -14,16 +14,16 @@ import pandas as pd
 import polars as pl
 from numpy.typing import NDArray
 
-from engine.data.arrays import damage_reported
-from ingestion.batch import Bag, Columns
-from ingestion.encoding import columns as read
-from ingestion.encoding.buckets import BucketIds
-from ingestion.encoding.columns import KeyKind
-from ingestion.encoding.learned import LearnedIds
-from ingestion.encoding.vocabulary import HashedIds, IdMap, Keys, VocabularyIds
-from models.spec import CategoricalFeature, Features
 from shunter.checked_folder import verify_file
+from shunter.engine.data.arrays import damage_reported
 from shunter.errors import DataError
+from shunter.ingestion.batch import Bag, Columns
+from shunter.ingestion.encoding import columns as read
+from shunter.ingestion.encoding.buckets import BucketIds
+from shunter.ingestion.encoding.columns import KeyKind
+from shunter.ingestion.encoding.learned import LearnedIds
+from shunter.ingestion.encoding.vocabulary import HashedIds, IdMap, Keys, VocabularyIds
+from shunter.models.spec import CategoricalFeature, Features
 
 FORMAT_VERSION = 1
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile)

@@ -13,9 +13,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from ingestion.encoding import columns as read
-from ingestion.encoding.buckets import number_keys
-from ingestion.encoding.encoder import CategoricalField, EncodedBag, EncodedRows, Encoder, read_bags, signed_log
+from shunter.ingestion.encoding import columns as read
+from shunter.ingestion.encoding.buckets import number_keys
+from shunter.ingestion.encoding.encoder import CategoricalField, EncodedBag, EncodedRows, Encoder, read_bags, signed_log
 
 MOST_REMEMBERED = 1 << 17  # values of all fields together, some 20 MB
 LONGEST_REMEMBERED = 256  # characters of a text

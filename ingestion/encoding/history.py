@@ -15,10 +15,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ingestion.batch import MISSING_KEY, Bag, RawBatch
-from ingestion.encoding.vocabulary import mix
-from ingestion.schema import Schema
-from ingestion.spill import SpilledBatch
+from shunter.ingestion.batch import MISSING_KEY, Bag, RawBatch
+from shunter.ingestion.encoding.vocabulary import mix
+from shunter.ingestion.schema import Schema
+from shunter.ingestion.spill import SpilledBatch
 
 PARTS = 64
 _EVENT = np.dtype(

@@ -6,12 +6,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from engine.data.dataset import SPLITS, LabelStatistics
-from ingestion.batch import RawBatch
-from ingestion.encoding import columns as read
-from ingestion.fields import Label
-from ingestion.schema import Schema
+from shunter.engine.data.dataset import SPLITS, LabelStatistics
 from shunter.errors import DataError
+from shunter.ingestion.batch import RawBatch
+from shunter.ingestion.encoding import columns as read
+from shunter.ingestion.fields import Label
+from shunter.ingestion.schema import Schema
 
 # Labels in words, in small letters.
 _WORDS = dict.fromkeys(("true", "t", "yes", "y"), "1") | dict.fromkeys(("false", "f", "no", "n"), "0")

@@ -1,7 +1,8 @@
 """Ids that behave alike share a row: the third kind of vocabulary, beside exact and hashed ids.
 
 The idea is that of Learning to Collide (Ghaemmaghami et al., 2022): which ids share a row is learned from how often
-they are seen and from vectors of a small model (`ingestion.encoding.behaviour`). A table has three parts, in this
+they are seen and from vectors of a small model (`shunter.ingestion.encoding.behaviour`). A table has three parts, in
+this
 order: rows of one frequent value each, rows of values that behave alike, and rows of rare and unseen values, which are
 hashed to them. So what is learned of values that nobody knows does not disturb the others.
 """
@@ -14,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ingestion.batch import MISSING_KEY
-from ingestion.encoding.static_map import MOST_BITS, StaticMap
-from ingestion.encoding.vocabulary import Keys, mix
+from shunter.ingestion.batch import MISSING_KEY
+from shunter.ingestion.encoding.static_map import MOST_BITS, StaticMap
+from shunter.ingestion.encoding.vocabulary import Keys, mix
 
 Arrays = dict[str, NDArray[np.int64] | NDArray[np.uint8]]
 Weights = NDArray[np.floating[Any]]

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from engine.checkpoint.warm_start import SharedRows
-from ingestion.encoding.buckets import BucketIds
-from ingestion.encoding.encoder import CategoricalField, Encoder
-from ingestion.encoding.learned import LearnedIds
-from ingestion.encoding.vocabulary import HashedIds, IdMap, VocabularyIds
+from shunter.engine.checkpoint.warm_start import SharedRows
+from shunter.ingestion.encoding.buckets import BucketIds
+from shunter.ingestion.encoding.encoder import CategoricalField, Encoder
+from shunter.ingestion.encoding.learned import LearnedIds
+from shunter.ingestion.encoding.vocabulary import HashedIds, IdMap, VocabularyIds
 
 
 def shared_rows(now: Encoder, former: Encoder) -> dict[str, SharedRows]:

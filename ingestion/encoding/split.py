@@ -1,4 +1,4 @@
-"""Which row goes to which part. 0 is train, 1 validation, 2 test, the order of `engine.data.dataset.SPLITS`."""
+"""Which row goes to which part. 0 is train, 1 validation, 2 test, the order of `shunter.engine.data.dataset.SPLITS`."""
 
 import math
 from collections.abc import Collection, Iterable
@@ -7,10 +7,10 @@ from typing import Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ingestion.batch import RawBatch
-from ingestion.encoding.vocabulary import mix
-from ingestion.schema import Schema, Split
 from shunter.errors import DataError
+from shunter.ingestion.batch import RawBatch
+from shunter.ingestion.encoding.vocabulary import mix
+from shunter.ingestion.schema import Schema, Split
 
 # Times kept to find the cuts: beyond twice as many every second one is dropped, again and again.
 _SAMPLED_TIMES = 1_000_000

@@ -10,7 +10,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ingestion.encoding.vocabulary import Keys, mix
+from shunter.ingestion.encoding.vocabulary import Keys, mix
 
 MOST_BITS = 33  # of a slot, which is read as five bytes
 CHECK_BITS = 4  # an unknown key is taken for a known one with a probability of 2**-4

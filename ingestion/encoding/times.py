@@ -9,9 +9,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from ingestion.encoding import columns as read
-from ingestion.time_format import AS_WRITTEN, DAY_FIRST, MONTH_FIRST, UNITS, TimeReading
 from shunter.errors import DataError
+from shunter.ingestion.encoding import columns as read
+from shunter.ingestion.time_format import AS_WRITTEN, DAY_FIRST, MONTH_FIRST, UNITS, TimeReading
 
 Moments = NDArray[np.float64]
 _LATEST = 253_402_300_800 * 10**6  # the year 10000

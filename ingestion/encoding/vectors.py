@@ -1,6 +1,6 @@
 """Vectors that others have learned of a column's values: read, matched with its ids, and kept beside the arrays.
 
-Where a schema names a file of them, the rows of the column's table begin with them (`engine.data.vectors`).
+Where a schema names a file of them, the rows of the column's table begin with them (`shunter.engine.data.vectors`).
 """
 
 from pathlib import Path
@@ -9,12 +9,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from engine.data.given import FOLDER, GivenVectors, save_given
-from ingestion.encoding import columns as read
-from ingestion.encoding.encoder import CategoricalField, Encoder
-from ingestion.fields import Categorical
-from ingestion.schema import Schema
+from shunter.engine.data.given import FOLDER, GivenVectors, save_given
 from shunter.errors import DataError
+from shunter.ingestion.encoding import columns as read
+from shunter.ingestion.encoding.encoder import CategoricalField, Encoder
+from shunter.ingestion.fields import Categorical
+from shunter.ingestion.schema import Schema
 
 ENDINGS = (".parquet", ".csv", ".npz")
 

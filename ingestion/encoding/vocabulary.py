@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ingestion.batch import MISSING_KEY
+from shunter.ingestion.batch import MISSING_KEY
 
 Keys = NDArray[np.uint64]
 

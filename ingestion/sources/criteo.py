@@ -13,14 +13,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ingestion.batch import UNIT_BYTES, Columns, RawBatch, Rejection, Unit
-from ingestion.encoding.buckets import number_keys
-from ingestion.encoding.columns import hexadecimal_key
-from ingestion.fields import Label, SingleValued
-from ingestion.schema import Options, Schema
-from ingestion.sources.files import read_blocks
-from ingestion.sources.guard import Budget
-from ingestion.sources.units import text_units, whole_or
+from shunter.ingestion.batch import UNIT_BYTES, Columns, RawBatch, Rejection, Unit
+from shunter.ingestion.encoding.buckets import number_keys
+from shunter.ingestion.encoding.columns import hexadecimal_key
+from shunter.ingestion.fields import Label, SingleValued
+from shunter.ingestion.schema import Options, Schema
+from shunter.ingestion.sources.files import read_blocks
+from shunter.ingestion.sources.guard import Budget
+from shunter.ingestion.sources.units import text_units, whole_or
 
 NUMERIC = tuple(f"I{number}" for number in range(1, 14))
 CATEGORICAL = tuple(f"C{number}" for number in range(1, 27))

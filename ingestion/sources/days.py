@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ingestion.batch import MISSING_KEY, UNIT_BYTES, Bag, Columns, RawBatch, Source, Unit
-from ingestion.encoding.columns import KeyKind
-from ingestion.encoding.encoder import Encoder
-from ingestion.encoding.split import HashSplit, Splitter
-from ingestion.schema import Schema
-from ingestion.sources.criteo import CriteoSource
-from ingestion.sources.guard import Budget
-from ingestion.sources.open import source_of
 from shunter.errors import DataError
+from shunter.ingestion.batch import MISSING_KEY, UNIT_BYTES, Bag, Columns, RawBatch, Source, Unit
+from shunter.ingestion.encoding.columns import KeyKind
+from shunter.ingestion.encoding.encoder import Encoder
+from shunter.ingestion.encoding.split import HashSplit, Splitter
+from shunter.ingestion.schema import Schema
+from shunter.ingestion.sources.criteo import CriteoSource
+from shunter.ingestion.sources.guard import Budget
+from shunter.ingestion.sources.open import source_of
 from shunter.requests import DataFormat
 
 
@@ -62,7 +62,7 @@ def open_day(
         day: The date.
         paths: Its files.
         data_format: None to guess it from the names.
-        schema_file: Schema file, see `ingestion.sources.open`.
+        schema_file: Schema file, see `shunter.ingestion.sources.open`.
         without: Features that this day lacks.
 
     Raises:

@@ -8,8 +8,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from ingestion.sources.guard import Budget, CountedStream, open_checked
 from shunter.errors import DataError
+from shunter.ingestion.sources.guard import Budget, CountedStream, open_checked
 
 BLOCK_BYTES = 4 << 20
 LONGEST_LINE_BYTES = 64 << 20

@@ -8,14 +8,14 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from ingestion.batch import Source
-from ingestion.encoding import columns as read
-from ingestion.sources.criteo import CriteoSource
-from ingestion.sources.files import open_binary
-from ingestion.sources.parquet import open_parquet
-from ingestion.sources.recognise import csv_delimiter
-from ingestion.sources.tabular import TableChunk
 from shunter.errors import DataError
+from shunter.ingestion.batch import Source
+from shunter.ingestion.encoding import columns as read
+from shunter.ingestion.sources.criteo import CriteoSource
+from shunter.ingestion.sources.files import open_binary
+from shunter.ingestion.sources.parquet import open_parquet
+from shunter.ingestion.sources.recognise import csv_delimiter
+from shunter.ingestion.sources.tabular import TableChunk
 
 Kind = Literal["number", "text", "time", "list", "other"]
 _LOOKED_AT_BYTES = 1 << 20

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import polars as pl
 
-from ingestion.batch import Source
-from ingestion.fields import Label, MultiValued, Sequence, SingleValued
-from ingestion.schema import Options, Schema
-from ingestion.sources.criteo import criteo_schema
-from ingestion.sources.names import DEFAULT_ROWS, MOVIELENS
-from ingestion.sources.synthetic import SyntheticSource
-from ingestion.sources.tabular import ParquetSource
 from shunter.checked_json import json_object, read_or_quarantine, write_checked
 from shunter.errors import DataError, RequestError
 from shunter.files import replacing
+from shunter.ingestion.batch import Source
+from shunter.ingestion.fields import Label, MultiValued, Sequence, SingleValued
+from shunter.ingestion.schema import Options, Schema
+from shunter.ingestion.sources.criteo import criteo_schema
+from shunter.ingestion.sources.names import DEFAULT_ROWS, MOVIELENS
+from shunter.ingestion.sources.synthetic import SyntheticSource
+from shunter.ingestion.sources.tabular import ParquetSource
 from shunter.quarantine import quarantine
 
 _WHEEL = "recbole-1.2.1-py3-none-any.whl"

@@ -5,16 +5,16 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from ingestion.batch import Source
-from ingestion.schema import EXAMPLE, Options, Schema, read_schema
-from ingestion.sources.criteo import CriteoSource, criteo_schema
-from ingestion.sources.guard import check_paths, check_words
-from ingestion.sources.named import open_named
-from ingestion.sources.names import is_named
-from ingestion.sources.parts import parts_source
-from ingestion.sources.recognise import ask_for_csv, is_criteo
-from ingestion.sources.tabular import CsvSource, ParquetSource
 from shunter.errors import DataError, RequestError
+from shunter.ingestion.batch import Source
+from shunter.ingestion.schema import EXAMPLE, Options, Schema, read_schema
+from shunter.ingestion.sources.criteo import CriteoSource, criteo_schema
+from shunter.ingestion.sources.guard import check_paths, check_words
+from shunter.ingestion.sources.named import open_named
+from shunter.ingestion.sources.names import is_named
+from shunter.ingestion.sources.parts import parts_source
+from shunter.ingestion.sources.recognise import ask_for_csv, is_criteo
+from shunter.ingestion.sources.tabular import CsvSource, ParquetSource
 from shunter.requests import DataFormat
 
 _SUFFIXES = {

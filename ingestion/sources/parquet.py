@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pa_parquet
 
-from ingestion.sources.guard import Budget, open_checked
 from shunter.errors import DataError
 from shunter.files import path_of
+from shunter.ingestion.sources.guard import Budget, open_checked
 
 BATCH_ROWS = 65_536
 _LARGEST_HEADER_BYTES = 16 << 20  # as in the decoder

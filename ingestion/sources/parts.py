@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from engine.data.dataset import SPLITS
-from ingestion.batch import UNIT_BYTES, RawBatch, Unit
-from ingestion.schema import Schema, no_built_histories
-from ingestion.sources.criteo import CriteoSource
-from ingestion.sources.guard import Budget
-from ingestion.sources.tabular import CsvSource, ParquetSource
+from shunter.engine.data.dataset import SPLITS
 from shunter.errors import DataError
+from shunter.ingestion.batch import UNIT_BYTES, RawBatch, Unit
+from shunter.ingestion.schema import Schema, no_built_histories
+from shunter.ingestion.sources.criteo import CriteoSource
+from shunter.ingestion.sources.guard import Budget
+from shunter.ingestion.sources.tabular import CsvSource, ParquetSource
 
 FileSource = CriteoSource | CsvSource | ParquetSource
 

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from ingestion.batch import Rejection
+from shunter.ingestion.batch import Rejection
 
 _QUOTE, _NEWLINE = 34, 10
 _LONGEST_RECORD_BYTES = 1 << 20

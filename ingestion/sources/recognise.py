@@ -5,8 +5,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from ingestion.sources.files import open_binary
 from shunter.errors import DataError
+from shunter.ingestion.sources.files import open_binary
 
 CRITEO_FIELDS = 40
 _HEAD_BYTES = 1 << 20

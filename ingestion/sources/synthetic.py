@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ingestion.batch import UNIT_BYTES, Columns, RawBatch, Unit
-from ingestion.encoding.vocabulary import mix
-from ingestion.schema import Options, Schema
-from ingestion.sources.criteo import CATEGORICAL, NUMERIC, criteo_schema, with_buckets
-from ingestion.sources.guard import Budget
+from shunter.ingestion.batch import UNIT_BYTES, Columns, RawBatch, Unit
+from shunter.ingestion.encoding.vocabulary import mix
+from shunter.ingestion.schema import Options, Schema
+from shunter.ingestion.sources.criteo import CATEGORICAL, NUMERIC, criteo_schema, with_buckets
+from shunter.ingestion.sources.guard import Budget
 
 CHUNK_ROWS = 32_768
 TEXT_BYTES = 240  # of a row

@@ -13,23 +13,23 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 from numpy.typing import NDArray
 
-from ingestion.batch import UNIT_BYTES, Bag, Columns, RawBatch, Rejection, Unit
-from ingestion.encoding import columns as read
-from ingestion.encoding import times
-from ingestion.encoding.buckets import number_keys
-from ingestion.encoding.labels import read_labels, read_weights
-from ingestion.encoding.times import TimesSeen
-from ingestion.fields import MultiValued
-from ingestion.fields import Sequence as SequenceField
-from ingestion.schema import Schema
-from ingestion.sources.files import open_binary
-from ingestion.sources.guard import Budget
-from ingestion.sources.parquet import open_parquet, read_batches
-from ingestion.sources.quoting import QuotedLines
-from ingestion.sources.recognise import csv_delimiter, first_lines, header_of
-from ingestion.sources.units import csv_units, parquet_units, whole_or
-from ingestion.time_format import AS_WRITTEN, TimeReading
 from shunter.errors import DataError
+from shunter.ingestion.batch import UNIT_BYTES, Bag, Columns, RawBatch, Rejection, Unit
+from shunter.ingestion.encoding import columns as read
+from shunter.ingestion.encoding import times
+from shunter.ingestion.encoding.buckets import number_keys
+from shunter.ingestion.encoding.labels import read_labels, read_weights
+from shunter.ingestion.encoding.times import TimesSeen
+from shunter.ingestion.fields import MultiValued
+from shunter.ingestion.fields import Sequence as SequenceField
+from shunter.ingestion.schema import Schema
+from shunter.ingestion.sources.files import open_binary
+from shunter.ingestion.sources.guard import Budget
+from shunter.ingestion.sources.parquet import open_parquet, read_batches
+from shunter.ingestion.sources.quoting import QuotedLines
+from shunter.ingestion.sources.recognise import csv_delimiter, first_lines, header_of
+from shunter.ingestion.sources.units import csv_units, parquet_units, whole_or
+from shunter.ingestion.time_format import AS_WRITTEN, TimeReading
 
 # What published logs call their parts, in small letters, and the number of each.
 PART_WORDS = {"train": 0, "training": 0, "validation": 1, "valid": 1, "val": 1, "dev": 1, "test": 2, "testing": 2}

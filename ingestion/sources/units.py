@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
-from ingestion.batch import Rejection, Unit
-from ingestion.sources.files import BLOCK_BYTES, LONGEST_LINE_BYTES, is_plain, open_binary
-from ingestion.sources.guard import open_checked
-from ingestion.sources.parquet import open_parquet
-from ingestion.sources.quoting import QuotedLines
+from shunter.ingestion.batch import Rejection, Unit
+from shunter.ingestion.sources.files import BLOCK_BYTES, LONGEST_LINE_BYTES, is_plain, open_binary
+from shunter.ingestion.sources.guard import open_checked
+from shunter.ingestion.sources.parquet import open_parquet
+from shunter.ingestion.sources.quoting import QuotedLines
 
 _LOOK_BACK_BYTES = 1 << 16
 

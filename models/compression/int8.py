@@ -11,8 +11,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from models.compression.role import CompressedLinear
-from models.output_layer import full_precision
+from shunter.models.compression.role import CompressedLinear
+from shunter.models.output_layer import full_precision
 
 WEIGHT_LEVELS, INPUT_LEVELS, ZERO = 127, 127, 64
 SMALLEST = 1e-30  # a row of zeros is divided by it

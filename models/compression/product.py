@@ -15,8 +15,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from models.compression.role import CompressedLinear
-from models.output_layer import full_precision
+from shunter.models.compression.role import CompressedLinear
+from shunter.models.output_layer import full_precision
 
 LENGTHS, PROTOTYPES, TABLE_BITS = (1, 256), (2, 64), (4, 8)
 EXACT = 2**24  # whole numbers up to here are exact in float32

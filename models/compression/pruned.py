@@ -9,8 +9,8 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from models.compression.role import CompressedLinear
-from models.output_layer import OutputLayer
+from shunter.models.compression.role import CompressedLinear
+from shunter.models.output_layer import OutputLayer
 
 
 class PrunedLinear(CompressedLinear):

@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import nn
 
-from models.compression.forms import FORMS
-from models.compression.role import CompressedLinear
+from shunter.models.compression.forms import FORMS
+from shunter.models.compression.role import CompressedLinear
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,7 +16,7 @@ class LayerForm:
     """The form of one layer.
 
     Attributes:
-        form: Name in `models.compression.forms`.
+        form: Name in `shunter.models.compression.forms`.
         options: What the form needs beside the layer's shape.
     """
 

@@ -7,9 +7,9 @@ from typing import Self
 
 from torch import device
 
-from models.embeddings.exchanged import ExchangedTable
-from models.embeddings.selected_columns import ColumnOrder
-from models.spec import TableShape
+from shunter.models.embeddings.exchanged import ExchangedTable
+from shunter.models.embeddings.selected_columns import ColumnOrder
+from shunter.models.spec import TableShape
 
 
 @dataclass(frozen=True, kw_only=True)

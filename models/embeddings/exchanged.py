@@ -9,7 +9,7 @@ A step has two exchanges. In the forward pass ids go to the owners and rows come
 the backward pass gradients go the same way, and each owner adds up what all processes send of a row, in their order.
 The frequent rows' gradients are gathered by all, and every process adds them up alike, so that its copies stay equal
 to the last bit. Both learn by exact row-wise Adagrad from the gradient averaged over the processes, as
-`models.embeddings.sharded` does.
+`shunter.models.embeddings.sharded` does.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,10 +21,10 @@ from torch import Tensor
 from torch import distributed as dist
 from torch.nn.functional import embedding_bag
 
-from models.constant import Constant
-from models.embeddings.role import EPSILON
-from models.embeddings.row_traffic import RowTraffic
-from models.embeddings.shards import Shard
+from shunter.models.constant import Constant
+from shunter.models.embeddings.role import EPSILON
+from shunter.models.embeddings.row_traffic import RowTraffic
+from shunter.models.embeddings.shards import Shard
 
 MARKED_ROWS_A_LOOKUP = 16
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Literal, Self
 import torch
 from torch import Tensor
 
-from models.embeddings.request import Kernel, TableRequest
-from models.embeddings.role import EPSILON, EmbeddingTables
 from shunter.errors import RequestError
+from shunter.models.embeddings.request import Kernel, TableRequest
+from shunter.models.embeddings.role import EPSILON, EmbeddingTables
 
 if TYPE_CHECKING:
     from fbgemm_gpu.split_table_batched_embeddings_ops_training import SplitTableBatchedEmbeddingBagsCodegen

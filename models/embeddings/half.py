@@ -21,13 +21,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.embeddings.fbgemm_kernel import FbgemmEmbeddings
-from models.embeddings.initial_weights import hashed_words
-from models.embeddings.mapped import sum_of_rows
-from models.embeddings.pooled import build_embeddings
-from models.embeddings.request import Kernel, TableRequest
-from models.embeddings.role import EmbeddingTables
 from shunter.errors import RequestError
+from shunter.models.embeddings.fbgemm_kernel import FbgemmEmbeddings
+from shunter.models.embeddings.initial_weights import hashed_words
+from shunter.models.embeddings.mapped import sum_of_rows
+from shunter.models.embeddings.pooled import build_embeddings
+from shunter.models.embeddings.request import Kernel, TableRequest
+from shunter.models.embeddings.role import EmbeddingTables
 
 FEWEST_SLOTS = 1 << 10  # of the kernel; twice as many each time that a batch has more rows
 NUMBERS_AT_ONCE = 1 << 16  # are rounded within the caches of a processor

@@ -2,13 +2,13 @@
 
 from typing import Protocol
 
-from models.embeddings.fbgemm_kernel import FbgemmEmbeddings
-from models.embeddings.half import HalfEmbeddings, HalfOnGpu
-from models.embeddings.mixed import MixedEmbeddings
-from models.embeddings.request import TableRequest
-from models.embeddings.role import EmbeddingTables
-from models.embeddings.tiered import TieredEmbeddings
-from models.embeddings.torch_kernel import TorchEmbeddings
+from shunter.models.embeddings.fbgemm_kernel import FbgemmEmbeddings
+from shunter.models.embeddings.half import HalfEmbeddings, HalfOnGpu
+from shunter.models.embeddings.mixed import MixedEmbeddings
+from shunter.models.embeddings.request import TableRequest
+from shunter.models.embeddings.role import EmbeddingTables
+from shunter.models.embeddings.tiered import TieredEmbeddings
+from shunter.models.embeddings.torch_kernel import TorchEmbeddings
 
 
 class Kind(Protocol):
@@ -33,7 +33,7 @@ class Kind(Protocol):
 
 
 # The first that suits a request is built. Tables divided over processes ask for more than a `TableRequest` holds: they
-# are built in `engine.parallel`.
+# are built in `shunter.engine.parallel`.
 KINDS: tuple[Kind, ...] = (
     HalfEmbeddings,
     HalfOnGpu,

@@ -9,7 +9,7 @@ class EmbeddingLearning:
 
     Attributes:
         learning_rate: Step size of the row-wise Adagrad, which is fused into the tables' backward.
-        l2: Weight decay of the rows that a step touches, see `models.embeddings.role.EmbeddingTables.l2`.
+        l2: Weight decay of the rows that a step touches, see `shunter.models.embeddings.role.EmbeddingTables.l2`.
         initial_bound: First weights lie in plus and minus it; None gives each table its own, see `EmbeddingTables`.
     """
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from models.embeddings.role import EmbeddingTables
-from models.spec import TableShape
+from shunter.models.embeddings.role import EmbeddingTables
+from shunter.models.spec import TableShape
 
 
 class MappedEmbeddings(EmbeddingTables):

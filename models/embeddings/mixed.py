@@ -13,11 +13,11 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from models.embeddings.fbgemm_kernel import choose_kernel, fbgemm_kernel
-from models.embeddings.request import Kernel, TableRequest
-from models.embeddings.role import EmbeddingTables
-from models.embeddings.torch_kernel import TorchEmbeddings
-from models.spec import TableShape
+from shunter.models.embeddings.fbgemm_kernel import choose_kernel, fbgemm_kernel
+from shunter.models.embeddings.request import Kernel, TableRequest
+from shunter.models.embeddings.role import EmbeddingTables
+from shunter.models.embeddings.torch_kernel import TorchEmbeddings
+from shunter.models.spec import TableShape
 
 
 class MixedEmbeddings(EmbeddingTables):

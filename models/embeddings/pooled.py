@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 import torch
 
-from models.embeddings.fbgemm_kernel import FbgemmEmbeddings, choose_kernel
-from models.embeddings.request import Kernel
-from models.embeddings.role import EmbeddingTables
-from models.embeddings.torch_kernel import TorchEmbeddings
+from shunter.models.embeddings.fbgemm_kernel import FbgemmEmbeddings, choose_kernel
+from shunter.models.embeddings.request import Kernel
+from shunter.models.embeddings.role import EmbeddingTables
+from shunter.models.embeddings.torch_kernel import TorchEmbeddings
 
 
 def build_embeddings(

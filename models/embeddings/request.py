@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from models.spec import TableShape
+from shunter.models.spec import TableShape
 
 Kernel = Literal["auto", "fbgemm", "torch"]
 

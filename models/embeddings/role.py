@@ -1,7 +1,7 @@
 """What every kind of embedding tables can do: the role that training, checkpoints, counting and serving rely on.
 
-A new kind is a file with a class of this role, and a line in `models.embeddings.kinds` where a model chooses it.
-`tests/models/embeddings/test_contract.py` runs over all kinds.
+A new kind is a file with a class of this role, and a line in `shunter.models.embeddings.kinds` where a model chooses
+it. `tests/models/embeddings/test_contract.py` runs over all kinds.
 """
 
 from abc import ABC, abstractmethod
@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from models.constant import Constant
-from models.embeddings.cache_counts import CacheCounts
-from models.embeddings.initial_weights import draw_tables
-from models.embeddings.row_traffic import RowTraffic
-from models.embeddings.shards import Shard
-from models.spec import TableShape
+from shunter.models.constant import Constant
+from shunter.models.embeddings.cache_counts import CacheCounts
+from shunter.models.embeddings.initial_weights import draw_tables
+from shunter.models.embeddings.row_traffic import RowTraffic
+from shunter.models.embeddings.shards import Shard
+from shunter.models.spec import TableShape
 
 EPSILON = 1e-8
 FLOAT_BYTES = 4
@@ -51,10 +51,11 @@ class EmbeddingTables(nn.Module, ABC):
 
     Who calls what, in the order of time:
 
-        build        the kind's constructor (`models.embeddings.kinds`; divided tables: `engine.parallel`)
-        initialise   once, by `models.registry.assemble_model`; a checkpoint may overwrite what it drew
+        build        the kind's constructor (`shunter.models.embeddings.kinds`; divided tables:
+        `shunter.engine.parallel`)
+        initialise   once, by `shunter.models.registry.assemble_model`; a checkpoint may overwrite what it drew
         load         `load_state_dict` and `load_optimizer_tensors`, or `begun_shards` and `forget_rows`, by
-                     `engine.checkpoint`
+                     `shunter.engine.checkpoint`
         begin        before each pass over training batches, in the thread that reads them; `end` when training leaves
                      the pass, in the training thread, then `leave` in the thread that reads
         admit        once for each batch of the pass, in the same thread, some batches ahead of training

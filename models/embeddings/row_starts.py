@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from models.embeddings.initial_weights import RowsByThemselves
+from shunter.models.embeddings.initial_weights import RowsByThemselves
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """Embedding tables divided over the processes of a group, with row-wise Adagrad.
 
-Each process looks up the ids of its own samples. Most tables are TorchRec's (`models.embeddings.torchrec_tables`): ids
-go to the owners of their rows and pooled rows come back, gradients go the other way, where FBGEMM updates the rows. Of
-others the rows travel one by one, but for the frequent ones, which every process holds (`models.embeddings.exchanged`).
+Each process looks up the ids of its own samples. Most tables are TorchRec's
+(`shunter.models.embeddings.torchrec_tables`): ids go to the owners of their rows and pooled rows come back, gradients
+go the other way, where FBGEMM updates the rows. Of others the rows travel one by one, but for the frequent ones, which
+every process holds (`shunter.models.embeddings.exchanged`).
 """
 
 from collections import deque
@@ -13,16 +14,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.embeddings.division import Division
-from models.embeddings.exchanged import ExchangedTable, RowExchange
-from models.embeddings.initial_weights import ROWS_DRAWN_AT_ONCE, RowsByThemselves, draw_tables
-from models.embeddings.mixed import MixedBags
-from models.embeddings.role import EmbeddingTables
-from models.embeddings.row_traffic import RowTraffic
-from models.embeddings.sharding_types import CommunicationPrecision
-from models.embeddings.shards import Shard, copy_block
-from models.embeddings.torchrec_tables import MakePlan, SentIds, TorchRecTables
-from models.spec import TableShape
+from shunter.models.embeddings.division import Division
+from shunter.models.embeddings.exchanged import ExchangedTable, RowExchange
+from shunter.models.embeddings.initial_weights import ROWS_DRAWN_AT_ONCE, RowsByThemselves, draw_tables
+from shunter.models.embeddings.mixed import MixedBags
+from shunter.models.embeddings.role import EmbeddingTables
+from shunter.models.embeddings.row_traffic import RowTraffic
+from shunter.models.embeddings.sharding_types import CommunicationPrecision
+from shunter.models.embeddings.shards import Shard, copy_block
+from shunter.models.embeddings.torchrec_tables import MakePlan, SentIds, TorchRecTables
+from shunter.models.spec import TableShape
 
 if TYPE_CHECKING:
     from torchrec.distributed.types import ShardingPlan
@@ -36,7 +37,7 @@ class ShardedEmbeddings(EmbeddingTables):
     the parts that lie here.
 
     Args:
-        shapes: Ids, rows and width of each table (`models.embeddings.mixed`).
+        shapes: Ids, rows and width of each table (`shunter.models.embeddings.mixed`).
         dim: Width of the vectors that come out.
         learning_rate: Step size of the row-wise Adagrad.
         device: Device of this process.

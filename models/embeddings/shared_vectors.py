@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from models.embeddings.shared_memory import SharedMemory
+from shunter.models.embeddings.shared_memory import SharedMemory
 
 
 @dataclass(frozen=True)

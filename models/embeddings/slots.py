@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from models.embeddings.row_use import LEVELS
 from shunter.errors import TooLargeError
+from shunter.models.embeddings.row_use import LEVELS
 
 # Where a row is that has no slot, and one that has not begun: nobody has asked for it, and the file lacks it too. A
 # slot whose row the file lacks has the row's number negative, this much below zero.
@@ -51,8 +51,8 @@ class SlotMap:
         rows: Rows of the large table.
         slots: Rows of the small one.
         window_batches: Batches that keep their slots, at least 1.
-        levels: uint8 `[rows]`, how often each row is expected to be asked for (`models.embeddings.row_use`); None takes
-            all alike, so that the least recently used goes.
+        levels: uint8 `[rows]`, how often each row is expected to be asked for (`shunter.models.embeddings.row_use`);
+            None takes all alike, so that the least recently used goes.
 
     Attributes:
         unbegun: How many rows the file lacks, those in slots that were never written back among them; at first none.

@@ -1,4 +1,4 @@
-"""Embedding tables in a file, of which the rows in work lie in memory (`models.embeddings.tiers`).
+"""Embedding tables in a file, of which the rows in work lie in memory (`shunter.models.embeddings.tiers`).
 
 Any in-memory kernel trains the rows in memory; it sees slots as ids. A batch is first admitted by a background thread,
 which brings its rows into slots and renumbers its ids, and later trained. In between, other batches may be trained and
@@ -21,15 +21,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from models.embeddings.cache_counts import CacheCounts
-from models.embeddings.initial_weights import RowsByThemselves, draw_tables
-from models.embeddings.mapped import sum_of_rows
-from models.embeddings.pooled import build_embeddings
-from models.embeddings.request import EmbeddingCache, Kernel, TableRequest
-from models.embeddings.role import EmbeddingTables
-from models.embeddings.shards import Shard
-from models.embeddings.tiers import RowTiers, check_cache
 from shunter.errors import RequestError, TooLargeError
+from shunter.models.embeddings.cache_counts import CacheCounts
+from shunter.models.embeddings.initial_weights import RowsByThemselves, draw_tables
+from shunter.models.embeddings.mapped import sum_of_rows
+from shunter.models.embeddings.pooled import build_embeddings
+from shunter.models.embeddings.request import EmbeddingCache, Kernel, TableRequest
+from shunter.models.embeddings.role import EmbeddingTables
+from shunter.models.embeddings.shards import Shard
+from shunter.models.embeddings.tiers import RowTiers, check_cache
 
 
 class _Admitted(NamedTuple):

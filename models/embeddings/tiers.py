@@ -6,8 +6,8 @@
     slots                 weight [slots, dim], adagrad_sum [slots]        memory of an in-memory kernel
 
 A row that nobody has asked for yet need not be there: if it can be drawn by itself
-(`models.embeddings.initial_weights`), it is drawn into its slot when it is first touched, and comes into the file when
-it is written back.
+(`shunter.models.embeddings.initial_weights`), it is drawn into its slot when it is first touched, and comes into the
+file when it is written back.
 
 The files have no name: they vanish with the process, however it ends. What survives is a checkpoint, from which the
 tables are written anew.
@@ -24,12 +24,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.embeddings.cache_counts import CacheCounts
-from models.embeddings.initial_weights import RowsByThemselves
-from models.embeddings.request import EmbeddingCache
-from models.embeddings.row_starts import StartBlock, StartingRows
-from models.embeddings.slots import Admission, SlotMap
 from shunter.errors import HardwareError, RequestError
+from shunter.models.embeddings.cache_counts import CacheCounts
+from shunter.models.embeddings.initial_weights import RowsByThemselves
+from shunter.models.embeddings.request import EmbeddingCache
+from shunter.models.embeddings.row_starts import StartBlock, StartingRows
+from shunter.models.embeddings.slots import Admission, SlotMap
 
 # Rows after which the pages of the files are given back: 64 MiB at most, for Linux maps 64 KiB around what is read, of
 # the weights and of the sums.
@@ -246,7 +246,7 @@ class RowTiers:
 
 
 class BlockStarts:
-    """Which rows of a block in the file have begun (`models.embeddings.shards.RowStarts`)."""
+    """Which rows of a block in the file have begun (`shunter.models.embeddings.shards.RowStarts`)."""
 
     def __init__(self, tiers: RowTiers, first: int, rows: int) -> None:
         self._tiers, self._first, self._rows = tiers, first, rows

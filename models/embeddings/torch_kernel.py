@@ -6,9 +6,9 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from models.embeddings.fbgemm_kernel import choose_kernel
-from models.embeddings.request import TableRequest
-from models.embeddings.role import EPSILON, EmbeddingTables
+from shunter.models.embeddings.fbgemm_kernel import choose_kernel
+from shunter.models.embeddings.request import TableRequest
+from shunter.models.embeddings.role import EPSILON, EmbeddingTables
 
 
 class TorchEmbeddings(EmbeddingTables):

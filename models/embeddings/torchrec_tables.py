@@ -1,6 +1,6 @@
 """TorchRec's distributed embedding bags, with row-wise Adagrad fused in the backward pass.
 
-How a table is divided is its sharding type (`models.embeddings.sharding_types`).
+How a table is divided is its sharding type (`shunter.models.embeddings.sharding_types`).
 """
 
 import warnings
@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from models.embeddings.role import EPSILON
-from models.embeddings.selected_columns import ColumnOrder
-from models.embeddings.sharding_types import SHARDING_TYPES, CommunicationPrecision
-from models.embeddings.shards import Shard
-from models.embeddings.shared_memory import SharedMemory
-from models.embeddings.shared_vectors import Part, SharedVectors
+from shunter.models.embeddings.role import EPSILON
+from shunter.models.embeddings.selected_columns import ColumnOrder
+from shunter.models.embeddings.sharding_types import SHARDING_TYPES, CommunicationPrecision
+from shunter.models.embeddings.shards import Shard
+from shunter.models.embeddings.shared_memory import SharedMemory
+from shunter.models.embeddings.shared_vectors import Part, SharedVectors
 
 if TYPE_CHECKING:
     from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder

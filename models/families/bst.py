@@ -18,11 +18,11 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from models.dropout import Dropout
-from models.families.family import Family
-from models.families.histories import HistoryLayers, candidates, check_histories, is_filled
-from models.spec import Features, ModelSpec
 from shunter.errors import RequestError
+from shunter.models.dropout import Dropout
+from shunter.models.families.family import Family
+from shunter.models.families.histories import HistoryLayers, candidates, check_histories, is_filled
+from shunter.models.spec import Features, ModelSpec
 
 STEEPEST = 2.0  # by how much the first head's score falls from a place to the next; half as much for each further head
 

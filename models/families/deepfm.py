@@ -6,10 +6,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from models.families.family import Family
-from models.layers import FieldVectors, scoring_mlp
-from models.output_layer import full_precision
-from models.spec import Features, ModelSpec
+from shunter.models.families.family import Family
+from shunter.models.layers import FieldVectors, scoring_mlp
+from shunter.models.output_layer import full_precision
+from shunter.models.spec import Features, ModelSpec
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,11 +6,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from models.families.family import Family
-from models.families.histories import HistoryLayers, candidates, check_histories, is_filled
-from models.layers import mlp
-from models.spec import Features, ModelSpec
 from shunter.errors import RequestError
+from shunter.models.families.family import Family
+from shunter.models.families.histories import HistoryLayers, candidates, check_histories, is_filled
+from shunter.models.layers import mlp
+from shunter.models.spec import Features, ModelSpec
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,10 +6,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from models.families.family import Family
-from models.interactions import DlrmInteraction, dlrm_interaction, pair_count
-from models.layers import bottom_mlp, scoring_mlp
-from models.spec import OPTIONAL, Features, ModelSpec
+from shunter.models.families.family import Family
+from shunter.models.interactions import DlrmInteraction, dlrm_interaction, pair_count
+from shunter.models.layers import bottom_mlp, scoring_mlp
+from shunter.models.spec import OPTIONAL, Features, ModelSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +17,7 @@ class DlrmSpec(ModelSpec):
     """A DLRM.
 
     Attributes:
-        interaction: What the vectors of a sample become below the main MLP (`models.interactions`).
+        interaction: What the vectors of a sample become below the main MLP (`shunter.models.interactions`).
     """
 
     family: ClassVar[str] = "dlrm"
@@ -30,7 +30,7 @@ class DlrmLayers(nn.Module):
 
     The top MLP sees the dot product of each pair of vectors and beside them the dense vector, as in the paper; where
     there are no dense features, the embeddings themselves take that place. In the place of the dot products another
-    interaction may stand, which gives as many numbers (`models.interactions`).
+    interaction may stand, which gives as many numbers (`shunter.models.interactions`).
 
     Args:
         spec: Widths of the layers, and the interaction.

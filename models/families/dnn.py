@@ -8,9 +8,9 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from models.families.family import Family
-from models.layers import FieldVectors, scoring_mlp
-from models.spec import Features, ModelSpec
+from shunter.models.families.family import Family
+from shunter.models.layers import FieldVectors, scoring_mlp
+from shunter.models.spec import Features, ModelSpec
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from models.layers import mlp, regularisation
-from models.spec import ModelSpec
+from shunter.models.layers import mlp, regularisation
+from shunter.models.spec import ModelSpec
 
 
 class Gate(nn.Module):
@@ -43,5 +43,5 @@ class LabelHeads(nn.Module):
         self.heads = nn.ModuleList(mlp(widths, **regularisation(spec)) for _ in range(labels))
 
     def forward(self, inputs: Sequence[Tensor]) -> Tensor:
-        """Of each label `[batch, inputs]` to logits as `models.families.family.Family` says."""
+        """Of each label `[batch, inputs]` to logits as `shunter.models.families.family.Family` says."""
         return torch.cat([head(one) for head, one in zip(self.heads, inputs, strict=True)], dim=1).squeeze(1)

@@ -6,17 +6,18 @@ from typing import Any
 
 from torch import nn
 
-from models.spec import ModelSpec
+from shunter.models.spec import ModelSpec
 
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """A model family: one file of this folder describes it, one line of `models.registry` makes it known.
+    """A model family: one file of this folder describes it, one line of `shunter.models.registry` makes it known.
 
     Tables, checkpoints, compilation, sharding, counting and serving are the same for all families.
 
     Attributes:
-        spec: Class of its configuration: what all families share (`models.spec.ModelSpec`), and its own options.
+        spec: Class of its configuration: what all families share (`shunter.models.spec.ModelSpec`), and its own
+            options.
         layers: Builder of all layers above the tables, from the configuration and the features. The module's
             `forward(dense [batch, dense features], pooled [batch, fields, dim])` returns logits in float32: `[batch]`,
             or `[batch, tasks]` where `Features.tasks` names several. A builder raises a `RequestError` for options
@@ -24,7 +25,7 @@ class Family:
         ranges: Values that a search tries for each of the family's own options.
         dims: Values that a search tries for `embedding_dim`; empty leaves them to the size of the data.
         learned_with: Settings that models of this family are learned with where nothing else is searched or asked for,
-            by their names in `engine.config.Hyperparameters`.
+            by their names in `shunter.engine.config.Hyperparameters`.
         has_hidden_layers: Whether its models have MLPs, so that their widths and dropout can be searched.
         is_in_auto: Whether the model `auto` may become this family: it gives a probability, and takes any click log, or
             any with a history where it reads positions.

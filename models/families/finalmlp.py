@@ -7,11 +7,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from models.families.family import Family
-from models.layers import FieldVectors, hidden_layers, mlp
-from models.output_layer import OutputLayer
-from models.spec import Features, ModelSpec, nearest
 from shunter.errors import RequestError
+from shunter.models.families.family import Family
+from shunter.models.layers import FieldVectors, hidden_layers, mlp
+from shunter.models.output_layer import OutputLayer
+from shunter.models.spec import Features, ModelSpec, nearest
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,11 +6,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from models.families.family import Family
-from models.families.linear import LinearTerm, check_no_hidden_layers
-from models.output_layer import full_precision
-from models.spec import Features, ModelSpec
 from shunter.errors import RequestError
+from shunter.models.families.family import Family
+from shunter.models.families.linear import LinearTerm, check_no_hidden_layers
+from shunter.models.output_layer import full_precision
+from shunter.models.spec import Features, ModelSpec
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,9 +6,9 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from models.families.family import Family
-from models.layers import FieldVectors, hidden_layers, task_heads
-from models.spec import Features, ModelSpec
+from shunter.models.families.family import Family
+from shunter.models.layers import FieldVectors, hidden_layers, task_heads
+from shunter.models.spec import Features, ModelSpec
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from models.layers import FieldVectors, scoring_mlp
-from models.positions import Positions
-from models.spec import Features, ModelSpec
 from shunter.errors import RequestError
+from shunter.models.layers import FieldVectors, scoring_mlp
+from shunter.models.positions import Positions
+from shunter.models.spec import Features, ModelSpec
 
 
 class HistoryLayers(nn.Module):
@@ -50,11 +50,11 @@ class HistoryLayers(nn.Module):
 
         Args:
             dense: `[batch, dense features]`.
-            pooled: `[batch, bags, dim]`, where each position of a history has a bag (`models.positions`).
+            pooled: `[batch, bags, dim]`, where each position of a history has a bag (`shunter.models.positions`).
             lengths: `[batch, histories]` ids.
 
         Returns:
-            Logits as `models.families.family.Family` says.
+            Logits as `shunter.models.families.family.Family` says.
         """
         fields = pooled.split(self._widths, dim=1)
         others = [vectors for vectors, is_history in zip(fields, self._is_history, strict=True) if not is_history]

@@ -14,11 +14,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from models.dropout import Dropout
-from models.families.family import Family
-from models.families.histories import HistoryLayers, candidates, check_histories, is_filled
-from models.spec import Features, ModelSpec
 from shunter.errors import RequestError
+from shunter.models.dropout import Dropout
+from shunter.models.families.family import Family
+from shunter.models.families.histories import HistoryLayers, candidates, check_histories, is_filled
+from shunter.models.spec import Features, ModelSpec
 
 NEAREST = 2.0  # bias of the nearest at the beginning; of the first head it halves from place to place
 

@@ -5,10 +5,10 @@ from dataclasses import fields
 import torch
 from torch import Tensor, nn
 
-from models.number_bins import NumberBins
-from models.output_layer import full_precision
-from models.spec import Features, ModelSpec
 from shunter.errors import RequestError
+from shunter.models.number_bins import NumberBins
+from shunter.models.output_layer import full_precision
+from shunter.models.spec import Features, ModelSpec
 
 HIDDEN_OPTIONS = ("bottom_widths", "top_widths", "dropout", "batch_norm", "task_tower_width")
 

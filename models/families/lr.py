@@ -8,10 +8,10 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from models.families.family import Family
-from models.families.linear import LinearTerm, check_no_hidden_layers
-from models.spec import Features, ModelSpec
 from shunter.errors import RequestError
+from shunter.models.families.family import Family
+from shunter.models.families.linear import LinearTerm, check_no_hidden_layers
+from shunter.models.spec import Features, ModelSpec
 
 
 @dataclass(frozen=True, kw_only=True)

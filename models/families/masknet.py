@@ -6,10 +6,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from models.families.family import Family
-from models.layers import FieldVectors, mlp, scoring_mlp
-from models.spec import Features, ModelSpec
 from shunter.errors import RequestError
+from shunter.models.families.family import Family
+from shunter.models.layers import FieldVectors, mlp, scoring_mlp
+from shunter.models.spec import Features, ModelSpec
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,11 +5,11 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from models.families.experts import Gate, LabelHeads
-from models.families.family import Family
-from models.layers import FieldVectors, hidden_layers
-from models.spec import Features, ModelSpec
 from shunter.errors import RequestError
+from shunter.models.families.experts import Gate, LabelHeads
+from shunter.models.families.family import Family
+from shunter.models.layers import FieldVectors, hidden_layers
+from shunter.models.spec import Features, ModelSpec
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,12 +13,12 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from models.dropout import dropout
-from models.families.family import Family
-from models.families.histories import HistoryLayers, check_histories
-from models.spec import OPTIONAL, DropoutKind, Features, ModelSpec
-from models.structured_dropout import draw_kept, is_compact, masked, units_kept
 from shunter.errors import RequestError
+from shunter.models.dropout import dropout
+from shunter.models.families.family import Family
+from shunter.models.families.histories import HistoryLayers, check_histories
+from shunter.models.spec import OPTIONAL, DropoutKind, Features, ModelSpec
+from shunter.models.structured_dropout import draw_kept, is_compact, masked, units_kept
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,10 +6,10 @@ these have in common, `losses` what they learn by, and `lightgcn`, `xsimgcl`, `s
 `itemknn`, `ease` and `ials` play it. `ranker` and `history_rankers` score with what any of them ended with.
 """
 
-from models.graph.model import GraphModel
-from models.graph.ranker import Ranker, VectorRanker
-from models.graph.registry import GRAPH_FAMILIES, MODELS, RANKERS, SOLVED, build_graph_model, graph_spec
-from models.graph.spec import Attribute, Graph, GraphSpec, VectorSpec
+from shunter.models.graph.model import GraphModel
+from shunter.models.graph.ranker import Ranker, VectorRanker
+from shunter.models.graph.registry import GRAPH_FAMILIES, MODELS, RANKERS, SOLVED, build_graph_model, graph_spec
+from shunter.models.graph.spec import Attribute, Graph, GraphSpec, VectorSpec
 
 __all__ = [
     "GRAPH_FAMILIES",

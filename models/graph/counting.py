@@ -1,13 +1,13 @@
 """What training a graph model asks of a machine: counted from its formulas and the graph.
 
 The operators of a step are few and known, but sums along edges are no operator that can be traced without memory, as
-`models.counting` traces dense layers. So each model counts its own layers (`GraphModel.layer_counts`).
+`shunter.models.counting` traces dense layers. So each model counts its own layers (`GraphModel.layer_counts`).
 """
 
-from models.counts import MatmulCount, ModelCounts, PrecisionCounts
-from models.graph.model import LayerCounts
-from models.graph.registry import MODELS, SOLVED, check_graph_spec
-from models.graph.spec import Graph, GraphSpec, VectorSpec
+from shunter.models.counts import MatmulCount, ModelCounts, PrecisionCounts
+from shunter.models.graph.model import LayerCounts
+from shunter.models.graph.registry import MODELS, SOLVED, check_graph_spec
+from shunter.models.graph.spec import Graph, GraphSpec, VectorSpec
 
 FLOAT_BYTES = 4
 ID_BYTES = 8

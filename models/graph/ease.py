@@ -7,11 +7,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from models.graph.history_rankers import DenseHistoryRanker, Histories
-from models.graph.propagation import co_counts
-from models.graph.ranker import Ranker
-from models.graph.solved import SolveCounts, SolvedModel
-from models.graph.spec import Graph, GraphSpec, Range, Searched
+from shunter.models.graph.history_rankers import DenseHistoryRanker, Histories
+from shunter.models.graph.propagation import co_counts
+from shunter.models.graph.ranker import Ranker
+from shunter.models.graph.solved import SolveCounts, SolvedModel
+from shunter.models.graph.spec import Graph, GraphSpec, Range, Searched
 
 BYTES = 8  # of a number while it is solved: the sums of many users are far from the regularisation
 

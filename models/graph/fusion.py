@@ -6,9 +6,9 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from models.graph.history_rankers import DenseHistoryRanker, SparseHistoryRanker
-from models.graph.ranker import UNKNOWN, Ranker, VectorRanker
-from models.graph.spec import GraphSpec
+from shunter.models.graph.history_rankers import DenseHistoryRanker, SparseHistoryRanker
+from shunter.models.graph.ranker import UNKNOWN, Ranker, VectorRanker
+from shunter.models.graph.spec import GraphSpec
 
 By = Literal["z-scores", "reciprocal ranks"]
 WAYS: tuple[By, ...] = ("z-scores", "reciprocal ranks")

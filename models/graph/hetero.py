@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from models.graph.model import INITIAL_DEVIATION, GraphModel, LayerCounts
-from models.graph.propagation import Backend, NeighbourSum, neighbour_sum
-from models.graph.spec import Graph, LayeredSpec
+from shunter.models.graph.model import INITIAL_DEVIATION, GraphModel, LayerCounts
+from shunter.models.graph.propagation import Backend, NeighbourSum, neighbour_sum
+from shunter.models.graph.spec import Graph, LayeredSpec
 
 
 @dataclass(frozen=True, eq=False)

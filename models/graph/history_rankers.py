@@ -6,8 +6,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from models.graph.ranker import Ranker
-from models.graph.spec import Graph
+from shunter.models.graph.ranker import Ranker
+from shunter.models.graph.spec import Graph
 
 MOST_CELLS = 2**25  # of items times items, up to which a product with the whole matrix is faster than single sums
 

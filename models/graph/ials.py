@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.graph.ranker import Ranker, VectorRanker
-from models.graph.solved import SolveCounts, SolvedModel
-from models.graph.spec import Graph, GraphSpec, Range, Searched
+from shunter.models.graph.ranker import Ranker, VectorRanker
+from shunter.models.graph.solved import SolveCounts, SolvedModel
+from shunter.models.graph.spec import Graph, GraphSpec, Range, Searched
 
 INITIAL_DEVIATION = 0.1  # of a score: each value of a vector starts with it over the root of the width
 SOLVED_AT_ONCE = 1_024  # nodes whose matrices lie in memory together

@@ -7,11 +7,11 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from models.graph.history_rankers import Histories, SparseHistoryRanker
-from models.graph.propagation import ITEMS_AT_ONCE
-from models.graph.ranker import Ranker
-from models.graph.solved import SolveCounts, SolvedModel
-from models.graph.spec import Graph, GraphSpec, Searched
+from shunter.models.graph.history_rankers import Histories, SparseHistoryRanker
+from shunter.models.graph.propagation import ITEMS_AT_ONCE
+from shunter.models.graph.ranker import Ranker
+from shunter.models.graph.solved import SolveCounts, SolvedModel
+from shunter.models.graph.spec import Graph, GraphSpec, Searched
 
 FLOAT_BYTES, ID_BYTES = 4, 8
 PAIR_BYTES = 8 * ID_BYTES  # its count, similarity and ids, the same without an item's own, and their order

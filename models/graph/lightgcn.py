@@ -6,9 +6,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from models.graph.model import GraphModel, LayerCounts
-from models.graph.propagation import Backend, neighbour_sum
-from models.graph.spec import Graph, LayeredSpec
+from shunter.models.graph.model import GraphModel, LayerCounts
+from shunter.models.graph.propagation import Backend, neighbour_sum
+from shunter.models.graph.spec import Graph, LayeredSpec
 
 
 @dataclass(frozen=True, kw_only=True)

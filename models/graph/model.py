@@ -7,9 +7,9 @@ from typing import ClassVar, Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
-from models.graph.losses import bpr
-from models.graph.propagation import Backend
-from models.graph.spec import Graph, VectorSpec
+from shunter.models.graph.losses import bpr
+from shunter.models.graph.propagation import Backend
+from shunter.models.graph.spec import Graph, VectorSpec
 
 Spec = TypeVar("Spec", bound=VectorSpec)
 INITIAL_DEVIATION = 0.1  # of the embeddings, as in LightGCN's own code

@@ -6,9 +6,9 @@ from typing import ClassVar
 
 import torch
 
-from models.graph.ranker import Ranker, popularity_ranker
-from models.graph.solved import SolveCounts, SolvedModel
-from models.graph.spec import Graph, GraphSpec
+from shunter.models.graph.ranker import Ranker, popularity_ranker
+from shunter.models.graph.solved import SolveCounts, SolvedModel
+from shunter.models.graph.spec import Graph, GraphSpec
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.graph.spec import Graph
 from shunter.errors import RequestError
+from shunter.models.graph.spec import Graph
 
 ITEMS_AT_ONCE = 1_024  # whose common users with all items are counted together
 Backend = Literal["auto", "dgl", "torch"]

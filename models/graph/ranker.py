@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from models.graph.model import GraphModel
+from shunter.models.graph.model import GraphModel
 
 UNKNOWN = 0  # id of every user, or item, that training did not know
 USERS_AT_ONCE = 256  # whose scores of all items lie in memory together

@@ -6,26 +6,26 @@ from typing import Any
 
 import torch
 
-from models.graph.ease import Ease
-from models.graph.fusion import MEMBERS, FusedRanker, FusionSpec
-from models.graph.hetero import Hetero
-from models.graph.ials import Ials
-from models.graph.itemknn import ItemKnn
-from models.graph.lightgcn import LightGcn
-from models.graph.model import GraphModel
-from models.graph.popularity import Popularity
-from models.graph.propagation import Backend
-from models.graph.ranker import Ranker
-from models.graph.sage import Sage
-from models.graph.sasrec import SasRec
-from models.graph.simplex import Simplex
-from models.graph.solved import SolvedModel
-from models.graph.spec import Graph, GraphSpec, VectorSpec
-from models.graph.twotower import TwoTower
-from models.graph.ultragcn import UltraGcn
-from models.graph.xsimgcl import XSimGcl
-from models.spec import nearest
 from shunter.errors import RequestError
+from shunter.models.graph.ease import Ease
+from shunter.models.graph.fusion import MEMBERS, FusedRanker, FusionSpec
+from shunter.models.graph.hetero import Hetero
+from shunter.models.graph.ials import Ials
+from shunter.models.graph.itemknn import ItemKnn
+from shunter.models.graph.lightgcn import LightGcn
+from shunter.models.graph.model import GraphModel
+from shunter.models.graph.popularity import Popularity
+from shunter.models.graph.propagation import Backend
+from shunter.models.graph.ranker import Ranker
+from shunter.models.graph.sage import Sage
+from shunter.models.graph.sasrec import SasRec
+from shunter.models.graph.simplex import Simplex
+from shunter.models.graph.solved import SolvedModel
+from shunter.models.graph.spec import Graph, GraphSpec, VectorSpec
+from shunter.models.graph.twotower import TwoTower
+from shunter.models.graph.ultragcn import UltraGcn
+from shunter.models.graph.xsimgcl import XSimGcl
+from shunter.models.spec import nearest
 
 # Learned step by step.
 MODELS: dict[str, type[GraphModel[Any]]] = {

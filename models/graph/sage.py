@@ -7,11 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from models.graph.model import GraphModel, LayerCounts
-from models.graph.propagation import Backend, neighbour_sum
-from models.graph.sampling import neighbour_sampler
-from models.graph.spec import Graph, LayeredSpec, Searched
-from models.spec import OPTIONAL
+from shunter.models.graph.model import GraphModel, LayerCounts
+from shunter.models.graph.propagation import Backend, neighbour_sum
+from shunter.models.graph.sampling import neighbour_sampler
+from shunter.models.graph.spec import Graph, LayeredSpec, Searched
+from shunter.models.spec import OPTIONAL
 
 SCALE = 10.0  # of the cosines: their differences are too small for a comparison otherwise
 

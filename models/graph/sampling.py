@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.graph.propagation import Backend, has_dgl, import_dgl
+from shunter.models.graph.propagation import Backend, has_dgl, import_dgl
 
 
 class NeighbourSampler(ABC):

@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from models.dropout import Dropout
-from models.graph.losses import TOGETHER, corrected_softmax, logistic
-from models.graph.model import GraphModel, LayerCounts
-from models.graph.propagation import Backend
-from models.graph.spec import Graph, LayeredSpec, Range, Searched
+from shunter.models.dropout import Dropout
+from shunter.models.graph.losses import TOGETHER, corrected_softmax, logistic
+from shunter.models.graph.model import GraphModel, LayerCounts
+from shunter.models.graph.propagation import Backend
+from shunter.models.graph.spec import Graph, LayeredSpec, Range, Searched
 
 USERS_AT_ONCE = 4_096  # whose states lie in memory together
 WIDTHS = (8, 16, 32, 64, 128)  # sequences up to each are laid out together, so that few places are empty
@@ -33,7 +33,7 @@ class SasRecSpec(LayeredSpec):
         length: Most items that are looked at, the latest.
         dropout: Share of activations dropped while training.
         softmax: Whether an item is told apart from all of its batch and their negatives by a softmax (as
-            `models.graph.twotower`), or as in the paper by the logistic loss from its own negatives alone.
+            `shunter.models.graph.twotower`), or as in the paper by the logistic loss from its own negatives alone.
     """
 
     family: ClassVar[str] = "sasrec"

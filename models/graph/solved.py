@@ -7,9 +7,9 @@ from typing import ClassVar, Generic, TypeVar
 
 import torch
 
-from models.graph.ranker import Ranker
-from models.graph.spec import Graph, GraphSpec
 from shunter.errors import TooLargeError
+from shunter.models.graph.ranker import Ranker
+from shunter.models.graph.spec import Graph, GraphSpec
 
 Spec = TypeVar("Spec", bound=GraphSpec)
 

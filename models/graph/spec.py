@@ -27,12 +27,12 @@ Searched = Mapping[str, Range | tuple[float, ...]]  # of each option a range, or
 class GraphSpec:
     """The architecture of one graph recommender. Each model adds its own options in its file.
 
-    `models.graph.registry.graph_spec` builds the spec of a model from its name and options, as files have them.
+    `shunter.models.graph.registry.graph_spec` builds the spec of a model from its name and options, as files have them.
 
     Attributes:
-        family: Name in the registry (`models.graph.registry`).
+        family: Name in the registry (`shunter.models.graph.registry`).
         searched: What a search tries of its options, and where it differs, of what it is learned with.
-        learned_with: Settings of `engine.ranking.config.RankingHyperparameters` that are usual for it.
+        learned_with: Settings of `shunter.engine.ranking.config.RankingHyperparameters` that are usual for it.
         points: Options that a search tries first, after the defaults, and a baseline alone.
     """
 

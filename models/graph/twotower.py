@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from models.graph.losses import TOGETHER, corrected_softmax
-from models.graph.model import INITIAL_DEVIATION, GraphModel, LayerCounts
-from models.graph.propagation import Backend, NeighbourSum, neighbour_sum
-from models.graph.spec import Attribute, Graph, LayeredSpec, Range, Searched
+from shunter.models.graph.losses import TOGETHER, corrected_softmax
+from shunter.models.graph.model import INITIAL_DEVIATION, GraphModel, LayerCounts
+from shunter.models.graph.propagation import Backend, NeighbourSum, neighbour_sum
+from shunter.models.graph.spec import Attribute, Graph, LayeredSpec, Range, Searched
 
 
 @dataclass(frozen=True, kw_only=True)

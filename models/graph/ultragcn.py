@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from models.graph.losses import products
-from models.graph.model import GraphModel, LayerCounts
-from models.graph.propagation import Backend, co_counts
-from models.graph.spec import Graph, Range, Searched, VectorSpec
+from shunter.models.graph.losses import products
+from shunter.models.graph.model import GraphModel, LayerCounts
+from shunter.models.graph.propagation import Backend, co_counts
+from shunter.models.graph.spec import Graph, Range, Searched, VectorSpec
 
 
 @dataclass(frozen=True, kw_only=True)

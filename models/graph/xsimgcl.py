@@ -6,10 +6,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from models.graph.lightgcn import LightGcn, LightGcnSpec
-from models.graph.losses import bpr, info_nce, products
-from models.graph.propagation import Backend
-from models.graph.spec import Graph, Range, Searched
+from shunter.models.graph.lightgcn import LightGcn, LightGcnSpec
+from shunter.models.graph.losses import bpr, info_nce, products
+from shunter.models.graph.propagation import Backend
+from shunter.models.graph.spec import Graph, Range, Searched
 
 
 @dataclass(frozen=True, kw_only=True)

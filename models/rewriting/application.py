@@ -7,9 +7,9 @@ from functools import lru_cache
 
 from torch import fx
 
-from models.rewriting import rules
-from models.rewriting.program import PART, Program, digests
-from models.rewriting.rule import Rule
+from shunter.models.rewriting import rules
+from shunter.models.rewriting.program import PART, Program, digests
+from shunter.models.rewriting.rule import Rule
 
 
 @lru_cache(maxsize=1)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from models.rewriting.program import Program, attribute, mapped
+from shunter.models.rewriting.program import Program, attribute, mapped
 
 
 class ScoringLayers(nn.Module):
@@ -19,7 +19,7 @@ class ScoringLayers(nn.Module):
     Args:
         original: The layers that the program is made of, in evaluation mode.
         program: The program.
-        steps: What was changed, as `models.rewriting.scheme` has it.
+        steps: What was changed, as `shunter.models.rewriting.scheme` has it.
 
     Attributes:
         steps: What was changed.

@@ -5,13 +5,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from models.layers import PairwiseProducts
+from shunter.models.layers import PairwiseProducts
 
 linear = nn.functional.linear
 
 
 def pairwise_products(vectors: Tensor, pairs: Tensor, position: Tensor) -> Tensor:
-    """`[batch, vectors, dim]` to `[batch, pairs]`; see `models.layers.DotInteraction`."""
+    """`[batch, vectors, dim]` to `[batch, pairs]`; see `shunter.models.layers.DotInteraction`."""
     if vectors.device.type == "meta" or not torch.is_grad_enabled() or vectors.dtype != torch.float32:
         return torch.bmm(vectors, vectors.transpose(1, 2)).flatten(1).index_select(1, pairs)
     return PairwiseProducts.apply(vectors, pairs, position)  # pyright: ignore[reportReturnType]

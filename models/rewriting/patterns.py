@@ -7,8 +7,8 @@ import torch
 from torch import fx, nn
 from typing_extensions import TypeIs
 
-from models.rewriting.operators import fused_linear, linear
-from models.rewriting.program import Program, target_name, value_of
+from shunter.models.rewriting.operators import fused_linear, linear
+from shunter.models.rewriting.program import Program, target_name, value_of
 
 
 def calls(program: Program, *names: str) -> Iterator[fx.Node]:

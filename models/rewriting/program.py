@@ -1,8 +1,8 @@
 """The layers of a model as a graph of operators that rules can change.
 
 Weights are nodes of the graph like any other, so that what a rule makes of them (two matrices beside each other, say)
-is part of the graph too. Whatever hangs on weights alone is worked out once (`models.rewriting.materialise`), and
-meanwhile gradients flow through it to the weights that the layers had.
+is part of the graph too. Whatever hangs on weights alone is worked out once (`shunter.models.rewriting.materialise`),
+and meanwhile gradients flow through it to the weights that the layers had.
 """
 
 import hashlib
@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, fx, nn
 from torch.fx.node import map_arg
 
-from models.layers import AlignedLinear, BatchNorm, DotInteraction
-from models.rewriting.operators import fused_linear, linear, pairwise_products
+from shunter.models.layers import AlignedLinear, BatchNorm, DotInteraction
+from shunter.models.rewriting.operators import fused_linear, linear, pairwise_products
 
 VALUE = "value"  # in the meta data of a node: its result, of which shape and type count
 PART = "part"  # and the part of a large graph that it is searched with

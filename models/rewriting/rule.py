@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from torch import fx
 
-from models.rewriting.program import Program
+from shunter.models.rewriting.program import Program
 
 Site = tuple[fx.Node, ...]
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from models.recommender import Recommender
-from models.registry import layer_inputs
-from models.rewriting.application import applied, known_rules, tidied
-from models.rewriting.materialise import ScoringLayers, TrainingLayers
-from models.rewriting.program import Program, UntraceableError, trace
+from shunter.models.recommender import Recommender
+from shunter.models.registry import layer_inputs
+from shunter.models.rewriting.application import applied, known_rules, tidied
+from shunter.models.rewriting.materialise import ScoringLayers, TrainingLayers
+from shunter.models.rewriting.program import Program, UntraceableError, trace
 
 TRACED_ROWS = 61  # for which shapes are worked out where none are asked for: no width is by chance the same
 MOST_STEPS = 500

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.shampoo.blocks import Block
-from models.shampoo.roots import inverse_root
+from shunter.models.shampoo.blocks import Block
+from shunter.models.shampoo.roots import inverse_root
 
 
 def new_state(block: Block, options: dict[str, Any]) -> dict[str, Any]:

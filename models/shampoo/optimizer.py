@@ -8,10 +8,10 @@ from torch import Tensor
 from torch import distributed as dist
 from torch.optim import Optimizer
 
-from models.shampoo.blocks import Block, split_blocks
-from models.shampoo.direction import new_state, search_direction
-from models.shampoo.sharding import Ranks, lay_out
 from shunter.errors import CheckpointError, RequestError, TrainingError
+from shunter.models.shampoo.blocks import Block, split_blocks
+from shunter.models.shampoo.direction import new_state, search_direction
+from shunter.models.shampoo.sharding import Ranks, lay_out
 
 Grafting = Literal["none", "sgd", "adagrad", "rmsprop", "adam"]
 
@@ -19,9 +19,9 @@ Grafting = Literal["none", "sgd", "adagrad", "rmsprop", "adam"]
 class Shampoo(Optimizer):
     """Second-order optimiser for dense parameters: each dimension of a block is preconditioned by its own statistics.
 
-    The algorithm is that of arXiv 2309.06497; see `models.shampoo.direction`. In a group of processes each block
-    belongs to one of them, which alone keeps its state and computes its direction; one all-gather a step gives the
-    directions to all. The result is that of a single process, bit by bit where the kernels are deterministic.
+    The algorithm is that of arXiv 2309.06497; see `shunter.models.shampoo.direction`. In a group of processes each
+    block belongs to one of them, which alone keeps its state and computes its direction; one all-gather a step gives
+    the directions to all. The result is that of a single process, bit by bit where the kernels are deterministic.
 
     Until a block has its first roots it follows the grafting method, and takes that method's step length afterwards.
     Roots are costly (cubic in the block's size), so they are recomputed only every `root_every_steps` steps, and the

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from models.shampoo.blocks import Block, root_operations, split_blocks, step_operations
 from shunter.errors import CheckpointError, RequestError
+from shunter.models.shampoo.blocks import Block, root_operations, split_blocks, step_operations
 
 
 def assign_greedily(costs: Sequence[float], loads: list[float]) -> list[int]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from models.supernet.paths import LayerCosts
+from shunter.models.supernet.paths import LayerCosts
 
 
 class OperatorCosts(Protocol):
@@ -31,7 +31,7 @@ class CostTable:
 
     Attributes:
         unit: Unit of all costs.
-        bottom: Cost of the linear layer between two widths of the bottom MLP, see `models.supernet.paths`.
+        bottom: Cost of the linear layer between two widths of the bottom MLP, see `shunter.models.supernet.paths`.
         top: Cost of the linear layer between two widths of the top MLP, likewise.
         interactions: Cost of each interaction.
         tables: Cost of each table, by the number of its share and of its width.

@@ -1,18 +1,18 @@
 """What the architectures of a super-net cost: a figure for each operator, of which an architecture's cost is the sum.
 
 The figures may be of anything that adds up: bytes and FLOPs are counted here, seconds and joules are measured
-elsewhere (`engine.probes.operator_costs`), all through `OperatorCosts`.
+elsewhere (`shunter.engine.probes.operator_costs`), all through `OperatorCosts`.
 """
 
 from collections.abc import Callable
 from dataclasses import replace
 
-from models.counting import count_model
-from models.counts import FLOAT_BYTES, ModelCounts
-from models.spec import rows_kept
-from models.supernet.cost_table import CostTable, OperatorCosts
-from models.supernet.network import Supernet
-from models.supernet.paths import INPUT, OUTPUT, LayerCosts, MlpPaths
+from shunter.models.counting import count_model
+from shunter.models.counts import FLOAT_BYTES, ModelCounts
+from shunter.models.spec import rows_kept
+from shunter.models.supernet.cost_table import CostTable, OperatorCosts
+from shunter.models.supernet.network import Supernet
+from shunter.models.supernet.paths import INPUT, OUTPUT, LayerCosts, MlpPaths
 
 
 def cost_table(network: Supernet, costs: OperatorCosts) -> CostTable:
@@ -59,7 +59,7 @@ def _of_layers(paths: MlpPaths, inputs: int, outputs: int, costs: OperatorCosts,
 
 
 class CountedBytes:
-    """Bytes of the parameters, exactly as `models.counting.ModelCounts.parameter_bytes`.
+    """Bytes of the parameters, exactly as `shunter.models.counting.ModelCounts.parameter_bytes`.
 
     Args:
         network: The super-net.

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from models.interactions import DlrmInteraction, dlrm_interaction, pair_count
-from models.layers import initialise_linear
-from models.supernet.mlp import mixed
+from shunter.models.interactions import DlrmInteraction, dlrm_interaction, pair_count
+from shunter.models.layers import initialise_linear
+from shunter.models.supernet.mlp import mixed
 
 
 class SuperInteraction(nn.Module):

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from models.layers import initialise_linear
-from models.output_layer import OutputLayer
-from models.supernet.masks import Masks
-from models.supernet.paths import INPUT, SKIP, MlpPaths
+from shunter.models.layers import initialise_linear
+from shunter.models.output_layer import OutputLayer
+from shunter.models.supernet.masks import Masks
+from shunter.models.supernet.paths import INPUT, SKIP, MlpPaths
 
 
 class Candidates(nn.Linear):
@@ -28,7 +28,7 @@ class Candidates(nn.Linear):
 
     @torch.no_grad()
     def initialise(self) -> None:
-        """Draw each candidate as if it stood alone, as `models.registry` draws a layer."""
+        """Draw each candidate as if it stood alone, as `shunter.models.registry` draws a layer."""
         for weight, bias in zip(self.weight.split(self.widths), self.bias.split(self.widths), strict=True):
             initialise_linear(weight, bias)
 

@@ -5,15 +5,15 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from models.embeddings.request import Kernel
-from models.registry import check_spec
-from models.spec import Features
-from models.supernet.cost_table import CostTable
-from models.supernet.interactions import SuperInteraction
-from models.supernet.masks import Choices, Masks
-from models.supernet.mlp import SuperMlp
-from models.supernet.space import INTERACTION, Architecture, Coding, SupernetSpace
-from models.supernet.tables import SuperTables, dim_choice, share_choice
+from shunter.models.embeddings.request import Kernel
+from shunter.models.registry import check_spec
+from shunter.models.spec import Features
+from shunter.models.supernet.cost_table import CostTable
+from shunter.models.supernet.interactions import SuperInteraction
+from shunter.models.supernet.masks import Choices, Masks
+from shunter.models.supernet.mlp import SuperMlp
+from shunter.models.supernet.space import INTERACTION, Architecture, Coding, SupernetSpace
+from shunter.models.supernet.tables import SuperTables, dim_choice, share_choice
 
 
 class Supernet(nn.Module):
@@ -64,7 +64,7 @@ class Supernet(nn.Module):
         self.tables.embeddings.initialise(torch.Generator().manual_seed(seed))
 
     def forward(self, dense: Tensor, values: Tensor, offsets: Tensor, masks: Masks) -> Tensor:
-        """Score a batch with the architectures that the masks mix; see `models.recommender.Recommender`."""
+        """Score a batch with the architectures that the masks mix; see `shunter.models.recommender.Recommender`."""
         return self.layers(dense, self.tables(values, offsets, masks), masks)
 
     def expected_cost(self, masks: Masks, costs: CostTable) -> Tensor:
@@ -107,7 +107,7 @@ class Inherited(nn.Module):
         self.network, self._picked = network, network.coding.encode(architecture)
 
     def forward(self, dense: Tensor, values: Tensor, offsets: Tensor) -> Tensor:
-        """Score a batch; see `models.recommender.Recommender`."""
+        """Score a batch; see `shunter.models.recommender.Recommender`."""
         return self.network(dense, values, offsets, self.network.choices.one_hot(self._picked, len(dense)))
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from models.supernet.masks import Masks
+from shunter.models.supernet.masks import Masks
 
 INPUT = OUTPUT = 0
 SKIP = -1

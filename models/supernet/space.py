@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from models.families.dlrm import DlrmSpec
-from models.interactions import DlrmInteraction
-from models.spec import Features
-from models.supernet.paths import MlpPaths
-from models.supernet.tables import dim_choice, share_choice
+from shunter.models.families.dlrm import DlrmSpec
+from shunter.models.interactions import DlrmInteraction
+from shunter.models.spec import Features
+from shunter.models.supernet.paths import MlpPaths
+from shunter.models.supernet.tables import dim_choice, share_choice
 
 INTERACTION = "interaction"
 Layers = tuple[tuple[int, ...], ...]

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from models.embeddings.pooled import build_embeddings
-from models.embeddings.request import Kernel
-from models.spec import Features, rows_kept
-from models.supernet.masks import Masks
+from shunter.models.embeddings.pooled import build_embeddings
+from shunter.models.embeddings.request import Kernel
+from shunter.models.spec import Features, rows_kept
+from shunter.models.supernet.masks import Masks
 
 
 def dim_choice(table: int) -> str:
@@ -47,7 +47,7 @@ class _Lookup(NamedTuple):
 class SuperTables(nn.Module):
     """The pooled embeddings of every candidate in one lookup, and their mixture.
 
-    The tables update themselves in the backward pass, by the row-wise Adagrad of `models.embeddings.role`: a
+    The tables update themselves in the backward pass, by the row-wise Adagrad of `shunter.models.embeddings.role`: a
     super-net has no sparse gradients, which few optimisers take.
 
     Args:
@@ -112,7 +112,7 @@ class SuperTables(nn.Module):
             self.register_buffer(name, tensor.to(device), persistent=False)
 
     def forward(self, values: Tensor, offsets: Tensor, masks: Masks) -> Tensor:
-        """Look up one batch, as `models.embeddings.role.EmbeddingTables` does, and mix the candidates.
+        """Look up one batch, as `shunter.models.embeddings.role.EmbeddingTables` does, and mix the candidates.
 
         Returns:
             `[batch, bags, dim]`; columns that a width lacks are zero.

@@ -4,13 +4,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from engine.memory import free_memory_bytes
-from hardware.cost.memory_model import lies_in_file
-from hardware.types import Workload
-from models.embeddings.role import EmbeddingTables
-from models.graph import GraphSpec
-from models.spec import Features, ModelSpec
-from planner.assessment import Candidate
+from shunter.engine.memory import free_memory_bytes
+from shunter.hardware.cost.memory_model import lies_in_file
+from shunter.hardware.types import Workload
+from shunter.models.embeddings.role import EmbeddingTables
+from shunter.models.graph import GraphSpec
+from shunter.models.spec import Features, ModelSpec
+from shunter.planner.assessment import Candidate
 
 # Of what the rest of the training leaves of the memory. Not all of it: a prediction may be wrong by a third, and the
 # more the page cache has, the fewer rows are read from the disk.

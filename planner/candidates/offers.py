@@ -5,13 +5,13 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from hardware.catalogue.offers import catalogue_profile
-from hardware.catalogue.prices import Prices
-from hardware.catalogue.rows import AcceleratorRow, Catalogue, load_catalogue
-from hardware.types import HardwareProfile
-from planner.assessment import PriceSource
 from shunter.errors import RequestError
 from shunter.frozen import Frozen
+from shunter.hardware.catalogue.offers import catalogue_profile
+from shunter.hardware.catalogue.prices import Prices
+from shunter.hardware.catalogue.rows import AcceleratorRow, Catalogue, load_catalogue
+from shunter.hardware.types import HardwareProfile
+from shunter.planner.assessment import PriceSource
 from shunter.requests import ALL_OFFERS, LOCAL_OFFERS, JobRequest, Limits
 
 TRAINED_ON = ("gpu", "cpu")  # kinds of the catalogue's rows; others are compared when they are named

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from hardware.types import HardwareProfile, Placement, Precision, Workload
+from shunter.hardware.types import HardwareProfile, Placement, Precision, Workload
 
 Kind = Literal["cpu", "cuda"]
 Sizes = Mapping[Kind, Sequence[int]]  # batch sizes for accelerators of each kind
@@ -23,7 +23,8 @@ def placements(
     """All candidates on the profiled accelerators; whether they fit into memory and limits is decided later.
 
     Of the server's other knobs, depth and readers of the prefetch follow the measured times while training
-    (`engine.data.pipeline.plan_prefetch`), a GPU's power limit is tried at the leader alone (`planner.predict.power`),
+    (`shunter.engine.data.pipeline.plan_prefetch`), a GPU's power limit is tried at the leader alone
+    (`shunter.planner.predict.power`),
     and interop threads are left to torch: eager training gives them no work. `benchmarks/knobs.py` measures each.
 
     Args:

@@ -1,7 +1,7 @@
 """Figures in words, each with three digits and a unit of a fitting size."""
 
-from hardware.budget import JOULES_PER_KWH
-from planner.assessment import Assessment, Interval
+from shunter.hardware.budget import JOULES_PER_KWH
+from shunter.planner.assessment import Assessment, Interval
 from shunter.requests import Objective
 
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from planner.assessment import Assessment, Candidate
-from planner.explain.sentences import format_totals
-from planner.rank.ranking import rank
-from planner.rank.totals import Terms
+from shunter.planner.assessment import Assessment, Candidate
+from shunter.planner.explain.sentences import format_totals
+from shunter.planner.rank.ranking import rank
+from shunter.planner.rank.totals import Terms
 
 LEAST_GAIN = 0.2  # of the objective: less is within what a figure from the catalogue can tell
 

@@ -1,7 +1,7 @@
 """The table of a decision as flat rows, for whoever shows or keeps them."""
 
-from planner.assessment import Assessment, Interval
-from planner.explain.cells import format_energy, format_money, format_time
+from shunter.planner.assessment import Assessment, Interval
+from shunter.planner.explain.cells import format_energy, format_money, format_time
 from shunter.requests import Objective, Weights
 
 Row = dict[str, str | int | float | bool | None]

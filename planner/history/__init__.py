@@ -1,14 +1,14 @@
 """What past runs teach: how far predictions err, how good models become, and whether to use the best or to try."""
 
-from planner.history.epochs import EpochCount, estimate_epochs
-from planner.history.fleet import with_fleet
-from planner.history.gaussian_process import Posterior
-from planner.history.machines import Drift
-from planner.history.policy import QUANTILES, knowledge_gradient
-from planner.history.quality import QualityOutlook
-from planner.history.reader import History, read_history
-from planner.history.runs import Exclusion, PastRun, data_key
-from planner.history.transfer import PRIORS, Priors, Situation, Traits, estimate
+from shunter.planner.history.epochs import EpochCount, estimate_epochs
+from shunter.planner.history.fleet import with_fleet
+from shunter.planner.history.gaussian_process import Posterior
+from shunter.planner.history.machines import Drift
+from shunter.planner.history.policy import QUANTILES, knowledge_gradient
+from shunter.planner.history.quality import QualityOutlook
+from shunter.planner.history.reader import History, read_history
+from shunter.planner.history.runs import Exclusion, PastRun, data_key
+from shunter.planner.history.transfer import PRIORS, Priors, Situation, Traits, estimate
 
 __all__ = [
     "PRIORS",

@@ -15,7 +15,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.history.gaussian_process import Level, Observations, Posterior, regress, similarity, with_lower_bounds
+from shunter.planner.history.gaussian_process import (
+    Level,
+    Observations,
+    Posterior,
+    regress,
+    similarity,
+    with_lower_bounds,
+)
 
 SLOPE, SLOPE_DEVIATION = 0.15, 0.10  # of the logarithm, for each doubling of the batch size
 SPREAD = 0.4  # one standard deviation of the logarithm about the line, between distant batch sizes

@@ -9,13 +9,13 @@ catalogue its promise stays.
 import math
 from collections.abc import Callable, Sequence
 
-from hardware.catalogue.offers import catalogue_profile
-from hardware.catalogue.rows import AcceleratorRow, Catalogue
-from hardware.cost.cost_model import CostModel
-from hardware.cost.residual import StepObservation, scaled
-from hardware.types import Placement, Prediction, Workload
-from planner.history.transfer import Situation, Traits, estimate
 from shunter.errors import RequestError
+from shunter.hardware.catalogue.offers import catalogue_profile
+from shunter.hardware.catalogue.rows import AcceleratorRow, Catalogue
+from shunter.hardware.cost.cost_model import CostModel
+from shunter.hardware.cost.residual import StepObservation, scaled
+from shunter.hardware.types import Placement, Prediction, Workload
+from shunter.planner.history.transfer import Situation, Traits, estimate
 
 CoreFactor = Callable[[Placement], float]
 MOST_STEPS = 300  # the newest; the work grows with their number cubed

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from tracking.convention import TRAINING_METRICS
-from tracking.history import TrackedRun
+from shunter.tracking.convention import TRAINING_METRICS
+from shunter.tracking.history import TrackedRun
 
 RESTORES, STALL, SECONDS = "checkpoint.restores", "checkpoint.stall_seconds", TRAINING_METRICS["train_seconds"]
 

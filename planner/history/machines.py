@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from hardware.cost.residual import StepObservation
-from planner.history.drift import Inspection, inspect
-from planner.history.runs import Exclusion
 from shunter.frozen import Frozen
+from shunter.hardware.cost.residual import StepObservation
+from shunter.planner.history.drift import Inspection, inspect
+from shunter.planner.history.runs import Exclusion
 
 ADJUSTED_DEVIATION = 0.15  # added to the noise of what was measured at another level, in log seconds
 DAY = 10  # characters of the date at the head of an ISO 8601 time

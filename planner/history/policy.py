@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.special import ndtri
 
-from planner.history.gaussian_process import Posterior
+from shunter.planner.history.gaussian_process import Posterior
 
 QUANTILES = ndtri((np.arange(50) + 0.5) / 50)
 """Of a standard normal, evenly likely: the mean over them stands for the integral."""

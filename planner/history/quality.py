@@ -6,8 +6,8 @@ import numpy as np
 from pydantic import Field
 from scipy.special import expit, logit, stdtr
 
-from planner.history.runs import PastRun
 from shunter.frozen import Frozen
+from shunter.planner.history.runs import PastRun
 
 OCTAVES = 2.0  # Runs at a batch size within a factor of four count, those further off ever less.
 # What is believed of the spread of the AUC's log odds before any run: a hundredth or two, as sure as one run makes.

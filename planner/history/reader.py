@@ -5,18 +5,18 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from hardware.cost.residual import Residual, StepObservation
-from planner.calibration import Calibration, Ratios
-from planner.history.epochs import PLAN, EpochCount, estimate_epochs
-from planner.history.gaussian_process import Posterior
-from planner.history.interruptions import NONE_SEEN, Interruptions
-from planner.history.machines import Drift, inspect_machines
-from planner.history.quality import QualityOutlook, quality_outlook, success_chances
-from planner.history.runs import Exclusion, PastRun, admit, admit_step, is_under_way
 from shunter.errors import TrackingError
-from tracking.convention import TRIAL_OF_MEMBER, RunKind
-from tracking.evidence import EVIDENCE, EvidenceKind
-from tracking.history import TrackedRun, read_runs
+from shunter.hardware.cost.residual import Residual, StepObservation
+from shunter.planner.calibration import Calibration, Ratios
+from shunter.planner.history.epochs import PLAN, EpochCount, estimate_epochs
+from shunter.planner.history.gaussian_process import Posterior
+from shunter.planner.history.interruptions import NONE_SEEN, Interruptions
+from shunter.planner.history.machines import Drift, inspect_machines
+from shunter.planner.history.quality import QualityOutlook, quality_outlook, success_chances
+from shunter.planner.history.runs import Exclusion, PastRun, admit, admit_step, is_under_way
+from shunter.tracking.convention import TRIAL_OF_MEMBER, RunKind
+from shunter.tracking.evidence import EVIDENCE, EvidenceKind
+from shunter.tracking.history import TrackedRun, read_runs
 
 NEWEST = 60  # Each brings some ten step times; MLflow takes ten to twenty milliseconds to read one.
 NEWEST_TRIALS = 30  # of which one search makes many
@@ -26,7 +26,7 @@ MOST_SENTENCES = 5
 
 
 class ReadRuns(Protocol):
-    """A store of past runs; `tracking.history.read_runs` is that of MLflow."""
+    """A store of past runs; `shunter.tracking.history.read_runs` is that of MLflow."""
 
     def __call__(self, kinds: Sequence[RunKind], *, limit: int) -> Sequence[TrackedRun]:
         """The newest runs of each kind, at most `limit` of each."""

@@ -4,11 +4,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hardware.types import EnergyReading
-from planner.decide import Decision
-from planner.describe import JobSize
+from shunter.hardware.types import EnergyReading
+from shunter.planner.decide import Decision
+from shunter.planner.describe import JobSize
 from shunter.requests import JobRequest
-from tracking.evidence import Ending, Evidence, EvidenceKind, Figures, Source, TooLarge, ending_of
+from shunter.tracking.evidence import Ending, Evidence, EvidenceKind, Figures, Source, TooLarge, ending_of
 
 
 @dataclass

@@ -10,16 +10,16 @@ from datetime import UTC, datetime, timedelta
 
 from pydantic import Field
 
-from hardware.budget import JOULES_PER_KWH
-from hardware.cost.residual import StepObservation
-from hardware.types import Placement
 from shunter.errors import TrackingError
 from shunter.frozen import Frozen
+from shunter.hardware.budget import JOULES_PER_KWH
+from shunter.hardware.cost.residual import StepObservation
+from shunter.hardware.types import Placement
 from shunter.requests import Objective
-from tracking.convention import ENERGY_METRICS, QUALITY_METRICS, SCHEMA_VERSION, TOTAL_SECONDS, TRAINING_METRICS
-from tracking.evidence import Evidence, EvidenceKind, Figures, Limit, Outcome, TooLarge, data_key, read_evidence
-from tracking.history import TrackedRun
-from tracking.learning import read_steps
+from shunter.tracking.convention import ENERGY_METRICS, QUALITY_METRICS, SCHEMA_VERSION, TOTAL_SECONDS, TRAINING_METRICS
+from shunter.tracking.evidence import Evidence, EvidenceKind, Figures, Limit, Outcome, TooLarge, data_key, read_evidence
+from shunter.tracking.history import TrackedRun
+from shunter.tracking.learning import read_steps
 
 CLOCK_TOLERANCE_SECONDS = 300.0  # Machines that share a store differ by as much.
 UNFINISHED = ("RUNNING", "SCHEDULED")
@@ -66,7 +66,7 @@ class PastRun(Frozen):
         "lower bound of what is needed.",
     )
     was_cut: bool = Field(default=False, description="Whether a budget may have ended it, so that more was needed.")
-    outcome: Outcome = Field(default="reached", description="How it ended, as in `tracking.evidence.Ending`.")
+    outcome: Outcome = Field(default="reached", description="How it ended, as in `shunter.tracking.evidence.Ending`.")
     limit: Limit | None = Field(default=None, description="Which limit stopped it.")
     out_of_memory: bool = Field(default=False, description="Whether it failed for want of memory.")
     asked_auc: float | None = Field(default=None, description="Least AUC asked for; None for any.")

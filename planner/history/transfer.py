@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hardware.catalogue.rows import AcceleratorRow
-from planner.history.gaussian_process import Kernel, Observations, Posterior, log_evidence, regress, similarity
+from shunter.hardware.catalogue.rows import AcceleratorRow
+from shunter.planner.history.gaussian_process import Kernel, Observations, Posterior, log_evidence, regress, similarity
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """What `shunter profile --data` has found of the zeros of a job's activations and gradients."""
 
-from engine.profiling.useful_share import BACKWARD_SPEEDUP
-from planner.history.reader import ReadRuns
+from shunter.engine.profiling.useful_share import BACKWARD_SPEEDUP
 from shunter.errors import TrackingError
-from tracking.history import read_runs
+from shunter.planner.history.reader import ReadRuns
+from shunter.tracking.history import read_runs
 
 
 def backward_speedups(data_name: str, family: str, *, read: ReadRuns = read_runs) -> dict[str, float]:

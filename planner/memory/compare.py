@@ -5,15 +5,15 @@ from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import Any
 
-from engine.data.arrays import read_array
-from engine.data.dataset import Dataset
-from models.counting import count_model
-from models.registry import check_spec, model_spec
-from planner.memory.demand import demands
-from planner.memory.nodes import Ask, Plan, fewest_nodes
-from planner.memory.power import Fleet, saving, serving_fleets
-from planner.memory.servers import Server, read_servers
+from shunter.engine.data.arrays import read_array
+from shunter.engine.data.dataset import Dataset
 from shunter.errors import RequestError
+from shunter.models.counting import count_model
+from shunter.models.registry import check_spec, model_spec
+from shunter.planner.memory.demand import demands
+from shunter.planner.memory.nodes import Ask, Plan, fewest_nodes
+from shunter.planner.memory.power import Fleet, saving, serving_fleets
+from shunter.planner.memory.servers import Server, read_servers
 from shunter.requests.architecture import GRAPH_MODELS
 from shunter.requests.plan_memory import PlanMemoryRequest
 

@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from engine.data.dataset import Dataset
-from models.spec import ModelSpec
+from shunter.engine.data.dataset import Dataset
+from shunter.models.spec import ModelSpec
 
 FLOAT_BYTES = 4
 _SURE = 1 - 1e-12  # a chance whose complement has a logarithm

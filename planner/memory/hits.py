@@ -5,9 +5,9 @@ after its last use. A row that a batch asks for with the chance q is then in the
 every batch to be drawn alike.
 
 Where the row goes that was used longest ago, the number is the same for all rows, and the one for which the cache is
-just full. The cache of a training lets rows of the lowest level go first (`models.embeddings.row_use`): those of high
-levels stay for good, those of low ones as long as their batch is in work, and those of the one level between, for which
-there is room in part, for the number for which the cache is just full.
+just full. The cache of a training lets rows of the lowest level go first (`shunter.models.embeddings.row_use`): those
+of high levels stay for good, those of low ones as long as their batch is in work, and those of the one level between,
+for which there is room in part, for the number for which the cache is just full.
 
 That is how a cache goes on for ever. In a training of a few passes it counts besides that no row is there when it is
 asked for first: what a pass asks for at all it asks for first once.
@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from models.embeddings.row_use import use_levels
-from planner.memory.demand import TableDemand
+from shunter.models.embeddings.row_use import use_levels
+from shunter.planner.memory.demand import TableDemand
 
 _STEPS = 200
 _FOR_GOOD = 60.0  # a logarithm: a seldom row stays for a long time in a large cache

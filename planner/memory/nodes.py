@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.memory.demand import TableDemand
-from planner.memory.hits import predict_hits
-from planner.memory.placement import USABLE, Load, place_greedily, rooms, tier_loads
-from planner.memory.servers import Server
+from shunter.planner.memory.demand import TableDemand
+from shunter.planner.memory.hits import predict_hits
+from shunter.planner.memory.placement import USABLE, Load, place_greedily, rooms, tier_loads
+from shunter.planner.memory.servers import Server
 
 MOST_NODES = 1_024
 RESERVES = (0.0, 0.1, 0.25, 0.5, 0.75)  # shares of the fast tiers that are tried as a cache of the slow one

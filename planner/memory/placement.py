@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.memory.demand import TableDemand
-from planner.memory.servers import Tier
+from shunter.planner.memory.demand import TableDemand
+from shunter.planner.memory.servers import Tier
 
 USABLE = 0.8  # of a capacity: the rest is activations, buffers and the system
 _MOVES = 200

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from pydantic import Field
 
-from planner.memory.demand import TableDemand
-from planner.memory.hits import predict_recent_hits
-from planner.memory.placement import USABLE
 from shunter.errors import RequestError
 from shunter.frozen import Frozen
+from shunter.planner.memory.demand import TableDemand
+from shunter.planner.memory.hits import predict_recent_hits
+from shunter.planner.memory.placement import USABLE
 from shunter.yaml_file import read_yaml
 
 SHIPPED = Path(__file__).with_name("serving_hosts.yaml")

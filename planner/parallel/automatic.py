@@ -2,16 +2,16 @@
 
 from collections.abc import Sequence
 
-from engine.data.dataset import Dataset
-from hardware.types import HardwareProfile, Placement
-from models.spec import ModelSpec
-from planner.parallel.calibration import ExecutedPlan, SimulatedStep
-from planner.parallel.costs import choices_of
-from planner.parallel.demand import ModelDemand, demand_of
-from planner.parallel.machine import Machine, OnNodes, executed_on, processes_here, processes_on_nodes
-from planner.parallel.plan import Plan
-from planner.parallel.report import PlanReport, search_plan, simulated_step, step_model
+from shunter.engine.data.dataset import Dataset
 from shunter.errors import InfeasibleError, RequestError
+from shunter.hardware.types import HardwareProfile, Placement
+from shunter.models.spec import ModelSpec
+from shunter.planner.parallel.calibration import ExecutedPlan, SimulatedStep
+from shunter.planner.parallel.costs import choices_of
+from shunter.planner.parallel.demand import ModelDemand, demand_of
+from shunter.planner.parallel.machine import Machine, OnNodes, executed_on, processes_here, processes_on_nodes
+from shunter.planner.parallel.plan import Plan
+from shunter.planner.parallel.report import PlanReport, search_plan, simulated_step, step_model
 from shunter.requests.plan import PlanRequest
 
 SEARCH_SECONDS = 2.0

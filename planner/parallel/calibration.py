@@ -26,8 +26,8 @@ from typing import Annotated, Any, Literal, get_args
 import numpy as np
 from pydantic import Field, ValidationError, model_validator
 
-from planner.parallel.simulate import Task, TaskGraph, critical_path, simulate
 from shunter.frozen import Frozen
+from shunter.planner.parallel.simulate import Task, TaskGraph, critical_path, simulate
 
 Term = Literal[
     "layers",
@@ -299,7 +299,7 @@ def typical_step_seconds(history: Sequence[Any]) -> float | None:
     """Median over the epochs of their mean step, waiting for batches included; the first counts only if it is alone.
 
     Args:
-        history: `engine.results.EpochReport` of each epoch, which count from the beginning.
+        history: `shunter.engine.results.EpochReport` of each epoch, which count from the beginning.
     """
     means, before = [], (0, 0.0)
     for one in history:

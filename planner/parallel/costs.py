@@ -9,8 +9,8 @@ table adds to its group, for each device,
 
 and the same bytes for each host across hosts. A kind that reduces rows (row_wise) sends partial sums of all bags.
 Tables with frequent rows on every device are a group of their own, in which the other rows travel one by one, each once
-for a device however many of its samples look it up (`models.embeddings.exchanged`). How much is looked up where follows
-from the counted accesses of the rows that lie there, so that a block of frequent rows weighs more. Seconds are
+for a device however many of its samples look it up (`shunter.models.embeddings.exchanged`). How much is looked up where
+follows from the counted accesses of the rows that lie there, so that a block of frequent rows weighs more. Seconds are
 multiples of 2^-44, bytes whole numbers: sums are exact in any order, so that what an edit changes can be taken off and
 added on without an error that grows.
 """
@@ -19,16 +19,16 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Literal, NamedTuple
 
-from models.embeddings.sharding_types import BY_ROW, OF_HOSTS, CommunicationPrecision
-from planner.parallel.demand import FLOAT_BYTES, ModelDemand, TableDemand
-from planner.parallel.device_costs import RowCosts
-from planner.parallel.machine import Machine
-from planner.parallel.plan import KINDS, Kind, Plan, TablePlacement
+from shunter.models.embeddings.sharding_types import BY_ROW, OF_HOSTS, CommunicationPrecision
+from shunter.planner.parallel.demand import FLOAT_BYTES, ModelDemand, TableDemand
+from shunter.planner.parallel.device_costs import RowCosts
+from shunter.planner.parallel.machine import Machine
+from shunter.planner.parallel.plan import KINDS, Kind, Plan, TablePlacement
 
 TICK = 2.0**-44  # of a second
 ID_BYTES = 4
 # Passes over a table that every device keeps: its gradient is cleared, added to, averaged and squared, and all rows are
-# updated (torch's dense kernels, as the row-wise Adagrad of `models.embeddings.sharded` uses them).
+# updated (torch's dense kernels, as the row-wise Adagrad of `shunter.models.embeddings.sharded` uses them).
 DENSE_PASSES = 10
 LOOKUP_SHARE = 1 / 3  # of look-up and update together, where they were measured together
 ITEM_BYTES: dict[CommunicationPrecision, int] = {"fp32": 4, "fp16": 2, "bf16": 2}
@@ -36,7 +36,7 @@ ITEM_BYTES: dict[CommunicationPrecision, int] = {"fp32": 4, "fp16": 2, "bf16": 2
 # lengths, splits and permutations, forward; and backward.
 GROUP_OPERATORS = (90, 40)
 # The same of the tables whose rows travel one by one: rows are numbered, sorted, and fetched; gradients are added up.
-# Counted in `models.embeddings.exchanged` by reading, and the passes assumed: executed plans set both right.
+# Counted in `shunter.models.embeddings.exchanged` by reading, and the passes assumed: executed plans set both right.
 ONE_BY_ONE_OPERATORS = (60, 50)
 DISTINCT_PASSES = 60  # over the ids of a device as eight bytes each, to number and sort them
 COPIES = 2  # beside its weights, of a table that every device keeps: its gradient, and the message of all gradients
@@ -46,7 +46,7 @@ Group = Kind | Literal["one_by_one"]
 
 
 class Choice(NamedTuple):
-    """Placement of a table, as the search handles it; see `planner.parallel.plan.TablePlacement`."""
+    """Placement of a table, as the search handles it; see `shunter.planner.parallel.plan.TablePlacement`."""
 
     kind: Kind
     devices: tuple[int, ...] = ()

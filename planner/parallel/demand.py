@@ -9,14 +9,14 @@ from typing import Self
 
 import numpy as np
 
-from engine.data.dataset import Dataset
-from engine.data.loader import BatchLoader, mean_ids_per_sample
-from hardware.types import Workload
-from models.registry import bag_tables
-from models.spec import ModelSpec
-from planner.describe import describe
-from planner.parallel.plan import tables_fingerprint
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.data.loader import BatchLoader, mean_ids_per_sample
 from shunter.errors import RequestError
+from shunter.hardware.types import Workload
+from shunter.models.registry import bag_tables
+from shunter.models.spec import ModelSpec
+from shunter.planner.describe import describe
+from shunter.planner.parallel.plan import tables_fingerprint
 
 COUNTED_SAMPLES = 200_000  # of the training part, in its shuffled order
 COUNTED_AT_ONCE = 8_192
@@ -158,7 +158,7 @@ def demand_of(dataset: Dataset, spec: ModelSpec) -> ModelDemand:
         RequestError: The model cannot take these features.
         DataError: The data set is damaged.
     """
-    from models.registry import build_layers
+    from shunter.models.registry import build_layers
 
     if spec.table_precision != "fp32":
         raise RequestError("Embedding tables in fp16 are not divided over devices: leave out table_precision.")

@@ -16,8 +16,8 @@ for the divided layers, whose work is the same in sum. All of it is only simulat
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from planner.parallel.demand import FLOAT_BYTES, LayerDemand
-from planner.parallel.plan import SplitKind
+from shunter.planner.parallel.demand import FLOAT_BYTES, LayerDemand
+from shunter.planner.parallel.plan import SplitKind
 
 WITHIN_HOST: tuple[SplitKind, ...] = ("host_output_split", "host_input_split", "hybrid_sharded")
 SHARDED: tuple[SplitKind, ...] = ("sharded", "hybrid_sharded")

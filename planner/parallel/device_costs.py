@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from hardware.cost.step_model import StepModel, row_seconds, scaled_seconds
-from hardware.types import HardwareProfile, Placement
-from planner.parallel.demand import ModelDemand
-from planner.parallel.machine import Machine
+from shunter.hardware.cost.step_model import StepModel, row_seconds, scaled_seconds
+from shunter.hardware.types import HardwareProfile, Placement
+from shunter.planner.parallel.demand import ModelDemand
+from shunter.planner.parallel.machine import Machine
 
 
 @dataclass(frozen=True)

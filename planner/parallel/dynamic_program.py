@@ -3,8 +3,8 @@
 A state is what the tables so far add up to. The next table extends each by each of its options, and equal states are
 one (Bellman, 1957; Alpa, OSDI 2022, plans the stages of a model likewise). A state is dropped where it does not fit, or
 where no plan that goes on from it can be faster than a known one: further tables add, to each sum, at least the least
-of all their options, and `planner.parallel.relaxation` bounds the step of that from below. What is left at the end is
-simulated, so that the best of it is the best of all plans.
+of all their options, and `shunter.planner.parallel.relaxation` bounds the step of that from below. What is left at the
+end is simulated, so that the best of it is the best of all plans.
 
 Where there are too many states, those are dropped too that another is nowhere above. That is safe for the bound, which
 grows with every sum; the simulated step need not, as queues may come into another order. So what is found then is a
@@ -17,9 +17,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.parallel.costs import Choice
-from planner.parallel.relaxation import Relaxation
-from planner.parallel.step import StepModel, step_of
+from shunter.planner.parallel.costs import Choice
+from shunter.planner.parallel.relaxation import Relaxation
+from shunter.planner.parallel.step import StepModel, step_of
 
 MOST_STATES = 20_000
 AT_ONCE = 4_096  # states that are bounded together

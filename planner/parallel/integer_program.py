@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from planner.parallel.costs import Choice
-from planner.parallel.relaxation import chains
-from planner.parallel.simulate import TaskGraph
-from planner.parallel.step import StepModel
+from shunter.planner.parallel.costs import Choice
+from shunter.planner.parallel.relaxation import chains
+from shunter.planner.parallel.simulate import TaskGraph
+from shunter.planner.parallel.step import StepModel
 
 SCALE = 1e3  # milliseconds, and gibibytes, so that the solver's tolerances mean something
 GIB = 2.0**30

@@ -8,13 +8,13 @@ from typing import Annotated, get_args
 
 from pydantic import Field, ValidationError, model_validator
 
-from hardware.catalogue.offers import COLLECTIVE_START_SECONDS, catalogue_profile
-from hardware.catalogue.rows import load_catalogue
-from hardware.cost.step_model import LOOPBACK_SECONDS, LOOPBACK_SHARE, message_share
-from hardware.types import SHARED_OPERATIONS, Collective, CollectiveCost, HardwareProfile, Placement
-from ingestion.sources.guard import check_words
 from shunter.errors import RequestError
 from shunter.frozen import Frozen
+from shunter.hardware.catalogue.offers import COLLECTIVE_START_SECONDS, catalogue_profile
+from shunter.hardware.catalogue.rows import load_catalogue
+from shunter.hardware.cost.step_model import LOOPBACK_SECONDS, LOOPBACK_SHARE, message_share
+from shunter.hardware.types import SHARED_OPERATIONS, Collective, CollectiveCost, HardwareProfile, Placement
+from shunter.ingestion.sources.guard import check_words
 from shunter.requests.plan import DevicesRequest
 from shunter.validation import clause, sentence
 from shunter.yaml_file import read_yaml

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from planner.parallel.costs import Choice
-from planner.parallel.demand import ModelDemand, TableDemand
-from planner.parallel.machine import Machine
+from shunter.planner.parallel.costs import Choice
+from shunter.planner.parallel.demand import ModelDemand, TableDemand
+from shunter.planner.parallel.machine import Machine
 
 Space = Literal["exact", "executable", "all"]
 FEWEST_COLUMNS = 4  # FBGEMM's rows are multiples of four floats

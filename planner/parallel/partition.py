@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 
-from planner.parallel.costs import Choice, TableCosts
+from shunter.planner.parallel.costs import Choice, TableCosts
 
 COPIED_SHARES = (0.25, 0.5, 0.6, 0.7, 0.8, 0.9)  # of the tables
 

@@ -9,10 +9,16 @@ from typing import Annotated, Literal
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
-from ingestion.sources.guard import check_words
-from models.embeddings.sharding_types import BY_COLUMN, OF_HOSTS, SHARDING_TYPES, CommunicationPrecision, ShardingType
 from shunter.errors import RequestError
 from shunter.frozen import Frozen
+from shunter.ingestion.sources.guard import check_words
+from shunter.models.embeddings.sharding_types import (
+    BY_COLUMN,
+    OF_HOSTS,
+    SHARDING_TYPES,
+    CommunicationPrecision,
+    ShardingType,
+)
 from shunter.requests import TrainRequest
 from shunter.validation import clause, sentence
 from shunter.yaml_file import read_yaml
@@ -70,7 +76,8 @@ class Plan(Frozen):
         devices_per_host: How many are on one host; hosts follow one another.
         precision: Precision in which pooled rows and their gradients travel.
         tables: Placement of each table by its field's name.
-        layers: Layers that are not data parallel, by their names (`planner.parallel.dense_split`); only simulated.
+        layers: Layers that are not data parallel, by their names (`shunter.planner.parallel.dense_split`); only
+            simulated.
         samples: Samples of a step of each device, where they are not equal; only simulated.
         towers: Towers, one on each host, where the plan is of a model that has them; only simulated.
     """

@@ -2,7 +2,7 @@
 
     messages in fp16    half the bytes of rows and gradients; what converting them takes is not counted
     a larger batch      for each device: what a step takes whatever its samples are is shared by more of them
-    towers              one on each host (`planner.parallel.tower_step`), in place of a flat dlrm or dcnv2
+    towers              one on each host (`shunter.planner.parallel.tower_step`), in place of a flat dlrm or dcnv2
 
 All of them change what is learned, and nothing here knows by how much. So they are told beside every plan, and taken
 only where the request allows it.
@@ -10,20 +10,20 @@ only where the request allows it.
 
 from collections.abc import Sequence
 
-from engine.data.dataset import Dataset
-from hardware.types import HardwareProfile, Workload
-from models.spec import ModelSpec
-from planner.parallel.calibration import ExecutedPlan
-from planner.parallel.costs import TableCosts, choices_of
-from planner.parallel.demand import ModelDemand, demand_of
-from planner.parallel.dense_split import SplitLayer
-from planner.parallel.machine import Machine, machine_of
-from planner.parallel.report import PlanReport, Proposal, search_plan, step_model, tower_report
-from planner.parallel.search import Found
-from planner.parallel.step import step_of
-from planner.parallel.totals import check_limits
-from planner.parallel.tower_demand import tower_workload
-from planner.parallel.tower_step import TowerStep, search_towers, tower_demand
+from shunter.engine.data.dataset import Dataset
+from shunter.hardware.types import HardwareProfile, Workload
+from shunter.models.spec import ModelSpec
+from shunter.planner.parallel.calibration import ExecutedPlan
+from shunter.planner.parallel.costs import TableCosts, choices_of
+from shunter.planner.parallel.demand import ModelDemand, demand_of
+from shunter.planner.parallel.dense_split import SplitLayer
+from shunter.planner.parallel.machine import Machine, machine_of
+from shunter.planner.parallel.report import PlanReport, Proposal, search_plan, step_model, tower_report
+from shunter.planner.parallel.search import Found
+from shunter.planner.parallel.step import step_of
+from shunter.planner.parallel.totals import check_limits
+from shunter.planner.parallel.tower_demand import tower_workload
+from shunter.planner.parallel.tower_step import TowerStep, search_towers, tower_demand
 from shunter.requests.plan import PlanRequest
 
 GIB = 2**30

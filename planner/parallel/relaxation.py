@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planner.parallel.simulate import NO_RESOURCE, TaskGraph
-from planner.parallel.step import StepModel
+from shunter.planner.parallel.simulate import NO_RESOURCE, TaskGraph
+from shunter.planner.parallel.step import StepModel
 
 
 class Chain(NamedTuple):

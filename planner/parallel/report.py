@@ -5,21 +5,28 @@ from dataclasses import replace
 
 from pydantic import Field
 
-from planner.parallel.calibration import OF_PROCESSORS, UNCALIBRATED, UNTAUGHT, ExecutedPlan, SimulatedStep, calibrate
-from planner.parallel.costs import Choice, TableCosts
-from planner.parallel.demand import ModelDemand
-from planner.parallel.dense_split import SplitLayer
-from planner.parallel.machine import Machine
-from planner.parallel.options import Space
-from planner.parallel.plan import Plan, TablePlacement
-from planner.parallel.search import Found, Search
-from planner.parallel.shares import samples_by_rate
-from planner.parallel.simulate import critical_path, simulate
-from planner.parallel.split_search import search_with_layers
-from planner.parallel.step import SimulatedPlan, StepModel, step_of
-from planner.parallel.torchrec_plan import torchrec_choices
-from planner.parallel.totals import PlanTotals, check_limits, totals_of
 from shunter.frozen import Frozen
+from shunter.planner.parallel.calibration import (
+    OF_PROCESSORS,
+    UNCALIBRATED,
+    UNTAUGHT,
+    ExecutedPlan,
+    SimulatedStep,
+    calibrate,
+)
+from shunter.planner.parallel.costs import Choice, TableCosts
+from shunter.planner.parallel.demand import ModelDemand
+from shunter.planner.parallel.dense_split import SplitLayer
+from shunter.planner.parallel.machine import Machine
+from shunter.planner.parallel.options import Space
+from shunter.planner.parallel.plan import Plan, TablePlacement
+from shunter.planner.parallel.search import Found, Search
+from shunter.planner.parallel.shares import samples_by_rate
+from shunter.planner.parallel.simulate import critical_path, simulate
+from shunter.planner.parallel.split_search import search_with_layers
+from shunter.planner.parallel.step import SimulatedPlan, StepModel, step_of
+from shunter.planner.parallel.torchrec_plan import torchrec_choices
+from shunter.planner.parallel.totals import PlanTotals, check_limits, totals_of
 from shunter.requests.plan import PlanRequest
 
 TORCHREC = "TorchRec's planner"
@@ -128,7 +135,7 @@ def search_plan(
     *,
     is_cautious: bool = False,
 ) -> PlanReport:
-    """Find a plan for a model on a machine, as it was given; see `planner.parallel.proposals.find_plan`.
+    """Find a plan for a model on a machine, as it was given; see `shunter.planner.parallel.proposals.find_plan`.
 
     Cautiously, TorchRec's plan is taken unless what was found gains more than two predictions are known to err.
     """
@@ -331,7 +338,7 @@ def _report(
 
 def _tables(model: StepModel, simulated: SimulatedPlan, plan: Plan, space: Space | None) -> tuple[TableReport, ...]:
     """Each table with the best placement of every other kind, all else as it is; without a space there is no other."""
-    from planner.parallel.options import options_of
+    from shunter.planner.parallel.options import options_of
 
     made, here = [], simulated.step_seconds
     for number, table in enumerate(model.costs.demand.tables):

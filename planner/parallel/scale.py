@@ -19,16 +19,16 @@ in quality is not said here.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from hardware.cost.step_model import StepModel as DeviceStep
-from hardware.types import HardwareProfile, Placement, Precision, Workload
-from planner.parallel.costs import TableCosts
-from planner.parallel.demand import FLOAT_BYTES, ModelDemand
-from planner.parallel.device_costs import RowCosts
-from planner.parallel.machine import Machine, machine_of
-from planner.parallel.scale_links import Links
-from planner.parallel.search import Search
-from planner.parallel.step import StepModel
 from shunter.frozen import Frozen
+from shunter.hardware.cost.step_model import StepModel as DeviceStep
+from shunter.hardware.types import HardwareProfile, Placement, Precision, Workload
+from shunter.planner.parallel.costs import TableCosts
+from shunter.planner.parallel.demand import FLOAT_BYTES, ModelDemand
+from shunter.planner.parallel.device_costs import RowCosts
+from shunter.planner.parallel.machine import Machine, machine_of
+from shunter.planner.parallel.scale_links import Links
+from shunter.planner.parallel.search import Search
+from shunter.planner.parallel.step import StepModel
 from shunter.requests.plan import DevicesRequest
 
 HALF = 0.5  # as large are weights and gradients of layers that train in bf16

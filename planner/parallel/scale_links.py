@@ -1,9 +1,9 @@
-"""What the ways of `planner.parallel.scale` send over the links within a host and between hosts."""
+"""What the ways of `shunter.planner.parallel.scale` send over the links within a host and between hosts."""
 
 from dataclasses import dataclass
 
-from hardware.cost.step_model import message_share
-from planner.parallel.machine import Channel
+from shunter.hardware.cost.step_model import message_share
+from shunter.planner.parallel.machine import Channel
 
 MESSAGE_SECONDS = 10e-6  # to start a message to another device or host; assumed
 FORWARD, BACKWARD = 0.3, 0.6  # of the layers' seconds; the rest is the optimiser's

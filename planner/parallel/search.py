@@ -4,10 +4,10 @@ The chain is FlexFlow's (MLSys 2019, section 6): a placement is changed at rando
 min(1, exp(beta (before - after))), with the seconds of a step as shares of those at the beginning and beta rising from
 10 to 100, so that it ends as a descent. Three kinds of change: any placement for any table; the placement of one table
 for another of like size (propagation); and a table from the device that is busiest to another of its host or of all
-(topology). A small model is solved by a dynamic program first (`planner.parallel.dynamic_program`), which proves that
-no plan is faster. Else an integer program is solved for a part of the time (`planner.parallel.integer_program`): its
-plan may be the better beginning, and its bound says how far the best plan can be. Last come single changes until none
-is better, over replicated rows too, as OPER (ATC 2024) does.
+(topology). A small model is solved by a dynamic program first (`shunter.planner.parallel.dynamic_program`), which
+proves that no plan is faster. Else an integer program is solved for a part of the time
+(`shunter.planner.parallel.integer_program`): its plan may be the better beginning, and its bound says how far the best
+plan can be. Last come single changes until none is better, over replicated rows too, as OPER (ATC 2024) does.
 """
 
 import math
@@ -17,13 +17,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from planner.parallel.costs import Choice
-from planner.parallel.dynamic_program import best_by_states
-from planner.parallel.integer_program import solve
-from planner.parallel.options import Space, by_hand, data_parallel, options_of, rows_everywhere
-from planner.parallel.partition import small_ones_copied, whole_tables
-from planner.parallel.step import SimulatedPlan, StepModel
 from shunter.errors import InfeasibleError
+from shunter.planner.parallel.costs import Choice
+from shunter.planner.parallel.dynamic_program import best_by_states
+from shunter.planner.parallel.integer_program import solve
+from shunter.planner.parallel.options import Space, by_hand, data_parallel, options_of, rows_everywhere
+from shunter.planner.parallel.partition import small_ones_copied, whole_tables
+from shunter.planner.parallel.step import SimulatedPlan, StepModel
 
 BETA = (10.0, 100.0)
 FIRST_STEPS = 50  # in which nothing better is no reason to stop

@@ -3,9 +3,9 @@
 `shunter train` gives every process an equal part, as TorchRec's exchanges by row ask for.
 """
 
-from planner.parallel.demand import ModelDemand
-from planner.parallel.device_costs import dense_seconds
-from planner.parallel.machine import Machine
+from shunter.planner.parallel.demand import ModelDemand
+from shunter.planner.parallel.device_costs import dense_seconds
+from shunter.planner.parallel.machine import Machine
 
 ROUNDS = 4
 

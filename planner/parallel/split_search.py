@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from planner.parallel.costs import Choice
-from planner.parallel.dense_split import SplitLayer, kinds_of
-from planner.parallel.options import by_hand
-from planner.parallel.search import Found, Search
-from planner.parallel.step import StepModel, step_of
 from shunter.errors import InfeasibleError
+from shunter.planner.parallel.costs import Choice
+from shunter.planner.parallel.dense_split import SplitLayer, kinds_of
+from shunter.planner.parallel.options import by_hand
+from shunter.planner.parallel.search import Found, Search
+from shunter.planner.parallel.step import StepModel, step_of
 
 ROUNDS = 2  # over all layers, as one that is divided may make another worth dividing
 

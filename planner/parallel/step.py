@@ -14,21 +14,22 @@ A collective ends for all when it has ended for the last. The layers' gradients 
 or beside them where `overlap` says so. In processes as `shunter train` has them, ids are those of the next batch, for
 which no look-up waits, gradients are added up beside the updates, and vectors go through memory that processes share,
 for which all meet once each way; messages take time of the same cores. What a task takes is a sum of terms
-(layers, rows, messages, ...), each times a factor that executed plans have taught (`planner.parallel.calibration`).
+(layers, rows, messages, ...), each times a factor that executed plans have taught
+(`shunter.planner.parallel.calibration`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from typing import NamedTuple
 
-from hardware.cost.step_model import message_share
-from hardware.types import Collective
-from models.embeddings.sharding_types import BY_ROW
-from planner.parallel.calibration import UNCALIBRATED, Amounts, Calibration, Term
-from planner.parallel.costs import GROUP_OPERATORS, ONE_BY_ONE_OPERATORS, Choice, Group, TableCosts
-from planner.parallel.dense_split import WITHIN_HOST, SplitLayer, held_share, traffic_of
-from planner.parallel.device_costs import dense_seconds
-from planner.parallel.simulate import NO_RESOURCE, DeltaSimulator, Schedule, Task, TaskGraph, simulate
+from shunter.hardware.cost.step_model import message_share
+from shunter.hardware.types import Collective
+from shunter.models.embeddings.sharding_types import BY_ROW
+from shunter.planner.parallel.calibration import UNCALIBRATED, Amounts, Calibration, Term
+from shunter.planner.parallel.costs import GROUP_OPERATORS, ONE_BY_ONE_OPERATORS, Choice, Group, TableCosts
+from shunter.planner.parallel.dense_split import WITHIN_HOST, SplitLayer, held_share, traffic_of
+from shunter.planner.parallel.device_costs import dense_seconds
+from shunter.planner.parallel.simulate import NO_RESOURCE, DeltaSimulator, Schedule, Task, TaskGraph, simulate
 
 SUMS_OF = {"ids": ("ids_out", "ids_in"), "lookup": ("lookup",), "update": ("update",)}
 UPDATE_SHARE = 0.1  # of the layers' seconds that their optimiser takes; the rest is forward and twice as much backward

@@ -4,11 +4,11 @@ import logging
 import warnings
 from typing import Any
 
-from engine.parallel.plan import FEWEST_COLUMNS, MILLISECONDS
-from models.embeddings.sharding_types import BY_COLUMN, BY_ROW, EXACT_SHARDING_TYPES, OF_HOSTS
-from models.embeddings.torchrec_tables import build_sharder, table_collection, table_name
-from planner.parallel.costs import Choice, TableCosts
-from planner.parallel.options import Space, can_divide_rows
+from shunter.engine.parallel.plan import FEWEST_COLUMNS, MILLISECONDS
+from shunter.models.embeddings.sharding_types import BY_COLUMN, BY_ROW, EXACT_SHARDING_TYPES, OF_HOSTS
+from shunter.models.embeddings.torchrec_tables import build_sharder, table_collection, table_name
+from shunter.planner.parallel.costs import Choice, TableCosts
+from shunter.planner.parallel.options import Space, can_divide_rows
 
 
 def torchrec_choices(costs: TableCosts, space: Space = "exact") -> list[Choice] | None:

@@ -8,7 +8,7 @@
     )
 
 TorchRec then enumerates and checks, and its engine executes what Shunter has found. `shunter train` builds TorchRec's
-plan by itself (`engine.parallel.given`), and needs none of this.
+plan by itself (`shunter.engine.parallel.given`), and needs none of this.
 """
 
 from torchrec.distributed.planner import ParameterConstraints, Topology
@@ -21,8 +21,8 @@ from torchrec.distributed.planner.types import (
     ShardingOption,
 )
 
-from planner.parallel.plan import Plan, TablePlacement
 from shunter.errors import RequestError
+from shunter.planner.parallel.plan import Plan, TablePlacement
 
 
 def constraints_of(plan: Plan) -> dict[str, ParameterConstraints]:
@@ -49,7 +49,7 @@ class PlanProposer(Proposer):
     """Proposes the plan, once.
 
     Args:
-        plan: From `shunter plan`, or `planner.parallel.plan.read_plan`.
+        plan: From `shunter plan`, or `shunter.planner.parallel.plan.read_plan`.
     """
 
     def __init__(self, plan: Plan) -> None:

@@ -1,9 +1,9 @@
 """What a training by a plan takes as a whole, from its simulated step, and whether that is within the limits."""
 
-from planner.parallel.demand import ModelDemand
-from planner.parallel.machine import Machine
 from shunter.errors import InfeasibleError
 from shunter.frozen import Frozen
+from shunter.planner.parallel.demand import ModelDemand
+from shunter.planner.parallel.machine import Machine
 from shunter.requests.plan import PlanRequest
 
 JOULES_PER_KWH = 3.6e6

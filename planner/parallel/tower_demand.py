@@ -1,12 +1,12 @@
 """The model with towers that stands for a flat one: what its layers compute, counted from the model itself."""
 
-from engine.data.dataset import Dataset
-from engine.profiling.workload import workload_of
-from hardware.types import Workload
-from models.counting import count_model
-from models.registry import model_spec
-from models.spec import Features, ModelSpec
-from planner.describe import describe
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.profiling.workload import workload_of
+from shunter.hardware.types import Workload
+from shunter.models.counting import count_model
+from shunter.models.registry import model_spec
+from shunter.models.spec import Features, ModelSpec
+from shunter.planner.describe import describe
 
 WITH_TOWERS = ("dlrm", "dcnv2")  # families that DMT (arXiv 2403.00877) divides into towers
 WIDTH_STEP = 4  # FBGEMM's rows are multiples of four floats

@@ -9,15 +9,15 @@ it is only simulated here; `shunter train --model dmt` places tables and exchang
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hardware.types import Workload
-from models.towers import split_evenly
-from planner.parallel.calibration import UNCALIBRATED, Calibration
-from planner.parallel.costs import Choice, TableCosts
-from planner.parallel.demand import ModelDemand
-from planner.parallel.options import can_divide_rows
-from planner.parallel.partition import greedy
-from planner.parallel.search import Search
-from planner.parallel.step import StepModel
+from shunter.hardware.types import Workload
+from shunter.models.towers import split_evenly
+from shunter.planner.parallel.calibration import UNCALIBRATED, Calibration
+from shunter.planner.parallel.costs import Choice, TableCosts
+from shunter.planner.parallel.demand import ModelDemand
+from shunter.planner.parallel.options import can_divide_rows
+from shunter.planner.parallel.partition import greedy
+from shunter.planner.parallel.search import Search
+from shunter.planner.parallel.step import StepModel
 
 
 class TowerStep(StepModel):

@@ -2,7 +2,7 @@
 
 import json
 
-from planner.parallel.report import PlanReport
+from shunter.planner.parallel.report import PlanReport
 
 MICROSECONDS = 1e6
 

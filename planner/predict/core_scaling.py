@@ -9,10 +9,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from hardware.cost.cost_model import log_deviation
-from hardware.cost.residual import scaled
-from hardware.types import Placement, Prediction
-from planner.assessment import Candidate
+from shunter.hardware.cost.cost_model import log_deviation
+from shunter.hardware.cost.residual import scaled
+from shunter.hardware.types import Placement, Prediction
+from shunter.planner.assessment import Candidate
 
 ASSUMED_SERIAL_SHARE = 0.05  # where one core alone, or no processor, is here to tell; a round number, set on no data
 

@@ -4,12 +4,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import permutations
 
-from engine.probes.measurement import Measurement
-from hardware.cost.cost_model import epoch_steps
-from hardware.types import Placement, Prediction, Workload
-from planner.assessment import Candidate
-from planner.candidates.placements import kind
+from shunter.engine.probes.measurement import Measurement
 from shunter.frozen import Frozen
+from shunter.hardware.cost.cost_model import epoch_steps
+from shunter.hardware.types import Placement, Prediction, Workload
+from shunter.planner.assessment import Candidate
+from shunter.planner.candidates.placements import kind
 
 MeasurePlacement = Callable[[Placement, int], Measurement | None]
 """Measures a number of steps at a placement; None when the memory did not suffice."""

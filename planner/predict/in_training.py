@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hardware.cost.cost_model import log_deviation
-from hardware.cost.residual import StepObservation, scaled
-from hardware.types import HardwareProfile, Placement, Prediction
+from shunter.hardware.cost.cost_model import log_deviation
+from shunter.hardware.cost.residual import StepObservation, scaled
+from shunter.hardware.types import HardwareProfile, Placement, Prediction
 
 # Round numbers: a training may well take half again as long, and each tells within a third, or two thirds where it
 # trained another architecture than the probe.

@@ -7,17 +7,17 @@ it waits for the disk does not.
 
 from collections.abc import Sequence
 
-from engine.config import Execution
-from engine.data.dataset import Dataset
-from engine.memory import cached_rows
-from hardware.types import HardwareProfile, Placement
-from models.graph import GraphSpec
-from models.spec import ModelSpec
-from planner.assessment import Candidate
-from planner.memory.compare import ids_per_sample
-from planner.memory.demand import TableDemand, demands
-from planner.memory.hits import Passes, predict_hits
-from planner.predict.correct import with_step_seconds
+from shunter.engine.config import Execution
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.memory import cached_rows
+from shunter.hardware.types import HardwareProfile, Placement
+from shunter.models.graph import GraphSpec
+from shunter.models.spec import ModelSpec
+from shunter.planner.assessment import Candidate
+from shunter.planner.memory.compare import ids_per_sample
+from shunter.planner.memory.demand import TableDemand, demands
+from shunter.planner.memory.hits import Passes, predict_hits
+from shunter.planner.predict.correct import with_step_seconds
 
 # Of a row that is fetched, with that which makes room for it: its book-keeping and copies. `benchmarks.tiers` measured
 # 2.8 and 4.4 microseconds with 20 and 5 % of the rows in memory and the file in the page cache.

@@ -4,15 +4,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from engine.data.dataset import Dataset
-from engine.probes.measurement import Measurement
-from hardware.cost.cost_model import predict
-from hardware.cost.residual import Residual, StepObservation
-from hardware.types import HardwareProfile, Placement, Prediction, Workload
-from models.graph import GraphSpec
-from models.spec import ModelSpec
-from planner.describe import describe
-from tracking.evidence import Figures
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.probes.measurement import Measurement
+from shunter.hardware.cost.cost_model import predict
+from shunter.hardware.cost.residual import Residual, StepObservation
+from shunter.hardware.types import HardwareProfile, Placement, Prediction, Workload
+from shunter.models.graph import GraphSpec
+from shunter.models.spec import ModelSpec
+from shunter.planner.describe import describe
+from shunter.tracking.evidence import Figures
 
 # Of architecture, placement, mean seconds of a step and mean watts meanwhile, None where these were not measured.
 ObserveStep = Callable[[ModelSpec, Placement, float, float | None], StepObservation | None]

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.probes.measurement import Measurement
-from hardware.cost.cost_model import epoch_steps
-from hardware.types import Placement, Workload
-from planner.assessment import Candidate
-from planner.rank.totals import Terms
+from shunter.engine.probes.measurement import Measurement
 from shunter.errors import HardwareError
+from shunter.hardware.cost.cost_model import epoch_steps
+from shunter.hardware.types import Placement, Workload
+from shunter.planner.assessment import Candidate
+from shunter.planner.rank.totals import Terms
 from shunter.settings import Settings
 
 LIMITS_TRIED = 5
@@ -41,7 +41,7 @@ def wants_power_limits(leader: Candidate, terms: Terms) -> bool:
 
 def device_power_limits(accelerator: str) -> list[float]:
     """Limits from just below the device's highest to its lowest; none where it cannot be asked."""
-    from hardware.devices.power_limit import GpuPowerLimit
+    from shunter.hardware.devices.power_limit import GpuPowerLimit
 
     try:
         lowest, highest = GpuPowerLimit(accelerator).limit_range_watts()

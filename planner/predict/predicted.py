@@ -4,16 +4,16 @@ import math
 from collections.abc import Sequence
 from statistics import fmean
 
-from engine.memory import process_bytes
-from hardware.catalogue.rows import load_catalogue
-from hardware.cost.cost_model import CostModel
-from hardware.cost.residual import Residual
-from hardware.types import HardwareProfile, Placement, Prediction, Workload
-from planner.assessment import Candidate
-from planner.candidates.offers import Offer
-from planner.candidates.placements import Sizes, placements
-from planner.history import History, with_fleet
-from planner.predict.core_scaling import CoreScaling
+from shunter.engine.memory import process_bytes
+from shunter.hardware.catalogue.rows import load_catalogue
+from shunter.hardware.cost.cost_model import CostModel
+from shunter.hardware.cost.residual import Residual
+from shunter.hardware.types import HardwareProfile, Placement, Prediction, Workload
+from shunter.planner.assessment import Candidate
+from shunter.planner.candidates.offers import Offer
+from shunter.planner.candidates.placements import Sizes, placements
+from shunter.planner.history import History, with_fleet
+from shunter.planner.predict.core_scaling import CoreScaling
 
 LEAST_CHANCE = 0.01
 COUNTS = (1, 2, 4, 8)  # of one accelerator, rented together in one machine
@@ -36,7 +36,7 @@ def predicted_candidates(
         residual: Errors of the cost model; if None, nothing is known of them.
         sizes: Batch sizes; if None, those that suit the number of samples.
         searched: Demand of architectures that the search tries; none where it is that of the workload.
-        embedding_memory_bytes: Memory for the embedding tables; see `planner.candidates.placements.placements`.
+        embedding_memory_bytes: Memory for the embedding tables; see `shunter.planner.candidates.placements.placements`.
     """
     held_bytes = process_bytes()
     found: list[tuple[Offer, Placement]] = []

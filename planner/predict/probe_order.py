@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-from engine.probes.measurement import Measurement
-from hardware.types import Placement
-from planner.assessment import Assessment, Candidate
-from planner.candidates.placements import kind
+from shunter.engine.probes.measurement import Measurement
+from shunter.hardware.types import Placement
+from shunter.planner.assessment import Assessment, Candidate
+from shunter.planner.candidates.placements import kind
 
 PILOTS = 4
 PILOT_STEPS = 8

@@ -5,17 +5,17 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 
-from engine.probes.measurement import Measurement
-from hardware.types import Placement, Workload
-from planner.assessment import Candidate
-from planner.candidates.placements import kind
-from planner.predict.correct import MeasurePlacement, corrected
-from planner.predict.in_training import InTraining
-from planner.predict.power import PowerLimits, limit_steps, power_limited, wants_power_limits
-from planner.predict.probe_order import PILOTS, next_to_probe, probe_steps
-from planner.rank.ranking import rank
-from planner.rank.totals import Terms
+from shunter.engine.probes.measurement import Measurement
 from shunter.errors import HardwareError
+from shunter.hardware.types import Placement, Workload
+from shunter.planner.assessment import Candidate
+from shunter.planner.candidates.placements import kind
+from shunter.planner.predict.correct import MeasurePlacement, corrected
+from shunter.planner.predict.in_training import InTraining
+from shunter.planner.predict.power import PowerLimits, limit_steps, power_limited, wants_power_limits
+from shunter.planner.predict.probe_order import PILOTS, next_to_probe, probe_steps
+from shunter.planner.rank.ranking import rank
+from shunter.planner.rank.totals import Terms
 
 log = logging.getLogger(__name__)
 

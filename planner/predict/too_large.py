@@ -4,10 +4,10 @@ import math
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from hardware.types import Placement
-from planner.assessment import Candidate
-from planner.history.runs import PastRun
-from tracking.evidence import TooLarge
+from shunter.hardware.types import Placement
+from shunter.planner.assessment import Candidate
+from shunter.planner.history.runs import PastRun
+from shunter.tracking.evidence import TooLarge
 
 LONGEST_REMEMBERED = timedelta(days=30)  # the memory, or what else lies in it, may be another by then
 

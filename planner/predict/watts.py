@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from hardware.cost.learned_power import LearnedPower, MeasuredLoad, load_of, with_learned_joules
-from hardware.cost.residual import StepObservation
-from hardware.types import HardwareProfile, Workload
-from planner.assessment import Candidate
-from planner.history import History
+from shunter.hardware.cost.learned_power import LearnedPower, MeasuredLoad, load_of, with_learned_joules
+from shunter.hardware.cost.residual import StepObservation
+from shunter.hardware.types import HardwareProfile, Workload
+from shunter.planner.assessment import Candidate
+from shunter.planner.history import History
 
 MOST_MEASUREMENTS = 200  # the newest; what is learned from them takes their number cubed
 

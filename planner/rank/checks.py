@@ -11,8 +11,8 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.calibration import Ratios
-from planner.rank.totals import Column, Terms, Totals, billed_seconds
+from shunter.planner.calibration import Ratios
+from shunter.planner.rank.totals import Column, Terms, Totals, billed_seconds
 
 Z90 = NormalDist().inv_cdf(0.95)  # half width of a 90 % interval, in standard deviations
 MEMORY_OF = "memory of"

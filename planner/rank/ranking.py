@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.pareto import on_front
-from planner.assessment import Assessment, Candidate, Interval, Miss
-from planner.rank.checks import MEMORY_OF, Check, checks_of
-from planner.rank.totals import Column, Terms, Totals, scores_of, totals_of
+from shunter.engine.pareto import on_front
+from shunter.planner.assessment import Assessment, Candidate, Interval, Miss
+from shunter.planner.rank.checks import MEMORY_OF, Check, checks_of
+from shunter.planner.rank.totals import Column, Terms, Totals, scores_of, totals_of
 
 MOST_ROWS = 1_000
 

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Sequence
 
-from planner.assessment import Assessment, Miss
 from shunter.frozen import Frozen
+from shunter.planner.assessment import Assessment, Miss
 
 DIGITS = 3
 

@@ -7,12 +7,12 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from hardware.budget import JOULES_PER_KWH
-from hardware.cost.billing import BILLED_UNIT_SECONDS, SHORTEST_BILLED_SECONDS
-from hardware.cost.grid import Grid
-from planner.assessment import Candidate
-from planner.calibration import UNCALIBRATED, Calibration, Ratios
-from planner.describe import JobSize
+from shunter.hardware.budget import JOULES_PER_KWH
+from shunter.hardware.cost.billing import BILLED_UNIT_SECONDS, SHORTEST_BILLED_SECONDS
+from shunter.hardware.cost.grid import Grid
+from shunter.planner.assessment import Candidate
+from shunter.planner.calibration import UNCALIBRATED, Calibration, Ratios
+from shunter.planner.describe import JobSize
 from shunter.requests import Billing, Limits, Weights
 
 Column = NDArray[np.float64]

@@ -95,7 +95,7 @@ def _is_layer(module: nn.Module) -> bool:
 
 
 def _is_own(module: nn.Module) -> bool:
-    return type(module).__module__.startswith("models.")
+    return type(module).__module__.startswith("shunter.models.")
 
 
 def _own(module: nn.Module) -> int:

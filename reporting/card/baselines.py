@@ -6,16 +6,16 @@ from pathlib import Path
 import numpy as np
 from pydantic import ConfigDict, Field
 
-from engine.config import Execution
-from engine.data.dataset import Dataset
-from engine.ensemble.result import EnsembleResult
-from engine.ensemble.scored import score_test
-from engine.metrics import Metrics, compute_metrics
-from engine.results import Evaluation
-from engine.trained_model import TrainedModel
-from reporting.card.figures import BaselineFigures
-from reporting.card.quality import user_field, user_groups
+from shunter.engine.config import Execution
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.ensemble.result import EnsembleResult
+from shunter.engine.ensemble.scored import score_test
+from shunter.engine.metrics import Metrics, compute_metrics
+from shunter.engine.results import Evaluation
+from shunter.engine.trained_model import TrainedModel
 from shunter.frozen import Frozen
+from shunter.reporting.card.figures import BaselineFigures
+from shunter.reporting.card.quality import user_field, user_groups
 
 RESAMPLES = 1_000
 MOST_BLOCKS = 10_000
@@ -125,8 +125,8 @@ def relative_saving(
 ) -> tuple[float, float, float]:
     """Share of their mean loss that ours saves, with the bounds of its paired bootstrap.
 
-    Blocks of rows are counted a Poisson(1) number of times each, as in `reporting.card.bootstrap`; a block is a row or
-    the rows of a user, or where these are many, some of them drawn together at random.
+    Blocks of rows are counted a Poisson(1) number of times each, as in `shunter.reporting.card.bootstrap`; a block is a
+    row or the rows of a user, or where these are many, some of them drawn together at random.
 
     Args:
         theirs: Loss of each row by them, `[rows]`.

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from engine.loop.kept_memory import kept_memory
-from engine.metrics import binary_entropy
-from hardware.devices.discovery import usable_cores
+from shunter.engine.loop.kept_memory import kept_memory
+from shunter.engine.metrics import binary_entropy
+from shunter.hardware.devices.discovery import usable_cores
 
 Figures = tuple[float, float, float, float]
 

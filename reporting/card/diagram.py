@@ -3,7 +3,7 @@
 import html
 from itertools import pairwise
 
-from reporting.card.architecture import Architecture, Block
+from shunter.reporting.card.architecture import Architecture, Block
 
 WIDTH, HEIGHT, GAP_X, GAP_Y, MARGIN = 230, 62, 34, 46, 12
 PASSING = "passing "  # name of the place where an arrow passes a row

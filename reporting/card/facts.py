@@ -9,23 +9,23 @@ from typing import Any
 
 from torch import nn
 
-from engine.checkpoint.storage import load_model
-from engine.config import Execution
-from engine.data.arrays import read_array
-from engine.data.dataset import Dataset
-from engine.data.loader import BatchLoader, mean_ids_per_sample
-from engine.ensemble.result import EnsembleResult
-from engine.ensemble.scored import score_test
-from engine.trained_model import TrainedModel
-from ingestion.tables import table_ids
-from models.counting import count_layers, count_model
-from models.ensemble import Ensemble
-from models.spec import ModelSpec
-from reporting.card.architecture import Architecture, describe_architecture
-from reporting.card.bootstrap import RESAMPLES
-from reporting.card.figures import BaselineFigures, DataFacts, FieldFacts, MemberFacts, ModelCard, TableFacts
-from reporting.card.limits import limits, uses
-from reporting.card.quality import judge_quality, user_field, user_groups
+from shunter.engine.checkpoint.storage import load_model
+from shunter.engine.config import Execution
+from shunter.engine.data.arrays import read_array
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.data.loader import BatchLoader, mean_ids_per_sample
+from shunter.engine.ensemble.result import EnsembleResult
+from shunter.engine.ensemble.scored import score_test
+from shunter.engine.trained_model import TrainedModel
+from shunter.ingestion.tables import table_ids
+from shunter.models.counting import count_layers, count_model
+from shunter.models.ensemble import Ensemble
+from shunter.models.spec import ModelSpec
+from shunter.reporting.card.architecture import Architecture, describe_architecture
+from shunter.reporting.card.bootstrap import RESAMPLES
+from shunter.reporting.card.figures import BaselineFigures, DataFacts, FieldFacts, MemberFacts, ModelCard, TableFacts
+from shunter.reporting.card.limits import limits, uses
+from shunter.reporting.card.quality import judge_quality, user_field, user_groups
 
 COUNTED_BATCH = 512
 SAMPLES_SHOWN = 4  # that run through the model to see its shapes

@@ -4,11 +4,11 @@ from typing import Literal
 
 from pydantic import Field
 
-from engine.ensemble.result import Serving
-from engine.passes.record import PassRecord
-from reporting.card.architecture import Architecture
-from reporting.card.calibration import ReliabilityBin
+from shunter.engine.ensemble.result import Serving
+from shunter.engine.passes.record import PassRecord
 from shunter.frozen import Frozen
+from shunter.reporting.card.architecture import Architecture
+from shunter.reporting.card.calibration import ReliabilityBin
 
 
 class QualityFigure(Frozen):
@@ -31,8 +31,8 @@ class TaskQuality(Frozen):
         calibration_error: Expected calibration error over these bins.
         rows: Scored.
         positives: Among them.
-        gauc: AUC by user, weighed by the rows of each (`engine.metrics.grouped_area_under_roc`); None where the schema
-            names no user, or no user has both classes.
+        gauc: AUC by user, weighed by the rows of each (`shunter.engine.metrics.grouped_area_under_roc`); None where the
+            schema names no user, or no user has both classes.
     """
 
     task: str

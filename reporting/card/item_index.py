@@ -3,9 +3,9 @@
 import numpy as np
 from pydantic import Field
 
-from engine.data.dataset import Dataset
-from engine.ranking.interactions import UNKNOWN, Interactions, read_before_test
-from engine.ranking.item_index import (
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.ranking.interactions import UNKNOWN, Interactions, read_before_test
+from shunter.engine.ranking.item_index import (
     FEWEST_ITEMS,
     LARGE_CATALOGUE,
     LEAST_RECALL,
@@ -16,11 +16,11 @@ from engine.ranking.item_index import (
     pays,
     why_exact,
 )
-from engine.ranking.result import TrainedRanker
-from engine.ranking.storage import load_ranker
-from models.graph.ranker import Ranker
+from shunter.engine.ranking.result import TrainedRanker
+from shunter.engine.ranking.storage import load_ranker
 from shunter.errors import RequestError
 from shunter.frozen import Frozen
+from shunter.models.graph.ranker import Ranker
 
 
 class IndexFigures(Frozen):

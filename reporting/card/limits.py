@@ -1,7 +1,7 @@
 """What a model is for and what it is not for, as far as it follows from the data; a sentence each."""
 
-from engine.data.dataset import Dataset
-from reporting.card.figures import DataFacts, TaskQuality
+from shunter.engine.data.dataset import Dataset
+from shunter.reporting.card.figures import DataFacts, TaskQuality
 
 FEW_POSITIVES = 500
 MOST_UNKNOWN = 0.2

@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from engine.config import Execution
-from engine.data.dataset import Dataset
-from engine.data.days import days_of
-from engine.ensemble.guarantee import LEAST_UNITS, Bounds, bounds
-from engine.ensemble.result import EnsembleResult
-from engine.ensemble.scored import score_test
-from reporting.card.quality import user_field, user_groups
+from shunter.engine.config import Execution
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.data.days import days_of
+from shunter.engine.ensemble.guarantee import LEAST_UNITS, Bounds, bounds
+from shunter.engine.ensemble.result import EnsembleResult
+from shunter.engine.ensemble.scored import score_test
 from shunter.frozen import Frozen
+from shunter.reporting.card.quality import user_field, user_groups
 from shunter.requests import TrainRequest
-from tracking.promise import PREFIX
+from shunter.tracking.promise import PREFIX
 
 ROWS, DAYS = "rows", "days"
 DRIFT_ERRORS = 3.0  # standard errors between two base rates beyond which chance is not believed

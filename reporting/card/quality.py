@@ -6,16 +6,16 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.checkpoint.stored import load_to_score
-from engine.config import Execution
-from engine.data.arrays import read_array
-from engine.data.dataset import Dataset
-from engine.loop.evaluation import evaluate
-from engine.metrics import grouped_area_under_roc
-from engine.results import Evaluation
-from reporting.card.bootstrap import RESAMPLES, STATISTICS, bootstrap
-from reporting.card.calibration import expected_calibration_error, reliability
-from reporting.card.figures import QualityFigure, TaskQuality
+from shunter.engine.checkpoint.stored import load_to_score
+from shunter.engine.config import Execution
+from shunter.engine.data.arrays import read_array
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.loop.evaluation import evaluate
+from shunter.engine.metrics import grouped_area_under_roc
+from shunter.engine.results import Evaluation
+from shunter.reporting.card.bootstrap import RESAMPLES, STATISTICS, bootstrap
+from shunter.reporting.card.calibration import expected_calibration_error, reliability
+from shunter.reporting.card.figures import QualityFigure, TaskQuality
 
 # Fields that name a user, in the spellings that click logs use; underscores and case do not count.
 USER_FIELDS = ("user", "userid", "uid", "member", "memberid", "customer", "customerid", "session", "sessionid")
@@ -24,7 +24,7 @@ USER_FIELDS = ("user", "userid", "uid", "member", "memberid", "customer", "custo
 def judge_quality(
     evaluation: Evaluation, dataset: Dataset, groups: np.ndarray | None, *, seed: int, resamples: int = RESAMPLES
 ) -> tuple[TaskQuality, ...]:
-    """Figures with intervals for each label; see `reporting.card.bootstrap`.
+    """Figures with intervals for each label; see `shunter.reporting.card.bootstrap`.
 
     Args:
         evaluation: Evaluation of the test part.

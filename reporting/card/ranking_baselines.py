@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from engine.data.dataset import Dataset
-from engine.ranking.breakdown import Breakdown, break_down
-from engine.ranking.evaluation import UserFigures, mean_interval
-from engine.ranking.interactions import read_before_test, read_interactions
-from engine.ranking.result import TrainedRanker
-from engine.ranking.storage import load_ranker
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.ranking.breakdown import Breakdown, break_down
+from shunter.engine.ranking.evaluation import UserFigures, mean_interval
+from shunter.engine.ranking.interactions import read_before_test, read_interactions
+from shunter.engine.ranking.result import TrainedRanker
+from shunter.engine.ranking.storage import load_ranker
 from shunter.frozen import Frozen
 
 

@@ -1,15 +1,15 @@
 """A ranking from all sides, as figures with intervals, for page, card and MLflow.
 
-The figures are those of `engine.ranking.breakdown`.
+The figures are those of `shunter.engine.ranking.breakdown`.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from engine.ranking.breakdown import CUTOFFS, GROUPS, Breakdown, quarters_of_users
-from engine.ranking.evaluation import CUTOFF, mean_interval
-from engine.ranking.interactions import UNKNOWN
+from shunter.engine.ranking.breakdown import CUTOFFS, GROUPS, Breakdown, quarters_of_users
+from shunter.engine.ranking.evaluation import CUTOFF, mean_interval
+from shunter.engine.ranking.interactions import UNKNOWN
 from shunter.frozen import Frozen
 
 SIDES = "ranking.json"  # artifact of a run
@@ -98,7 +98,7 @@ class RankingSides(Frozen):
 
 
 def summarise_ranking(name: str, breakdown: Breakdown) -> RankingBreakdown:
-    """Means and intervals of what `engine.ranking.breakdown.break_down` found.
+    """Means and intervals of what `shunter.engine.ranking.breakdown.break_down` found.
 
     Args:
         name: Name of the model.

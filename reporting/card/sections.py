@@ -4,11 +4,11 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from engine.passes.record import COLUMNS, rows_of
-from reporting.card.calibration import calibration_figure
-from reporting.card.diagram import diagram, shape_words
-from reporting.card.document import Paragraph, Part, Picture, Points, Section, Table
-from reporting.card.figures import MemberFacts, ModelCard, QualityFigure, TaskQuality
+from shunter.engine.passes.record import COLUMNS, rows_of
+from shunter.reporting.card.calibration import calibration_figure
+from shunter.reporting.card.diagram import diagram, shape_words
+from shunter.reporting.card.document import Paragraph, Part, Picture, Points, Section, Table
+from shunter.reporting.card.figures import MemberFacts, ModelCard, QualityFigure, TaskQuality
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

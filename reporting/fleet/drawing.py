@@ -3,8 +3,8 @@
 import math
 from html import escape
 
-from scheduler.schedule import Schedule, Span
-from scheduler.timeline import Steps
+from shunter.scheduler.schedule import Schedule, Span
+from shunter.scheduler.timeline import Steps
 
 WIDTH, LEFT, BOTTOM = 1000.0, 110.0, 18.0
 MOST_ROWS, MOST_SPANS, MOST_STEPS = 96, 4000, 1000  # what one can still see, and a browser draw

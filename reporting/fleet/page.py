@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from reporting.fleet.drawing import gantt, steps_chart
-from scheduler.foretell import ForetoldTime, Source
-from scheduler.schedule import Schedule
-from scheduler.timeline import power_steps, queue_steps, useful_steps, utilisation_steps
+from shunter.reporting.fleet.drawing import gantt, steps_chart
+from shunter.scheduler.foretell import ForetoldTime, Source
+from shunter.scheduler.schedule import Schedule
+from shunter.scheduler.timeline import power_steps, queue_steps, useful_steps, utilisation_steps
 
 HOUR = 3600.0
 COLUMNS = (  # figure, title, divisor, digits

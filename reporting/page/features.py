@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from engine.data.arrays import read_array
-from engine.data.dataset import Dataset, FieldStatistics
+from shunter.engine.data.arrays import read_array
+from shunter.engine.data.dataset import Dataset, FieldStatistics
 
 MOST_ROWS = 500_000
 MOST_VALUES = 8

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from planner.explain.cells import energy_unit, time_unit
-from tracking.history import TrackedRun
-from tracking.tree import RunTree
+from shunter.planner.explain.cells import energy_unit, time_unit
+from shunter.tracking.history import TrackedRun
+from shunter.tracking.tree import RunTree
 
 MOST_GROUPS = 7  # the colours of the page; further accelerators share the last
 OTHERS = "others"

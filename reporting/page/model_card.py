@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from tracking.tree import RunTree
+from shunter.tracking.tree import RunTree
 
 FOLDER = "model_card"
 PICTURE = re.compile(r"^!\[(?P<words>[^\]]*)\]\((?P<name>[^)]+)\)\s*$")

@@ -3,9 +3,9 @@
 import json
 from typing import Any
 
-from reporting.page.figures import name_of
-from tracking.plans import TRAINED_PLAN
-from tracking.tree import RunTree
+from shunter.reporting.page.figures import name_of
+from shunter.tracking.plans import TRAINED_PLAN
+from shunter.tracking.tree import RunTree
 
 MOST_TABLES = 60
 

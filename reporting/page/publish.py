@@ -3,19 +3,19 @@
 import tempfile
 from pathlib import Path
 
-from engine.data.dataset import Dataset
-from ingestion.encoding.encoder import Encoder
-from ingestion.names import value_names
-from ingestion.sources.open import open_source
-from reporting.page.features import FeatureSummary, Scale, most_frequent, summarise
-from reporting.page.render import render_page
-from reporting.page.view import FEATURES
+from shunter.engine.data.dataset import Dataset
 from shunter.errors import ShunterError
+from shunter.ingestion.encoding.encoder import Encoder
+from shunter.ingestion.names import value_names
+from shunter.ingestion.sources.open import open_source
+from shunter.reporting.page.features import FeatureSummary, Scale, most_frequent, summarise
+from shunter.reporting.page.render import render_page
+from shunter.reporting.page.view import FEATURES
 from shunter.requests import JobRequest
 from shunter.settings import Settings
-from tracking.history import read_runs
-from tracking.reports import log_files
-from tracking.tree import RunTree, read_artifact, read_tree
+from shunter.tracking.history import read_runs
+from shunter.tracking.reports import log_files
+from shunter.tracking.tree import RunTree, read_artifact, read_tree
 
 PAGE = "report.html"
 STALLS = "config/stalls.json"

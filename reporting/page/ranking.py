@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from reporting.card.ranking_breakdown import SIDES, RankingBreakdown, RankingSides
-from reporting.page.figures import MOST_GROUPS, Axis, Chart, Mark
-from tracking.history import TrackedRun
-from tracking.ranking import INDEX
-from tracking.tree import RunTree
+from shunter.reporting.card.ranking_breakdown import SIDES, RankingBreakdown, RankingSides
+from shunter.reporting.page.figures import MOST_GROUPS, Axis, Chart, Mark
+from shunter.tracking.history import TrackedRun
+from shunter.tracking.ranking import INDEX
+from shunter.tracking.tree import RunTree
 
 FIGURES = (("ndcg", "NDCG"), ("recall", "recall"), ("precision", "precision"), ("hit_rate", "hit rate"))
 

@@ -6,11 +6,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reporting.page.figures import Chart, curves_chart, placements_chart, power_chart, trained_chart
-from reporting.page.format import figure
-from reporting.page.ranking import lengths_chart
-from reporting.page.view import build_view, decision_rows
-from tracking.tree import RunTree
+from shunter.reporting.page.figures import Chart, curves_chart, placements_chart, power_chart, trained_chart
+from shunter.reporting.page.format import figure
+from shunter.reporting.page.ranking import lengths_chart
+from shunter.reporting.page.view import build_view, decision_rows
+from shunter.tracking.tree import RunTree
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from engine.profiling.useful_share import USEFUL_COLUMNS
-from engine.stalls.report import StallReport
-from hardware.cost.sparse_accelerator import LANES
+from shunter.engine.profiling.useful_share import USEFUL_COLUMNS
+from shunter.engine.stalls.report import StallReport
+from shunter.hardware.cost.sparse_accelerator import LANES
 
 # Title, the run that is shown, the run that it starts from, and the stalls between them: as `engine/stalls/plan.py`.
 BARS = (

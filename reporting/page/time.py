@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reporting.page.figures import name_of
-from reporting.page.format import duration, energy
-from tracking.history import TrackedRun
-from tracking.tree import RunTree
+from shunter.reporting.page.figures import name_of
+from shunter.reporting.page.format import duration, energy
+from shunter.tracking.history import TrackedRun
+from shunter.tracking.tree import RunTree
 
 STEPS = (
     *("start", "ingest", "profile", "track", "select", "baselines", "tune", "train", "ensemble", "card", "register"),

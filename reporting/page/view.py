@@ -7,17 +7,17 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from reporting.page.features import FeatureSummary, ValueStatistics
-from reporting.page.figures import curves_chart, name_of, trained_chart
-from reporting.page.format import duration, energy, figure, moment
-from reporting.page.model_card import card_section
-from reporting.page.plan import plan_section
-from reporting.page.ranking import ranking_section
-from reporting.page.stalls import stall_section
-from reporting.page.time import checkpoint_lines, step_bars, tier_lines, wait_bars
-from tracking.convention import TOTAL_SECONDS, read_account
-from tracking.history import TrackedRun
-from tracking.tree import RunTree
+from shunter.reporting.page.features import FeatureSummary, ValueStatistics
+from shunter.reporting.page.figures import curves_chart, name_of, trained_chart
+from shunter.reporting.page.format import duration, energy, figure, moment
+from shunter.reporting.page.model_card import card_section
+from shunter.reporting.page.plan import plan_section
+from shunter.reporting.page.ranking import ranking_section
+from shunter.reporting.page.stalls import stall_section
+from shunter.reporting.page.time import checkpoint_lines, step_bars, tier_lines, wait_bars
+from shunter.tracking.convention import TOTAL_SECONDS, read_account
+from shunter.tracking.history import TrackedRun
+from shunter.tracking.tree import RunTree
 
 MOST_ROWS = 200
 SHOWN_FIELDS = 8

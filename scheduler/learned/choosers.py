@@ -5,8 +5,8 @@ from typing import Protocol
 
 import numpy as np
 
-from scheduler.learned.networks import Weights, probabilities, scores
-from scheduler.learned.voting import STRATEGIES
+from shunter.scheduler.learned.networks import Weights, probabilities, scores
+from shunter.scheduler.learned.voting import STRATEGIES
 
 
 class Chooser(Protocol):
@@ -27,7 +27,7 @@ class Voters:
 
     Args:
         members: Their networks.
-        strategy: One of `scheduler.learned.voting`.
+        strategy: One of `shunter.scheduler.learned.voting`.
     """
 
     def __init__(self, members: Sequence[Weights], strategy: str) -> None:

@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 from pydantic import Field, ValidationError
 
-from ingestion.sources.guard import check_words
-from scheduler.cluster import Cluster
-from scheduler.learned.choosers import Voters
-from scheduler.learned.networks import Weights
-from scheduler.learned.objectives import Objective
-from scheduler.learned.planner import AGENTS
-from scheduler.learned.policy import NAME, Learned
-from scheduler.learned.voting import STRATEGIES
 from shunter.errors import DataError, RequestError
 from shunter.files import open_regular
 from shunter.frozen import Frozen
+from shunter.ingestion.sources.guard import check_words
+from shunter.scheduler.cluster import Cluster
+from shunter.scheduler.learned.choosers import Voters
+from shunter.scheduler.learned.networks import Weights
+from shunter.scheduler.learned.objectives import Objective
+from shunter.scheduler.learned.planner import AGENTS
+from shunter.scheduler.learned.policy import NAME, Learned
+from shunter.scheduler.learned.voting import STRATEGIES
 from shunter.settings import Settings
 
 KEY, DIGEST = "shunter.policy", "shunter.digest"

@@ -2,7 +2,7 @@
 
     candidates [C, F] -> tanh -> [C, H], their mean beside each -> tanh -> [C, H] -> one score each
 
-They are trained in torch (`scheduler.learning.torch_networks`), by the same formula.
+They are trained in torch (`shunter.scheduler.learning.torch_networks`), by the same formula.
 """
 
 import numpy as np

@@ -2,9 +2,9 @@
 
 from typing import Literal
 
-from scheduler.board import Board
-from scheduler.cluster import Cluster
 from shunter.errors import RequestError
+from shunter.scheduler.board import Board
+from shunter.scheduler.cluster import Cluster
 
 Objective = Literal["jct", "makespan", "energy", "cost"]
 FIGURES = {  # what each is called among the figures of a schedule

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scheduler.board import Board
-from scheduler.cluster import Cluster, Placement
-from scheduler.job import JobState
-from scheduler.learned.choosers import Chooser
-from scheduler.learned.objectives import Objective, watts
-from scheduler.learned.pools import place
-from scheduler.learned.promises import Promises, added_watts, is_over
-from scheduler.learned.view import (
+from shunter.scheduler.board import Board
+from shunter.scheduler.cluster import Cluster, Placement
+from shunter.scheduler.job import JobState
+from shunter.scheduler.learned.choosers import Chooser
+from shunter.scheduler.learned.objectives import Objective, watts
+from shunter.scheduler.learned.pools import place
+from shunter.scheduler.learned.promises import Promises, added_watts, is_over
+from shunter.scheduler.learned.view import (
     JOB_FEATURES,
     JOINT_FEATURES,
     MOST_OLDEST,

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 
-from scheduler.board import Board
-from scheduler.cluster import Cluster
-from scheduler.learned.choosers import Chooser
-from scheduler.learned.objectives import Objective
-from scheduler.learned.planner import Planner
-from scheduler.learned.view import Tables
+from shunter.scheduler.board import Board
+from shunter.scheduler.cluster import Cluster
+from shunter.scheduler.learned.choosers import Chooser
+from shunter.scheduler.learned.objectives import Objective
+from shunter.scheduler.learned.planner import Planner
+from shunter.scheduler.learned.view import Tables
 
 NAME = "learned"
 

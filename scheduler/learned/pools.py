@@ -2,9 +2,9 @@
 
 from typing import NamedTuple
 
-from scheduler.board import Board
-from scheduler.cluster import Placement
-from scheduler.job import ANYWHERE, Need
+from shunter.scheduler.board import Board
+from shunter.scheduler.cluster import Placement
+from shunter.scheduler.job import ANYWHERE, Need
 
 
 class Pool(NamedTuple):

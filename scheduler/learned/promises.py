@@ -9,10 +9,10 @@ be.
 from math import inf
 from typing import NamedTuple
 
-from scheduler.board import Board
-from scheduler.cluster import Cluster
-from scheduler.job import Conditions, JobState
-from scheduler.learned.objectives import watts
+from shunter.scheduler.board import Board
+from shunter.scheduler.cluster import Cluster
+from shunter.scheduler.job import Conditions, JobState
+from shunter.scheduler.learned.objectives import watts
 
 
 class Reservation(NamedTuple):

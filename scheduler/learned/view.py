@@ -8,10 +8,10 @@ from math import inf
 
 import numpy as np
 
-from scheduler.board import Board
-from scheduler.cluster import Cluster
-from scheduler.job import Conditions, JobState, tightest
-from scheduler.learned.pools import Pool, pools_of
+from shunter.scheduler.board import Board
+from shunter.scheduler.cluster import Cluster
+from shunter.scheduler.job import Conditions, JobState, tightest
+from shunter.scheduler.learned.pools import Pool, pools_of
 
 MOST_WAITING, MOST_OLDEST, MOST_RUNNING = 40, 8, 48  # jobs that are looked at in one decision
 PLACEMENT_FEATURES = 25

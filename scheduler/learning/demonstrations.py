@@ -4,13 +4,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from scheduler.board import Board
-from scheduler.cluster import Cluster
-from scheduler.job import Job
-from scheduler.learned.planner import PLACEMENT
-from scheduler.learned.view import Tables, View
-from scheduler.policies.role import Policy
-from scheduler.simulator import simulate
+from shunter.scheduler.board import Board
+from shunter.scheduler.cluster import Cluster
+from shunter.scheduler.job import Job
+from shunter.scheduler.learned.planner import PLACEMENT
+from shunter.scheduler.learned.view import Tables, View
+from shunter.scheduler.policies.role import Policy
+from shunter.scheduler.simulator import simulate
 
 Demonstration = tuple[str, np.ndarray, np.ndarray]
 """Whose choice it is, the candidates, and for each of these whether the teacher took it (in whatever order)."""

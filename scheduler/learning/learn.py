@@ -5,22 +5,22 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from engine.ensemble.selection import normalised, select
-from scheduler.cluster import Cluster
-from scheduler.job import Job
-from scheduler.learned.choosers import Voters
-from scheduler.learned.file import PolicyCard, shape_of
-from scheduler.learned.networks import Weights
-from scheduler.learned.objectives import FIGURES, Objective, check_objective
-from scheduler.learned.voting import STRATEGIES
-from scheduler.learning.demonstrations import demonstrate
-from scheduler.learning.rollouts import exploit
-from scheduler.learning.seerl import bellman_errors, differences
-from scheduler.learning.traces import Traces, split
-from scheduler.learning.trainer import Plan, Progress, Source, Trainer
-from scheduler.metrics import figures
-from scheduler.policies import make_policy
-from scheduler.simulator import simulate
+from shunter.engine.ensemble.selection import normalised, select
+from shunter.scheduler.cluster import Cluster
+from shunter.scheduler.job import Job
+from shunter.scheduler.learned.choosers import Voters
+from shunter.scheduler.learned.file import PolicyCard, shape_of
+from shunter.scheduler.learned.networks import Weights
+from shunter.scheduler.learned.objectives import FIGURES, Objective, check_objective
+from shunter.scheduler.learned.voting import STRATEGIES
+from shunter.scheduler.learning.demonstrations import demonstrate
+from shunter.scheduler.learning.rollouts import exploit
+from shunter.scheduler.learning.seerl import bellman_errors, differences
+from shunter.scheduler.learning.traces import Traces, split
+from shunter.scheduler.learning.trainer import Plan, Progress, Source, Trainer
+from shunter.scheduler.metrics import figures
+from shunter.scheduler.policies import make_policy
+from shunter.scheduler.simulator import simulate
 
 TEACHERS = ("fifo-skip", "srtf", "gavel-fifo-perf")
 RIVALS = (*TEACHERS, "las", "tiresias", "gavel-max-min-perf", "dally")

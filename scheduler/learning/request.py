@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from scheduler.cluster import Cluster
-from scheduler.files import Foretell, check_fleet, read_fleet
-from scheduler.job import Job
-from scheduler.learned.file import load_policy, policy_file
-from scheduler.learned.objectives import check_objective
-from scheduler.policies import LEARNED
 from shunter.requests import FleetLearnRequest, FleetRequest
+from shunter.scheduler.cluster import Cluster
+from shunter.scheduler.files import Foretell, check_fleet, read_fleet
+from shunter.scheduler.job import Job
+from shunter.scheduler.learned.file import load_policy, policy_file
+from shunter.scheduler.learned.objectives import check_objective
+from shunter.scheduler.policies import LEARNED
 
 
 def kept_at(request: FleetLearnRequest) -> Path:

@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from scheduler.board import Board
-from scheduler.cluster import Cluster
-from scheduler.job import Job
-from scheduler.learned.choosers import Chooser
-from scheduler.learned.networks import Weights, probabilities, scores
-from scheduler.learned.objectives import Objective, rate
-from scheduler.learned.policy import Learned
-from scheduler.simulator import simulate
+from shunter.scheduler.board import Board
+from shunter.scheduler.cluster import Cluster
+from shunter.scheduler.job import Job
+from shunter.scheduler.learned.choosers import Chooser
+from shunter.scheduler.learned.networks import Weights, probabilities, scores
+from shunter.scheduler.learned.objectives import Objective, rate
+from shunter.scheduler.learned.policy import Learned
+from shunter.scheduler.simulator import simulate
 
 
 @dataclass(slots=True)

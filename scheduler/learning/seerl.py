@@ -1,6 +1,6 @@
 """How much snapshots of policies err and differ, by which some of them are chosen (SEERL; Saphal et al., AAMAS 2021).
 
-The choice itself is that of any ensemble: `engine.ensemble.selection`.
+The choice itself is that of any ensemble: `shunter.engine.ensemble.selection`.
 """
 
 from collections.abc import Sequence
@@ -8,9 +8,9 @@ from itertools import combinations
 
 import numpy as np
 
-from scheduler.learned.networks import Weights, probabilities, scores
-from scheduler.learning.rollouts import Choice, Episode
-from scheduler.learning.torch_networks import Networks, padded
+from shunter.scheduler.learned.networks import Weights, probabilities, scores
+from shunter.scheduler.learning.rollouts import Choice, Episode
+from shunter.scheduler.learning.torch_networks import Networks, padded
 
 
 def differences(snapshots: Sequence[Weights], choices: Sequence[Choice]) -> np.ndarray:

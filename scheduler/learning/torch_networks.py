@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scheduler.learned.networks import CRITIC, Weights, draw_weights
+from shunter.scheduler.learned.networks import CRITIC, Weights, draw_weights
 
 
 class Networks:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from scheduler.job import Job
+from shunter.scheduler.job import Job
 
 LEARNED_SHARE = 0.7  # of the jobs, the earlier; the others are kept for the comparison
 

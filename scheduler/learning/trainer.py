@@ -15,13 +15,13 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from scheduler.cluster import Cluster
-from scheduler.job import Job
-from scheduler.learned.networks import Weights
-from scheduler.learned.objectives import Objective
-from scheduler.learned.planner import AGENTS, SINGLE_AGENT
-from scheduler.learning.rollouts import Choice, Episode, explore
-from scheduler.learning.torch_networks import Networks, padded
+from shunter.scheduler.cluster import Cluster
+from shunter.scheduler.job import Job
+from shunter.scheduler.learned.networks import Weights
+from shunter.scheduler.learned.objectives import Objective
+from shunter.scheduler.learned.planner import AGENTS, SINGLE_AGENT
+from shunter.scheduler.learning.rollouts import Choice, Episode, explore
+from shunter.scheduler.learning.torch_networks import Networks, padded
 
 CLIP = 0.2
 EPOCHS = 3

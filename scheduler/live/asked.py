@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from engine.fixed import read_fixed
-from models.graph import GRAPH_FAMILIES
-from models.names import AUTO, check_model
-from scheduler.files import OwnJob, read_own_jobs
+from shunter.engine.fixed import read_fixed
 from shunter.errors import RequestError
+from shunter.models.graph import GRAPH_FAMILIES
+from shunter.models.names import AUTO, check_model
 from shunter.requests import TrainRequest
+from shunter.scheduler.files import OwnJob, read_own_jobs
 
 SETTLED = {"source", "architecture", "training", "placement", "seed", "register_as", "promote"}  # what a job can ask
 LEFT_OUT = {"baselines", "fixed_threads", "plan", "priority"}

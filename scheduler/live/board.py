@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 
-from scheduler.board import Board
-from scheduler.cluster import MACHINE, NETWORK, AcceleratorType, Cluster, Machine, Placement
-from scheduler.job import ANYWHERE, Job, JobState, Need
-from scheduler.live.role import LiveMachine, Places
+from shunter.scheduler.board import Board
+from shunter.scheduler.cluster import MACHINE, NETWORK, AcceleratorType, Cluster, Machine, Placement
+from shunter.scheduler.job import ANYWHERE, Job, JobState, Need
+from shunter.scheduler.live.role import LiveMachine, Places
 
 NOISE_GIB = 0.01  # less than that of a server is nothing: Ray rounds
 

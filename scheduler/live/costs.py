@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from scheduler.live.record import Seen
+from shunter.scheduler.live.record import Seen
 
 
 @dataclass(slots=True)

@@ -4,17 +4,28 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import ceil, inf
 
-from scheduler.board import Board
-from scheduler.cluster import AcceleratorType, Cluster, Placement
-from scheduler.job import Job, JobState
-from scheduler.learned.policy import Learned
-from scheduler.live.board import Ground, largest
-from scheduler.live.record import Ended, JobRecord, Status, measured_schedule
-from scheduler.live.role import Event, Failed, Finished, Granted, Lost, Progress, Stopped, Trained, Trainings, names_of
-from scheduler.live.training import LiveJob, live_job
-from scheduler.policies.role import Policy
-from scheduler.schedule import Schedule
 from shunter.errors import InfeasibleError, RequestError
+from shunter.scheduler.board import Board
+from shunter.scheduler.cluster import AcceleratorType, Cluster, Placement
+from shunter.scheduler.job import Job, JobState
+from shunter.scheduler.learned.policy import Learned
+from shunter.scheduler.live.board import Ground, largest
+from shunter.scheduler.live.record import Ended, JobRecord, Status, measured_schedule
+from shunter.scheduler.live.role import (
+    Event,
+    Failed,
+    Finished,
+    Granted,
+    Lost,
+    Progress,
+    Stopped,
+    Trained,
+    Trainings,
+    names_of,
+)
+from shunter.scheduler.live.training import LiveJob, live_job
+from shunter.scheduler.policies.role import Policy
+from shunter.scheduler.schedule import Schedule
 
 LOOK_SECONDS = 1.0  # the longest between two looks at machines and progress
 SAVE_SECONDS = 5.0  # the longest that what has happened to run times is not yet kept

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 
-from scheduler.job import Iterations, Work
+from shunter.scheduler.job import Iterations, Work
 
 LEAST_SECONDS, LEAST_SHARE = 2.0, 0.02  # of a measurement: the first steps are not like the others
 

@@ -4,10 +4,10 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from scheduler.cluster import Cluster
-from scheduler.live.role import Places
-from scheduler.schedule import Outcome, Schedule, Span
 from shunter.frozen import Frozen
+from shunter.scheduler.cluster import Cluster
+from shunter.scheduler.live.role import Places
+from shunter.scheduler.schedule import Outcome, Schedule, Span
 
 
 class Status(StrEnum):

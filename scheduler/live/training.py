@@ -3,13 +3,13 @@
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from scheduler.board import Board
-from scheduler.cluster import MACHINE, Cluster, Placement
-from scheduler.job import Conditions, Job, JobState, tightest
-from scheduler.live.costs import Costs
-from scheduler.live.pace import Pace
-from scheduler.live.record import JobRecord, Status, Stretch
-from scheduler.live.role import Places, Progress, names_of
+from shunter.scheduler.board import Board
+from shunter.scheduler.cluster import MACHINE, Cluster, Placement
+from shunter.scheduler.job import Conditions, Job, JobState, tightest
+from shunter.scheduler.live.costs import Costs
+from shunter.scheduler.live.pace import Pace
+from shunter.scheduler.live.record import JobRecord, Status, Stretch
+from shunter.scheduler.live.role import Places, Progress, names_of
 
 
 @dataclass(slots=True, eq=False)

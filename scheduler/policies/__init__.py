@@ -4,22 +4,22 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from scheduler.policies import dally
-from scheduler.policies.fifo import Fifo, FifoSkip
-from scheduler.policies.gandiva import Gandiva
-from scheduler.policies.gavel import Gavel, GavelFifo
-from scheduler.policies.moving import Moving
-from scheduler.policies.pollux import Pollux
-from scheduler.policies.role import Policy
-from scheduler.policies.shares import max_min, max_min_heterogeneous, min_makespan
-from scheduler.policies.shortest import LeastAttained, ShortestRemaining
-from scheduler.policies.sia import Sia
-from scheduler.policies.tiresias import Tiresias
 from shunter.errors import RequestError
+from shunter.scheduler.policies import dally
+from shunter.scheduler.policies.fifo import Fifo, FifoSkip
+from shunter.scheduler.policies.gandiva import Gandiva
+from shunter.scheduler.policies.gavel import Gavel, GavelFifo
+from shunter.scheduler.policies.moving import Moving
+from shunter.scheduler.policies.pollux import Pollux
+from shunter.scheduler.policies.role import Policy
+from shunter.scheduler.policies.shares import max_min, max_min_heterogeneous, min_makespan
+from shunter.scheduler.policies.shortest import LeastAttained, ShortestRemaining
+from shunter.scheduler.policies.sia import Sia
+from shunter.scheduler.policies.tiresias import Tiresias
 from shunter.validation import unknown
 
 if TYPE_CHECKING:
-    from scheduler.learned.policy import Learned
+    from shunter.scheduler.learned.policy import Learned
 
 POLICIES: dict[str, Callable[[], Policy]] = {
     "fifo": Fifo,
@@ -76,7 +76,7 @@ def trained_policies(names: Iterable[str]) -> "list[Learned]":
     Raises:
         ShunterError: A file holds none.
     """
-    from scheduler.learned.file import make_learned, policy_file
+    from shunter.scheduler.learned.file import make_learned, policy_file
 
     return [make_learned(policy_file(name)) for name in names if is_learned(name)]
 

@@ -2,13 +2,13 @@
 
 from math import inf
 
-from scheduler.board import Board
-from scheduler.cluster import NETWORK, RACK, Placement
-from scheduler.job import JobState
-from scheduler.policies.dally_moves import Mover
-from scheduler.policies.dally_reservation import Reservation, overdue, reserve
-from scheduler.policies.dally_timers import NEVER_WAIT, WAIT_FOR_EVER, AutoTuner, FixedTimers, Timers, Tuner
-from scheduler.policies.role import by_priority
+from shunter.scheduler.board import Board
+from shunter.scheduler.cluster import NETWORK, RACK, Placement
+from shunter.scheduler.job import JobState
+from shunter.scheduler.policies.dally_moves import Mover
+from shunter.scheduler.policies.dally_reservation import Reservation, overdue, reserve
+from shunter.scheduler.policies.dally_timers import NEVER_WAIT, WAIT_FOR_EVER, AutoTuner, FixedTimers, Timers, Tuner
+from shunter.scheduler.policies.role import by_priority
 
 
 class Delayed:

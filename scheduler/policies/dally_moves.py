@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from scheduler.board import Board
-from scheduler.cluster import MACHINE, NETWORK, Placement
-from scheduler.job import JobState
+from shunter.scheduler.board import Board
+from shunter.scheduler.cluster import MACHINE, NETWORK, Placement
+from shunter.scheduler.job import JobState
 
 QUANTUM_SECONDS = 600.0  # that a job runs before it is moved for another's sake; doubles with each move
 MOST_MOVES = 3  # for others' sake

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import inf, nextafter
 
-from scheduler.board import Board
-from scheduler.cluster import MACHINE, RACK, Placement
-from scheduler.job import JobState
-from scheduler.policies.role import alone
+from shunter.scheduler.board import Board
+from shunter.scheduler.cluster import MACHINE, RACK, Placement
+from shunter.scheduler.job import JobState
+from shunter.scheduler.policies.role import alone
 
 # Of the time that all there is would take on a cluster without a gap: what a job has waited before places are kept for
 # it. Set on the slices of the Philly trace that begin at 5 %, 15 %, ... 95 % (300 jobs each, congestion 1 and 3), among

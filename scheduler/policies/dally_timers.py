@@ -5,7 +5,7 @@ from math import inf
 from statistics import fmean, pstdev
 from typing import NamedTuple, Protocol
 
-from scheduler.cluster import MACHINE, RACK
+from shunter.scheduler.cluster import MACHINE, RACK
 
 HOUR = 3600.0
 WINDOW_SECONDS, WINDOW_WAITS = 24 * HOUR, 50

@@ -1,7 +1,7 @@
 """First in, first out, with and without overtaking: the baselines that nobody should lose to."""
 
-from scheduler.board import Board
-from scheduler.policies.role import by_priority, start_in_order
+from shunter.scheduler.board import Board
+from shunter.scheduler.policies.role import by_priority, start_in_order
 
 
 class Fifo:

@@ -3,9 +3,9 @@
 What Gandiva packs onto one accelerator runs by turns here: no work in this simulation knows how two jobs share one.
 """
 
-from scheduler.board import Board
-from scheduler.policies.dally_moves import is_spread, upgrade
-from scheduler.policies.role import run_in_order
+from shunter.scheduler.board import Board
+from shunter.scheduler.policies.dally_moves import is_spread, upgrade
+from shunter.scheduler.policies.role import run_in_order
 
 SLICE_SECONDS = 360.0
 

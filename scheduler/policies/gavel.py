@@ -5,10 +5,10 @@ from collections import defaultdict
 
 import numpy as np
 
-from scheduler.board import Board
-from scheduler.job import JobState
-from scheduler.policies.role import alone
-from scheduler.policies.shares import ShareRule
+from shunter.scheduler.board import Board
+from shunter.scheduler.job import JobState
+from shunter.scheduler.policies.role import alone
+from shunter.scheduler.policies.shares import ShareRule
 
 ROUND_SECONDS = 360.0
 FEWEST_SECONDS = 1920.0  # between two computations of the shares

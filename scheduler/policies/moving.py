@@ -1,9 +1,9 @@
 """Another policy, after which what runs moves to a better accelerator that is free."""
 
-from scheduler.board import Board
-from scheduler.job import JobState
-from scheduler.policies.dally_moves import HYSTERESIS
-from scheduler.policies.role import Policy, by_priority, fastest_place
+from shunter.scheduler.board import Board
+from shunter.scheduler.job import JobState
+from shunter.scheduler.policies.dally_moves import HYSTERESIS
+from shunter.scheduler.policies.role import Policy, by_priority, fastest_place
 
 
 class Moving:

@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from scheduler.board import Board
-from scheduler.job import JobState, tightest
+from shunter.scheduler.board import Board
+from shunter.scheduler.job import JobState, tightest
 
 
 class Option(NamedTuple):

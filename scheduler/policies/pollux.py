@@ -4,9 +4,9 @@ Pollux searches allocations by a genetic algorithm and learns each job's goodput
 greedy in the same objective, and goodput is known; a job whose batch is fixed is rigid.
 """
 
-from scheduler.board import Board
-from scheduler.job import JobState
-from scheduler.policies.options import Option, carry_out, options_of, restart_factor
+from shunter.scheduler.board import Board
+from shunter.scheduler.job import JobState
+from shunter.scheduler.policies.options import Option, carry_out, options_of, restart_factor
 
 ROUND_SECONDS = 60.0
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from scheduler.board import Board
-from scheduler.cluster import NETWORK, Placement
-from scheduler.job import JobState, tightest
+from shunter.scheduler.board import Board
+from shunter.scheduler.cluster import NETWORK, Placement
+from shunter.scheduler.job import JobState, tightest
 
 
 class Policy(Protocol):

@@ -1,7 +1,7 @@
 """Who has least left, or has had least so far, runs first."""
 
-from scheduler.board import Board
-from scheduler.policies.role import run_in_order, seconds_left
+from shunter.scheduler.board import Board
+from shunter.scheduler.policies.role import run_in_order, seconds_left
 
 LAS_ROUND_SECONDS = 360.0
 

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scheduler.board import Board
-from scheduler.policies.options import Option, carry_out, options_of, restart_factor
+from shunter.scheduler.board import Board
+from shunter.scheduler.policies.options import Option, carry_out, options_of, restart_factor
 
 ROUND_SECONDS = 60.0
 FAIRNESS_POWER = -0.5

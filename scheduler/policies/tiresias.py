@@ -1,9 +1,9 @@
 """Tiresias (Gu et al., NSDI 2019), discretised two-dimensional attained service in two queues."""
 
-from scheduler.board import Board
-from scheduler.cluster import Placement
-from scheduler.job import JobState
-from scheduler.policies.role import by_priority
+from shunter.scheduler.board import Board
+from shunter.scheduler.cluster import Placement
+from shunter.scheduler.job import JobState
+from shunter.scheduler.policies.role import by_priority
 
 DEMOTION_SERVICE_SECONDS = 57_600.0  # accelerator-seconds: 16 hours of one
 

@@ -3,8 +3,8 @@
 from datetime import datetime
 from pathlib import Path
 
-from scheduler.job import Iterations, Job
-from scheduler.traces.table import count, name, positive, rows, seconds
+from shunter.scheduler.job import Iterations, Job
+from shunter.scheduler.traces.table import count, name, positive, rows, seconds
 
 
 def moment_of(text: str) -> float:

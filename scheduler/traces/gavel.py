@@ -5,10 +5,10 @@ import json
 import re
 from pathlib import Path
 
-from ingestion.sources.guard import check_words
-from scheduler.job import Iterations, Job
-from scheduler.traces.table import count, name, open_text, positive, read, seconds
 from shunter.errors import DataError
+from shunter.ingestion.sources.guard import check_words
+from shunter.scheduler.job import Iterations, Job
+from shunter.scheduler.traces.table import count, name, open_text, positive, read, seconds
 
 RACK_SHARE = 0.5  # of what the network costs; the measurements know no rack between, so this is assumed
 TABLE = "simulation_throughputs.json"

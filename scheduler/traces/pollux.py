@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from ingestion.sources.guard import check_words
-from scheduler.applications import Application, ElasticWork
-from scheduler.job import Job
-from scheduler.traces.table import count, folder_name, name, rows, seconds
 from shunter.errors import DataError
+from shunter.ingestion.sources.guard import check_words
+from shunter.scheduler.applications import Application, ElasticWork
+from shunter.scheduler.job import Job
+from shunter.scheduler.traces.table import count, folder_name, name, rows, seconds
 
 RESCALE_SECONDS = 30.0
 COLUMNS = {"name": name, "time": seconds, "application": folder_name, "num_replicas": count, "batch_size": count}

@@ -8,9 +8,9 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from scheduler.cluster import LARGEST_COUNT, LONGEST_NAME, LONGEST_SECONDS
 from shunter.errors import DataError
 from shunter.files import open_regular
+from shunter.scheduler.cluster import LARGEST_COUNT, LONGEST_NAME, LONGEST_SECONDS
 
 Reader = Callable[[str], Any]
 

@@ -10,9 +10,9 @@ log of 40 million rows takes no longer and no more memory than one of 50 thousan
 
 import numpy as np
 
-from engine.data.dataset import Dataset
-from search.meta.landmarks import landmarks
-from search.meta.sample import Sample, read_sample
+from shunter.engine.data.dataset import Dataset
+from shunter.search.meta.landmarks import landmarks
+from shunter.search.meta.sample import Sample, read_sample
 
 SAMPLE_ROWS = 50_000
 TOP_SHARE = 0.01  # of the ids that occur

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from engine.metrics import area_under_roc, compute_metrics
-from search.meta.sample import Sample
+from shunter.engine.metrics import area_under_roc, compute_metrics
+from shunter.search.meta.sample import Sample
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix

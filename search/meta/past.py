@@ -13,15 +13,15 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from engine.checkpoint.storage import write_text
-from engine.data.dataset import Dataset
-from search.context import PastStudy
-from search.meta.features import MetaFeatures, meta_features
-from search.meta.neighbours import distance
-from search.protocol import Outcome, Parameters
+from shunter.engine.checkpoint.storage import write_text
+from shunter.engine.data.dataset import Dataset
 from shunter.errors import TrackingError
-from tracking.history import TrackedRun, read_children, read_runs
-from tracking.runs import open_run
+from shunter.search.context import PastStudy
+from shunter.search.meta.features import MetaFeatures, meta_features
+from shunter.search.meta.neighbours import distance
+from shunter.search.protocol import Outcome, Parameters
+from shunter.tracking.history import TrackedRun, read_children, read_runs
+from shunter.tracking.runs import open_run
 
 PREFIX = "meta."
 PARAMETERS, OUTCOME = "trial.parameters", "trial.outcome"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from search.protocol import Parameters, Space
+from shunter.search.protocol import Parameters, Space
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution

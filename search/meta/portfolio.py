@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from search.context import PastStudy
-from search.meta.points import Domain
-from search.meta.surrogate import Surrogate, noise_of_scores, scores
-from search.protocol import Cost, Parameters, Space
+from shunter.search.context import PastStudy
+from shunter.search.meta.points import Domain
+from shunter.search.meta.surrogate import Surrogate, noise_of_scores, scores
+from shunter.search.protocol import Cost, Parameters, Space
 
 SIZE = 4
 BEST_OF_EACH = 8  # points of each study among which is chosen

@@ -5,8 +5,8 @@ from typing import Literal
 
 import numpy as np
 
-from engine.data.dataset import Dataset
-from engine.data.loader import BatchLoader
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.data.loader import BatchLoader
 
 
 @dataclass(frozen=True)

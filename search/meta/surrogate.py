@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from search.protocol import Cost, Outcome
-from search.reward import reward
+from shunter.search.protocol import Cost, Outcome
+from shunter.search.reward import reward
 
 SHORTEST, LONGEST = 0.2, 10.0  # of a length scale, where a whole range is 1
 NOISE_BOUNDS = (0.05, 1.0)  # of a score: a process without noise does not invert, and more is nothing but noise
@@ -23,7 +23,7 @@ def scores(outcomes: Sequence[Outcome], cost: Cost | None = None) -> np.ndarray:
 
     Args:
         outcomes: Outcomes of the points, failed ones among them.
-        cost: Cost that NE is weighed against; see `search.reward`.
+        cost: Cost that NE is weighed against; see `shunter.search.reward`.
     """
     from scipy.stats import norm, rankdata
 

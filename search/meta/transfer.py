@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from search.context import SearchContext
-from search.meta.belief import NOISES, Seen, believe
-from search.meta.points import Domain
-from search.meta.portfolio import MOST_POINTS, portfolio, sources_of, thinned
-from search.meta.surrogate import expected_improvement, scores
-from search.protocol import BudgetLeft, Outcome, Parameters
+from shunter.search.context import SearchContext
+from shunter.search.meta.belief import NOISES, Seen, believe
+from shunter.search.meta.points import Domain
+from shunter.search.meta.portfolio import MOST_POINTS, portfolio, sources_of, thinned
+from shunter.search.meta.surrogate import expected_improvement, scores
+from shunter.search.protocol import BudgetLeft, Outcome, Parameters
 
 MOST_FAMILIES = 4  # whose first points are tried, where the past says which are promising
 OF_PAST = 2  # points of the portfolio: where the past misleads, more of them cost more than they may bring

@@ -1,12 +1,12 @@
 """Differentiable architecture search as a way of searching: a super-net first, then architectures drawn from it.
 
 The default is tried before anything else, so that no search ends below it. The super-net learns when the search is
-asked for another point (`search.methods.supernet`). Where NE is weighed against a cost, it goes through weights of the
-cost from nothing to much, architectures are drawn from what it had learned at each of them, and of these the one is
-tried that is expected to add most to the front (`search.methods.front_pool`). What is drawn is trained from scratch
-like any other trial, for within the super-net all architectures share their weights, and mixtures do better than any
-one of them. What these trials come to is told back: where NE alone counts, of several draws the one is tried that the
-trials so far speak for, by a linear model of what was chosen.
+asked for another point (`shunter.search.methods.supernet`). Where NE is weighed against a cost, it goes through weights
+of the cost from nothing to much, architectures are drawn from what it had learned at each of them, and of these the one
+is tried that is expected to add most to the front (`shunter.search.methods.front_pool`). What is drawn is trained from
+scratch like any other trial, for within the super-net all architectures share their weights, and mixtures do better
+than any one of them. What these trials come to is told back: where NE alone counts, of several draws the one is tried
+that the trials so far speak for, by a linear model of what was chosen.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,18 +14,18 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 
-from engine.loop.architecture_search import Learned, SupernetSchedule
-from models.spec import ModelSpec
-from models.supernet.masks import draw
-from models.supernet.space import Coding
-from search.context import SearchContext
-from search.meta.surrogate import scores
-from search.methods.front_pool import FrontPool
-from search.methods.supernet import learned_stages, point_of, supernet_space
-from search.methods.supernet_figure import publish_supernet
-from search.protocol import BudgetLeft, Outcome, Parameters
-from search.space.architecture import ArchitectureSpace
+from shunter.engine.loop.architecture_search import Learned, SupernetSchedule
 from shunter.errors import RequestError
+from shunter.models.spec import ModelSpec
+from shunter.models.supernet.masks import draw
+from shunter.models.supernet.space import Coding
+from shunter.search.context import SearchContext
+from shunter.search.meta.surrogate import scores
+from shunter.search.methods.front_pool import FrontPool
+from shunter.search.methods.supernet import learned_stages, point_of, supernet_space
+from shunter.search.methods.supernet_figure import publish_supernet
+from shunter.search.protocol import BudgetLeft, Outcome, Parameters
+from shunter.search.space.architecture import ArchitectureSpace
 
 Theta = Mapping[str, Sequence[float]]
 DRAWS = 30  # for an architecture that is new, before the next ones are drawn warmer

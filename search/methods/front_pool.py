@@ -12,16 +12,16 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 
-from engine.loop.architecture_search import Learned, SupernetSchedule
-from engine.pareto import hypervolume
-from models.spec import ModelSpec
-from models.supernet.masks import draw
-from models.supernet.network import cost_of
-from models.supernet.space import Coding
-from search.context import SearchContext
-from search.methods.supernet import architecture_of, point_of, supernet_costs, supernet_space
-from search.protocol import Outcome, Parameters
-from search.space.architecture import ArchitectureSpace
+from shunter.engine.loop.architecture_search import Learned, SupernetSchedule
+from shunter.engine.pareto import hypervolume
+from shunter.models.spec import ModelSpec
+from shunter.models.supernet.masks import draw
+from shunter.models.supernet.network import cost_of
+from shunter.models.supernet.space import Coding
+from shunter.search.context import SearchContext
+from shunter.search.methods.supernet import architecture_of, point_of, supernet_costs, supernet_space
+from shunter.search.protocol import Outcome, Parameters
+from shunter.search.space.architecture import ArchitectureSpace
 
 POOL = 96  # architectures that are drawn at a time
 EVEN_SHARE = 0.25  # of them, drawn evenly, for theta may be wrong

@@ -2,18 +2,18 @@
 
 from collections.abc import Callable
 
-from models.spec import nearest
-from search.context import SearchContext
-from search.meta.portfolio import first_points, near
-from search.meta.transfer import Transfer
-from search.methods.dnas import Dnas
-from search.methods.samplers import Sampled, nsga2_sampler, random_sampler, tpe_sampler
-from search.methods.taught import Taught, is_taught
-from search.protocol import SearchMethod
-from search.reinforce.build import controller_for
-from search.space.settings import SearchSpace
-from search.study.families import FamilyRace
 from shunter.errors import RequestError
+from shunter.models.spec import nearest
+from shunter.search.context import SearchContext
+from shunter.search.meta.portfolio import first_points, near
+from shunter.search.meta.transfer import Transfer
+from shunter.search.methods.dnas import Dnas
+from shunter.search.methods.samplers import Sampled, nsga2_sampler, random_sampler, tpe_sampler
+from shunter.search.methods.taught import Taught, is_taught
+from shunter.search.protocol import SearchMethod
+from shunter.search.reinforce.build import controller_for
+from shunter.search.space.settings import SearchSpace
+from shunter.search.study.families import FamilyRace
 
 
 def _tpe(context: SearchContext) -> SearchMethod:

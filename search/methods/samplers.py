@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from typing import TYPE_CHECKING
 
-from search.context import SearchContext
-from search.protocol import BudgetLeft, Cost, Outcome, Parameters
-from search.study.families import FamilyRace
-from search.study.storage import begun_trials, outcome_of
+from shunter.search.context import SearchContext
+from shunter.search.protocol import BudgetLeft, Cost, Outcome, Parameters
+from shunter.search.study.families import FamilyRace
+from shunter.search.study.storage import begun_trials, outcome_of
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -126,7 +126,7 @@ def nsga2_sampler(seed: int, trials: int | None) -> "BaseSampler":
 
     The first generation is drawn at random, but for what was tried before.
     """
-    from search.methods.nsga2 import Nsga2
+    from shunter.search.methods.nsga2 import Nsga2
 
     size = GENERATION if trials is None else max(SMALLEST_GENERATION, round(math.sqrt(trials)))
     return Nsga2(population_size=size, seed=seed)

@@ -14,23 +14,23 @@ from typing import Any
 
 import torch
 
-from engine.checkpoint.storage import read_json, read_tensors, write_tensors, write_text
-from engine.config import Execution, Hyperparameters
-from engine.loop.architecture_search import Learned, RoundReport, SupernetSchedule, SupernetTraining
-from engine.memory import available_memory_bytes
-from engine.probes.operator_costs import MeasuredCosts
-from hardware.meters.meter import EnergyMeter, measure_energy
-from models.families.dlrm import DlrmSpec
-from models.spec import rows_kept
-from models.supernet.costs import CostTable, CountedBytes, cost_table
-from models.supernet.network import Supernet
-from models.supernet.space import Architecture, SupernetSpace
-from search.context import SearchContext
-from search.protocol import BudgetLeft, Parameters
-from search.reward import COST_WEIGHT
-from search.space.architecture import INTERACTION, ArchitectureSpace
-from search.space.learning import rate_scale
+from shunter.engine.checkpoint.storage import read_json, read_tensors, write_tensors, write_text
+from shunter.engine.config import Execution, Hyperparameters
+from shunter.engine.loop.architecture_search import Learned, RoundReport, SupernetSchedule, SupernetTraining
+from shunter.engine.memory import available_memory_bytes
+from shunter.engine.probes.operator_costs import MeasuredCosts
 from shunter.errors import RequestError
+from shunter.hardware.meters.meter import EnergyMeter, measure_energy
+from shunter.models.families.dlrm import DlrmSpec
+from shunter.models.spec import rows_kept
+from shunter.models.supernet.costs import CostTable, CountedBytes, cost_table
+from shunter.models.supernet.network import Supernet
+from shunter.models.supernet.space import Architecture, SupernetSpace
+from shunter.search.context import SearchContext
+from shunter.search.protocol import BudgetLeft, Parameters
+from shunter.search.reward import COST_WEIGHT
+from shunter.search.space.architecture import INTERACTION, ArchitectureSpace
+from shunter.search.space.learning import rate_scale
 
 # NE that a factor e of cost is worth, stage by stage: from an architecture that may cost anything to a very cheap one.
 WEIGHTS = tuple(multiple * COST_WEIGHT for multiple in (0.0, 1.0, 3.0, 10.0, 30.0, 100.0))

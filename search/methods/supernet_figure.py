@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.loop.architecture_search import Learned
-from models.supernet.paths import INPUT, SKIP
-from models.supernet.space import INTERACTION, Coding
-from models.supernet.tables import dim_choice, share_choice
-from search.methods.supernet import RESULT, supernet_space
-from search.space.architecture import ArchitectureSpace
-from tracking.reports import log_files
-from tracking.runs import open_run
+from shunter.engine.loop.architecture_search import Learned
+from shunter.models.supernet.paths import INPUT, SKIP
+from shunter.models.supernet.space import INTERACTION, Coding
+from shunter.models.supernet.tables import dim_choice, share_choice
+from shunter.search.methods.supernet import RESULT, supernet_space
+from shunter.search.space.architecture import ArchitectureSpace
+from shunter.tracking.reports import log_files
+from shunter.tracking.runs import open_run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

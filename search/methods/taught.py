@@ -1,11 +1,11 @@
 """The search by default where data of another kind was searched before: what the past teaches, then the estimator."""
 
-from search.context import SearchContext
-from search.meta.points import Domain
-from search.meta.portfolio import FEWEST_POINTS, near
-from search.meta.transfer import Transfer
-from search.protocol import BudgetLeft, Outcome, Parameters, SearchMethod
-from search.study.storage import begun_trials
+from shunter.search.context import SearchContext
+from shunter.search.meta.points import Domain
+from shunter.search.meta.portfolio import FEWEST_POINTS, near
+from shunter.search.meta.transfer import Transfer
+from shunter.search.protocol import BudgetLeft, Outcome, Parameters, SearchMethod
+from shunter.search.study.storage import begun_trials
 
 TAUGHT_TRIALS = 12  # set by hand; the benchmark looks at the first 8
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from search.protocol import Factors, Parameters
 from shunter.errors import InfeasibleError, RequestError
+from shunter.search.protocol import Factors, Parameters
 
 Action = tuple[int, ...]
 NumbersOf = Callable[[Parameters], float]

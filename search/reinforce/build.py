@@ -3,15 +3,15 @@
 import math
 from collections.abc import Callable, Mapping
 
-from search.context import SearchContext
-from search.meta.features import meta_features
-from search.meta.neighbours import SCALES
-from search.reinforce.actions import Actions
-from search.reinforce.checkpoint import CurvePoint
-from search.reinforce.controller import Controller
-from search.reinforce.experience import History
-from search.space.architecture import ArchitectureSpace
-from tracking.runs import open_run
+from shunter.search.context import SearchContext
+from shunter.search.meta.features import meta_features
+from shunter.search.meta.neighbours import SCALES
+from shunter.search.reinforce.actions import Actions
+from shunter.search.reinforce.checkpoint import CurvePoint
+from shunter.search.reinforce.controller import Controller
+from shunter.search.reinforce.experience import History
+from shunter.search.space.architecture import ArchitectureSpace
+from shunter.tracking.runs import open_run
 
 
 def controller_for(context: SearchContext) -> Controller:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from engine.checkpoint.storage import read_json, read_tensors, write_tensors, write_text
+from shunter.engine.checkpoint.storage import read_json, read_tensors, write_tensors, write_text
 from shunter.errors import CheckpointError
 
 WEIGHTS, NOTES = "policy.safetensors", "controller.json"

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import numpy as np
 
-from search.protocol import BudgetLeft, Cost, Outcome, Parameters
-from search.reinforce import checkpoint
-from search.reinforce.actions import Action, Actions
-from search.reinforce.checkpoint import CurvePoint
-from search.reinforce.experience import History
-from search.reinforce.guide import agrees, guide_for
-from search.reinforce.learner import Learner, Tried
-from search.reinforce.policy import sample
-from search.reward import reward
+from shunter.search.protocol import BudgetLeft, Cost, Outcome, Parameters
+from shunter.search.reinforce import checkpoint
+from shunter.search.reinforce.actions import Action, Actions
+from shunter.search.reinforce.checkpoint import CurvePoint
+from shunter.search.reinforce.experience import History
+from shunter.search.reinforce.guide import agrees, guide_for
+from shunter.search.reinforce.learner import Learner, Tried
+from shunter.search.reinforce.policy import sample
+from shunter.search.reward import reward
 
 BATCH = 8  # rewards between two improvements of the policy
 HORIZON = 100  # rewards that a search is planned for where it has no budget in trials
@@ -31,7 +31,7 @@ MARGIN = 0.5  # in standard deviations, by which they fall short
 
 
 class Controller:
-    """A way of searching (`search.protocol.SearchMethod`) by reinforcement learning.
+    """A way of searching (`shunter.search.protocol.SearchMethod`) by reinforcement learning.
 
     Args:
         actions: Actions of the space.

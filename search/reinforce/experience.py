@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from search.protocol import COSTS, Cost, Outcome, Parameters
-from search.reinforce.actions import Actions
-from search.reward import COST_WEIGHT
+from shunter.search.protocol import COSTS, Cost, Outcome, Parameters
+from shunter.search.reinforce.actions import Actions
+from shunter.search.reward import COST_WEIGHT
 
 FIGURES = len(COSTS) + 1  # NE, and the logarithm of each cost
 MOST_DEVIATION = 3.0  # in spreads: a diverged training shall not hide what distinguishes the others

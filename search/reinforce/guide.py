@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from torch import Tensor
 
-from search.protocol import Cost
-from search.reinforce.actions import Actions
-from search.reinforce.experience import History, States, pooled_levels, predicted_reward
-from search.reinforce.inverse import InverseModel
-from search.reinforce.policy import Policy, sample
-from search.reinforce.surrogate import Surrogate, rank_correlation
+from shunter.search.protocol import Cost
+from shunter.search.reinforce.actions import Actions
+from shunter.search.reinforce.experience import History, States, pooled_levels, predicted_reward
+from shunter.search.reinforce.inverse import InverseModel
+from shunter.search.reinforce.policy import Policy, sample
+from shunter.search.reinforce.surrogate import Surrogate, rank_correlation
 
 if TYPE_CHECKING:
     from sklearn.covariance import LedoitWolf

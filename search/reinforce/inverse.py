@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from search.protocol import COSTS, Cost
-from search.reinforce.actions import Actions
-from search.reinforce.experience import Levels, States, predicted_reward
-from search.reinforce.policy import Policy, as_states, log_probabilities, most_entropy
-from search.reinforce.surrogate import Surrogate
+from shunter.search.protocol import COSTS, Cost
+from shunter.search.reinforce.actions import Actions
+from shunter.search.reinforce.experience import Levels, States, predicted_reward
+from shunter.search.reinforce.policy import Policy, as_states, log_probabilities, most_entropy
+from shunter.search.reinforce.surrogate import Surrogate
 
 CANDIDATES = 1024
 ROUNDS = 3  # of further candidates, each drawn from what is common to the best of those before

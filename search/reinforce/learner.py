@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from search.reinforce.actions import Action, Actions
-from search.reinforce.checkpoint import optimizer_tensors, part, restore_optimizer
-from search.reinforce.experience import MOST_DEVIATION
-from search.reinforce.guide import Guide
-from search.reinforce.policy import Policy, entropy, log_probabilities, most_entropy, temperature_for, tempered
-from search.reinforce.ppo import Episodes, improve
+from shunter.search.reinforce.actions import Action, Actions
+from shunter.search.reinforce.checkpoint import optimizer_tensors, part, restore_optimizer
+from shunter.search.reinforce.experience import MOST_DEVIATION
+from shunter.search.reinforce.guide import Guide
+from shunter.search.reinforce.policy import Policy, entropy, log_probabilities, most_entropy, temperature_for, tempered
+from shunter.search.reinforce.ppo import Episodes, improve
 
 STEPS = 10  # of the optimiser after each batch of rewards
 LEARNING_RATE = 0.02

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from search.reinforce.policy import Policy, divergence, entropy, log_probabilities
+from shunter.search.reinforce.policy import Policy, divergence, entropy, log_probabilities
 
 CLIP = 0.2
 VALUE_WEIGHT = 0.5

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from search.reinforce.actions import Actions
-from search.reinforce.checkpoint import optimizer_tensors, part, restore_optimizer
-from search.reinforce.experience import FIGURES, History, States
+from shunter.search.reinforce.actions import Actions
+from shunter.search.reinforce.checkpoint import optimizer_tensors, part, restore_optimizer
+from shunter.search.reinforce.experience import FIGURES, History, States
 
 MEMBERS = 5
 WIDTH = 32

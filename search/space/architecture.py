@@ -1,7 +1,7 @@
 """The space of architecture search: a DLRM whose layers, interaction and tables are each a choice of its own.
 
-What `search.space.settings` describes by a width and a depth is here one factor for each layer, and each table that
-holds a share of the rows worth the choice has its own width and its own number of rows (Krishna et al., arXiv
+What `shunter.search.space.settings` describes by a width and a depth is here one factor for each layer, and each table
+that holds a share of the rows worth the choice has its own width and its own number of rows (Krishna et al., arXiv
 2110.14812, and their interaction, which they keep). The learning rates are not searched, so that architectures alone
 are compared.
 """
@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any, Self, get_args
 
 from pydantic import Field, model_validator
 
-from engine.config import Hyperparameters
-from engine.data.dataset import Dataset
-from engine.fixed import Fixed
-from models.families.dlrm import DlrmSpec
-from models.interactions import DlrmInteraction
-from models.spec import Features, ModelSpec, nearest, rows_kept
-from search.protocol import Factors, Parameters
-from search.space.parameter import nearest_choice
+from shunter.engine.config import Hyperparameters
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.fixed import Fixed
 from shunter.errors import RequestError
 from shunter.frozen import Frozen
+from shunter.models.families.dlrm import DlrmSpec
+from shunter.models.interactions import DlrmInteraction
+from shunter.models.spec import Features, ModelSpec, nearest, rows_kept
+from shunter.search.protocol import Factors, Parameters
+from shunter.search.space.parameter import nearest_choice
 
 if TYPE_CHECKING:
     from optuna import Trial
@@ -164,11 +164,11 @@ class ArchitectureSpace(Frozen):
         return len(set(self.interactions)) * _mlps(self.bottom) * _mlps(self.top) * widths * rows
 
     def identity(self, parameters: Parameters) -> Hashable:
-        """Architecture and learning rates, see `search.protocol.Space`."""
+        """Architecture and learning rates, see `shunter.search.protocol.Space`."""
         return self.build(parameters)
 
     def factors(self) -> Factors:
-        """Every parameter with its values, see `search.protocol.Space`."""
+        """Every parameter with its values, see `shunter.search.protocol.Space`."""
         return {
             INTERACTION: self.interactions,
             **{f"bottom_{layer}": widths for layer, widths in enumerate(self.bottom)},
@@ -217,8 +217,8 @@ class ArchitectureSpace(Frozen):
         return replace(spec, **self.fixed_architecture), replace(hyperparameters, **self.fixed_learning)
 
     def parameter_bytes(self, parameters: Parameters) -> int:
-        """Counted bytes of the weights of all tables and layers at a point: `models.counting.ModelCounts`."""
-        from models.counting import count_parameter_bytes
+        """Counted bytes of the weights of all tables and layers at a point: `shunter.models.counting.ModelCounts`."""
+        from shunter.models.counting import count_parameter_bytes
 
         return count_parameter_bytes(self.build(parameters)[0], self.features)
 
@@ -249,7 +249,7 @@ def shares_worth(ids: int) -> tuple[float, ...]:
 @lru_cache(maxsize=4096)
 def _flops_per_sample(spec: ModelSpec, features: Features) -> float:
     """Kept, since a step is traced for it, and tables of any kind have the same."""
-    from models.counting import count_flops_per_sample
+    from shunter.models.counting import count_flops_per_sample
 
     return count_flops_per_sample(spec, features)
 

@@ -2,16 +2,16 @@
 
 from pathlib import Path
 
-from engine.data.dataset import Dataset
-from engine.fixed import read_fixed
-from hardware.types import Placement
-from search.protocol import Space
-from search.space.learning import usual_rates, weights_of_tasks
-from search.space.settings import SearchSpace
-from search.space.towers import tower_partitions
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.fixed import read_fixed
 from shunter.errors import RequestError
+from shunter.hardware.types import Placement
 from shunter.requests import SearchSpaceName, TrainRequest
-from tracking.runs import open_run
+from shunter.search.protocol import Space
+from shunter.search.space.learning import usual_rates, weights_of_tasks
+from shunter.search.space.settings import SearchSpace
+from shunter.search.space.towers import tower_partitions
+from shunter.tracking.runs import open_run
 
 
 def space_for(
@@ -32,7 +32,7 @@ def space_for(
     weights = weights_of_tasks(request.training.task_weights, dataset.features.tasks)
     fixed = read_fixed(request.model, request.architecture.set)
     if request.search.space == SearchSpaceName.ARCHITECTURE:
-        from search.space.architecture import ArchitectureSpace
+        from shunter.search.space.architecture import ArchitectureSpace
 
         rates = usual_rates(placement.batch_size)
         return ArchitectureSpace.for_dataset(dataset, task_weights=weights, fixed=fixed, hyperparameters=rates)

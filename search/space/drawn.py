@@ -2,9 +2,9 @@
 
 from random import Random
 
-from models.spec import ModelSpec
-from search.protocol import Parameters
-from search.space.settings import SearchSpace
+from shunter.models.spec import ModelSpec
+from shunter.search.protocol import Parameters
+from shunter.search.space.settings import SearchSpace
 
 MOST = 5  # architectures that speak for all of a search
 

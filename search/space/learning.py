@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from engine.config import Hyperparameters
-from models.registry import FAMILIES
-from models.spec import nearest
-from search.space.parameter import Choices
+from shunter.engine.config import Hyperparameters
 from shunter.errors import RequestError
+from shunter.models.registry import FAMILIES
+from shunter.models.spec import nearest
 from shunter.requests import parse_task_weights
+from shunter.search.space.parameter import Choices
 
 USUAL_BATCH_SIZE = 512  # for which the usual learning rates are meant
 # Bins of each number with which a search begins, and baselines learn. By hand on the validation parts of two samples of
@@ -32,7 +32,7 @@ WIDE_OPTIONS: Choices = {
     "warmup_epochs": (0.0, 0.25, 1.0),
 }
 # Multiple of the learning rate that is drawn, whose range is meant for Adam. Adagrad's step is the rate at first, as
-# Adam's is, and falls with the root of the steps since; Shampoo's is given Adam's length (`models.shampoo`).
+# Adam's is, and falls with the root of the steps since; Shampoo's is given Adam's length (`shunter.models.shampoo`).
 RATE_OF_OPTIMIZER: dict[str, float] = {"adagrad": 10.0}
 # Another point to begin with, beside the default of a family: wide flat layers, held back by batch normalisation and
 # decay, with rates that fall to 0 within three passes. The layers are what published results of deep click models have

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
-from engine.fixed import Fixed
-from engine.ranking.config import RankingHyperparameters
-from models.graph import MODELS, GraphSpec, graph_spec
-from models.graph.spec import Range, Searched
-from search.protocol import Parameters
-from search.space.parameter import Parameter
+from shunter.engine.fixed import Fixed
+from shunter.engine.ranking.config import RankingHyperparameters
+from shunter.models.graph import MODELS, GraphSpec, graph_spec
+from shunter.models.graph.spec import Range, Searched
+from shunter.search.protocol import Parameters
+from shunter.search.space.parameter import Parameter
 
 if TYPE_CHECKING:
     from optuna import Trial

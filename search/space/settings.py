@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import Field
 
-from engine.config import Hyperparameters
-from engine.data.dataset import Dataset
-from engine.fixed import Fixed, why_not_built
-from models.names import AUTO, auto_families
-from models.registry import FAMILIES, model_spec
-from models.spec import Features, ModelSpec
-from search.protocol import Factors, Parameters
-from search.space.learning import (
+from shunter.engine.config import Hyperparameters
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.fixed import Fixed, why_not_built
+from shunter.frozen import Frozen
+from shunter.models.names import AUTO, auto_families
+from shunter.models.registry import FAMILIES, model_spec
+from shunter.models.spec import Features, ModelSpec
+from shunter.search.protocol import Factors, Parameters
+from shunter.search.space.learning import (
     FIRST_BINS,
     HELD_BACK,
     HELD_BACK_ROWS,
@@ -23,8 +24,7 @@ from search.space.learning import (
     learning_options,
     rate_scale,
 )
-from search.space.parameter import Choice, Choices, Parameter, into, moved, nearest_choice
-from shunter.frozen import Frozen
+from shunter.search.space.parameter import Choice, Choices, Parameter, into, moved, nearest_choice
 
 if TYPE_CHECKING:
     from optuna import Trial
@@ -231,11 +231,11 @@ class SearchSpace(Frozen):
         return {**({"family": family} if len(self.families) > 1 else {}), **drawn}
 
     def identity(self, parameters: Parameters) -> Hashable:
-        """Architecture and learning rates, see `search.protocol.Space`."""
+        """Architecture and learning rates, see `shunter.search.protocol.Space`."""
         return self.build(parameters)
 
     def factors(self) -> Factors:
-        """Every parameter with its values, see `search.protocol.Space`."""
+        """Every parameter with its values, see `shunter.search.protocol.Space`."""
         family = {"family": self.families} if len(self.families) > 1 else {}
         return {**family, **{name: parameter.values for name, parameter in self.parameters().items()}}
 

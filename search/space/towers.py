@@ -1,4 +1,4 @@
-"""The ways to divide the fields into towers that a search tries; see `models.tower_partitioner`."""
+"""The ways to divide the fields into towers that a search tries; see `shunter.models.tower_partitioner`."""
 
 import json
 import logging
@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from engine.data.dataset import Dataset
-from engine.data.loader import mean_ids_per_sample
-from engine.execution import execution_of
-from engine.probes.field_interactions import MOST_PASSES, field_interactions
-from hardware.types import Placement
-from models.families.dmt import DmtSpec, towers_of
-from models.tower_partitioner import Strategy, TowerPartition, partition_fields
-from models.towers import Towers
-from search.space.settings import TowerFields
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.data.loader import mean_ids_per_sample
+from shunter.engine.execution import execution_of
+from shunter.engine.probes.field_interactions import MOST_PASSES, field_interactions
+from shunter.hardware.types import Placement
+from shunter.models.families.dmt import DmtSpec, towers_of
+from shunter.models.tower_partitioner import Strategy, TowerPartition, partition_fields
+from shunter.models.towers import Towers
 from shunter.requests import TowerStrategy, TrainRequest
-from tracking.runs import Run
+from shunter.search.space.settings import TowerFields
+from shunter.tracking.runs import Run
 
 FILE = "towers.json"
 LEARNED: tuple[Strategy, ...] = ("coherent", "diverse")

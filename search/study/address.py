@@ -8,8 +8,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from ingestion.sources.guard import check_paths, is_foreign_request
 from shunter.errors import RequestError
+from shunter.ingestion.sources.guard import check_paths, is_foreign_request
 from shunter.requests.search import FROM_SECRET, FROM_VARIABLE
 from shunter.secrets import keep_secret
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from engine.config import Schedule
-from search.protocol import BudgetLeft, Parameters
-from search.space.settings import SearchSpace
-from search.study.storage import has_result, lowest_loss
+from shunter.engine.config import Schedule
+from shunter.search.protocol import BudgetLeft, Parameters
+from shunter.search.space.settings import SearchSpace
+from shunter.search.study.storage import has_result, lowest_loss
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial

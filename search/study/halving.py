@@ -8,12 +8,12 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from search.study.interrupted import was_interrupted
+from shunter.search.study.interrupted import was_interrupted
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
 
-REDUCTION_FACTOR = 3  # as `tasks.select` counts when it sizes the job
+REDUCTION_FACTOR = 3  # as `shunter.tasks.select` counts when it sizes the job
 RUNG = "rung:"  # attribute of a trial: NE and cost when it reached the rung of that number
 ALIKE = "rung of {most}:"  # the same of trials that end after so many units, fewer than the longest
 SHARES = (1 / 9, 1 / 3)

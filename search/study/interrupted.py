@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine.checkpoint.storage import sync_directory
-from hardware.devices.memory_kills import memory_kills
-from hardware.devices.process_mark import process_mark
+from shunter.engine.checkpoint.storage import sync_directory
+from shunter.hardware.devices.memory_kills import memory_kills
+from shunter.hardware.devices.process_mark import process_mark
 
 if TYPE_CHECKING:
     from optuna import Study, Trial

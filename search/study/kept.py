@@ -5,14 +5,14 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from engine.checkpoint.storage import read_json, save_model
-from engine.ensemble.scored import keep_scores
-from engine.job import ClickJob
-from engine.results import TrainResult
-from engine.trained_model import FILE, TrainedModel
-from hardware.types import EnergyReading, Placement
-from search.protocol import Cost, Outcome
-from search.reward import reward
+from shunter.engine.checkpoint.storage import read_json, save_model
+from shunter.engine.ensemble.scored import keep_scores
+from shunter.engine.job import ClickJob
+from shunter.engine.results import TrainResult
+from shunter.engine.trained_model import FILE, TrainedModel
+from shunter.hardware.types import EnergyReading, Placement
+from shunter.search.protocol import Cost, Outcome
+from shunter.search.reward import reward
 
 MODELS = "models"  # in the folder of a search
 FINISHED = ("max_epochs", "patience")  # ends after which nothing is left to train, whatever the time

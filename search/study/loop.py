@@ -7,12 +7,13 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from engine.executors.role import Executor
-from engine.metrics import FIGURES, SelectBy, figure_of
-from search.budget import SearchBudget
-from search.protocol import Outcome, Parameters, SearchMethod
-from search.study.interrupted import try_again
-from search.study.storage import (
+from shunter.engine.executors.role import Executor
+from shunter.engine.metrics import FIGURES, SelectBy, figure_of
+from shunter.errors import ProcessLostError
+from shunter.search.budget import SearchBudget
+from shunter.search.protocol import Outcome, Parameters, SearchMethod
+from shunter.search.study.interrupted import try_again
+from shunter.search.study.storage import (
     begun_trials,
     finished_trials,
     has_waiting,
@@ -22,8 +23,7 @@ from search.study.storage import (
     tell,
     trials_with_result,
 )
-from search.study.trial import TrialContext, run_trial
-from shunter.errors import ProcessLostError
+from shunter.search.study.trial import TrialContext, run_trial
 
 if TYPE_CHECKING:
     from optuna import Study, Trial

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine.config import SelectBy
-from search.protocol import COSTS, Cost, Outcome, Space
-from search.study.interrupted import FAILURE, close_interrupted, note_owner, put_back, running_trials
+from shunter.engine.config import SelectBy
 from shunter.errors import TrackingError
+from shunter.search.protocol import COSTS, Cost, Outcome, Space
+from shunter.search.study.interrupted import FAILURE, close_interrupted, note_owner, put_back, running_trials
 from shunter.secrets import without_secrets
 
 if TYPE_CHECKING:
@@ -53,10 +53,10 @@ def open_study(
 ) -> "Study":
     """Create the study, or go on with it; one of another space, other data or another cost is left alone.
 
-    Trials that a kill or Ctrl-C left open are tried again: see `search.study.interrupted`.
+    Trials that a kill or Ctrl-C left open are tried again: see `shunter.search.study.interrupted`.
 
     Args:
-        address: Address from `search.study.address.storage_address`.
+        address: Address from `shunter.search.study.address.storage_address`.
         space: Space that is searched.
         cost: Cost that NE is weighed against; None searches for the lowest NE alone.
         belongs_to: Anything else that tells this study from others in a shared storage.

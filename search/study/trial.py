@@ -7,28 +7,28 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from engine.config import Schedule
-from engine.data.dataset import Dataset
-from engine.execution import execution_of
-from engine.executors.role import Executor, Reading
-from engine.job import Hooks, TrainingJob
-from engine.memory import is_out_of_memory
-from engine.results import EpochReport, TrainingFigures, TrainResult
-from hardware.cost.residual import StepObservation
-from hardware.types import EnergyReading, Placement
-from models.counting import count_parameter_bytes
-from models.spec import ModelSpec
-from search.constraints import FinalTraining, Measured, format_violations, violations_of
-from search.meta.past import trial_tags
-from search.protocol import Cost, Outcome, Parameters, Space
-from search.study.families import FamilyRace
-from search.study.halving import Halving
-from search.study.interrupted import FAILURE, may_try_again
-from search.study.kept import KeptModels
-from search.study.storage import begun_trials, outcome_of, trials_with_result
+from shunter.engine.config import Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.execution import execution_of
+from shunter.engine.executors.role import Executor, Reading
+from shunter.engine.job import Hooks, TrainingJob
+from shunter.engine.memory import is_out_of_memory
+from shunter.engine.results import EpochReport, TrainingFigures, TrainResult
 from shunter.errors import ProcessLostError, TooLargeError, TrackingError, TrainingError
+from shunter.hardware.cost.residual import StepObservation
+from shunter.hardware.types import EnergyReading, Placement
+from shunter.models.counting import count_parameter_bytes
+from shunter.models.spec import ModelSpec
 from shunter.requests import Limits
-from tracking.convention import (
+from shunter.search.constraints import FinalTraining, Measured, format_violations, violations_of
+from shunter.search.meta.past import trial_tags
+from shunter.search.protocol import Cost, Outcome, Parameters, Space
+from shunter.search.study.families import FamilyRace
+from shunter.search.study.halving import Halving
+from shunter.search.study.interrupted import FAILURE, may_try_again
+from shunter.search.study.kept import KeptModels
+from shunter.search.study.storage import begun_trials, outcome_of, trials_with_result
+from shunter.tracking.convention import (
     epoch_metrics,
     model_params,
     placement_params,
@@ -36,10 +36,10 @@ from tracking.convention import (
     schedule_params,
     training_metrics,
 )
-from tracking.evidence import Ending, ending_of, log_evidence
-from tracking.learning import log_steps
-from tracking.runs import Run, child_run
-from tracking.training_evidence import mean_step_seconds, training_evidence
+from shunter.tracking.evidence import Ending, ending_of, log_evidence
+from shunter.tracking.learning import log_steps
+from shunter.tracking.runs import Run, child_run
+from shunter.tracking.training_evidence import mean_step_seconds, training_evidence
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
@@ -65,7 +65,7 @@ class TrialContext:
         should_stop: Asked after each step; a text ends a training, which counts with what it has.
         study: Record of all trials, by which a training that is worse than others is stopped early.
         kept: Where the models of the best are kept; None keeps none.
-        observe: As of `search.job.SearchJob`.
+        observe: As of `shunter.search.job.SearchJob`.
         race: The race of several families: looks at them end early, and what comes out of them ends by itself.
     """
 

@@ -4,9 +4,9 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from engine.executors.role import Executor, Place
-from engine.executors.this_machine import ThisMachine
-from hardware.types import Placement
+from shunter.engine.executors.role import Executor, Place
+from shunter.engine.executors.this_machine import ThisMachine
+from shunter.hardware.types import Placement
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from serving.errors import RefusedError
+from shunter.serving.errors import RefusedError
 
 # A whole number that may not fit 64 bits, which orjson would make a fraction.
 _LONG_NUMBER = re.compile(rb"\d{19}")

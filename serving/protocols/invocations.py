@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from serving.errors import MediaTypeError, RefusedError, TooLargeRequestError
-from serving.protocols.body import expect, read_object, same_length, scores_by_name, top_of, unique, written
-from serving.protocols.parquet import read_parquet
-from serving.table import Table, columns_of_records, columns_of_rows
 from shunter.errors import first_line
+from shunter.serving.errors import MediaTypeError, RefusedError, TooLargeRequestError
+from shunter.serving.protocols.body import expect, read_object, same_length, scores_by_name, top_of, unique, written
+from shunter.serving.protocols.parquet import read_parquet
+from shunter.serving.table import Table, columns_of_records, columns_of_rows
 
 JSON, CSV, PARQUET = "application/json", "text/csv", "application/vnd.apache.parquet"
 FORMATS = ("dataframe_split", "dataframe_records", "instances", "inputs")

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from serving.errors import RefusedError
-from serving.protocols.body import expect, read_object, same_length, scores_by_name, top_of, unique, written
-from serving.protocols.invocations import check_rows, within
-from serving.table import Table
+from shunter.serving.errors import RefusedError
+from shunter.serving.protocols.body import expect, read_object, same_length, scores_by_name, top_of, unique, written
+from shunter.serving.protocols.invocations import check_rows, within
+from shunter.serving.table import Table
 
 NUMBERS = {"INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64"}
 FRACTIONS = {"FP16", "FP32", "FP64"}

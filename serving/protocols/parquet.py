@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from serving.errors import RefusedError, TooLargeRequestError
 from shunter.errors import first_line
+from shunter.serving.errors import RefusedError, TooLargeRequestError
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -51,7 +51,7 @@ def _field_of(entry: str) -> str:
     return entry.partition("=")[0].strip()
 
 
-# What a form offers; `models.names` knows what they are.
+# What a form offers; `shunter.models.names` knows what they are.
 MODELS = (
     "dlrm",
     "dnn",

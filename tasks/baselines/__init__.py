@@ -3,21 +3,21 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from engine.config import Hyperparameters, Schedule
-from engine.data.dataset import Dataset
-from engine.execution import execution_of
-from engine.job import TrainingJob
-from engine.trained_model import TrainedModel
-from models.registry import model_spec
-from models.spec import Features, ModelSpec, TablePrecision
-from reporting.card.baselines import Rival, TrainedBaseline
-from search.space.learning import FIRST_BINS, default_hyperparameters, weights_of_tasks
+from shunter.engine.config import Hyperparameters, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.execution import execution_of
+from shunter.engine.job import TrainingJob
+from shunter.engine.trained_model import TrainedModel
+from shunter.models.registry import model_spec
+from shunter.models.spec import Features, ModelSpec, TablePrecision
+from shunter.reporting.card.baselines import Rival, TrainedBaseline
 from shunter.requests import HALF_TABLES, TREES, TrainRequest, baselines_of
-from tasks.baselines.race import Race
-from tasks.baselines.trees import train_trees
-from tasks.plan import placement_of_one
-from tasks.run_context import RunContext
-from tasks.train import train_member
+from shunter.search.space.learning import FIRST_BINS, default_hyperparameters, weights_of_tasks
+from shunter.tasks.baselines.race import Race
+from shunter.tasks.baselines.trees import train_trees
+from shunter.tasks.plan import placement_of_one
+from shunter.tasks.run_context import RunContext
+from shunter.tasks.train import train_member
 
 __all__ = ["baseline_epochs", "baseline_spec", "candidates_of", "train_baselines", "train_rivals"]
 

@@ -3,9 +3,9 @@
 import json
 from pathlib import Path
 
-from engine.checkpoint.storage import read_json, write_text
-from engine.config import SelectBy
-from engine.results import EpochReport
+from shunter.engine.checkpoint.storage import read_json, write_text
+from shunter.engine.config import SelectBy
+from shunter.engine.results import EpochReport
 from shunter.errors import CheckpointError
 
 

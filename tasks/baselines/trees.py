@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.checkpoint.storage import read_json, write_text
-from engine.data.arrays import read_array
-from engine.data.dataset import Dataset, SplitName
-from engine.data.loader import BatchLoader
-from engine.metrics import compute_metrics
-from reporting.card.baselines import Rival
+from shunter.engine.checkpoint.storage import read_json, write_text
+from shunter.engine.data.arrays import read_array
+from shunter.engine.data.dataset import Dataset, SplitName
+from shunter.engine.data.loader import BatchLoader
+from shunter.engine.metrics import compute_metrics
+from shunter.reporting.card.baselines import Rival
 from shunter.requests import TREES
 
 FILE, LOGITS = "rival.json", "test.npy"

@@ -5,19 +5,19 @@ from collections.abc import Sequence
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from engine.data.dataset import Dataset
-from engine.ensemble.result import EnsembleResult
-from engine.execution import execution_of
-from engine.trained_model import TrainedModel
-from hardware.types import Placement
-from reporting.card.baselines import Rival, TrainedBaseline, baseline_metrics, compare_baselines
-from reporting.card.facts import gather
-from reporting.card.figures import ModelCard
-from reporting.card.promise import Promise
-from reporting.card.quality import gauc_metrics
-from tasks.card.publish import CARD_MARKDOWN, CARD_PAGE, describe_version, publish_card
-from tasks.card.ranking import CARD, write_ranking_card
-from tracking.runs import open_run
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.ensemble.result import EnsembleResult
+from shunter.engine.execution import execution_of
+from shunter.engine.trained_model import TrainedModel
+from shunter.hardware.types import Placement
+from shunter.reporting.card.baselines import Rival, TrainedBaseline, baseline_metrics, compare_baselines
+from shunter.reporting.card.facts import gather
+from shunter.reporting.card.figures import ModelCard
+from shunter.reporting.card.promise import Promise
+from shunter.reporting.card.quality import gauc_metrics
+from shunter.tasks.card.publish import CARD_MARKDOWN, CARD_PAGE, describe_version, publish_card
+from shunter.tasks.card.ranking import CARD, write_ranking_card
+from shunter.tracking.runs import open_run
 
 __all__ = [
     "CARD",

@@ -1,13 +1,13 @@
 """Where a card is kept: as artifacts of the run, in Prefect, and as the description of the registered version."""
 
-from reporting.card.document import to_html, to_markdown
-from reporting.card.figures import ModelCard
-from reporting.card.sections import card_title, pictures, sections, summary_sentence
 from shunter.markdown import plain
-from tracking.passes import log_passes
-from tracking.registry.card import artifact_link, describe_model, log_texts
-from tracking.registry.models import RegisteredModel
-from tracking.reports import log_config
+from shunter.reporting.card.document import to_html, to_markdown
+from shunter.reporting.card.figures import ModelCard
+from shunter.reporting.card.sections import card_title, pictures, sections, summary_sentence
+from shunter.tracking.passes import log_passes
+from shunter.tracking.registry.card import artifact_link, describe_model, log_texts
+from shunter.tracking.registry.models import RegisteredModel
+from shunter.tracking.reports import log_config
 
 FOLDER = "model_card"
 CARD_PAGE = f"{FOLDER}/model_card.html"

@@ -5,22 +5,22 @@ from collections.abc import Sequence
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from engine.data.dataset import Dataset
-from engine.ranking.result import TrainedRanker
-from engine.ranking.trainer import RankingData
-from reporting.card.item_index import index_of
-from reporting.card.ranking import ranking_card
-from reporting.card.ranking_baselines import (
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.ranking.result import TrainedRanker
+from shunter.engine.ranking.trainer import RankingData
+from shunter.reporting.card.item_index import index_of
+from shunter.reporting.card.ranking import ranking_card
+from shunter.reporting.card.ranking_baselines import (
     RankedBaseline,
     RankingBaseline,
     breakdown_on_test,
     compare_rankings,
     ranking_baseline_metrics,
 )
-from reporting.card.ranking_breakdown import SIDES, RankingSides, summarise_ranking
-from tracking.ranking import INDEX, popularity_metrics, ranking_metrics
-from tracking.registry.card import log_texts
-from tracking.runs import open_run
+from shunter.reporting.card.ranking_breakdown import SIDES, RankingSides, summarise_ranking
+from shunter.tracking.ranking import INDEX, popularity_metrics, ranking_metrics
+from shunter.tracking.registry.card import log_texts
+from shunter.tracking.runs import open_run
 
 CARD = "model_card/model_card.md"
 

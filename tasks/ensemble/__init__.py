@@ -6,17 +6,17 @@ from pathlib import Path
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from engine.config import SelectBy
-from engine.data.dataset import Dataset
-from engine.ensemble.result import EnsembleResult
-from engine.trained_model import TrainedModel
-from hardware.types import Placement
-from tasks.ensemble.champions import champions_before
-from tasks.ensemble.combine import NO_LIMITS, EnsembleLimits, combine_members
-from tasks.ensemble.distillation import distil
-from tasks.ensemble.ending import set_ending_aside
-from tasks.ensemble.members import scoring_placement, train_members, trainings_after
-from tasks.ensemble.room import BASELINES, MEMBERS, minutes_in_words
+from shunter.engine.config import SelectBy
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.ensemble.result import EnsembleResult
+from shunter.engine.trained_model import TrainedModel
+from shunter.hardware.types import Placement
+from shunter.tasks.ensemble.champions import champions_before
+from shunter.tasks.ensemble.combine import NO_LIMITS, EnsembleLimits, combine_members
+from shunter.tasks.ensemble.distillation import distil
+from shunter.tasks.ensemble.ending import set_ending_aside
+from shunter.tasks.ensemble.members import scoring_placement, train_members, trainings_after
+from shunter.tasks.ensemble.room import BASELINES, MEMBERS, minutes_in_words
 
 __all__ = [
     "BASELINES",

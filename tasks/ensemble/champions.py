@@ -1,12 +1,12 @@
 """Members of past champions beside the one that was trained now."""
 
-from engine.execution import execution_of
-from engine.trained_model import TrainedModel
-from hardware.types import Placement
-from retraining.past_champions import past_champions
+from shunter.engine.execution import execution_of
+from shunter.engine.trained_model import TrainedModel
+from shunter.hardware.types import Placement
 from shunter.requests import EnsembleOf
-from tasks.run_context import RunContext
-from tracking.runs import open_run
+from shunter.retraining.past_champions import past_champions
+from shunter.tasks.run_context import RunContext
+from shunter.tracking.runs import open_run
 
 
 def champions_before(run: RunContext, placement: Placement) -> list[TrainedModel]:

@@ -7,30 +7,30 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.checkpoint.storage import save_model
-from engine.checkpoint.stored import load_to_score
-from engine.config import Execution, SelectBy
-from engine.data.dataset import Dataset
-from engine.ensemble.combined import combined_as
-from engine.ensemble.forms import Packed
-from engine.ensemble.race import PRESENT
-from engine.ensemble.result import RESULT, EnsembleResult, Member, MemoryFit, Serving, read_finished
-from engine.ensemble.scored import kept_scores, score_test
-from engine.ensemble.serving_cost import ServingCost, ServingLimits, serving_cost, within_limits
-from engine.ensemble.verdict import Verdict, judge
-from engine.ensemble.words import words_of
-from engine.execution import execution_of
-from engine.loop.evaluation import evaluate
-from engine.metrics import FIGURES, compute_task_metrics
-from engine.results import Evaluation
-from engine.trained_model import TrainedModel
-from hardware.types import Placement
-from models.ensemble import Ensemble
-from models.registry import Model
+from shunter.engine.checkpoint.storage import save_model
+from shunter.engine.checkpoint.stored import load_to_score
+from shunter.engine.config import Execution, SelectBy
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.ensemble.combined import combined_as
+from shunter.engine.ensemble.forms import Packed
+from shunter.engine.ensemble.race import PRESENT
+from shunter.engine.ensemble.result import RESULT, EnsembleResult, Member, MemoryFit, Serving, read_finished
+from shunter.engine.ensemble.scored import kept_scores, score_test
+from shunter.engine.ensemble.serving_cost import ServingCost, ServingLimits, serving_cost, within_limits
+from shunter.engine.ensemble.verdict import Verdict, judge
+from shunter.engine.ensemble.words import words_of
+from shunter.engine.execution import execution_of
+from shunter.engine.loop.evaluation import evaluate
+from shunter.engine.metrics import FIGURES, compute_task_metrics
+from shunter.engine.results import Evaluation
+from shunter.engine.trained_model import TrainedModel
+from shunter.hardware.types import Placement
+from shunter.models.ensemble import Ensemble
+from shunter.models.registry import Model
 from shunter.requests import EnsembleRequest
-from tasks.ensemble.memory import WEIGHTS, Shrinker, Shrunk
-from tracking.convention import model_params, placement_params, quality_metrics
-from tracking.runs import Run, child_run, open_run
+from shunter.tasks.ensemble.memory import WEIGHTS, Shrinker, Shrunk
+from shunter.tracking.convention import model_params, placement_params, quality_metrics
+from shunter.tracking.runs import Run, child_run, open_run
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,17 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from engine.checkpoint.stored import load_to_score
-from engine.ensemble.distillation import softened
-from engine.ensemble.verdict import Verdict
-from engine.trained_model import TrainedModel
-from hardware.types import Placement
-from search.result import TuneResult
+from shunter.engine.checkpoint.stored import load_to_score
+from shunter.engine.ensemble.distillation import softened
+from shunter.engine.ensemble.verdict import Verdict
+from shunter.engine.trained_model import TrainedModel
+from shunter.hardware.types import Placement
 from shunter.requests import Distill
-from tasks.ensemble.combine import Combining, EnsembleLimits
-from tasks.ensemble.members import planned, train_one
-from tasks.ensemble.memory import OVERHEAD, WEIGHTS
-from tasks.run_context import RunContext
+from shunter.search.result import TuneResult
+from shunter.tasks.ensemble.combine import Combining, EnsembleLimits
+from shunter.tasks.ensemble.members import planned, train_one
+from shunter.tasks.ensemble.memory import OVERHEAD, WEIGHTS
+from shunter.tasks.run_context import RunContext
 
 NAME = "distilled"
 

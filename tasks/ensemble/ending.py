@@ -2,14 +2,14 @@
 
 from contextlib import suppress
 
-from search.minutes import Minutes
 from shunter.errors import TrackingError
-from tasks.run_context import RunContext
-from tasks.step_clock import StepClock
-from tracking.convention import read_account
-from tracking.history import read_runs
+from shunter.search.minutes import Minutes
+from shunter.tasks.run_context import RunContext
+from shunter.tasks.step_clock import StepClock
+from shunter.tracking.convention import read_account
+from shunter.tracking.history import read_runs
 
-STEPS = ("ensemble", "card", "register", "report")  # of `flows.train`, behind the members
+STEPS = ("ensemble", "card", "register", "report")  # of `shunter.flows.train`, behind the members
 MEASURED = "profile"
 LATEST, LOOKED_AT = 3, 50  # runs that tell, and the newest among which they are looked for
 # Without such a run: of what passed before the first training, which grows with the data and on a slow machine as the

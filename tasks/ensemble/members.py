@@ -6,33 +6,33 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from engine.config import Schedule
-from engine.ensemble.snapshots import snapshots_of
-from engine.execution import execution_of
-from engine.executors.adaptation import Adaptation
-from engine.executors.role import Place
-from engine.fixed import read_fixed
-from engine.job import ClickJob, TrainingJob
-from engine.trained_model import TrainedModel, read_finished
-from hardware.devices.discovery import usable_cores
-from hardware.reservation import cores_held_here
-from hardware.types import Placement
-from planner.decide import Decision
-from planner.describe import members_to_train
-from planner.predict.observe import Expectation, expect
-from planner.redecide import alternatives, redecide
-from planner.together import trainings_at_a_time
-from search.minutes import Minutes, unlimited
-from search.result import Setting, TuneResult
-from search.study.kept import kept_model
+from shunter.engine.config import Schedule
+from shunter.engine.ensemble.snapshots import snapshots_of
+from shunter.engine.execution import execution_of
+from shunter.engine.executors.adaptation import Adaptation
+from shunter.engine.executors.role import Place
+from shunter.engine.fixed import read_fixed
+from shunter.engine.job import ClickJob, TrainingJob
+from shunter.engine.trained_model import TrainedModel, read_finished
+from shunter.hardware.devices.discovery import usable_cores
+from shunter.hardware.reservation import cores_held_here
+from shunter.hardware.types import Placement
+from shunter.planner.decide import Decision
+from shunter.planner.describe import members_to_train
+from shunter.planner.predict.observe import Expectation, expect
+from shunter.planner.redecide import alternatives, redecide
+from shunter.planner.together import trainings_at_a_time
 from shunter.requests import EnsembleOf, TrainRequest
-from tasks.accelerators import tell
-from tasks.ensemble.room import for_as_long, is_done, positions_with_room
-from tasks.ensemble.side_by_side import Training, side_by_side
-from tasks.plan import keep_step, planned_training
-from tasks.run_context import RunContext
-from tasks.train import adopt_trial, train_member, train_to_the_end
-from tracking.runs import open_run
+from shunter.search.minutes import Minutes, unlimited
+from shunter.search.result import Setting, TuneResult
+from shunter.search.study.kept import kept_model
+from shunter.tasks.accelerators import tell
+from shunter.tasks.ensemble.room import for_as_long, is_done, positions_with_room
+from shunter.tasks.ensemble.side_by_side import Training, side_by_side
+from shunter.tasks.plan import keep_step, planned_training
+from shunter.tasks.run_context import RunContext
+from shunter.tasks.train import adopt_trial, train_member, train_to_the_end
+from shunter.tracking.runs import open_run
 
 PATIENCE = 2  # epochs without a better validation NE
 

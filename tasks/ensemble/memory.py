@@ -6,27 +6,27 @@ from functools import cached_property
 
 import numpy as np
 
-from engine.checkpoint.packing import unpack
-from engine.checkpoint.storage import load_model
-from engine.config import Execution, SelectBy
-from engine.data.dataset import Dataset
-from engine.data.uses import row_uses
-from engine.ensemble.combined import combined_as
-from engine.ensemble.forms import Packed, best_form
-from engine.ensemble.result import MemoryFit, TriedSize
-from engine.ensemble.verdict import Verdict, judge
-from engine.ensemble.weights import halves
-from engine.loop.evaluation import evaluate
-from engine.loop.some_rows import SomeRows
-from engine.metrics import Metrics, compute_task_metrics
-from engine.results import Evaluation
-from engine.robustness.injection import MemoryErrors
-from engine.robustness.memory import Memory
-from engine.robustness.trial import ANSWERS, CANARY_ROWS, Withstood, withstand
-from engine.trained_model import TrainedModel
-from models.ensemble import Ensemble
-from models.registry import Model
+from shunter.engine.checkpoint.packing import unpack
+from shunter.engine.checkpoint.storage import load_model
+from shunter.engine.config import Execution, SelectBy
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.data.uses import row_uses
+from shunter.engine.ensemble.combined import combined_as
+from shunter.engine.ensemble.forms import Packed, best_form
+from shunter.engine.ensemble.result import MemoryFit, TriedSize
+from shunter.engine.ensemble.verdict import Verdict, judge
+from shunter.engine.ensemble.weights import halves
+from shunter.engine.loop.evaluation import evaluate
+from shunter.engine.loop.some_rows import SomeRows
+from shunter.engine.metrics import Metrics, compute_task_metrics
+from shunter.engine.results import Evaluation
+from shunter.engine.robustness.injection import MemoryErrors
+from shunter.engine.robustness.memory import Memory
+from shunter.engine.robustness.trial import ANSWERS, CANARY_ROWS, Withstood, withstand
+from shunter.engine.trained_model import TrainedModel
 from shunter.errors import InfeasibleError
+from shunter.models.ensemble import Ensemble
+from shunter.models.registry import Model
 
 OVERHEAD = 1_024  # bytes of the weights of an ensemble and of what a file says of itself
 WEIGHTS = "model.safetensors"
@@ -82,7 +82,8 @@ class Shrinker:
         """Fit the best members into the bytes: one, then two with half of the bytes each, as long as that helps.
 
         Each count is judged on the half of validation that fits no weights, the same for all; where the memory errs,
-        under such errors and with the detector of `engine.robustness` (E2CNN chooses the count for an expected rate).
+        under such errors and with the detector of `shunter.engine.robustness` (E2CNN chooses the count for an expected
+        rate).
 
         Args:
             verdict: What would be kept without a limit.

@@ -3,11 +3,11 @@
 import time
 from collections.abc import Callable, Sequence
 
-from engine.trained_model import FILE, TrainedModel
-from search.minutes import SLACK, Minutes
-from search.result import Setting, TuneResult
-from search.study.kept import kept_model
-from tasks.run_context import RunContext
+from shunter.engine.trained_model import FILE, TrainedModel
+from shunter.search.minutes import SLACK, Minutes
+from shunter.search.result import Setting, TuneResult
+from shunter.search.study.kept import kept_model
+from shunter.tasks.run_context import RunContext
 
 BASELINES, MEMBERS = "baselines", "members"  # steps within the minutes; the latter a folder of a run, too
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Protocol, TypeVar
 
-from engine.executors.role import Executor, Place
-from hardware.types import Placement
-from search.study.workers import open_executors
+from shunter.engine.executors.role import Executor, Place
+from shunter.hardware.types import Placement
+from shunter.search.study.workers import open_executors
 
 Result_co = TypeVar("Result_co", covariant=True)
 

@@ -9,19 +9,19 @@ from pathlib import Path
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from reporting.fleet.drawing import gantt_picture
-from reporting.fleet.page import fleet_page, markdown_table
-from scheduler.files import read_fleet
-from scheduler.foretell import Foreteller, ForetoldTime
-from scheduler.metrics import figures
-from scheduler.policies import make_policy
-from scheduler.schedule import Schedule
-from scheduler.simulator import simulate
+from shunter.reporting.fleet.drawing import gantt_picture
+from shunter.reporting.fleet.page import fleet_page, markdown_table
 from shunter.requests import FleetRequest
-from tasks.fleet.jobs import prepare_jobs, training_of_own
-from tasks.fleet.run import fleet_state, open_record, run_jobs
-from tracking.reports import log_files
-from tracking.runs import Run, child_run
+from shunter.scheduler.files import read_fleet
+from shunter.scheduler.foretell import Foreteller, ForetoldTime
+from shunter.scheduler.metrics import figures
+from shunter.scheduler.policies import make_policy
+from shunter.scheduler.schedule import Schedule
+from shunter.scheduler.simulator import simulate
+from shunter.tasks.fleet.jobs import prepare_jobs, training_of_own
+from shunter.tasks.fleet.run import fleet_state, open_record, run_jobs
+from shunter.tracking.reports import log_files
+from shunter.tracking.runs import Run, child_run
 
 __all__ = [
     "Fleet",

@@ -3,15 +3,15 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from engine.data.dataset import Dataset
-from engine.job import ClickJob
-from ingestion.request import ingest_request
-from scheduler.files import OwnJob
-from scheduler.foretell import Foreteller, is_processor
-from scheduler.job import Job
-from scheduler.live.asked import check_training
-from scheduler.own_training import training_of
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.job import ClickJob
+from shunter.ingestion.request import ingest_request
 from shunter.requests import TrainRequest
+from shunter.scheduler.files import OwnJob
+from shunter.scheduler.foretell import Foreteller, is_processor
+from shunter.scheduler.job import Job
+from shunter.scheduler.live.asked import check_training
+from shunter.scheduler.own_training import training_of
 
 
 @dataclass(frozen=True)

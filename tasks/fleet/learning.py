@@ -7,16 +7,16 @@ from pathlib import Path
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from scheduler.foretell import Foreteller
-from scheduler.learned.file import load_policy, policy_file, save_policy
-from scheduler.learning.learn import Learnt, learn
-from scheduler.learning.request import kept_at, read_learning
-from scheduler.learning.trainer import Plan, Progress
-from scheduler.policies import LEARNED
 from shunter.requests import FleetLearnRequest
-from tasks.fleet.jobs import training_of_own
-from tracking.reports import log_files
-from tracking.runs import open_run
+from shunter.scheduler.foretell import Foreteller
+from shunter.scheduler.learned.file import load_policy, policy_file, save_policy
+from shunter.scheduler.learning.learn import Learnt, learn
+from shunter.scheduler.learning.request import kept_at, read_learning
+from shunter.scheduler.learning.trainer import Plan, Progress
+from shunter.scheduler.policies import LEARNED
+from shunter.tasks.fleet.jobs import training_of_own
+from shunter.tracking.reports import log_files
+from shunter.tracking.runs import open_run
 
 
 @task(name="learn", cache_policy=NO_CACHE, persist_result=False)

@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-from engine.execution import execution_of
-from engine.trained_model import TrainedModel
-from reporting.card.quality import quality_of_files
-from tasks.ensemble import EnsembleLimits, combine_members, scoring_placement
-from tasks.fleet.jobs import FleetJob
-from tasks.register import why_not_promoted
-from tracking.convention import quality_metrics
-from tracking.registry import register_model
+from shunter.engine.execution import execution_of
+from shunter.engine.trained_model import TrainedModel
+from shunter.reporting.card.quality import quality_of_files
+from shunter.tasks.ensemble import EnsembleLimits, combine_members, scoring_placement
+from shunter.tasks.fleet.jobs import FleetJob
+from shunter.tasks.register import why_not_promoted
+from shunter.tracking.convention import quality_metrics
+from shunter.tracking.registry import register_model
 
 
 def judge_and_register(job: FleetJob, trained: TrainedModel, directory: Path) -> dict[str, float]:

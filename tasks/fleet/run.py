@@ -9,22 +9,22 @@ from statistics import median
 from pydantic import Field
 from pydantic_core import to_json
 
-from engine.executors.ray.cluster import open_cluster
-from scheduler.files import OwnJob, of_catalogue
-from scheduler.foretell import Foreteller, ForetoldTime
-from scheduler.live.driver import Driver, Surroundings
-from scheduler.live.record import FleetRecord, JobRecord, Status
-from scheduler.own_training import key_of
-from scheduler.past import NAME, PastJob, keep_past_job
-from scheduler.policies import make_policy
-from scheduler.schedule import Schedule
+from shunter.engine.executors.ray.cluster import open_cluster
 from shunter.frozen import Frozen
 from shunter.requests import FleetRunRequest, TrainRequest
+from shunter.scheduler.files import OwnJob, of_catalogue
+from shunter.scheduler.foretell import Foreteller, ForetoldTime
+from shunter.scheduler.live.driver import Driver, Surroundings
+from shunter.scheduler.live.record import FleetRecord, JobRecord, Status
+from shunter.scheduler.own_training import key_of
+from shunter.scheduler.past import NAME, PastJob, keep_past_job
+from shunter.scheduler.policies import make_policy
+from shunter.scheduler.schedule import Schedule
 from shunter.settings import Settings
-from tasks.fleet.jobs import FleetJob, with_times
-from tasks.fleet.trainings import RayTrainings
-from tasks.run_state import StateFolder
-from tracking.history import read_children
+from shunter.tasks.fleet.jobs import FleetJob, with_times
+from shunter.tasks.fleet.trainings import RayTrainings
+from shunter.tasks.run_state import StateFolder
+from shunter.tracking.history import read_children
 
 RECORD = "fleet"
 
@@ -93,7 +93,7 @@ def run_jobs(
         say: Told in sentences what happens.
 
     Raises:
-        ShunterError: See `scheduler.live.driver.Driver.run`.
+        ShunterError: See `shunter.scheduler.live.driver.Driver.run`.
         KeyboardInterrupt: Ctrl-C; what ran has saved its state.
     """
     by_name = {job.name: job for job in jobs}

@@ -10,19 +10,21 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 from urllib.parse import quote
 
-from engine.execution import execution_of
-from engine.executors.ledger import Ledger
-from engine.executors.messages import Done, Task
-from engine.executors.ray.cluster import Cluster
-from engine.executors.ray.group import Seat
-from engine.executors.ray.slots import OnNode
-from engine.executors.ray.training import NodeLostError
-from engine.job import Hooks
-from engine.trained_model import TrainedModel
-from hardware.devices.nodes import ClusterNode, alive_nodes, cluster_nodes, free_resources
-from hardware.types import Placement
-from scheduler.foretell import is_processor
-from scheduler.live.role import (
+from shunter.engine.execution import execution_of
+from shunter.engine.executors.ledger import Ledger
+from shunter.engine.executors.messages import Done, Task
+from shunter.engine.executors.ray.cluster import Cluster
+from shunter.engine.executors.ray.group import Seat
+from shunter.engine.executors.ray.slots import OnNode
+from shunter.engine.executors.ray.training import NodeLostError
+from shunter.engine.job import Hooks
+from shunter.engine.trained_model import TrainedModel
+from shunter.errors import HardwareError, ShunterError, first_line
+from shunter.hardware.devices.nodes import ClusterNode, alive_nodes, cluster_nodes, free_resources
+from shunter.hardware.types import Placement
+from shunter.requests import CheckpointRequest
+from shunter.scheduler.foretell import is_processor
+from shunter.scheduler.live.role import (
     Event,
     Failed,
     Finished,
@@ -34,11 +36,9 @@ from scheduler.live.role import (
     Stopped,
     Trained,
 )
-from shunter.errors import HardwareError, ShunterError, first_line
-from shunter.requests import CheckpointRequest
-from tasks.fleet.jobs import FleetJob
-from tasks.fleet.result import judge_and_register
-from tasks.train import train_to_the_end
+from shunter.tasks.fleet.jobs import FleetJob
+from shunter.tasks.fleet.result import judge_and_register
+from shunter.tasks.train import train_to_the_end
 
 WATCH_SECONDS = 1.0  # between two looks at Ray's nodes
 CPU = "cpu"
@@ -59,7 +59,7 @@ class _Running:
 
 
 class RayTrainings:
-    """A `scheduler.live.role.Trainings` whose only ledger is Ray's: a training waits there until there is room.
+    """A `shunter.scheduler.live.role.Trainings` whose only ledger is Ray's: a training waits there until there is room.
 
     Used as a context manager, which ends its threads.
 
@@ -244,7 +244,7 @@ class RayTrainings:
 
 
 class _TheSeats:
-    """A `engine.executors.role.Place` of one job: it trains where its policy wants it, or not at all."""
+    """A `shunter.engine.executors.role.Place` of one job: it trains where its policy wants it, or not at all."""
 
     def __init__(self, trainings: RayTrainings, running: _Running) -> None:
         self._trainings, self._running = trainings, running

@@ -3,12 +3,12 @@
 from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 
-from engine.data.dataset import Dataset
-from ingestion.findings import findings_of_dataset
-from ingestion.request import ingest_request
+from shunter.engine.data.dataset import Dataset
+from shunter.ingestion.findings import findings_of_dataset
+from shunter.ingestion.request import ingest_request
 from shunter.requests import JobRequest
-from tasks.ingest_progress import ingest_progress
-from tasks.retries import retried
+from shunter.tasks.ingest_progress import ingest_progress
+from shunter.tasks.retries import retried
 
 __all__ = ["ingest"]
 

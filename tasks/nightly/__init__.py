@@ -7,19 +7,19 @@ from pathlib import Path
 from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 
-from engine.data.dataset import Dataset
-from ingestion.cache import ingest_source
-from ingestion.encoding.encoder import Encoder
-from ingestion.sources.days import DayLog, DaysSource
-from retraining import days
-from retraining.bootstrap import Judgement
-from retraining.comparison import compare
-from retraining.plan import NightPlan
-from retraining.ranker_comparison import RankingJudgement, compare_rankers
+from shunter.engine.data.dataset import Dataset
+from shunter.ingestion.cache import ingest_source
+from shunter.ingestion.encoding.encoder import Encoder
+from shunter.ingestion.sources.days import DayLog, DaysSource
 from shunter.requests import NightlyRequest
+from shunter.retraining import days
+from shunter.retraining.bootstrap import Judgement
+from shunter.retraining.comparison import compare
+from shunter.retraining.plan import NightPlan
+from shunter.retraining.ranker_comparison import RankingJudgement, compare_rankers
 from shunter.settings import Settings
-from tasks.ingest_progress import ingest_progress
-from tracking.registry.versions import ModelFiles
+from shunter.tasks.ingest_progress import ingest_progress
+from shunter.tracking.registry.versions import ModelFiles
 
 __all__ = ["choose_days", "ingest_days", "judge_challenger", "judge_rankers"]
 

@@ -3,17 +3,17 @@
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from engine.data.dataset import Dataset
-from engine.executors.ray.cluster import Cluster
-from engine.profiling.profiles import Progress, local_profiles, machine_profiles, quiet
-from engine.stalls.advice import advise
-from engine.stalls.report import StallReport
-from engine.stalls.search import stalls_of
-from hardware.types import HardwareProfile
-from models.graph import SOLVED
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.executors.ray.cluster import Cluster
+from shunter.engine.profiling.profiles import Progress, local_profiles, machine_profiles, quiet
+from shunter.engine.stalls.advice import advise
+from shunter.engine.stalls.report import StallReport
+from shunter.engine.stalls.search import stalls_of
+from shunter.hardware.types import HardwareProfile
+from shunter.models.graph import SOLVED
 from shunter.requests import ProfileRequest
-from tasks.accelerators import tell
-from tasks.profile.publish import publish
+from shunter.tasks.accelerators import tell
+from shunter.tasks.profile.publish import publish
 
 __all__ = ["find_stalls", "profile_cluster", "profile_hardware", "profile_machine"]
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 
-from engine.stalls.report import StallReport
+from shunter.engine.stalls.report import StallReport
 from shunter.markdown import plain
 
 

@@ -6,18 +6,18 @@ from pathlib import Path
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from engine.data.dataset import Dataset
-from engine.ensemble.result import EnsembleResult
-from engine.ranking.result import TrainedRanker
-from reporting.card.figures import TaskQuality
-from reporting.card.promise import Promise
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.ensemble.result import EnsembleResult
+from shunter.engine.ranking.result import TrainedRanker
+from shunter.reporting.card.figures import TaskQuality
+from shunter.reporting.card.promise import Promise
 from shunter.requests import TrainRequest
-from tasks.events import announce
-from tasks.register.promotion import doubt_of, doubt_of_ranker, why_not_promoted, why_ranker_not_promoted
-from tasks.register.quality import check_entropy, check_promise, check_quality, misses
-from tracking.convention import quality_metrics
-from tracking.ranking import ranking_metrics
-from tracking.registry import RegisteredModel, register_model
+from shunter.tasks.events import announce
+from shunter.tasks.register.promotion import doubt_of, doubt_of_ranker, why_not_promoted, why_ranker_not_promoted
+from shunter.tasks.register.quality import check_entropy, check_promise, check_quality, misses
+from shunter.tracking.convention import quality_metrics
+from shunter.tracking.ranking import ranking_metrics
+from shunter.tracking.registry import RegisteredModel, register_model
 
 __all__ = [
     "doubt_of",

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from reporting.card.figures import TaskQuality
+from shunter.reporting.card.figures import TaskQuality
 from shunter.requests import Promote
 
 

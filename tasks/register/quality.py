@@ -1,8 +1,8 @@
 """The quality below which nothing is registered."""
 
-from engine.metrics import Metrics
-from reporting.card.promise import Promise
+from shunter.engine.metrics import Metrics
 from shunter.errors import QualityMissedError
+from shunter.reporting.card.promise import Promise
 from shunter.requests import Limits
 
 

@@ -3,8 +3,8 @@
 from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 
-from engine.data.dataset import Dataset
-from reporting.page.publish import log_report
+from shunter.engine.data.dataset import Dataset
+from shunter.reporting.page.publish import log_report
 from shunter.requests import JobRequest
 
 __all__ = ["report"]

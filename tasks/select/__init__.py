@@ -6,18 +6,18 @@ from dataclasses import replace
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from engine.data.dataset import Dataset
-from engine.probes.measurement import measure
-from hardware.types import HardwareProfile
-from planner.choose import PROBE_SECONDS, MeasureTraining, choose
-from planner.decide import Decision
-from planner.history import History, read_history
-from planner.history.zeros import backward_speedups
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.probes.measurement import measure
+from shunter.hardware.types import HardwareProfile
+from shunter.planner.choose import PROBE_SECONDS, MeasureTraining, choose
+from shunter.planner.decide import Decision
+from shunter.planner.history import History, read_history
+from shunter.planner.history.zeros import backward_speedups
 from shunter.requests import LOCAL_OFFERS, Explore, JobRequest
-from tasks.select.report import publish
-from tasks.select.searched import searched_workloads
-from tasks.select.track import log_decision
-from tasks.story import tell
+from shunter.tasks.select.report import publish
+from shunter.tasks.select.searched import searched_workloads
+from shunter.tasks.select.track import log_decision
+from shunter.tasks.story import tell
 
 __all__ = ["estimate", "log_decision", "select"]
 

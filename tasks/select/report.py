@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 
-from hardware.budget import JOULES_PER_KWH
-from planner.assessment import Assessment, Interval
-from planner.calibration import FEWEST
-from planner.decide import Decision
-from planner.describe import JobSize
-from planner.explain.cells import format_carbon, format_energy, format_money, format_time, how_sure
+from shunter.hardware.budget import JOULES_PER_KWH
 from shunter.markdown import plain
+from shunter.planner.assessment import Assessment, Interval
+from shunter.planner.calibration import FEWEST
+from shunter.planner.decide import Decision
+from shunter.planner.describe import JobSize
+from shunter.planner.explain.cells import format_carbon, format_energy, format_money, format_time, how_sure
 from shunter.requests import Objective
 
 TABLE_KEY = "decision"

@@ -1,13 +1,13 @@
 """What the search will train, beside the default architecture that a placement is chosen for."""
 
-from engine.data.dataset import Dataset
-from engine.fixed import read_fixed
-from hardware.types import Workload
-from models.graph import GRAPH_FAMILIES
-from planner.describe import describe
-from search.space.drawn import drawn_specs
-from search.space.settings import SearchSpace
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.fixed import read_fixed
+from shunter.hardware.types import Workload
+from shunter.models.graph import GRAPH_FAMILIES
+from shunter.planner.describe import describe
 from shunter.requests import JobRequest, NightlyRequest, SearchSpaceName, TrainRequest
+from shunter.search.space.drawn import drawn_specs
+from shunter.search.space.settings import SearchSpace
 
 
 def searched_workloads(dataset: Dataset, request: JobRequest) -> list[Workload]:

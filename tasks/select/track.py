@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from planner.decide import Decision
-from reporting.decision_figure import decision_figure
-from tracking.convention import placement_params, prediction_metrics, prediction_tags, workload_params
-from tracking.learning import log_steps
-from tracking.runs import open_run
-from tracking.store import tracking_errors
+from shunter.planner.decide import Decision
+from shunter.reporting.decision_figure import decision_figure
+from shunter.tracking.convention import placement_params, prediction_metrics, prediction_tags, workload_params
+from shunter.tracking.learning import log_steps
+from shunter.tracking.runs import open_run
+from shunter.tracking.store import tracking_errors
 
 DECISION_TABLE = "decision.json"
 DECISION_TEXT = "decision.md"

@@ -7,16 +7,16 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from engine.executors.adaptation import Adaptation
-from engine.executors.role import Place
-from engine.job import TrainingJob
-from hardware.types import Placement
-from planner.predict.observe import Expectation
+from shunter.engine.executors.adaptation import Adaptation
+from shunter.engine.executors.role import Place
+from shunter.engine.job import TrainingJob
+from shunter.hardware.types import Placement
+from shunter.planner.predict.observe import Expectation
 from shunter.requests import CheckpointRequest
-from tasks.retries import retried
-from tasks.train.adopted import adopt_trial
-from tasks.train.member import AS_USUAL, train_to_the_end
-from tracking.convention import RunKind
+from shunter.tasks.retries import retried
+from shunter.tasks.train.adopted import adopt_trial
+from shunter.tasks.train.member import AS_USUAL, train_to_the_end
+from shunter.tracking.convention import RunKind
 
 __all__ = ["adopt_trial", "train_member", "train_to_the_end"]
 

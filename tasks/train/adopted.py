@@ -4,15 +4,15 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from engine.checkpoint.storage import MODEL_FILES
-from engine.ensemble.scored import take_scores
-from engine.job import ClickJob
-from engine.trained_model import TrainedModel, read_finished
+from shunter.engine.checkpoint.storage import MODEL_FILES
+from shunter.engine.ensemble.scored import take_scores
+from shunter.engine.job import ClickJob
+from shunter.engine.trained_model import TrainedModel, read_finished
 from shunter.errors import CheckpointError
-from tasks.train.kinds import kind_of
-from tasks.train.member import log_result
-from tracking.convention import TRIAL_OF_MEMBER, placement_params
-from tracking.runs import child_run
+from shunter.tasks.train.kinds import kind_of
+from shunter.tasks.train.member import log_result
+from shunter.tracking.convention import TRIAL_OF_MEMBER, placement_params
+from shunter.tracking.runs import child_run
 
 
 def adopt_trial(

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from engine.checkpoint.growth import POLICIES
-from engine.checkpoint.keeping import Keeping, stored_bits
-from engine.job import Checkpointing, TrainingJob
-from models.embeddings.role import EmbeddingTables
-from planner.predict.observe import Expectation
+from shunter.engine.checkpoint.growth import POLICIES
+from shunter.engine.checkpoint.keeping import Keeping, stored_bits
+from shunter.engine.job import Checkpointing, TrainingJob
+from shunter.models.embeddings.role import EmbeddingTables
+from shunter.planner.predict.observe import Expectation
 from shunter.requests import CheckpointRequest
-from tracking.convention import TRAINING_METRICS
-from tracking.history import TrackedRun, read_runs
+from shunter.tracking.convention import TRAINING_METRICS
+from shunter.tracking.history import TrackedRun, read_runs
 
 # Of the trainings as long as this one, as many in a hundred are interrupted no more often than is reckoned with.
 RESTORES_QUANTILE = 0.9

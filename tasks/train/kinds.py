@@ -6,38 +6,45 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from engine.checkpoint.storage import save_model
-from engine.data.dataset import Dataset
-from engine.ensemble.scored import keep_scores
-from engine.executors.compilation import choose_compilation
-from engine.executors.role import Executor
-from engine.executors.training_passes import try_training_passes, with_passes
-from engine.job import ClickJob, TrainingJob
-from engine.loop.snapshots import take_snapshots
-from engine.loop.step import applied
-from engine.passes.record import PassRecord
-from engine.ranking.config import RankingHyperparameters, RankingReport
-from engine.ranking.evaluation import ranked_on_test
-from engine.ranking.interactions import sides
-from engine.ranking.result import TrainedRanker
-from engine.ranking.storage import StoredRanker, load_ranker, save_ranker
-from engine.ranking.trainer import RankingData
-from engine.results import EpochReport, TrainResult
-from engine.trained_model import Trained, TrainedModel
-from models.embeddings.role import EmbeddingTables
-from models.graph import MODELS, GraphModel, GraphSpec, VectorRanker
-from models.graph.counting import count_graph_parameters
-from tasks.train.progress import TrainingProgress
-from tracking.convention import TABLE_BYTES, Values, epoch_metrics, model_params, quality_metrics, schedule_params
-from tracking.passes import log_passes
-from tracking.ranking import graph_params, ranking_epoch_metrics, ranking_metrics
-from tracking.runs import Run
+from shunter.engine.checkpoint.storage import save_model
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.ensemble.scored import keep_scores
+from shunter.engine.executors.compilation import choose_compilation
+from shunter.engine.executors.role import Executor
+from shunter.engine.executors.training_passes import try_training_passes, with_passes
+from shunter.engine.job import ClickJob, TrainingJob
+from shunter.engine.loop.snapshots import take_snapshots
+from shunter.engine.loop.step import applied
+from shunter.engine.passes.record import PassRecord
+from shunter.engine.ranking.config import RankingHyperparameters, RankingReport
+from shunter.engine.ranking.evaluation import ranked_on_test
+from shunter.engine.ranking.interactions import sides
+from shunter.engine.ranking.result import TrainedRanker
+from shunter.engine.ranking.storage import StoredRanker, load_ranker, save_ranker
+from shunter.engine.ranking.trainer import RankingData
+from shunter.engine.results import EpochReport, TrainResult
+from shunter.engine.trained_model import Trained, TrainedModel
+from shunter.models.embeddings.role import EmbeddingTables
+from shunter.models.graph import MODELS, GraphModel, GraphSpec, VectorRanker
+from shunter.models.graph.counting import count_graph_parameters
+from shunter.tasks.train.progress import TrainingProgress
+from shunter.tracking.convention import (
+    TABLE_BYTES,
+    Values,
+    epoch_metrics,
+    model_params,
+    quality_metrics,
+    schedule_params,
+)
+from shunter.tracking.passes import log_passes
+from shunter.tracking.ranking import graph_params, ranking_epoch_metrics, ranking_metrics
+from shunter.tracking.runs import Run
 
 CHECKPOINT = "checkpoint"  # folder of an unfinished training, in that of its model
 
 
 class Kind(ABC):
-    """One training, by the kind of its model: asked by `tasks.train.member.train_to_the_end`, in this order.
+    """One training, by the kind of its model: asked by `shunter.tasks.train.member.train_to_the_end`, in this order.
 
     Args:
         job: The training, with the data set as it was ingested.

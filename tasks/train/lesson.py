@@ -3,15 +3,15 @@
 from contextlib import suppress
 from typing import Any
 
-from engine.executors.energy import EnergyRecord
-from engine.job import TrainingJob
-from hardware.types import Placement
-from planner.predict.observe import Expectation, step_observation
+from shunter.engine.executors.energy import EnergyRecord
+from shunter.engine.job import TrainingJob
 from shunter.errors import TrackingError
-from tracking.evidence import Ending, Evidence, Figures, ending_of, log_evidence
-from tracking.learning import log_steps
-from tracking.runs import Run
-from tracking.training_evidence import Progress, mean_step_seconds, training_evidence
+from shunter.hardware.types import Placement
+from shunter.planner.predict.observe import Expectation, step_observation
+from shunter.tracking.evidence import Ending, Evidence, Figures, ending_of, log_evidence
+from shunter.tracking.learning import log_steps
+from shunter.tracking.runs import Run
+from shunter.tracking.training_evidence import Progress, mean_step_seconds, training_evidence
 
 
 class Lesson:

@@ -8,22 +8,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from engine.executors.adaptation import Adaptation, Change
-from engine.executors.energy import EnergyRecord
-from engine.executors.role import Place
-from engine.executors.this_machine import ThisMachine
-from engine.job import Hooks, TrainingJob
-from engine.trained_model import read_finished
-from hardware.types import Placement
-from planner.predict.observe import Expectation
+from shunter.engine.executors.adaptation import Adaptation, Change
+from shunter.engine.executors.energy import EnergyRecord
+from shunter.engine.executors.role import Place
+from shunter.engine.executors.this_machine import ThisMachine
+from shunter.engine.job import Hooks, TrainingJob
+from shunter.engine.trained_model import read_finished
+from shunter.hardware.types import Placement
+from shunter.planner.predict.observe import Expectation
 from shunter.regularly import regularly
 from shunter.requests import CheckpointRequest
-from tasks.train.checkpoints import checkpointing_of
-from tasks.train.kinds import CHECKPOINT, Kind, kind_of
-from tasks.train.lesson import Lesson
-from tasks.train.progress import TrainingProgress, training_progress
-from tracking.convention import RunKind, placement_params, training_metrics
-from tracking.runs import Run, child_run
+from shunter.tasks.train.checkpoints import checkpointing_of
+from shunter.tasks.train.kinds import CHECKPOINT, Kind, kind_of
+from shunter.tasks.train.lesson import Lesson
+from shunter.tasks.train.progress import TrainingProgress, training_progress
+from shunter.tracking.convention import RunKind, placement_params, training_metrics
+from shunter.tracking.runs import Run, child_run
 
 AS_USUAL = CheckpointRequest()
 
@@ -67,7 +67,7 @@ def train_to_the_end(
 
     Raises:
         CheckpointError: The folder holds another training.
-        ShunterError: See `engine.loop.trainer.train`; a TrackingError when the store fails.
+        ShunterError: See `shunter.engine.loop.trainer.train`; a TrackingError when the store fails.
     """
     kind = kind_of(job)
     finished = read_finished(kind.trained, directory, job)

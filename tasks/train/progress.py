@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from engine.results import EpochReport
+from shunter.engine.results import EpochReport
 from shunter.quiet import is_quiet
 
 UPDATE_SECONDS = 0.1

@@ -5,24 +5,24 @@ from collections.abc import Callable, Sequence
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from engine.data.dataset import Dataset
-from engine.executors.role import Place
-from hardware.devices.discovery import usable_cores
-from hardware.reservation import Reservation
-from hardware.types import HardwareProfile
-from models.graph.registry import GRAPH_FAMILIES
-from planner.decide import Decision
-from planner.predict.observe import ObserveStep, observer
-from planner.together import trials_at_a_time
-from search.job import SearchJob
-from search.result import TuneResult
-from search.search import search
-from search.study.address import read_secrets_with
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.executors.role import Place
+from shunter.hardware.devices.discovery import usable_cores
+from shunter.hardware.reservation import Reservation
+from shunter.hardware.types import HardwareProfile
+from shunter.models.graph.registry import GRAPH_FAMILIES
+from shunter.planner.decide import Decision
+from shunter.planner.predict.observe import ObserveStep, observer
+from shunter.planner.together import trials_at_a_time
 from shunter.requests import TrainRequest
-from tasks.retries import retried
-from tasks.story import tell
-from tasks.tune.report import publish_noise, publish_search, trial_progress
-from tracking.runs import open_run
+from shunter.search.job import SearchJob
+from shunter.search.result import TuneResult
+from shunter.search.search import search
+from shunter.search.study.address import read_secrets_with
+from shunter.tasks.retries import retried
+from shunter.tasks.story import tell
+from shunter.tasks.tune.report import publish_noise, publish_search, trial_progress
+from shunter.tracking.runs import open_run
 
 __all__ = ["observer_of", "publish_noise", "publish_search", "tune", "with_trials_at_a_time"]
 

@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from engine.checkpoint.storage import write_text
-from engine.metrics import FIGURES, figure_of
-from engine.pareto import hypervolume
-from reporting.front_figure import front_figure
-from search.front import AXES, all_rows, front_rows
-from search.result import TuneResult
+from shunter.engine.checkpoint.storage import write_text
+from shunter.engine.metrics import FIGURES, figure_of
+from shunter.engine.pareto import hypervolume
 from shunter.markdown import plain
-from tracking.reports import log_files
+from shunter.reporting.front_figure import front_figure
+from shunter.search.front import AXES, all_rows, front_rows
+from shunter.search.result import TuneResult
+from shunter.tracking.reports import log_files
 
 FIGURE, FRONT, TABLE = "front.png", "front.json", "trials.csv"
 KEY, FIGURE_KEY = "search-front", "search-front-figure"

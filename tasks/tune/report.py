@@ -5,18 +5,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from search.meta.past import NOISE, TOO_FEW
-from search.noise import Noise
-from search.result import TuneResult
-from search.study.address import FILE
-from tasks.share_progress import share_progress
-from tasks.story import tell
-from tasks.tune.front_report import publish_front
-from tracking.reports import log_files
-from tracking.runs import open_run
+from shunter.search.meta.past import NOISE, TOO_FEW
+from shunter.search.noise import Noise
+from shunter.search.result import TuneResult
+from shunter.search.study.address import FILE
+from shunter.tasks.share_progress import share_progress
+from shunter.tasks.story import tell
+from shunter.tasks.tune.front_report import publish_front
+from shunter.tracking.reports import log_files
+from shunter.tracking.runs import open_run
 
 if TYPE_CHECKING:
-    from search.study.loop import Progress
+    from shunter.search.study.loop import Progress
 
 KEY = "tune"
 

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from benchmarks.friendly.cases import Case, cases
 from benchmarks.friendly.run import arguments_of, environment_of, furnish, verdict, within
-from flows.command import cli
+from shunter.flows.command import cli
 
 CASES = cases()
 

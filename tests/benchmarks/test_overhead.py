@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.overhead import account_of, overhead_seconds, unaccounted_share
-from flows.command.summary import format_time
+from shunter.flows.command.summary import format_time
 
 STAGES = {"start": 4.0, "ingest": 6.0, "tune": 9.5, "other": 0.5}
 

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.quality.benchmark import headline, merged, planned
 from benchmarks.quality.files import LOGS, QUICK_ROWS, Log, write_files
 from benchmarks.quality.row import Row, recipe
-from ingestion.sources.open import open_source
+from shunter.ingestion.sources.open import open_source
 from shunter.requests import TrainRequest, read_job
 
 

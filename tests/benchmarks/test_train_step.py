@@ -15,9 +15,9 @@ from benchmarks.train_step import rivals
 from benchmarks.train_step.benchmark import best_seconds, fastest, headline, one_of_each_device, speedup
 from benchmarks.train_step.race import QUICK, Plan, Setting, contestants, joules, race
 from benchmarks.train_step.rivals import Prepare, Step, Variant
-from engine.data.batch import Batch, make_batch
-from models.registry import model_spec
-from models.spec import CategoricalFeature, Features
+from shunter.engine.data.batch import Batch, make_batch
+from shunter.models.registry import model_spec
+from shunter.models.spec import CategoricalFeature, Features
 
 DEVICE = torch.device("cpu")
 SPEC = model_spec(embedding_dim=4, bottom_widths=(8,), top_widths=(8,))

@@ -12,8 +12,8 @@ from typer._click.exceptions import UsageError
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from flows.command.cli import app
 from shunter.errors import RequestError
+from shunter.flows.command.cli import app
 from shunter.settings import PROJECT_ROOT
 
 PAGES = [

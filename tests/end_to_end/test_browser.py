@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, TimeoutError, sync_playwright
 
-from flows.command.services import free_port
+from shunter.flows.command.services import free_port
 from shunter.settings import PROJECT_ROOT
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

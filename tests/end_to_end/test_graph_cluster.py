@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from engine.ranking.result import TrainedRanker
-from planner.decide import Decision
+from shunter.engine.ranking.result import TrainedRanker
+from shunter.planner.decide import Decision
 from tests.end_to_end.test_graph_flow import request_for
 
 pytestmark = pytest.mark.long
@@ -54,7 +54,7 @@ def test_a_graph_model_is_trained_on_nodes_one_of_which_is_killed(
 ) -> None:
     from mlflow import MlflowClient
 
-    from flows.train import train
+    from shunter.flows.train import train
 
     request = request_for(
         tmp_path,

@@ -31,11 +31,11 @@ def test_a_graph_model_goes_from_click_log_to_champion(
     from mlflow import MlflowClient
     from rich.console import Console
 
-    from engine.ranking.result import TrainedRanker
-    from flows.command.summary import print_summary
-    from flows.train import train
-    from tracking.registry.models import load_champion
-    from tracking.tree import read_artifact
+    from shunter.engine.ranking.result import TrainedRanker
+    from shunter.flows.command.summary import print_summary
+    from shunter.flows.train import train
+    from shunter.tracking.registry.models import load_champion
+    from shunter.tracking.tree import read_artifact
 
     summary = train(request_for(tmp_path, trials=2))
     assert summary.tuned is None
@@ -77,8 +77,8 @@ def test_a_graph_model_goes_from_click_log_to_champion(
 def test_what_a_graph_model_cannot_do_is_refused_before_anything_is_measured(
     others: dict, message: str, tmp_path: Path
 ) -> None:
-    from ingestion.request import ingest_request
-    from tasks.recipes import recipe_of
+    from shunter.ingestion.request import ingest_request
+    from shunter.tasks.recipes import recipe_of
 
     request = request_for(tmp_path, **others)
     with pytest.raises(RequestError, match=message):

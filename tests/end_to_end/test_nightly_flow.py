@@ -11,21 +11,21 @@ import pytest
 from mlflow import MlflowClient
 from scipy.special import expit
 
-from engine.checkpoint.storage import save_model
-from engine.config import Execution, Hyperparameters, Schedule
-from engine.job import TrainingJob
-from engine.loop.trainer import train
-from ingestion.cache import ingest_source
-from ingestion.sources.days import DaysSource, open_day
-from models.ensemble import Ensemble
-from models.registry import model_spec
-from planner.history import read_history
+from shunter.engine.checkpoint.storage import save_model
+from shunter.engine.config import Execution, Hyperparameters, Schedule
+from shunter.engine.job import TrainingJob
+from shunter.engine.loop.trainer import train
 from shunter.errors import RequestError
+from shunter.ingestion.cache import ingest_source
+from shunter.ingestion.sources.days import DaysSource, open_day
+from shunter.models.ensemble import Ensemble
+from shunter.models.registry import model_spec
+from shunter.planner.history import read_history
 from shunter.requests import NightlyRequest
 from shunter.settings import Settings
-from tracking.registry.models import RegisteredModel, load_champion, register_model
-from tracking.runs import start_run
-from tracking.store import tracking_uri
+from shunter.tracking.registry.models import RegisteredModel, load_champion, register_model
+from shunter.tracking.runs import start_run
+from shunter.tracking.store import tracking_uri
 
 pytestmark = pytest.mark.slow
 FIRST = date(2026, 5, 1)
@@ -98,7 +98,7 @@ def story(tmp_path_factory: pytest.TempPathFactory, furnish: Callable[[Path], Pa
     log = Log(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SHUNTER_HOME", str(furnish(folder / "home")))
-        from flows.nightly import nightly
+        from shunter.flows.nightly import nightly
 
         log.champion(0, 1)
         for number in (2, 3):
@@ -180,10 +180,10 @@ def test_second_night_of_a_day_changes_nothing_and_says_so(home) -> None:
 
 
 def test_clock_that_was_set_back_changes_nothing_and_is_said(home, monkeypatch: pytest.MonkeyPatch) -> None:
-    from flows.nightly import nightly
+    from shunter.flows.nightly import nightly
 
     log, kept = home[0], home[4]
-    monkeypatch.setattr("flows.nightly.yesterday", lambda now, zone: FIRST + timedelta(days=2))
+    monkeypatch.setattr("shunter.flows.nightly.yesterday", lambda now, zone: FIRST + timedelta(days=2))
     before = len(MlflowClient(tracking_uri()).search_runs(["1"]))
     night = nightly(log.request(2, day=None))
     assert night.outcome == "already judged"
@@ -208,7 +208,7 @@ def test_no_state_and_no_data_of_a_finished_night_is_left(home) -> None:
 
 
 def test_rollback_by_command_puts_the_former_champion_back_and_is_kept_in_mlflow(home) -> None:
-    from flows.rollback import rollback
+    from shunter.flows.rollback import rollback
 
     done = rollback.fn()
     assert (done.replaced, done.champion) == (2, 1)
@@ -223,7 +223,7 @@ def test_rollback_by_command_puts_the_former_champion_back_and_is_kept_in_mlflow
 
 
 def test_first_night_trains_and_registers_a_champion(tmp_path: Path, furnished_home: Path, prefect_server: str) -> None:
-    from flows.nightly import nightly
+    from shunter.flows.nightly import nightly
 
     log = Log(tmp_path)
     for number in (0, 1):

@@ -23,7 +23,7 @@ def profiled(tmp_path_factory: pytest.TempPathFactory, furnish: Callable[[Path],
     home = furnish(tmp_path_factory.mktemp("home"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SHUNTER_HOME", str(home))
-        from flows.profiling import profile
+        from shunter.flows.profiling import profile
 
         summary = profile(QUICK)
     return home, summary
@@ -34,7 +34,7 @@ def test_the_run_in_mlflow_holds_figures_stalls_advice_and_pictures(profiled, mo
     monkeypatch.setenv("SHUNTER_HOME", str(home))
     from mlflow import MlflowClient
 
-    from tracking.store import tracking_uri
+    from shunter.tracking.store import tracking_uri
 
     client = MlflowClient(tracking_uri())
     run = client.get_run(summary.run_id)
@@ -58,7 +58,7 @@ def test_the_run_in_mlflow_holds_figures_stalls_advice_and_pictures(profiled, mo
 def test_the_machine_is_measured_once_with_disk_and_collectives(profiled, monkeypatch: pytest.MonkeyPatch) -> None:
     home, summary = profiled
     monkeypatch.setenv("SHUNTER_HOME", str(home))
-    from engine.profiling.profiles import local_profiles, machine_profiles
+    from shunter.engine.profiling.profiles import local_profiles, machine_profiles
 
     assert summary.profiles[0].disk is not None
     assert summary.profiles[0].gather_curve
@@ -70,7 +70,7 @@ def test_the_machine_is_measured_once_with_disk_and_collectives(profiled, monkey
 def test_without_data_the_machine_alone_is_shown(profiled, monkeypatch: pytest.MonkeyPatch) -> None:
     home, summary = profiled
     monkeypatch.setenv("SHUNTER_HOME", str(home))
-    from flows.profiling import profile
+    from shunter.flows.profiling import profile
 
     alone = profile(ProfileRequest())
     assert alone.profiles == summary.profiles, "from the day's file"
@@ -83,7 +83,7 @@ def test_without_data_the_machine_alone_is_shown(profiled, monkeypatch: pytest.M
 def test_what_is_printed_says_of_each_stall_what_it_is(profiled) -> None:
     from rich.console import Console
 
-    from flows.command.profile_tables import print_profile
+    from shunter.flows.command.profile_tables import print_profile
 
     console = Console(width=100, record=True, file=io.StringIO())
     print_profile(console, profiled[1])
@@ -96,7 +96,7 @@ def test_what_is_printed_says_of_each_stall_what_it_is(profiled) -> None:
 
 
 def test_a_misspelt_data_set_is_named(shunter_home: Path, prefect_server: None) -> None:
-    from flows.profiling import profile
+    from shunter.flows.profiling import profile
 
     with pytest.raises(ShunterError, match="ml-100l"):
         profile(ProfileRequest(data="ml-100l"))

@@ -10,12 +10,12 @@ import pandas as pd
 import pytest
 from mlflow import MlflowClient
 
-from engine.ranking.evaluation import RankingMetrics
-from engine.ranking.fusion import Fusion
+from shunter.engine.ranking.evaluation import RankingMetrics
+from shunter.engine.ranking.fusion import Fusion
 from shunter.errors import RequestError
 from shunter.requests import NightlyRequest
-from tracking.registry.models import load_champion
-from tracking.store import tracking_uri
+from shunter.tracking.registry.models import load_champion
+from shunter.tracking.store import tracking_uri
 
 pytestmark = pytest.mark.slow
 FIRST = date(2026, 5, 1)
@@ -55,8 +55,8 @@ def story(tmp_path_factory: pytest.TempPathFactory, furnish: Callable[[Path], Pa
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SHUNTER_HOME", str(furnish(folder / "home")))
-        from flows.nightly import nightly
-        from tasks import fusion
+        from shunter.flows.nightly import nightly
+        from shunter.tasks import fusion
 
         quality = RankingMetrics(recall20=0.5, ndcg20=0.5, users=40)
         both = Fusion(("ease", "lightgcn"), "z-scores", quality, gain=0.02, low=0.01, high=0.03)
@@ -93,7 +93,7 @@ def test_nights_of_a_graph_model(story, monkeypatch: pytest.MonkeyPatch) -> None
     old, new = ({"who": 45, "what": item} for item in (0, 1))  # of one who came later; the turned taste likes 1
     scores = load_champion().predict(pd.DataFrame([old, new]))
     assert scores[1] > scores[0]
-    from flows.rollback import rollback
+    from shunter.flows.rollback import rollback
 
     rollback()
     assert {name: int(v) for name, v in client.get_registered_model("shunter").aliases.items()}["champion"] == 1
@@ -103,7 +103,7 @@ def test_nights_of_a_graph_model(story, monkeypatch: pytest.MonkeyPatch) -> None
     ("options", "message"), [({"learn_last_day": True}, "leave out --learn-last-day"), ({"min_auc": 0.7}, "--min-auc")]
 )
 def test_what_a_night_of_a_graph_model_cannot_do_is_refused(tmp_path: Path, options: dict, message: str) -> None:
-    from tasks.ranker_challenger import check_night_of_rankers
+    from shunter.tasks.ranker_challenger import check_night_of_rankers
 
     with pytest.raises(RequestError, match=message):
         check_night_of_rankers(night_of(tmp_path, 2, **options))

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from reporting.page.render import render_page
-from tracking.history import TrackedRun
-from tracking.tree import RunTree
+from shunter.reporting.page.render import render_page
+from shunter.tracking.history import TrackedRun
+from shunter.tracking.tree import RunTree
 
 pytestmark = pytest.mark.slow
 COLUMNS = ["rank", "placement", "accelerator", "is_here", "step_source", "hours", "kwh", "energy_source", "excluded_by"]

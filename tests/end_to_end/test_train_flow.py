@@ -17,13 +17,13 @@ import pandas as pd
 import psutil
 import pytest
 
-from planner.history import read_history
 from shunter.errors import InfeasibleError
+from shunter.planner.history import read_history
 from shunter.requests import Limits, TrainRequest
 from shunter.settings import Settings
+from shunter.tracking.convention import TRIAL_OF_MEMBER
+from shunter.tracking.history import read_children
 from tests.listeners import listening_sockets, public
-from tracking.convention import TRIAL_OF_MEMBER
-from tracking.history import read_children
 
 pytestmark = pytest.mark.slow
 QUICK = TrainRequest(data="synthetic:6000", trials=2, max_epochs=2, ensemble_size=2)
@@ -36,7 +36,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, furnish: Callable[[Path], 
     home = furnish(tmp_path_factory.mktemp("home"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SHUNTER_HOME", str(home))
-        from flows.train import train
+        from shunter.flows.train import train
 
         summary = train(QUICK)
     return home, summary
@@ -66,8 +66,8 @@ def test_summary_holds_measured_figures_of_every_step(in_that_home) -> None:
 def test_any_family_within_minutes_and_where_these_went(in_that_home) -> None:
     from mlflow import MlflowClient
 
-    from engine.ensemble.result import EnsembleResult
-    from flows.train import train
+    from shunter.engine.ensemble.result import EnsembleResult
+    from shunter.flows.train import train
 
     summary = train(  # ended by its trials, for how many the minutes suffice for, the machine would say
         TrainRequest(data="synthetic:6000", model="auto", search_minutes=4, trials=2, max_epochs=1, ensemble_size=2)
@@ -85,7 +85,7 @@ def test_any_family_within_minutes_and_where_these_went(in_that_home) -> None:
 def test_printed_summary_names_quality_energy_placement_and_the_next_command(in_that_home) -> None:
     from rich.console import Console
 
-    from flows.command.summary import print_summary
+    from shunter.flows.command.summary import print_summary
 
     console = Console(width=100, record=True, file=io.StringIO())
     print_summary(console, in_that_home)
@@ -107,10 +107,10 @@ def test_printed_summary_names_quality_energy_placement_and_the_next_command(in_
 def test_summary_says_what_is_promised_in_words_and_as_plain_values(in_that_home) -> None:
     from rich.console import Console
 
-    from engine.ensemble.guarantee import bounds
-    from flows.command.summary import print_summary
-    from flows.command.summary_json import summary_as_json
-    from reporting.card.promise import Promise
+    from shunter.engine.ensemble.guarantee import bounds
+    from shunter.flows.command.summary import print_summary
+    from shunter.flows.command.summary_json import summary_as_json
+    from shunter.reporting.card.promise import Promise
 
     found = bounds(np.arange(40) % 2, np.arange(40.0), confidence=0.9)
     promise = Promise(min_auc=0.5, max_ne=None, confidence=0.9, unit="rows", bounds=found)
@@ -126,7 +126,7 @@ def test_summary_says_what_is_promised_in_words_and_as_plain_values(in_that_home
 def test_every_step_is_in_one_tree_of_runs(in_that_home) -> None:
     from mlflow import MlflowClient
 
-    from tracking.convention import read_account
+    from shunter.tracking.convention import read_account
 
     client = MlflowClient(in_that_home.tracking_uri)
     parent = client.get_run(in_that_home.run_id)
@@ -168,7 +168,7 @@ def test_flow_run_and_its_decision_are_in_prefect(in_that_home) -> None:
 
 
 def test_registered_model_scores_raw_rows(in_that_home) -> None:
-    from tracking.registry.models import load_champion
+    from shunter.tracking.registry.models import load_champion
 
     rows = pd.DataFrame([{**{f"I{i}": 1.0 for i in range(1, 14)}, **{f"C{i}": "unseen" for i in range(1, 27)}}] * 3)
     scores = load_champion("shunter").predict(rows)
@@ -177,7 +177,7 @@ def test_registered_model_scores_raw_rows(in_that_home) -> None:
 
 
 def test_second_run_reuses_the_ingested_data(in_that_home) -> None:
-    from ingestion.request import ingest_request
+    from shunter.ingestion.request import ingest_request
 
     assert ingest_request(QUICK)[1].reused
 
@@ -187,15 +187,15 @@ def test_finished_run_leaves_no_state_behind(in_that_home) -> None:
 
 
 def test_quality_that_past_runs_make_unlikely_is_refused_before_training(in_that_home) -> None:
-    from flows.train import train
+    from shunter.flows.train import train
 
     with pytest.raises(InfeasibleError, match=r"probability of AUC 0\.999"):
         train(QUICK.model_copy(update={"limits": Limits(min_auc=0.999)}))
 
 
 def test_model_below_the_quality_limit_is_not_registered(in_that_home) -> None:
-    from flows.train import train
-    from tracking.listing import list_trainings
+    from shunter.flows.train import train
+    from shunter.tracking.listing import list_trainings
 
     limits = Limits(min_auc=0.999, min_auc_probability=1e-6)  # tried although past runs make it unlikely
     with pytest.raises(InfeasibleError, match=r"None of the .* keeps the limits.* breaks --min-auc by 0\."):

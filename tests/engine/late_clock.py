@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from engine.loop.step_clock import HostClock, StepSeconds
+from shunter.engine.loop.step_clock import HostClock, StepSeconds
 
 
 class LateClock(HostClock):

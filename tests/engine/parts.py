@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-from engine.checkpoint.keeping import BY_DEFAULT, Keeping
-from engine.checkpoint.warm_start import WarmStart
-from engine.config import Execution, Hyperparameters, Schedule
-from engine.data.dataset import Dataset
-from engine.job import Checkpointing, ClickJob, Hooks, TrainingJob
-from models.spec import ModelSpec
+from shunter.engine.checkpoint.keeping import BY_DEFAULT, Keeping
+from shunter.engine.checkpoint.warm_start import WarmStart
+from shunter.engine.config import Execution, Hyperparameters, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.job import Checkpointing, ClickJob, Hooks, TrainingJob
+from shunter.models.spec import ModelSpec
 
 
 def parts_of(

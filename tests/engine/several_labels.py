@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from engine.data.dataset import SPLITS, Dataset, LabelStatistics
+from shunter.engine.data.dataset import SPLITS, Dataset, LabelStatistics
 
 TASKS = ("click", "conversion")
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.data.dataset import SPLITS, Dataset, FieldStatistics, SplitStatistics
-from models.embeddings.slots import BYTES_A_ROW, BYTES_A_SLOT
-from models.spec import CategoricalFeature, Features
+from shunter.engine.data.dataset import SPLITS, Dataset, FieldStatistics, SplitStatistics
+from shunter.models.embeddings.slots import BYTES_A_ROW, BYTES_A_SLOT
+from shunter.models.spec import CategoricalFeature, Features
 
 
 def write_dataset(

@@ -14,12 +14,12 @@ for name in ("prefect", "mlflow", "optuna", "pydantic", "pydantic_settings", "to
              "sklearn", "zeus", "psutil", "plotly", "typer", "safetensors"):
     sys.modules[name] = None  # to an import statement, that is a package which is not installed
 
-from models.registry import model_spec
-from engine.config import Execution, Hyperparameters, Schedule
-from engine.probes.steps import time_steps
-from engine.loop.trainer import train
-from engine.job import TrainingJob
-from models.spec import ModelSpec
+from shunter.models.registry import model_spec
+from shunter.engine.config import Execution, Hyperparameters, Schedule
+from shunter.engine.probes.steps import time_steps
+from shunter.engine.loop.trainer import train
+from shunter.engine.job import TrainingJob
+from shunter.models.spec import ModelSpec
 from tests.engine.synthetic import write_dataset
 dataset = write_dataset(Path(sys.argv[1]), rows=700)
 execution = Execution(batch_size=64)

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from engine.config import Hyperparameters
-from engine.fixed import OWN_OPTIONS, Fixed, check_fixed, read_fixed
-from engine.ranking.config import RankingHyperparameters
-from models.graph import GRAPH_FAMILIES, MODELS, SOLVED, graph_spec
-from models.names import AUTO_FAMILIES
-from models.registry import FAMILIES
+from shunter.engine.config import Hyperparameters
+from shunter.engine.fixed import OWN_OPTIONS, Fixed, check_fixed, read_fixed
+from shunter.engine.ranking.config import RankingHyperparameters
 from shunter.errors import RequestError
+from shunter.models.graph import GRAPH_FAMILIES, MODELS, SOLVED, graph_spec
+from shunter.models.names import AUTO_FAMILIES
+from shunter.models.registry import FAMILIES
 from tests.engine.synthetic import write_dataset
 
 

@@ -5,20 +5,20 @@ import sys
 
 import pytest
 
-from engine.config import Execution
-from engine.libraries import load_libraries
-from engine.loop.step import applied
+from shunter.engine.config import Execution
+from shunter.engine.libraries import load_libraries
+from shunter.engine.loop.step import applied
 from shunter.errors import HardwareError
 from shunter.settings import PROJECT_ROOT
 
 SCRIPT = """
 import sys, tempfile
 from pathlib import Path
-from engine.config import Execution, Hyperparameters, Schedule
-from engine.job import TrainingJob
-from engine.libraries import load_libraries
-from engine.loop.trainer import train
-from models.registry import model_spec
+from shunter.engine.config import Execution, Hyperparameters, Schedule
+from shunter.engine.job import TrainingJob
+from shunter.engine.libraries import load_libraries
+from shunter.engine.loop.trainer import train
+from shunter.models.registry import model_spec
 from tests.engine.synthetic import write_dataset
 
 dataset = write_dataset(Path(tempfile.mkdtemp()), rows=500)
@@ -44,8 +44,8 @@ def test_the_first_training_loads_next_to_nothing_any_more() -> None:
 
 MEASURED = """
 import sys
-from hardware.devices.discovery import host_fingerprint, local_accelerators
-from hardware.probes.accelerator import measure_profile
+from shunter.hardware.devices.discovery import host_fingerprint, local_accelerators
+from shunter.hardware.probes.accelerator import measure_profile
 
 accelerators = local_accelerators()
 measure_profile(accelerators[0], host_fingerprint(accelerators), seconds_each=0.01)

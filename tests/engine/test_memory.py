@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.memory import is_out_of_memory
+from shunter.engine.memory import is_out_of_memory
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import log_loss, roc_auc_score
 
-from engine.metrics import area_under_roc, compute_metrics, grouped_area_under_roc
+from shunter.engine.metrics import area_under_roc, compute_metrics, grouped_area_under_roc
 from shunter.errors import DataError
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.private_files import read_private, write_private
+from shunter.engine.private_files import read_private, write_private
 from shunter.errors import TrainingError
 
 

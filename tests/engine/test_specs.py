@@ -3,9 +3,9 @@
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from engine.specs import AnyGraphSpec, AnyModelSpec
-from models.graph import GRAPH_FAMILIES, graph_spec
-from models.registry import FAMILIES, model_spec
+from shunter.engine.specs import AnyGraphSpec, AnyModelSpec
+from shunter.models.graph import GRAPH_FAMILIES, graph_spec
+from shunter.models.registry import FAMILIES, model_spec
 
 
 class Clicks(BaseModel):

@@ -8,15 +8,15 @@ import numpy as np
 import polars as pl
 import pytest
 
-from engine.data.arrays import LazyArray, map_array, read_array
-from engine.data.dataset import Dataset
-from engine.data.loader import BatchLoader
-from ingestion.cache import MEMO, IngestReport, ingest_source
-from ingestion.encoding.encoder import Encoder
-from ingestion.sources import named
-from ingestion.sources.open import open_source
 from shunter.checked_folder import MANIFEST
+from shunter.engine.data.arrays import LazyArray, map_array, read_array
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.data.loader import BatchLoader
 from shunter.errors import DamagedDataError, DataError
+from shunter.ingestion.cache import MEMO, IngestReport, ingest_source
+from shunter.ingestion.encoding.encoder import Encoder
+from shunter.ingestion.sources import named
+from shunter.ingestion.sources.open import open_source
 from shunter.quarantine import FOLDER
 from shunter.settings import Settings
 from tests.faults.damage import DAMAGES, Damage, flip_bytes
@@ -54,9 +54,9 @@ def content(folder: Path) -> dict[str, bytes]:
 
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Treat every array as a large one, of blocks of 1 KiB."""
-    for name in ("engine.data.arrays.EAGER_BYTES", "ingestion.cache.EAGER_BYTES"):
+    for name in ("shunter.engine.data.arrays.EAGER_BYTES", "shunter.ingestion.cache.EAGER_BYTES"):
         monkeypatch.setattr(name, 0)
-    for name in ("engine.data.arrays.BLOCK_BYTES", "shunter.checked_folder.BLOCK_BYTES"):
+    for name in ("shunter.engine.data.arrays.BLOCK_BYTES", "shunter.checked_folder.BLOCK_BYTES"):
         monkeypatch.setattr(name, 1_024)
 
 

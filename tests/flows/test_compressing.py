@@ -11,22 +11,22 @@ import pytest
 from mlflow import MlflowClient
 from typer.testing import CliRunner
 
-from engine.checkpoint.storage import load_model, save_model
-from engine.compression.bench import weight_bytes
-from engine.data.dataset import Dataset
-from flows.command.cli import app
-from flows.command.model_commands import export, predict
-from flows.compressing import compress as compress_flow
-from ingestion.request import ingest_request
-from models.compression.scheme import is_compressed
-from models.registry import build_model, model_spec
+from shunter.engine.checkpoint.storage import load_model, save_model
+from shunter.engine.compression.bench import weight_bytes
+from shunter.engine.data.dataset import Dataset
 from shunter.errors import DataError, RequestError
+from shunter.flows.command.cli import app
+from shunter.flows.command.model_commands import export, predict
+from shunter.flows.compressing import compress as compress_flow
+from shunter.ingestion.request import ingest_request
+from shunter.models.compression.scheme import is_compressed
+from shunter.models.registry import build_model, model_spec
 from shunter.requests import CompressRequest, TrainRequest
-from tracking.registry.models import load_champion, register_model
-from tracking.registry.named import export_increment, open_model
-from tracking.registry.versions import roll_back, version_by_alias
-from tracking.runs import start_run_tree
-from tracking.store import tracking_uri
+from shunter.tracking.registry.models import load_champion, register_model
+from shunter.tracking.registry.named import export_increment, open_model
+from shunter.tracking.registry.versions import roll_back, version_by_alias
+from shunter.tracking.runs import start_run_tree
+from shunter.tracking.store import tracking_uri
 
 ROWS = 1_000
 SPEC = model_spec(embedding_dim=4, bottom_widths=(), top_widths=(64, 64))
@@ -61,7 +61,7 @@ def kept_home(log: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory, empty
 def home(kept_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("SHUNTER_HOME", str(kept_home))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    monkeypatch.setattr("tasks.compression.TOLERATED_AUC_LOSS", 0.5)  # the model has learned nothing
+    monkeypatch.setattr("shunter.tasks.compression.TOLERATED_AUC_LOSS", 0.5)  # the model has learned nothing
     yield kept_home
     if version_by_alias("shop", "champion").version != 1:
         roll_back("shop", 1)

@@ -5,10 +5,10 @@ import sys
 
 import pytest
 
-from flows.command.daemons import Daemon, find, start, stop
-from flows.command.services import Service, free_port
-from hardware.devices.process_mark import process_mark
 from shunter.errors import RequestError, ShunterError
+from shunter.flows.command.daemons import Daemon, find, start, stop
+from shunter.flows.command.services import Service, free_port
+from shunter.hardware.devices.process_mark import process_mark
 from shunter.settings import Settings
 
 SLEEP = (sys.executable, "-c", "import time; time.sleep(600)")

@@ -9,11 +9,11 @@ import pytest
 from prefect import Flow, get_client
 from prefect.client.schemas.objects import DeploymentSchedule
 
-from flows.command.deployments import NightlySchedule, deployed_flows, register_deployments
-from flows.command.services import WORK_POOL
-from models.graph.registry import GRAPH_FAMILIES
-from models.names import AUTO
-from models.registry import FAMILIES
+from shunter.flows.command.deployments import NightlySchedule, deployed_flows, register_deployments
+from shunter.flows.command.services import WORK_POOL
+from shunter.models.graph.registry import GRAPH_FAMILIES
+from shunter.models.names import AUTO
+from shunter.models.registry import FAMILIES
 from shunter.requests import (
     Billing,
     FleetLearnRequest,
@@ -152,7 +152,7 @@ def test_what_is_stored_of_a_request_is_accepted_again(name: str) -> None:
 
 
 def test_a_plan_of_a_deployment_is_written_into_the_home_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from flows import planning
+    from shunter.flows import planning
 
     monkeypatch.setenv("SHUNTER_HOME", str(tmp_path))
     assert planning._place_of("../there/plan.yaml", "run") == Path("../there/plan.yaml")

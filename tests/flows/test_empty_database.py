@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.command import empty_database
+from shunter.flows.command import empty_database
 
 
 @pytest.fixture

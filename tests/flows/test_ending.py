@@ -9,15 +9,15 @@ from shunter.settings import PROJECT_ROOT
 
 SCRIPT = """
 import atexit, sys
-import flows.cli, flows.command.cli
+import shunter.flows.cli, shunter.flows.command.cli
 def app(prog_name):
     atexit.register(print, "handled", end="")
     {body}
-flows.command.cli.app = app
+shunter.flows.command.cli.app = app
 class Kept:
     def __del__(self): print("taken apart")
 kept = Kept()
-flows.cli.main()
+shunter.flows.cli.main()
 """
 
 

@@ -4,11 +4,11 @@ import os
 
 import pytest
 
-from flows.command.daemons import Daemon
-from flows.command.environment import use_running_server
-from flows.command.operation import Ports
-from flows.command.passwords import prefect_login
-from hardware.devices.process_mark import process_mark
+from shunter.flows.command.daemons import Daemon
+from shunter.flows.command.environment import use_running_server
+from shunter.flows.command.operation import Ports
+from shunter.flows.command.passwords import prefect_login
+from shunter.hardware.devices.process_mark import process_mark
 from shunter.settings import Settings
 
 

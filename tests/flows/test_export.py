@@ -10,22 +10,22 @@ import pytest
 import torch
 from mlflow import MlflowClient
 
-from engine.checkpoint.storage import save_model
-from engine.checkpoint.warm_start import WarmStart, tables_by_name
-from flows.command.export import compare_scores
-from flows.command.model_commands import export, predict
-from ingestion.encoding.encoder import Encoder
-from ingestion.encoding.shared_rows import shared_rows
-from ingestion.request import ingest_request
-from models.registry import build_model, model_spec
-from retraining.shipping import keep_increment
+from shunter.engine.checkpoint.storage import save_model
+from shunter.engine.checkpoint.warm_start import WarmStart, tables_by_name
 from shunter.errors import CheckpointError, RequestError, TrackingError
+from shunter.flows.command.export import compare_scores
+from shunter.flows.command.model_commands import export, predict
+from shunter.ingestion.encoding.encoder import Encoder
+from shunter.ingestion.encoding.shared_rows import shared_rows
+from shunter.ingestion.request import ingest_request
+from shunter.models.registry import build_model, model_spec
 from shunter.requests import CheckpointBits, TrainRequest
-from tracking.registry.increments import apply_increment
-from tracking.registry.models import register_model
-from tracking.registry.named import bytes_below, export_increment, export_model, open_model
-from tracking.runs import start_run, start_run_tree
-from tracking.store import tracking_uri
+from shunter.retraining.shipping import keep_increment
+from shunter.tracking.registry.increments import apply_increment
+from shunter.tracking.registry.models import register_model
+from shunter.tracking.registry.named import bytes_below, export_increment, export_model, open_model
+from shunter.tracking.runs import start_run, start_run_tree
+from shunter.tracking.store import tracking_uri
 
 ROWS = 1200
 SCHEMA = {"label": "click", "numeric": ["price"], "categorical": ["user", "item"]}

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from flows.command.exposure import exposure
-from flows.command.services import free_port, mlflow_service, prefect_service, running, wait_until_ready
 from shunter.errors import RequestError
+from shunter.flows.command.exposure import exposure
+from shunter.flows.command.services import free_port, mlflow_service, prefect_service, running, wait_until_ready
 from shunter.settings import Settings
 
 PASSWORD = "admin:correct horse"

@@ -10,17 +10,28 @@ from tests.house.sources import House
 
 # Loaded by what comes later than the module, or not at all; each of them takes a tenth of a second to two.
 LATER = {
-    "flows.cli": {"torch", "numpy", "pandas", "polars", "scipy", "prefect", "mlflow", "optuna", "sqlalchemy", "psutil"},
-    "flows.train": {
+    "shunter.flows.cli": {
+        "torch",
+        "numpy",
+        "pandas",
+        "polars",
+        "scipy",
+        "prefect",
+        "mlflow",
+        "optuna",
+        "sqlalchemy",
+        "psutil",
+    },
+    "shunter.flows.train": {
         *("mlflow", "sqlalchemy", "alembic", "optuna", "sklearn", "matplotlib", "scipy.stats", "scipy.optimize"),
         *("torch._dynamo", "torch._inductor", "sympy", "fbgemm_gpu", "torchrec", "dgl", "ray", "plotly"),
     },
-    "engine.executors.own_process_worker": {
+    "shunter.engine.executors.own_process_worker": {
         *("pandas", "pyarrow", "polars", "scipy", "sklearn", "prefect", "mlflow", "optuna", "matplotlib", "rich"),
         *("torch._dynamo", "torchrec", "dgl", "ray"),
     },
-    "engine.executors.process_group_worker": {"pandas", "scipy", "prefect", "mlflow", "optuna", "dgl", "ray"},
-    "ingestion.worker": {
+    "shunter.engine.executors.process_group_worker": {"pandas", "scipy", "prefect", "mlflow", "optuna", "dgl", "ray"},
+    "shunter.ingestion.worker": {
         *("torch", "scipy", "sklearn", "prefect", "mlflow", "optuna", "matplotlib", "sqlalchemy", "dgl", "ray"),
     },
 }

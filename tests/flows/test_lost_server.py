@@ -11,12 +11,12 @@ from types import ModuleType
 import httpx
 import pytest
 
-from flows.command import server_watch
-from flows.command import start as starting
-from flows.command.server_watch import MOST_STARTS, ServerWatch
-from flows.command.services import Service, free_port
-from flows.command.temporary_server import TemporaryServer
 from shunter.errors import ShunterError
+from shunter.flows.command import server_watch
+from shunter.flows.command import start as starting
+from shunter.flows.command.server_watch import MOST_STARTS, ServerWatch
+from shunter.flows.command.services import Service, free_port
+from shunter.flows.command.temporary_server import TemporaryServer
 from shunter.requests import TrainRequest
 
 ANSWERS = """

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 import typer
 
-from flows.command.daemons import Daemon
-from flows.command.nightly_setup import check_days, model_name_of, open_days
-from flows.command.operation import missing_services
-from flows.command.service_commands import status
-from ingestion.sources import guard
-from retraining.day_files import find_days
 from shunter.errors import DataError, RequestError
+from shunter.flows.command.daemons import Daemon
+from shunter.flows.command.nightly_setup import check_days, model_name_of, open_days
+from shunter.flows.command.operation import missing_services
+from shunter.flows.command.service_commands import status
+from shunter.ingestion.sources import guard
+from shunter.retraining.day_files import find_days
 
 HEAD = "click,price,user,item\n"
 
@@ -91,8 +91,8 @@ def test_status_names_a_dead_worker_and_ends_with_one(
     there: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     services = [Daemon(name=name, pid=1, mark="", url="http://127.0.0.1:1", log=tmp_path) for name in there]
-    monkeypatch.setattr("flows.command.operation.running_services", lambda: services)
-    monkeypatch.setattr("flows.command.operation.night_ahead", lambda _: "Next night: 2026-05-03 03:00 UTC")
+    monkeypatch.setattr("shunter.flows.command.operation.running_services", lambda: services)
+    monkeypatch.setattr("shunter.flows.command.operation.night_ahead", lambda _: "Next night: 2026-05-03 03:00 UTC")
     is_dead = "Worker" not in there
     with pytest.raises(typer.Exit, match="1") if is_dead else nullcontext():
         status()

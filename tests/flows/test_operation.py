@@ -22,11 +22,11 @@ from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary
 from prefect.states import Cancelling
 from prefect.types.entrypoint import EntrypointType
 
-from flows.command.daemons import find
-from flows.command.operation import Ports, down, running_services, up
-from flows.command.passwords import login_advice, password_path, prefect_login
-from flows.command.recovery import processes_of
-from flows.command.services import WORK_POOL, free_port
+from shunter.flows.command.daemons import find
+from shunter.flows.command.operation import Ports, down, running_services, up
+from shunter.flows.command.passwords import login_advice, password_path, prefect_login
+from shunter.flows.command.recovery import processes_of
+from shunter.flows.command.services import WORK_POOL, free_port
 from shunter.settings import PROJECT_ROOT
 from tests.listeners import listening, public
 

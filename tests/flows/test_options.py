@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from flows.command import cli, flow_commands
-from flows.command.cli import app
-from flows.command.options import build, option_name, options_of
 from shunter.errors import RequestError
+from shunter.flows.command import cli, flow_commands
+from shunter.flows.command.cli import app
+from shunter.flows.command.options import build, option_name, options_of
 from shunter.requests import NightlyRequest, Objective, Request, SelectRequest, TrainRequest, job_text
 
 
@@ -89,7 +89,9 @@ def test_a_dry_run_asks_for_the_choice_alone(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(cli, "prepare_environment", lambda *, debug: None)
     command = ["train", "--dry-run", "--data", "a.csv", "--max-hours", "2", "--register-as", "shop"]
     assert CliRunner().invoke(app, command).exit_code == 2
-    assert started == [("flows.selection:choose_placement", SelectRequest(data="a.csv", max_hours=2, offers="local"))]
+    assert started == [
+        ("shunter.flows.selection:choose_placement", SelectRequest(data="a.csv", max_hours=2, offers="local"))
+    ]
 
 
 def test_the_plan_of_a_dry_run_names_what_would_be_done() -> None:

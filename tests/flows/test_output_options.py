@@ -7,11 +7,11 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from flows.command import run_commands
-from flows.command.cli import app
-from flows.command.summary_json import defined
+from shunter.flows.command import run_commands
+from shunter.flows.command.cli import app
+from shunter.flows.command.summary_json import defined
 from shunter.quiet import VARIABLE, is_quiet
-from tasks.step_clock import StepClock
+from shunter.tasks.step_clock import StepClock
 
 TOP = get_command(app).commands  # pyright: ignore[reportAttributeAccessIssue]
 COMMANDS = {name: one for name, one in TOP.items() if not hasattr(one, "commands")} | {

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from flows.command.passwords import login_advice, password_path, prefect_login
-from flows.command.services import prefect_service, worker_service
 from shunter.errors import ShunterError
+from shunter.flows.command.passwords import login_advice, password_path, prefect_login
+from shunter.flows.command.services import prefect_service, worker_service
 
 
 @pytest.fixture(autouse=True)

@@ -12,18 +12,18 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from engine.checkpoint.storage import save_model
-from flows.command import predict as predict_module
-from flows.command.predict import predict_file
-from flows.command.top import best_items_of_file
-from ingestion.request import ingest_request
-from models.registry import build_model, model_spec
+from shunter.engine.checkpoint.storage import save_model
 from shunter.errors import DataError, RequestError, ShunterError, TrackingError
+from shunter.flows.command import predict as predict_module
+from shunter.flows.command.predict import predict_file
+from shunter.flows.command.top import best_items_of_file
+from shunter.ingestion.request import ingest_request
+from shunter.models.registry import build_model, model_spec
 from shunter.requests import TrainRequest
-from tracking.registry.models import register_model
-from tracking.registry.named import export_model, open_model
-from tracking.runs import start_run_tree
-from tracking.store import tracking_uri
+from shunter.tracking.registry.models import register_model
+from shunter.tracking.registry.named import export_model, open_model
+from shunter.tracking.runs import start_run_tree
+from shunter.tracking.store import tracking_uri
 
 ROWS = 700
 SCHEMA = {
@@ -78,7 +78,7 @@ def folder(furnished: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.Mon
     """Where files may be written, with the home of the models."""
     monkeypatch.setenv("SHUNTER_HOME", str(furnished[0]))
     monkeypatch.setattr(predict_module, "BLOCK_ROWS", 256)
-    monkeypatch.setattr("tracking.registry.serving.ROWS_AT_ONCE", 128)
+    monkeypatch.setattr("shunter.tracking.registry.serving.ROWS_AT_ONCE", 128)
     return tmp_path
 
 
@@ -218,7 +218,7 @@ def test_a_file_without_rows_has_no_scores(folder: Path) -> None:
 
 def test_the_command_writes_scores_to_standard_output_and_the_rest_beside(folder: Path, log: pd.DataFrame) -> None:
     log.head(5).to_csv(folder / "rows.csv", index=False)
-    program = [sys.executable, "-m", "flows.cli", "predict", "shop", str(folder / "rows.csv"), "--keep", "id"]
+    program = [sys.executable, "-m", "shunter.flows.cli", "predict", "shop", str(folder / "rows.csv"), "--keep", "id"]
     done = subprocess.run(program, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert [line.partition(",")[0] for line in done.stdout.splitlines()] == ["id", "0", "1", "2", "3", "4"]

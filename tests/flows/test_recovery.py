@@ -9,9 +9,9 @@ from prefect import get_client
 from prefect.client.schemas.objects import StateType
 from prefect.states import Cancelling, Running
 
-from flows.command.deployments import register_deployments
-from flows.command.recovery import WORKER_LABEL, interrupt, recover
-from flows.command.services import WORK_POOL, worker_name
+from shunter.flows.command.deployments import register_deployments
+from shunter.flows.command.recovery import WORKER_LABEL, interrupt, recover
+from shunter.flows.command.services import WORK_POOL, worker_name
 
 pytestmark = pytest.mark.slow
 LONG_AGO = datetime.now(UTC) - timedelta(days=1)
@@ -21,7 +21,7 @@ ELSEWHERE = "another-machine-1a2b3c4d"
 @pytest.fixture(autouse=True)
 def pool(prefect_server: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a real server; nobody stops when asked."""
-    monkeypatch.setattr("flows.command.recovery.GRACE_SECONDS", 0.0)
+    monkeypatch.setattr("shunter.flows.command.recovery.GRACE_SECONDS", 0.0)
     register_deployments(tmp_path)
 
 
@@ -64,7 +64,7 @@ def test_what_a_worker_ran_that_is_silent_for_long_goes_on_here(monkeypatch: pyt
     recover(lambda sentence: None, server_since=datetime.now(UTC), has_worker=True)  # who could have heard it?
     with get_client(sync_client=True) as client:
         assert {client.read_flow_run(run).state_name for run in (ours, never_heard_of, silent)} == {"Running"}
-    monkeypatch.setattr("flows.command.recovery.SILENCE", timedelta(0))
+    monkeypatch.setattr("shunter.flows.command.recovery.SILENCE", timedelta(0))
     recover(lambda sentence: None, server_since=LONG_AGO, has_worker=True)
     assert state_of(never_heard_of) == state_of(silent) == (StateType.SCHEDULED, "AwaitingRetry")
     assert state_of(ours) == (StateType.RUNNING, "Running"), "its worker lives"

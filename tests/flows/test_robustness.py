@@ -10,20 +10,20 @@ import pytest
 from mlflow import MlflowClient
 from typer.testing import CliRunner
 
-from engine.checkpoint.storage import save_model
-from engine.robustness.trial import ANSWERS
-from flows.command.cli import app
-from flows.robustness import robustness as robustness_flow
-from ingestion.request import ingest_request
-from models.ensemble import Ensemble
-from models.registry import build_model, model_spec
+from shunter.engine.checkpoint.storage import save_model
+from shunter.engine.robustness.trial import ANSWERS
 from shunter.errors import RequestError
+from shunter.flows.command.cli import app
+from shunter.flows.robustness import robustness as robustness_flow
+from shunter.ingestion.request import ingest_request
+from shunter.models.ensemble import Ensemble
+from shunter.models.registry import build_model, model_spec
 from shunter.requests import RobustnessRequest, TrainRequest
-from tracking.registry.described import with_part
-from tracking.registry.models import register_model
-from tracking.registry.versions import version_by_alias, version_by_number
-from tracking.runs import start_run_tree
-from tracking.store import tracking_uri
+from shunter.tracking.registry.described import with_part
+from shunter.tracking.registry.models import register_model
+from shunter.tracking.registry.versions import version_by_alias, version_by_number
+from shunter.tracking.runs import start_run_tree
+from shunter.tracking.store import tracking_uri
 
 ROWS = 400
 SPEC = model_spec(embedding_dim=4, bottom_widths=(), top_widths=(16,))

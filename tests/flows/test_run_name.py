@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from engine.ensemble.result import Member
-from flows.train import run_name
+from shunter.engine.ensemble.result import Member
+from shunter.flows.train import run_name
 
 
 def member(name: str, weight: float) -> Member:

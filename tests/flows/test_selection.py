@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from flows.command.decision_json import decision_as_json, error_as_json
-from flows.command.tables import MOST_ACCELERATORS, decision_table
-from flows.selection import choose_placement
-from planner.decide import NoFeasiblePlacementError
 from shunter.errors import InfeasibleError, RequestError
+from shunter.flows.command.decision_json import decision_as_json, error_as_json
+from shunter.flows.command.tables import MOST_ACCELERATORS, decision_table
+from shunter.flows.selection import choose_placement
+from shunter.planner.decide import NoFeasiblePlacementError
 from shunter.requests import Limits, SelectRequest
-from tracking.store import tracking_uri
+from shunter.tracking.store import tracking_uri
 
 pytestmark = pytest.mark.slow
 

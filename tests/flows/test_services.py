@@ -11,9 +11,17 @@ from pathlib import Path
 import psutil
 import pytest
 
-from flows.command.passwords import password_path
-from flows.command.services import JOBS, Service, mlflow_service, prefect_service, running, serve, wait_until_ready
 from shunter.errors import RequestError, ShunterError
+from shunter.flows.command.passwords import password_path
+from shunter.flows.command.services import (
+    JOBS,
+    Service,
+    mlflow_service,
+    prefect_service,
+    running,
+    serve,
+    wait_until_ready,
+)
 
 
 def free_port() -> int:
@@ -63,8 +71,8 @@ http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), http.server.SimpleHTTPRe
 
 @pytest.fixture
 def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flows.command.services.PATIENCE_SECONDS", 2)
-    monkeypatch.setattr("flows.command.services.PROGRESS_SECONDS", 0.02)
+    monkeypatch.setattr("shunter.flows.command.services.PATIENCE_SECONDS", 2)
+    monkeypatch.setattr("shunter.flows.command.services.PROGRESS_SECONDS", 0.02)
 
 
 def test_a_slow_machine_is_waited_for_as_long_as_its_server_goes_on(impatience: None) -> None:

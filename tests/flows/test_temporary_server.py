@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from flows.command import temporary_server
-from flows.command.services import Service
-from flows.command.temporary_server import TemporaryServer, server_starting
 from shunter.errors import ShunterError
+from shunter.flows.command import temporary_server
+from shunter.flows.command.services import Service
+from shunter.flows.command.temporary_server import TemporaryServer, server_starting
 from shunter.settings import PROJECT_ROOT
 
 HEAVY = {"torch", "prefect", "mlflow", "optuna", "polars", "pandas", "numpy", "scipy", "sklearn", "matplotlib"}
@@ -82,7 +82,7 @@ def test_a_server_that_is_named_is_used(
     monkeypatch.delenv("PREFECT_API_URL")
     assert temporary_server._named_server() is None
     (shunter_home / "prefect.toml").write_text('[api]\nurl = "http://127.0.0.1:8/api"\n')
-    asked = "from flows.command.temporary_server import _named_server; print(_named_server())"
+    asked = "from shunter.flows.command.temporary_server import _named_server; print(_named_server())"
     program = [sys.executable, "-c", asked]
     environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT)}
     done = subprocess.run(program, capture_output=True, text=True, check=True, cwd=shunter_home, env=environment)
@@ -93,12 +93,12 @@ def test_a_server_that_is_named_is_used(
 def test_the_server_starts_before_anything_heavy_is_imported(tmp_path: Path) -> None:
     """The first line is printed, and the server is on its way, before this process begins with its imports."""
     script = (
-        "import sys\nfrom flows.command import temporary_server\nfrom shunter.errors import ShunterError\n"
+        "import sys\nfrom shunter.flows.command import temporary_server\nfrom shunter.errors import ShunterError\n"
         "def started(server):\n"
         f"    raise ShunterError(str(sorted({HEAVY} & set(sys.modules))))\n"
         "temporary_server.TemporaryServer.start = started\n"
         "sys.argv = ['shunter', 'train', '--data', 'synthetic:2000']\n"
-        "from flows.cli import main\nmain()\n"
+        "from shunter.flows.cli import main\nmain()\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT), "SHUNTER_HOME": str(tmp_path)}
     environment.pop("PREFECT_API_URL", None)
@@ -111,7 +111,7 @@ def test_the_server_starts_before_anything_heavy_is_imported(tmp_path: Path) -> 
 
 def test_a_flow_is_imported_without_the_server_and_without_what_only_some_steps_need() -> None:
     needless = {"prefect.server.api.server", "fastapi", "mlflow", "optuna", "sklearn", "matplotlib", "torch._dynamo"}
-    script = f"import sys, flows.train\nprint(sorted({needless} & set(sys.modules)))"
+    script = f"import sys, shunter.flows.train\nprint(sorted({needless} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=PROJECT_ROOT)
     assert done.stdout.strip() == "[]"
 

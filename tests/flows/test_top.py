@@ -10,18 +10,18 @@ import polars as pl
 import pytest
 import torch
 
-from engine.ranking import item_index
-from engine.ranking.interactions import read_graph
-from engine.ranking.storage import StoredRanker, save_ranker
-from flows.command import top as top_module
-from flows.command.predict import predict_file
-from flows.command.top import best_items_of_file
-from ingestion.request import ingest_request
-from models.graph import VectorRanker, graph_spec
+from shunter.engine.ranking import item_index
+from shunter.engine.ranking.interactions import read_graph
+from shunter.engine.ranking.storage import StoredRanker, save_ranker
 from shunter.errors import RequestError
+from shunter.flows.command import top as top_module
+from shunter.flows.command.predict import predict_file
+from shunter.flows.command.top import best_items_of_file
+from shunter.ingestion.request import ingest_request
+from shunter.models.graph import VectorRanker, graph_spec
 from shunter.requests import IndexChoice, TrainRequest
-from tracking.registry.models import register_model
-from tracking.runs import start_run_tree
+from shunter.tracking.registry.models import register_model
+from shunter.tracking.runs import start_run_tree
 
 ROWS = 300
 
@@ -60,7 +60,7 @@ def test_they_are_those_of_highest_score_among_what_the_user_has_not_seen(
     log: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(top_module, "BLOCK_ROWS", 64)
-    monkeypatch.setattr("tracking.registry.best_items.USERS_AT_ONCE", 4)
+    monkeypatch.setattr("shunter.tracking.registry.best_items.USERS_AT_ONCE", 4)
     few = pd.concat([log.head(40), pd.DataFrame({"click": [0], "user": ["never seen"], "item": [7]})])
     few.to_parquet(tmp_path / "few.parquet")
     told = best_items_of_file("shop", tmp_path / "few.parquet", str(tmp_path / "best.parquet"), 5)

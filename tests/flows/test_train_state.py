@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from flows import train as flow
+from shunter.flows import train as flow
 from shunter.requests import TrainRequest
-from tasks.run_state import unfinished_runs
-from tasks.step_clock import StepClock
+from shunter.tasks.run_state import unfinished_runs
+from shunter.tasks.step_clock import StepClock
 from tests.engine.synthetic import write_dataset
 from tests.hardware.profiles import make_profile
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from flows.tuning import tune_only
-from hardware.meters.meter import EnergyMeter
-from planner.history import read_history
+from shunter.flows.tuning import tune_only
+from shunter.hardware.meters.meter import EnergyMeter
+from shunter.planner.history import read_history
 from shunter.requests import Limits, TrainRequest
 from shunter.settings import Settings
 
@@ -19,7 +19,7 @@ def test_settings_are_ranked_in_mlflow_and_no_model_is_trained_to_the_end(
 ) -> None:
     from mlflow import MlflowClient
 
-    from tracking.store import tracking_uri
+    from shunter.tracking.store import tracking_uri
 
     result = tune_only(TrainRequest(data="synthetic:3000", trials=2, search_minutes=30, max_epochs=1))
     assert len(result.settings) == 2
@@ -81,7 +81,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], str | None]]:
         found.append(should_stop)
         raise Interrupted
 
-    monkeypatch.setattr("flows.tuning.tune", interrupted)
+    monkeypatch.setattr("shunter.flows.tuning.tune", interrupted)
     monkeypatch.setattr(EnergyMeter, "_elapsed", lambda meter: 3601.0)
     return found
 

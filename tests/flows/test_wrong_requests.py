@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from flows.command.cli import app
-from flows.command.options import build
-from flows.command.start import _check
-from ingestion.schema import Options, Schema, read_schema
 from shunter.errors import DataError, RequestError
+from shunter.flows.command.cli import app
+from shunter.flows.command.options import build
+from shunter.flows.command.start import _check
+from shunter.ingestion.schema import Options, Schema, read_schema
 from shunter.requests import NightlyRequest, ProfileRequest, Request, SelectRequest, TrainRequest
 
 FOREIGN = re.compile(

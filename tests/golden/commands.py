@@ -6,7 +6,7 @@ from typing import Any
 
 import typer.main
 
-from flows.command.cli import app
+from shunter.flows.command.cli import app
 
 FILE = "options.json"
 

@@ -5,10 +5,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from engine.data.dataset import Dataset
-from hardware.types import Accelerator, HardwareProfile, Quantity
-from planner.choose import choose
-from planner.decide import Decision, NoFeasiblePlacementError
+from shunter.engine.data.dataset import Dataset
+from shunter.hardware.types import Accelerator, HardwareProfile, Quantity
+from shunter.planner.choose import choose
+from shunter.planner.decide import Decision, NoFeasiblePlacementError
 from shunter.requests import ALL_OFFERS, LOCAL_OFFERS, JobRequest, Limits, SelectRequest
 from tests.engine.synthetic import write_dataset
 from tests.golden.homes import at_home

@@ -8,7 +8,7 @@ from typing import Any
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from flows.train import train
+from shunter.flows.train import train
 from shunter.requests import TrainRequest
 from tests.engine.profiling.short_profiles import keep_short_profiles
 from tests.golden.homes import at_home

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from engine.data.dataset import Dataset
-from ingestion.cache import ingest_source
-from ingestion.sources.open import open_source
+from shunter.engine.data.dataset import Dataset
+from shunter.ingestion.cache import ingest_source
+from shunter.ingestion.sources.open import open_source
 from tests.golden.homes import at_home
 from tests.golden.recorded import RECORDED
 

@@ -8,16 +8,16 @@ from typing import Any
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, Run, RunTag
 
-from planner.history import read_history
-from reporting.page.publish import build_report
-from search.meta.past import past_studies
+from shunter.planner.history import read_history
+from shunter.reporting.page.publish import build_report
+from shunter.search.meta.past import past_studies
+from shunter.tracking.history import read_children
+from shunter.tracking.listing import list_trainings
+from shunter.tracking.store import artifact_root, tracking_uri
+from shunter.tracking.tree import read_tree
 from tests.golden.flow_runs import children_of
 from tests.golden.homes import at_home
 from tests.golden.recorded import RECORDED, read, write
-from tracking.history import read_children
-from tracking.listing import list_trainings
-from tracking.store import artifact_root, tracking_uri
-from tracking.tree import read_tree
 
 FILE = "mlflow_run.json"
 READ = "mlflow_run_read.json"

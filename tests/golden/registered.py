@@ -1,6 +1,7 @@
 """Models in MLflow's format, as they are registered: what they are made from, and what they say of raw rows."""
 
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -10,26 +11,27 @@ import pandas as pd
 import yaml
 from mlflow import MlflowClient
 
-from engine.checkpoint.storage import save_model
-from engine.config import Execution, Hyperparameters, Schedule
-from engine.data.dataset import Dataset
-from engine.job import TrainingJob
-from engine.loop.trainer import train
-from engine.ranking.config import RankingHyperparameters
-from engine.ranking.interactions import read_graph, read_interactions, sides
-from engine.ranking.storage import StoredRanker, save_ranker
-from engine.ranking.trainer import RankingData, train_ranking
-from models.ensemble import Ensemble
-from models.graph import graph_spec
-from models.graph.ranker import VectorRanker
-from models.registry import model_spec
+from shunter.engine.checkpoint.storage import save_model
+from shunter.engine.config import Execution, Hyperparameters, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.job import TrainingJob
+from shunter.engine.loop.trainer import train
+from shunter.engine.ranking.config import RankingHyperparameters
+from shunter.engine.ranking.interactions import read_graph, read_interactions, sides
+from shunter.engine.ranking.storage import StoredRanker, save_ranker
+from shunter.engine.ranking.trainer import RankingData, train_ranking
+from shunter.models.ensemble import Ensemble
+from shunter.models.graph import graph_spec
+from shunter.models.graph.ranker import VectorRanker
+from shunter.models.registry import model_spec
 from shunter.requests import TrainRequest
+from shunter.tracking.registry.models import load_champion, register_model
+from shunter.tracking.registry.named import export_model
+from shunter.tracking.runs import start_run_tree
+from shunter.tracking.store import tracking_uri
 from tests.golden.homes import at_home
 from tests.golden.ingestions import LOGS, ingested
 from tests.golden.recorded import RECORDED, read, write
-from tracking.registry.models import load_champion, register_model
-from tracking.runs import start_run_tree
-from tracking.store import tracking_uri
 
 MODELS = {"ensemble": RECORDED / "registered_model", "ranker": RECORDED / "registered_ranker"}
 SCORES = "scores.json"
@@ -75,8 +77,11 @@ def scores(model: Any, frame: pd.DataFrame) -> list[float]:
 
 
 def scores_from_the_file(name: str) -> list[float]:
-    """Load a recorded model as any user of MLflow does."""
-    return scores(mlflow.pyfunc.load_model(str(MODELS[name])), raw_rows())
+    """Load a recorded model as a user of MLflow does who has exported it."""
+    with tempfile.TemporaryDirectory() as folder:
+        exported = Path(folder, "exported")
+        export_model(str(MODELS[name]), exported)
+        return scores(mlflow.pyfunc.load_model(str(exported)), raw_rows())
 
 
 def scores_of_champion(name: str, folder: Path) -> list[float]:

@@ -3,15 +3,15 @@
 from pathlib import Path
 from typing import Any
 
-from engine.data.dataset import Dataset
-from hardware.types import Placement
-from search.job import SearchJob
-from search.result import TuneResult
-from search.search import search
+from shunter.engine.data.dataset import Dataset
+from shunter.hardware.types import Placement
 from shunter.requests import SearchMethodName, SearchSpaceName, TrainRequest
+from shunter.search.job import SearchJob
+from shunter.search.result import TuneResult
+from shunter.search.search import search
+from shunter.tracking.runs import start_run_tree
 from tests.engine.synthetic import write_dataset
 from tests.golden.homes import at_home
-from tracking.runs import start_run_tree
 
 FILE = "search.json"
 PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from engine.data.dataset import Dataset
-from planner.decide import Decision
+from shunter.engine.data.dataset import Dataset
+from shunter.planner.decide import Decision
 from tests.golden import decisions
 from tests.golden.recorded import assert_as_recorded, read
 

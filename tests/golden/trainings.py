@@ -11,24 +11,24 @@ import numpy as np
 import pytest
 import torch
 
-from engine.checkpoint.storage import save_model
-from engine.checkpoint.warm_start import SharedRows, WarmStart
-from engine.config import Execution, Hyperparameters, Schedule
-from engine.data.dataset import Dataset
-from engine.executors.process_group import ProcessGroup
-from engine.job import Checkpointing, Hooks, TrainingJob
-from engine.loop.evaluation import evaluate
-from engine.loop.trainer import train
-from engine.metrics import Metrics
-from engine.parallel import Machine, Sharding
-from engine.ranking.config import RankingHyperparameters, RankingResult
-from engine.ranking.trainer import train_ranking
-from engine.results import TrainResult
-from hardware.types import Placement
-from models.graph import GraphSpec, graph_spec
-from models.graph.ranker import VectorRanker
-from models.registry import model_spec
-from models.spec import ModelSpec
+from shunter.engine.checkpoint.storage import save_model
+from shunter.engine.checkpoint.warm_start import SharedRows, WarmStart
+from shunter.engine.config import Execution, Hyperparameters, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.executors.process_group import ProcessGroup
+from shunter.engine.job import Checkpointing, Hooks, TrainingJob
+from shunter.engine.loop.evaluation import evaluate
+from shunter.engine.loop.trainer import train
+from shunter.engine.metrics import Metrics
+from shunter.engine.parallel import Machine, Sharding
+from shunter.engine.ranking.config import RankingHyperparameters, RankingResult
+from shunter.engine.ranking.trainer import train_ranking
+from shunter.engine.results import TrainResult
+from shunter.hardware.types import Placement
+from shunter.models.graph import GraphSpec, graph_spec
+from shunter.models.graph.ranker import VectorRanker
+from shunter.models.registry import model_spec
+from shunter.models.spec import ModelSpec
 from tests.engine.loop.test_sequence import write_sessions
 from tests.engine.ranking.data import ranking_data
 from tests.engine.several_labels import with_tasks, with_weights

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from engine.job import Checkpointing, Hooks, TrainingJob
-from engine.loop.trainer import train
-from engine.ranking.trainer import train_ranking
-from search.job import SearchJob
-from search.search import search
+from shunter.engine.job import Checkpointing, Hooks, TrainingJob
+from shunter.engine.loop.trainer import train
+from shunter.engine.ranking.trainer import train_ranking
+from shunter.search.job import SearchJob
+from shunter.search.search import search
+from shunter.tracking.runs import start_run_tree
 from tests.engine.ranking.data import ranking_data
 from tests.golden import searches, trainings
 from tests.golden.homes import at_home
 from tests.golden.recorded import RECORDED
-from tracking.runs import start_run_tree
 
 # The folders, each with the case of a training or search that was not interrupted, whose outcome must be the same; the
 # first was begun when dropout drew other numbers, so that what comes of it is a case of its own.

@@ -8,19 +8,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.config import Execution, Hyperparameters
-from engine.data.batch import Batch
-from engine.loop.recorded_step import record_steps
-from engine.loop.repeatable import repeatable
-from engine.loop.step import applied, build_dense_optimizer, train_step
-from models.embeddings.fbgemm_kernel import choose_kernel
-from models.embeddings.learning import EmbeddingLearning
-from models.embeddings.request import Kernel
-from models.embeddings.role import EmbeddingTables
-from models.families.sequence import SequenceSpec
-from models.interactions import DLRM_INTERACTIONS, DlrmInteraction, dlrm_interaction
-from models.registry import build_model
-from models.spec import ModelSpec
+from shunter.engine.config import Execution, Hyperparameters
+from shunter.engine.data.batch import Batch
+from shunter.engine.loop.recorded_step import record_steps
+from shunter.engine.loop.repeatable import repeatable
+from shunter.engine.loop.step import applied, build_dense_optimizer, train_step
+from shunter.models.embeddings.fbgemm_kernel import choose_kernel
+from shunter.models.embeddings.learning import EmbeddingLearning
+from shunter.models.embeddings.request import Kernel
+from shunter.models.embeddings.role import EmbeddingTables
+from shunter.models.families.sequence import SequenceSpec
+from shunter.models.interactions import DLRM_INTERACTIONS, DlrmInteraction, dlrm_interaction
+from shunter.models.registry import build_model
+from shunter.models.spec import ModelSpec
 from tests.gpu.devices import GPU, ON_GPU
 from tests.models.families.test_dlrm import inputs_of
 from tests.models.families.test_families import FEATURES, SPECS

@@ -9,20 +9,20 @@ from statistics import fmean
 import pytest
 import torch
 
-from engine.config import Execution, Hyperparameters, Schedule
-from engine.data.dataset import Dataset
-from engine.data.loader import BatchLoader
-from engine.executors.process_group import ProcessGroup
-from engine.job import Checkpointing, ClickJob, Hooks, TrainingJob
-from engine.loop.compile import compile_layers
-from engine.loop.step import applied, build_dense_optimizer, train_step
-from engine.loop.step_clock import step_clock
-from engine.loop.trainer import train
-from engine.parallel import Machine, Sharding
-from engine.results import TrainResult
-from hardware.meters.meter import EnergyMeter, measure_energy
-from hardware.types import Placement
-from models.registry import build_model, model_spec
+from shunter.engine.config import Execution, Hyperparameters, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.data.loader import BatchLoader
+from shunter.engine.executors.process_group import ProcessGroup
+from shunter.engine.job import Checkpointing, ClickJob, Hooks, TrainingJob
+from shunter.engine.loop.compile import compile_layers
+from shunter.engine.loop.step import applied, build_dense_optimizer, train_step
+from shunter.engine.loop.step_clock import step_clock
+from shunter.engine.loop.trainer import train
+from shunter.engine.parallel import Machine, Sharding
+from shunter.engine.results import TrainResult
+from shunter.hardware.meters.meter import EnergyMeter, measure_energy
+from shunter.hardware.types import Placement
+from shunter.models.registry import build_model, model_spec
 from tests.engine.synthetic import write_dataset
 from tests.gpu.devices import GPU, ON_GPU
 
@@ -100,7 +100,7 @@ def test_a_training_of_recorded_steps_is_that_of_plain_ones(
 ) -> None:
     asked = job(dataset, device, precision=precision)
     recorded = train(asked)
-    monkeypatch.setattr("engine.loop.recorded_step.WARM_UPS", 10_000)
+    monkeypatch.setattr("shunter.engine.loop.recorded_step.WARM_UPS", 10_000)
     assert_same(recorded, train(asked))
 
 
@@ -189,7 +189,7 @@ def watts_of(device: torch.device) -> Callable[[], float]:
         return lambda: 1.0
     import pynvml
 
-    from hardware.devices.nvml import nvml_handle
+    from shunter.hardware.devices.nvml import nvml_handle
 
     handle = nvml_handle(str(device))
     return lambda: pynvml.nvmlDeviceGetPowerUsage(handle) / 1_000

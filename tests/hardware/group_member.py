@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 from torch import distributed
 
-from hardware.devices.processes import Report, join_group, run_member
 from shunter.errors import RequestError
+from shunter.hardware.devices.processes import Report, join_group, run_member
 
 
 def main(folder: Path, report: Report) -> None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hardware.types import Accelerator, HardwareProfile, Quantity, Workload
+from shunter.hardware.types import Accelerator, HardwareProfile, Quantity, Workload
 
 
 def make_profile(

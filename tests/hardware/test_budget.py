@@ -2,10 +2,10 @@
 
 import pytest
 
-from hardware.budget import Budget
-from hardware.meters.component import Component
-from hardware.meters.meter import EnergyMeter
-from hardware.meters.source import EnergySource
+from shunter.hardware.budget import Budget
+from shunter.hardware.meters.component import Component
+from shunter.hardware.meters.meter import EnergyMeter
+from shunter.hardware.meters.source import EnergySource
 
 
 class Watts(EnergySource):

@@ -10,18 +10,26 @@ from contextlib import contextmanager
 
 import pytest
 
-from hardware.leases import all_leases
-from hardware.reservation import Reservation, cores_held_here, held_here, reserve, trainings_together, wanted, watching
-from hardware.types import HardwareProfile, Placement
-from hardware.waiting_line import first_in_line
+from shunter.hardware.leases import all_leases
+from shunter.hardware.reservation import (
+    Reservation,
+    cores_held_here,
+    held_here,
+    reserve,
+    trainings_together,
+    wanted,
+    watching,
+)
+from shunter.hardware.types import HardwareProfile, Placement
+from shunter.hardware.waiting_line import first_in_line
 from shunter.requests import TrainRequest
 from tests.hardware.profiles import make_profile
 
 HOLD = """
 import sys
-import hardware.leases
-from hardware.reservation import reserve
-hardware.leases._identity = lambda name: name.replace(":", "-")  # there may be no such device here
+import shunter.hardware.leases
+from shunter.hardware.reservation import reserve
+shunter.hardware.leases._identity = lambda name: name.replace(":", "-")  # there may be no such device here
 with reserve(*[[name] for name in sys.argv[1:]], holder="train-elsewhere"):
     print("held", flush=True)
     sys.stdin.read()
@@ -46,7 +54,7 @@ def held_elsewhere(*names: str) -> "Iterator[subprocess.Popen[str]]":
 @pytest.fixture
 def devices(monkeypatch: pytest.MonkeyPatch) -> None:
     """The names of GPUs stand for themselves, since there may be none to ask."""
-    monkeypatch.setattr("hardware.leases._identity", lambda name: name.replace(":", "-"))
+    monkeypatch.setattr("shunter.hardware.leases._identity", lambda name: name.replace(":", "-"))
 
 
 def test_who_waits_with_a_higher_priority_goes_first(devices: None) -> None:
@@ -78,7 +86,8 @@ def test_who_waits_with_a_higher_priority_goes_first(devices: None) -> None:
 
 
 def test_a_killed_waiter_holds_up_nobody(devices: None) -> None:
-    code = "from hardware.waiting_line import in_line\nwith in_line('x', 9, ['cpu']): print('in', flush=True); input()"
+    imported = "from shunter.hardware.waiting_line import in_line"
+    code = f"{imported}\nwith in_line('x', 9, ['cpu']): print('in', flush=True); input()"
     command = [sys.executable, "-c", code]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -140,7 +149,7 @@ def test_what_the_placement_does_not_use_is_free_for_others(devices: None) -> No
 def test_who_waits_says_for_whom_and_goes_on_when_the_holder_is_killed(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("hardware.reservation.POLL_SECONDS", 0.05)
+    monkeypatch.setattr("shunter.hardware.reservation.POLL_SECONDS", 0.05)
     with held_elsewhere("cpu") as holder:
         threading.Timer(0.5, holder.kill).start()
         with reserve(["cpu"], holder="here") as reservation:
@@ -211,10 +220,10 @@ class TestWatching:
 
 SHARE = """
 import sys
-import hardware.leases
-hardware.leases.usable_cores = lambda: 4
-from hardware.reservation import reserve
-from hardware.types import Placement
+import shunter.hardware.leases
+shunter.hardware.leases.usable_cores = lambda: 4
+from shunter.hardware.reservation import reserve
+from shunter.hardware.types import Placement
 with reserve(["cpu"], holder="train-small") as held:
     placement = Placement(accelerator="cpu", threads=3, precision="fp32", batch_size=8)
     held.keep(placement, memory_bytes=int(sys.argv[1]))
@@ -228,7 +237,7 @@ class TestSharingTheProcessor:
 
     @pytest.fixture(autouse=True)
     def four_cores(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("hardware.leases.usable_cores", lambda: 4)
+        monkeypatch.setattr("shunter.hardware.leases.usable_cores", lambda: 4)
 
     @contextmanager
     def three_of_four(self, memory_bytes: int = 2**20) -> "Iterator[subprocess.Popen[str]]":

@@ -76,7 +76,7 @@ class _Recorder:
 
 def main(found: str) -> None:
     """Give the command in this process."""
-    from flows.cli import main as shunter
+    from shunter.flows.cli import main as shunter
     from tests.engine.profiling.short_profiles import keep_short_profiles
 
     if not Settings().profile_directory.exists():

@@ -12,7 +12,7 @@ from pathlib import Path
 from shunter.settings import PROJECT_ROOT
 
 # What stands before the name of a folder in an import; "shunter." once everything is imported as `shunter.<folder>`.
-PREFIX = ""
+PREFIX = "shunter."
 
 # The first pattern that matches a path decides its room; a path under `extensions/NAME/` is in the room NAME.
 ROOMS = (

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.house import sources
 from tests.house.__main__ import FRAMES, limits, tighten
 from tests.house.figures import COUNTED, measure
 from tests.house.frames import measure_frames
@@ -13,11 +12,11 @@ from tests.house.sources import House, Source
 
 TRAIN = """
 from typing import TYPE_CHECKING
-from engine.loop import trainer
+from shunter.engine.loop import trainer
 if TYPE_CHECKING:
-    import planner.decide
+    import shunter.planner.decide
 def later():
-    from scheduler.fleet import simulate
+    from shunter.scheduler.fleet import simulate
 """
 KIND = "a = isinstance(spec, GraphSpec)\nb = (chosen in RANKING_FIGURES) != ranks\nc = is_ranker(path)\nd = ranks"
 ASSERTS = "assert 'two words' in text\nassert code == 'SHU1'\nwith pytest.raises(E, match='no such file'): pass\n"
@@ -29,7 +28,7 @@ FILES = {
     "models/graph/trainer.py": f"class Trainer: pass\n{KIND}",
     "planner/decide.py": KIND,
     "scheduler/fleet.py": "",
-    "extensions/towers/cli.py": "import retraining.nights",
+    "extensions/towers/cli.py": "import shunter.retraining.nights",
     "retraining/nights.py": "",
     "shunter/errors.py": "",
     "tests/test_errors.py": ASSERTS,
@@ -57,22 +56,26 @@ def test_a_file_belongs_to_a_room_by_its_path(path: str, room: str, part: str) -
 
 
 def test_an_import_loads_packages_and_imports_at_the_top_alone(house: House) -> None:
-    assert house.loaded_by("flows.train") == {"flows.train", "engine", "engine.loop", "engine.loop.trainer"}
-
-
-def test_one_constant_changes_with_the_name_of_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "PREFIX", "shunter.")
-    house = House((Source("flows/train.py", "import shunter.errors"), Source("shunter/errors.py", "")))
-    assert house.loaded_by("shunter.flows.train") == {"shunter.flows.train", "shunter.errors"}
+    assert house.loaded_by("shunter.flows.train") == {
+        "shunter.flows.train",
+        "shunter.engine",
+        "shunter.engine.loop",
+        "shunter.engine.loop.trainer",
+    }
 
 
 @pytest.mark.parametrize(
     ("figure", "places"),
     [
-        ("core_imports_of_others", ["flows.train -> scheduler.fleet (fleet)"]),
+        ("core_imports_of_others", ["shunter.flows.train -> shunter.scheduler.fleet (fleet)"]),
         (
             "modules_with_one_importer",
-            ["engine.loop.trainer", "planner.decide", "scheduler.fleet", "retraining.nights"],
+            [
+                "shunter.engine.loop.trainer",
+                "shunter.planner.decide",
+                "shunter.scheduler.fleet",
+                "shunter.retraining.nights",
+            ],
         ),
         ("file_names_used_twice", ["trainer.py"]),
         ("class_names_used_twice", ["Trainer"]),

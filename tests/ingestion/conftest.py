@@ -8,10 +8,10 @@ import polars as pl
 import pytest
 import yaml
 
-from engine.data.dataset import Dataset
-from ingestion.cache import IngestReport, ingest_source
-from ingestion.sources.open import open_source
-from ingestion.sources.synthetic import SyntheticSource, write_criteo
+from shunter.engine.data.dataset import Dataset
+from shunter.ingestion.cache import IngestReport, ingest_source
+from shunter.ingestion.sources.open import open_source
+from shunter.ingestion.sources.synthetic import SyntheticSource, write_criteo
 
 Ingest = Callable[..., tuple[Dataset, IngestReport]]
 

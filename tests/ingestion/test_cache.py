@@ -12,10 +12,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-from ingestion import cache
-from ingestion.cache import ingest_source
-from ingestion.sources.synthetic import SyntheticSource
 from shunter.errors import DataError
+from shunter.ingestion import cache
+from shunter.ingestion.cache import ingest_source
+from shunter.ingestion.sources.synthetic import SyntheticSource
 from shunter.settings import PROJECT_ROOT
 from tests.ingestion.conftest import Ingest
 
@@ -124,8 +124,8 @@ def test_killed_build_is_not_taken_for_finished(tmp_path: Path) -> None:
     directory = tmp_path / "cache"
     code = (
         "from pathlib import Path\n"
-        "from ingestion.cache import ingest_source\n"
-        "from ingestion.sources.synthetic import SyntheticSource\n"
+        "from shunter.ingestion.cache import ingest_source\n"
+        "from shunter.ingestion.sources.synthetic import SyntheticSource\n"
         f"ingest_source(SyntheticSource(1_000_000_000), Path({str(directory)!r}), 0, 0.01)\n"
     )
     process = subprocess.Popen([sys.executable, "-c", code], cwd=PROJECT_ROOT)

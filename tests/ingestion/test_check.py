@@ -7,10 +7,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from ingestion.check import Checked, check
-from ingestion.findings import area, findings_of_dataset
-from ingestion.schema import parse_schema
 from shunter.errors import DataError, RequestError
+from shunter.ingestion.check import Checked, check
+from shunter.ingestion.findings import area, findings_of_dataset
+from shunter.ingestion.schema import parse_schema
 from tests.ingestion.conftest import Ingest
 
 ROWS = 3_000

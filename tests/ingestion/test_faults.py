@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from engine.data.dataset import Dataset
-from ingestion.cache import IngestReport, ingest_source
-from ingestion.sources.open import open_source
+from shunter.engine.data.dataset import Dataset
+from shunter.ingestion.cache import IngestReport, ingest_source
+from shunter.ingestion.sources.open import open_source
 
 FULL_DISK = """
 import resource, sys
 from pathlib import Path
 from shunter.errors import ShunterError
-from ingestion.cache import ingest_source
-from ingestion.sources.open import open_source
+from shunter.ingestion.cache import ingest_source
+from shunter.ingestion.sources.open import open_source
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), resource.RLIM_INFINITY))
 try:

@@ -9,14 +9,14 @@ import pytest
 import yaml
 from prefect import flow
 
-from engine.data.dataset import Dataset
-from ingestion.encoding.encoder import Encoder
-from ingestion.request import ingest_request
-from ingestion.sources.criteo import CATEGORICAL, NUMERIC
+from shunter.engine.data.dataset import Dataset
 from shunter.errors import DataError
+from shunter.ingestion.encoding.encoder import Encoder
+from shunter.ingestion.request import ingest_request
+from shunter.ingestion.sources.criteo import CATEGORICAL, NUMERIC
 from shunter.requests import TrainRequest
 from shunter.settings import Settings
-from tasks.ingest import ingest
+from shunter.tasks.ingest import ingest
 
 
 def test_criteo_kaggle(shared_data: Path) -> None:

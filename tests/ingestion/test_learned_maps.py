@@ -9,14 +9,14 @@ import polars as pl
 import pytest
 import yaml
 
-from engine.data.dataset import Dataset
-from ingestion.cache import ingest_source
-from ingestion.encoding.encoder import Encoder
-from ingestion.encoding.learned import LearnedIds
-from ingestion.schema import Schema, read_schema
-from ingestion.sources.days import DaysSource, open_day
-from ingestion.sources.tabular import CsvSource
+from shunter.engine.data.dataset import Dataset
 from shunter.errors import DataError
+from shunter.ingestion.cache import ingest_source
+from shunter.ingestion.encoding.encoder import Encoder
+from shunter.ingestion.encoding.learned import LearnedIds
+from shunter.ingestion.schema import Schema, read_schema
+from shunter.ingestion.sources.days import DaysSource, open_day
+from shunter.ingestion.sources.tabular import CsvSource
 from tests.ingestion.conftest import Ingest
 
 ITEMS = 60

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from hardware.devices.nodes import alive_nodes, connected, node_of
-from ingestion.build import build
-from ingestion.nodes import LONG_BYTES, Nodes, Seen, crew_of
-from ingestion.progress import READING, Progress
-from ingestion.schema import Options
-from ingestion.sources.criteo import CriteoSource, criteo_schema
-from ingestion.sources.synthetic import SyntheticSource, write_criteo
-from ingestion.workers import Work
 from shunter.errors import HardwareError
+from shunter.hardware.devices.nodes import alive_nodes, connected, node_of
+from shunter.ingestion.build import build
+from shunter.ingestion.nodes import LONG_BYTES, Nodes, Seen, crew_of
+from shunter.ingestion.progress import READING, Progress
+from shunter.ingestion.schema import Options
+from shunter.ingestion.sources.criteo import CriteoSource, criteo_schema
+from shunter.ingestion.sources.synthetic import SyntheticSource, write_criteo
+from shunter.ingestion.workers import Work
 from shunter.requests import ClusterRequest
 
 

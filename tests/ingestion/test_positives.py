@@ -6,8 +6,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from ingestion.request import ingest_request
 from shunter.errors import DataError
+from shunter.ingestion.request import ingest_request
 from shunter.requests import TrainRequest
 
 

@@ -6,13 +6,13 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from ingestion.build import build
-from ingestion.progress import COUNTING, ENCODING, READING, TIMES, Progress
-from ingestion.schema import Options, Schema
-from ingestion.sources.criteo import CriteoSource, criteo_schema
-from ingestion.sources.synthetic import CHUNK_ROWS, SyntheticSource, write_criteo
-from ingestion.sources.tabular import CsvSource, ParquetSource
-from ingestion.workers import Processes, Work
+from shunter.ingestion.build import build
+from shunter.ingestion.progress import COUNTING, ENCODING, READING, TIMES, Progress
+from shunter.ingestion.schema import Options, Schema
+from shunter.ingestion.sources.criteo import CriteoSource, criteo_schema
+from shunter.ingestion.sources.synthetic import CHUNK_ROWS, SyntheticSource, write_criteo
+from shunter.ingestion.sources.tabular import CsvSource, ParquetSource
+from shunter.ingestion.workers import Processes, Work
 from tests.ingestion.conftest import CLICKS_SCHEMA
 
 Source = CriteoSource | CsvSource | ParquetSource | SyntheticSource

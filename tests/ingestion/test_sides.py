@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ingestion.schema import Schema, read_schema
 from shunter.errors import DataError
+from shunter.ingestion.schema import Schema, read_schema
 
 
 @pytest.mark.parametrize(

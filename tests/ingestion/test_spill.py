@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ingestion.sources.synthetic import CHUNK_ROWS, SyntheticSource
-from ingestion.spill import Spill, SpillWriter, spill_path
+from shunter.ingestion.sources.synthetic import CHUNK_ROWS, SyntheticSource
+from shunter.ingestion.spill import Spill, SpillWriter, spill_path
 
 
 def test_columns_are_read_by_several_threads_at_once(tmp_path: Path) -> None:

@@ -8,11 +8,11 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from engine.data.loader import BatchLoader
-from ingestion.encoding.columns import weighted_bags
-from ingestion.encoding.encoder import Encoder
-from ingestion.schema import parse_schema
+from shunter.engine.data.loader import BatchLoader
 from shunter.errors import DataError
+from shunter.ingestion.encoding.columns import weighted_bags
+from shunter.ingestion.encoding.encoder import Encoder
+from shunter.ingestion.schema import parse_schema
 from tests.ingestion.conftest import Ingest
 from tests.ingestion.encoding.test_encoder import assert_same_rows
 

@@ -12,16 +12,16 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ingestion.batch import Source
-from ingestion.build import build
-from ingestion.schema import Options, Schema
-from ingestion.sources import guard
-from ingestion.sources.criteo import CriteoSource, criteo_schema
-from ingestion.sources.parts import parts_source
-from ingestion.sources.synthetic import CHUNK_ROWS, SyntheticSource, write_criteo
-from ingestion.sources.tabular import CsvSource, ParquetSource
-from ingestion.workers import Processes, Work, crew_for, is_long
 from shunter.errors import DataError, RequestError
+from shunter.ingestion.batch import Source
+from shunter.ingestion.build import build
+from shunter.ingestion.schema import Options, Schema
+from shunter.ingestion.sources import guard
+from shunter.ingestion.sources.criteo import CriteoSource, criteo_schema
+from shunter.ingestion.sources.parts import parts_source
+from shunter.ingestion.sources.synthetic import CHUNK_ROWS, SyntheticSource, write_criteo
+from shunter.ingestion.sources.tabular import CsvSource, ParquetSource
+from shunter.ingestion.workers import Processes, Work, crew_for, is_long
 
 SCHEMA = Schema.model_validate(
     {

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from engine.checkpoint.storage import load_model, save_model
-from models.combination import Combination, CombineBy, Combiner
-from models.ensemble import Ensemble
-from models.registry import build_model, model_spec
+from shunter.engine.checkpoint.storage import load_model, save_model
+from shunter.models.combination import Combination, CombineBy, Combiner
+from shunter.models.ensemble import Ensemble
+from shunter.models.registry import build_model, model_spec
 from tests.models.test_ensemble import FEATURES, INPUTS
 
 LOGITS = torch.tensor([[0.0, 2.0], [-3.0, 1.0], [5.0, 5.0]], dtype=torch.float64)

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from models.constant import Constant
-from models.embeddings.torch_kernel import TorchEmbeddings
-from models.positions import Positions
-from models.spec import CategoricalFeature, Features
+from shunter.models.constant import Constant
+from shunter.models.embeddings.torch_kernel import TorchEmbeddings
+from shunter.models.positions import Positions
+from shunter.models.spec import CategoricalFeature, Features
 
 FEATURES = Features(
     dense=(),

@@ -5,11 +5,11 @@ import json
 import pytest
 import torch
 
-import models.counting
-from models.counting import BATCHES, count_layers, count_model
-from models.families.dlrm import DlrmLayers, DlrmSpec
-from models.registry import FAMILIES, build_model, model_spec
-from models.spec import CategoricalFeature, Features
+import shunter.models.counting
+from shunter.models.counting import BATCHES, count_layers, count_model
+from shunter.models.families.dlrm import DlrmLayers, DlrmSpec
+from shunter.models.registry import FAMILIES, build_model, model_spec
+from shunter.models.spec import CategoricalFeature, Features
 
 FEATURES = Features(
     dense=("d0", "d1", "d2"),
@@ -25,7 +25,7 @@ SPEC = DlrmSpec(embedding_dim=8, bottom_widths=(10,), top_widths=(12,))
 def test_a_shape_is_traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = DlrmSpec(embedding_dim=8, bottom_widths=(11,), top_widths=(13,))
     counts, layers = count_model(spec, FEATURES), count_layers(spec, FEATURES)
-    monkeypatch.setattr(models.counting, "trace_step", lambda *_, **__: pytest.fail("it was traced again"))
+    monkeypatch.setattr(shunter.models.counting, "trace_step", lambda *_, **__: pytest.fail("it was traced again"))
     assert count_model(model_spec(**spec.to_dict()), Features.from_dict(FEATURES.to_dict())) == counts
     assert count_layers(spec, FEATURES) == layers
     assert count_model(spec, FEATURES, ids_per_sample={"tags": 2.5}) != counts

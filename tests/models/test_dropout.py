@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from models.dropout import STEPS, Dropout, dropout
+from shunter.models.dropout import STEPS, Dropout, dropout
 
 VALUES = 1_000_000
 

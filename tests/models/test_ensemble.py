@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from models.ensemble import Ensemble
-from models.registry import build_model, model_spec
-from models.spec import CategoricalFeature, Features
+from shunter.models.ensemble import Ensemble
+from shunter.models.registry import build_model, model_spec
+from shunter.models.spec import CategoricalFeature, Features
 
 FEATURES = Features(dense=("d",), categorical=(CategoricalFeature(name="c", rows=9),))
 INPUTS = (torch.ones(3, 1), torch.tensor([0, 4, 8]).int(), torch.tensor([0, 1, 2, 3]).int())

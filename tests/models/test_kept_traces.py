@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-import models.counting
-from models.counting import count_model
-from models.families.dlrm import DlrmSpec
-from models.spec import CategoricalFeature, Features
+import shunter.models.counting
+from shunter.models.counting import count_model
+from shunter.models.families.dlrm import DlrmSpec
+from shunter.models.spec import CategoricalFeature, Features
 from shunter.settings import Settings
 
 SPEC = DlrmSpec(embedding_dim=8, bottom_widths=(10,), top_widths=(12,))
@@ -23,13 +23,13 @@ def features(rows: int, dense: int = 3) -> Features:
 @pytest.fixture
 def next_run(monkeypatch: pytest.MonkeyPatch, shunter_home: Path) -> pytest.MonkeyPatch:
     """As of a new process, which remembers nothing itself."""
-    models.counting._trace.cache_clear()
+    shunter.models.counting._trace.cache_clear()
     return monkeypatch
 
 
 def forget_and_forbid(run: pytest.MonkeyPatch) -> None:
-    models.counting._trace.cache_clear()
-    run.setattr(models.counting, "trace_step", lambda *_, **__: pytest.fail("it was traced again"))
+    shunter.models.counting._trace.cache_clear()
+    run.setattr(shunter.models.counting, "trace_step", lambda *_, **__: pytest.fail("it was traced again"))
 
 
 def test_a_later_run_counts_the_same_without_tracing(next_run: pytest.MonkeyPatch) -> None:
@@ -44,7 +44,7 @@ def test_other_data_of_the_same_fields_needs_no_trace(next_run: pytest.MonkeyPat
     read = count_model(SPEC, features(101))
     next_run.undo()
     next_run.setenv("SHUNTER_HOME", str(Settings().home / "another"))
-    models.counting._trace.cache_clear()
+    shunter.models.counting._trace.cache_clear()
     assert count_model(SPEC, features(101)) == read
 
 
@@ -67,7 +67,7 @@ def test_a_damaged_file_is_traced_again(next_run: pytest.MonkeyPatch) -> None:
     assert len(kept) == 4
     for file, text in zip(kept, ("", "{", '{"operators": [{}]}', '{"operators": [{"dtype": "nn"}]}'), strict=True):
         file.write_text(text)
-    models.counting._trace.cache_clear()
+    shunter.models.counting._trace.cache_clear()
     assert count_model(SPEC, features(100)) == counts
 
 

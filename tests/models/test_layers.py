@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from models.layers import LEAST_ALIGNED_BATCH, AlignedLinear, hidden_layer
+from shunter.models.layers import LEAST_ALIGNED_BATCH, AlignedLinear, hidden_layer
 
 
 class Products(TorchDispatchMode):

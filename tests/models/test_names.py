@@ -2,11 +2,11 @@
 
 import pytest
 
-from models.counting import count_model
-from models.names import AUTO, AUTO_FAMILIES, auto_families, check_model, representative
-from models.registry import build_layers, may_lie_in_file, model_spec
-from models.spec import CategoricalFeature, Features
 from shunter.errors import RequestError
+from shunter.models.counting import count_model
+from shunter.models.names import AUTO, AUTO_FAMILIES, auto_families, check_model, representative
+from shunter.models.registry import build_layers, may_lie_in_file, model_spec
+from shunter.models.spec import CategoricalFeature, Features
 from tests.models.families.test_dlrm import features_of
 
 

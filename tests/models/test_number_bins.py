@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from models import number_bins
-from models.layers import FieldVectors
-from models.number_bins import NumberBins, begin_bins
-from models.registry import build_model, model_spec
 from shunter.errors import RequestError
+from shunter.models import number_bins
+from shunter.models.layers import FieldVectors
+from shunter.models.number_bins import NumberBins, begin_bins
+from shunter.models.registry import build_model, model_spec
 from tests.models.families.test_dlrm import features_of
 
 COLUMN = arrays.arrays(np.float32, st.integers(2, 40), elements=st.integers(-50, 50).map(lambda whole: whole / 8))

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from models import structured_dropout
-from models.families.sequence import LAYERS
-from models.layers import mlp
-from models.output_layer import OutputLayer
-from models.structured_dropout import StructuredDropout, draw_kept, units_kept
+from shunter.models import structured_dropout
+from shunter.models.families.sequence import LAYERS
+from shunter.models.layers import mlp
+from shunter.models.output_layer import OutputLayer
+from shunter.models.structured_dropout import StructuredDropout, draw_kept, units_kept
 
 BATCH = 6
 
@@ -32,7 +32,7 @@ def both_ways(work: Callable[[], Tensor], parts: Sequence[Tensor]) -> tuple[list
     found = []
     for is_compact in (True, False):
         with pytest.MonkeyPatch.context() as patch:
-            for place in (structured_dropout, "models.families.sequence"):
+            for place in (structured_dropout, "shunter.models.families.sequence"):
                 where = place if isinstance(place, str) else place.__name__
                 patch.setattr(f"{where}.is_compact", lambda *_, answer=is_compact: answer)
             found.append(steps(work, parts))

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
-from models.tower_partitioner import (
+from shunter.errors import RequestError
+from shunter.models.tower_partitioner import (
     TowerPartition,
     _match,
     balanced_clusters,
@@ -18,7 +19,6 @@ from models.tower_partitioner import (
     load_limit,
     partition_fields,
 )
-from shunter.errors import RequestError
 
 
 def planted(groups: list[int], seed: int) -> torch.Tensor:

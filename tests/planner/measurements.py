@@ -1,8 +1,8 @@
 """What probes find, from a table instead of a machine."""
 
-from engine.probes.measurement import Measurement
-from hardware.cost.residual import StepObservation
-from hardware.types import Placement
+from shunter.engine.probes.measurement import Measurement
+from shunter.hardware.cost.residual import StepObservation
+from shunter.hardware.types import Placement
 from tests.hardware.profiles import make_workload
 
 

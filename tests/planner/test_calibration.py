@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.calibration import UNCALIBRATED, Calibration, Ratios
-from planner.decide import decide
-from planner.rank.totals import Terms
+from shunter.planner.calibration import UNCALIBRATED, Calibration, Ratios
+from shunter.planner.decide import decide
+from shunter.planner.rank.totals import Terms
 from shunter.requests import Limits
 from tests.planner.test_decide import TEN_EPOCHS, candidate
 

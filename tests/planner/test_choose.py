@@ -2,30 +2,30 @@
 
 import pytest
 
-from engine.data.dataset import Dataset
-from engine.probes.measurement import Measurement
-from hardware.types import HardwareProfile, Placement, Quantity
-from models.registry import model_spec
-from planner.candidates.offers import local_offers
-from planner.candidates.placements import kind
-from planner.choose import choose
-from planner.decide import Decision, NoFeasiblePlacementError
-from planner.describe import JobSize, describe
-from planner.history import History, PastRun, data_key
-from planner.predict.correct import corrected
-from planner.predict.predicted import predicted_candidates
-from planner.predict.probe_order import PILOT_STEPS, PILOTS, next_to_probe, probe_steps
-from planner.rank.ranking import rank
-from planner.rank.totals import Terms
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.probes.measurement import Measurement
 from shunter.errors import InfeasibleError, RequestError
+from shunter.hardware.types import HardwareProfile, Placement, Quantity
 from shunter.markdown import plain
+from shunter.models.registry import model_spec
+from shunter.planner.candidates.offers import local_offers
+from shunter.planner.candidates.placements import kind
+from shunter.planner.choose import choose
+from shunter.planner.decide import Decision, NoFeasiblePlacementError
+from shunter.planner.describe import JobSize, describe
+from shunter.planner.history import History, PastRun, data_key
+from shunter.planner.predict.correct import corrected
+from shunter.planner.predict.predicted import predicted_candidates
+from shunter.planner.predict.probe_order import PILOT_STEPS, PILOTS, next_to_probe, probe_steps
+from shunter.planner.rank.ranking import rank
+from shunter.planner.rank.totals import Terms
 from shunter.requests import JobRequest, Limits, NightlyRequest, TrainRequest, Weights
-from tasks.select import select
+from shunter.tasks.select import select
+from shunter.tracking.convention import data_params
+from shunter.tracking.evidence import EvidenceKind
 from tests.engine.synthetic import write_dataset
 from tests.hardware.profiles import make_profile, make_workload
 from tests.planner.measurements import measurement
-from tracking.convention import data_params
-from tracking.evidence import EvidenceKind
 
 ONE_EPOCH = JobSize(tuning_epochs=0, final_epochs=1, evaluation_share=0)
 LEAST_TIME = Terms(limits=Limits(), weights=Weights.parse("time"), job=ONE_EPOCH)

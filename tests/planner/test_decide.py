@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hardware.cost.grid import Grid
-from hardware.types import Placement, Prediction
-from planner.assessment import Candidate
-from planner.decide import Decision, NoFeasiblePlacementError, decide
-from planner.describe import JobSize
-from planner.rank.totals import Terms
 from shunter.errors import InfeasibleError
+from shunter.hardware.cost.grid import Grid
+from shunter.hardware.types import Placement, Prediction
+from shunter.planner.assessment import Candidate
+from shunter.planner.decide import Decision, NoFeasiblePlacementError, decide
+from shunter.planner.describe import JobSize
+from shunter.planner.rank.totals import Terms
 from shunter.requests import Billing, Limits, Objective
 
 TEN_EPOCHS = JobSize(tuning_epochs=6, final_epochs=4, evaluation_share=0.0)

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.data.dataset import Dataset
-from models.registry import model_spec
-from models.spec import CategoricalFeature
-from planner.describe import (
+from shunter.engine.data.dataset import Dataset
+from shunter.errors import RequestError
+from shunter.models.registry import model_spec
+from shunter.models.spec import CategoricalFeature
+from shunter.planner.describe import (
     REDUCTION_FACTOR,
     access_curve,
     describe,
@@ -20,7 +21,6 @@ from planner.describe import (
     job_size,
     members_to_train,
 )
-from shunter.errors import RequestError
 from shunter.requests import JobRequest, NightlyRequest, TrainRequest
 from tests.engine.synthetic import write_dataset
 

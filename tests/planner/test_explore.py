@@ -6,14 +6,14 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from hardware.types import Placement, Prediction
-from planner.assessment import Candidate
-from planner.decide import Decision, decide
-from planner.describe import JobSize
-from planner.explore import MOST_WASTED, STOP_MULTIPLE, PastJob, explored
-from planner.history import History, PastRun
-from planner.predict.predicted import with_quality, with_work
-from planner.rank.totals import Terms
+from shunter.hardware.types import Placement, Prediction
+from shunter.planner.assessment import Candidate
+from shunter.planner.decide import Decision, decide
+from shunter.planner.describe import JobSize
+from shunter.planner.explore import MOST_WASTED, STOP_MULTIPLE, PastJob, explored
+from shunter.planner.history import History, PastRun
+from shunter.planner.predict.predicted import with_quality, with_work
+from shunter.planner.rank.totals import Terms
 from shunter.requests import Explore, Limits
 
 EPOCH_SECONDS = {64: 220.0, 256: 150.0, 1024: 100.0, 4096: 90.0}

@@ -3,9 +3,9 @@
 import pytest
 from pydantic import ValidationError
 
-from hardware.cost.grid import Grid
-from planner.decide import NoFeasiblePlacementError, decide
-from planner.rank.totals import Terms
+from shunter.hardware.cost.grid import Grid
+from shunter.planner.decide import NoFeasiblePlacementError, decide
+from shunter.planner.rank.totals import Terms
 from shunter.requests import Limits, TrainRequest, Weights
 from tests.planner.test_decide import FAST_HUNGRY, MIDDLE, SLOW_FRUGAL, TEN_EPOCHS, candidate
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from hardware.types import Placement
-from planner.assessment import Candidate
-from planner.decide import Decision, decide
-from planner.rank.totals import Terms
-from planner.redecide import alternatives, redecide
+from shunter.hardware.types import Placement
+from shunter.planner.assessment import Candidate
+from shunter.planner.decide import Decision, decide
+from shunter.planner.rank.totals import Terms
+from shunter.planner.redecide import alternatives, redecide
 from shunter.requests import Limits
 from tests.planner.test_decide import TEN_EPOCHS, candidate
 

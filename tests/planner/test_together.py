@@ -4,10 +4,16 @@ from typing import Any
 
 import pytest
 
-from planner.assessment import Candidate
-from planner.decide import Decision, decide
-from planner.rank.totals import Terms
-from planner.together import MOST_TRIALS, SHORTEST_SEARCH_SECONDS, START_SECONDS, trainings_at_a_time, trials_at_a_time
+from shunter.planner.assessment import Candidate
+from shunter.planner.decide import Decision, decide
+from shunter.planner.rank.totals import Terms
+from shunter.planner.together import (
+    MOST_TRIALS,
+    SHORTEST_SEARCH_SECONDS,
+    START_SECONDS,
+    trainings_at_a_time,
+    trials_at_a_time,
+)
 from shunter.requests import Limits
 from tests.planner.test_decide import TEN_EPOCHS, candidate
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from hardware.types import Placement
-from planner.waiting import is_better_now
+from shunter.hardware.types import Placement
+from shunter.planner.waiting import is_better_now
 from tests.planner.test_redecide import decision
 
 

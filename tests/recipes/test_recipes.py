@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.quality.data import FRAPPE_FIELDS, ML1M_FIELDS
-from engine.fixed import check_fixed, read_fixed
-from models.registry import FAMILIES
-from models.spec import CategoricalFeature, Features
+from shunter.engine.fixed import check_fixed, read_fixed
+from shunter.models.registry import FAMILIES
+from shunter.models.spec import CategoricalFeature, Features
 from shunter.requests import TrainRequest, read_job
 from shunter.settings import PROJECT_ROOT
 

@@ -2,9 +2,9 @@
 
 from matplotlib.axes import Axes
 
-from planner.decide import decide
-from planner.rank.totals import Terms
-from reporting.decision_figure import decision_figure
+from shunter.planner.decide import decide
+from shunter.planner.rank.totals import Terms
+from shunter.reporting.decision_figure import decision_figure
 from shunter.requests import Limits
 from tests.planner.test_decide import FAST_HUNGRY, MIDDLE, SLOW_FRUGAL, TEN_EPOCHS, candidate
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from retraining.bootstrap import MOST_BLOCKS, judge, log_losses, resampled_savings
 from shunter.errors import DataError, TrainingError
+from shunter.retraining.bootstrap import MOST_BLOCKS, judge, log_losses, resampled_savings
 
 
 def losses(seed: int, rows: int, better: float = 0.0) -> tuple[np.ndarray, np.ndarray]:

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from engine.config import Hyperparameters
-from ingestion.cache import ingest_source
-from ingestion.sources.days import DaysSource, open_day
-from models.registry import model_spec
-from retraining.champion import (
+from shunter.engine.config import Hyperparameters
+from shunter.errors import RequestError
+from shunter.ingestion.cache import ingest_source
+from shunter.ingestion.sources.days import DaysSource, open_day
+from shunter.models.registry import model_spec
+from shunter.requests import NightlyRequest
+from shunter.retraining.champion import (
     LEARNED_DAYS,
     MOST_DAYS_KEPT,
     Champion,
@@ -19,10 +21,8 @@ from retraining.champion import (
     slowed,
     version_tags,
 )
-from shunter.errors import RequestError
-from shunter.requests import NightlyRequest
-from tracking.convention import model_params
-from tracking.registry.versions import ModelFiles, Version
+from shunter.tracking.convention import model_params
+from shunter.tracking.registry.versions import ModelFiles, Version
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retraining.day_files import find_days
 from shunter.errors import DataError, RequestError
+from shunter.retraining.day_files import find_days
 
 days = st.dates(min_value=date(2001, 1, 1), max_value=date(2098, 12, 31))
 WRITTEN = ("%Y-%m-%d", "%Y%m%d", "%Y_%m_%d", "%Y.%m.%d")

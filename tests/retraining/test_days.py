@@ -8,9 +8,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from retraining.days import choose_days
-from retraining.plan import NightPlan, yesterday
 from shunter.errors import DataError
+from shunter.retraining.days import choose_days
+from shunter.retraining.plan import NightPlan, yesterday
 from tests.retraining.conftest import Log, clicks, day
 
 

@@ -4,18 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from engine.checkpoint.storage import load_model, save_model
-from engine.config import Execution
-from engine.data.dataset import Dataset
-from hardware.types import Placement
-from ingestion.request import ingest_request
-from models.ensemble import Ensemble
-from models.registry import build_model, model_spec
-from retraining.past_champions import past_champions
+from shunter.engine.checkpoint.storage import load_model, save_model
+from shunter.engine.config import Execution
+from shunter.engine.data.dataset import Dataset
+from shunter.hardware.types import Placement
+from shunter.ingestion.request import ingest_request
+from shunter.models.ensemble import Ensemble
+from shunter.models.registry import build_model, model_spec
 from shunter.requests import TrainRequest
-from tracking.registry.models import register_model
-from tracking.registry.versions import champions_of, roll_back
-from tracking.runs import start_run_tree
+from shunter.retraining.past_champions import past_champions
+from shunter.tracking.registry.models import register_model
+from shunter.tracking.registry.versions import champions_of, roll_back
+from shunter.tracking.runs import start_run_tree
 
 PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)
 SPEC = model_spec(embedding_dim=4, bottom_widths=(), top_widths=(8,))

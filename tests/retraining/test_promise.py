@@ -7,13 +7,13 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from engine.checkpoint.storage import save_model
-from ingestion.cache import ingest_source
-from ingestion.sources.days import DayLog, DaysSource, open_day
-from models.registry import build_model, model_spec
-from retraining.losses import losses_of, scores_of
-from retraining.promise import carried, check_day
-from tracking.registry.versions import ModelFiles, Version
+from shunter.engine.checkpoint.storage import save_model
+from shunter.ingestion.cache import ingest_source
+from shunter.ingestion.sources.days import DayLog, DaysSource, open_day
+from shunter.models.registry import build_model, model_spec
+from shunter.retraining.losses import losses_of, scores_of
+from shunter.retraining.promise import carried, check_day
+from shunter.tracking.registry.versions import ModelFiles, Version
 
 SOME_OF_THE_TABLES = 140 << 10  # bytes; they have 36 rows of 4,096
 DAY = date(2026, 5, 1)
@@ -78,8 +78,10 @@ def test_losses_are_those_of_the_scores(given: tuple[ModelFiles, DayLog], monkey
     np.testing.assert_allclose(losses_of(*given), np.logaddexp(0, logits.astype(float)) - labels * logits, rtol=1e-6)
     assert scores_of(*given, unit="absent")[2] is None
     forbidden = mock.Mock(side_effect=AssertionError("the tables are loaded whole"))
-    monkeypatch.setattr("engine.checkpoint.stored.available_memory_bytes", lambda device: 2 * SOME_OF_THE_TABLES)
-    monkeypatch.setattr("retraining.losses.load_model", forbidden)
-    monkeypatch.setattr("engine.checkpoint.stored.load_model", forbidden)
-    monkeypatch.setattr("engine.checkpoint.stored.LARGEST_SHARE", 0.5)
+    monkeypatch.setattr(
+        "shunter.engine.checkpoint.stored.available_memory_bytes", lambda device: 2 * SOME_OF_THE_TABLES
+    )
+    monkeypatch.setattr("shunter.retraining.losses.load_model", forbidden)
+    monkeypatch.setattr("shunter.engine.checkpoint.stored.load_model", forbidden)
+    monkeypatch.setattr("shunter.engine.checkpoint.stored.LARGEST_SHARE", 0.5)
     np.testing.assert_array_equal(scores_of(*given)[1], logits)

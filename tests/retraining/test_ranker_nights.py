@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 import torch
 
-from engine.checkpoint.warm_start import SharedRows
-from engine.ranking.config import RankingHyperparameters
-from engine.ranking.interactions import read_interactions
-from engine.ranking.storage import StoredRanker, save_ranker
-from models.graph import VectorRanker, graph_spec
-from retraining import ranker_comparison
-from retraining.ranker_champion import RankerOrigin, RankerOrigins, origins_of, ranker_tags, tags_again
-from retraining.ranker_comparison import RankingJudgement, compare_rankers
+from shunter.engine.checkpoint.warm_start import SharedRows
+from shunter.engine.ranking.config import RankingHyperparameters
+from shunter.engine.ranking.interactions import read_interactions
+from shunter.engine.ranking.storage import StoredRanker, save_ranker
 from shunter.errors import DataError, RequestError
+from shunter.models.graph import VectorRanker, graph_spec
 from shunter.requests import NightlyRequest
+from shunter.retraining import ranker_comparison
+from shunter.retraining.ranker_champion import RankerOrigin, RankerOrigins, origins_of, ranker_tags, tags_again
+from shunter.retraining.ranker_comparison import RankingJudgement, compare_rankers
+from shunter.tracking.registry.versions import ModelFiles, Version
 from tests.engine.ranking.data import ITEMS, USERS, write_clicks
-from tracking.registry.versions import ModelFiles, Version
 
 REQUEST = NightlyRequest(data="days", margin=0.0)
 

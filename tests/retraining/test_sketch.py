@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retraining.figures import FieldFigures, new_share
-from retraining.sketch import KeySketch
+from shunter.retraining.figures import FieldFigures, new_share
+from shunter.retraining.sketch import KeySketch
 
 
 def field(*batches: np.ndarray, size: int = 1_024) -> FieldFigures:

@@ -6,8 +6,8 @@ from math import inf
 
 import pytest
 
-from scheduler.job import Job
-from scheduler.schedule import Schedule, Span
+from shunter.scheduler.job import Job
+from shunter.scheduler.schedule import Schedule, Span
 
 
 def check_schedule(schedule: Schedule, jobs: Sequence[Job]) -> None:

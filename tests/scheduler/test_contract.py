@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from scheduler.cluster import Cluster, Machine, Network, Outage
-from scheduler.job import Iterations, Job
-from scheduler.policies import POLICIES, make_policy
-from scheduler.simulator import simulate
 from shunter.errors import RequestError
+from shunter.scheduler.cluster import Cluster, Machine, Network, Outage
+from shunter.scheduler.job import Iterations, Job
+from shunter.scheduler.policies import POLICIES, make_policy
+from shunter.scheduler.simulator import simulate
 from tests.scheduler.checks import check_schedule
 
 TYPES = ("new", "old")

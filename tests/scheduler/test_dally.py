@@ -4,15 +4,15 @@ from math import inf
 
 import pytest
 
-from scheduler.board import Board
-from scheduler.cluster import Cluster, Placement, uniform_cluster
-from scheduler.job import Iterations, Job, JobState
-from scheduler.policies import dally
-from scheduler.policies.dally_moves import Mover, sensitivity
-from scheduler.policies.dally_timers import AutoTuner, FixedTimers, Timers
-from scheduler.policies.role import Policy
-from scheduler.schedule import Schedule
-from scheduler.simulator import simulate
+from shunter.scheduler.board import Board
+from shunter.scheduler.cluster import Cluster, Placement, uniform_cluster
+from shunter.scheduler.job import Iterations, Job, JobState
+from shunter.scheduler.policies import dally
+from shunter.scheduler.policies.dally_moves import Mover, sensitivity
+from shunter.scheduler.policies.dally_timers import AutoTuner, FixedTimers, Timers
+from shunter.scheduler.policies.role import Policy
+from shunter.scheduler.schedule import Schedule
+from shunter.scheduler.simulator import simulate
 
 TWO_MACHINES = uniform_cluster(1, 2, 4)
 

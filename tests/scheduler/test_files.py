@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from hardware.catalogue.rows import load_catalogue
-from scheduler.files import check_fit, read_cluster, read_jobs
-from scheduler.metrics import figures
-from scheduler.policies import POLICIES, make_policy, policy_names
-from scheduler.simulator import simulate
-from scheduler.timeline import power_steps, queue_steps, utilisation_steps
 from shunter.errors import DataError, RequestError
+from shunter.hardware.catalogue.rows import load_catalogue
+from shunter.scheduler.files import check_fit, read_cluster, read_jobs
+from shunter.scheduler.metrics import figures
+from shunter.scheduler.policies import POLICIES, make_policy, policy_names
+from shunter.scheduler.simulator import simulate
+from shunter.scheduler.timeline import power_steps, queue_steps, utilisation_steps
 
 CLUSTER = """
 machines:

@@ -5,22 +5,22 @@ from typing import Any
 
 import pytest
 
-from engine.data.dataset import Dataset
-from engine.profiling.profiles import local_profiles
-from hardware.cost.cost_model import predict
-from hardware.types import CollectiveCost, Placement
-from ingestion.request import ingest_request
-from planner.describe import describe
-from scheduler.cluster import Cluster, Machine
-from scheduler.files import OwnJob, check_fleet, read_fleet, read_own_jobs
-from scheduler.foretell import Foreteller, Source
-from scheduler.own_training import key_of, training_of
-from scheduler.past import PastJob, PastJobs, keep_past_job, read_past_jobs
-from scheduler.policies import make_policy
-from scheduler.simulator import simulate
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.profiling.profiles import local_profiles
 from shunter.errors import RequestError
+from shunter.hardware.cost.cost_model import predict
+from shunter.hardware.types import CollectiveCost, Placement
+from shunter.ingestion.request import ingest_request
+from shunter.planner.describe import describe
 from shunter.requests import FleetRequest, TrainRequest
-from tracking.runs import finish, start_run
+from shunter.scheduler.cluster import Cluster, Machine
+from shunter.scheduler.files import OwnJob, check_fleet, read_fleet, read_own_jobs
+from shunter.scheduler.foretell import Foreteller, Source
+from shunter.scheduler.own_training import key_of, training_of
+from shunter.scheduler.past import PastJob, PastJobs, keep_past_job, read_past_jobs
+from shunter.scheduler.policies import make_policy
+from shunter.scheduler.simulator import simulate
+from shunter.tracking.runs import finish, start_run
 
 TRAIN = TrainRequest(data="synthetic:3000", model="dnn", batch_sizes="256", max_epochs=3)
 

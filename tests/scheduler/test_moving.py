@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.cluster import Cluster, Machine
-from scheduler.job import Iterations, Job
-from scheduler.live.driver import Driver, Surroundings
-from scheduler.live.role import LiveMachine
-from scheduler.policies import make_policy
-from scheduler.simulator import simulate
+from shunter.scheduler.cluster import Cluster, Machine
+from shunter.scheduler.job import Iterations, Job
+from shunter.scheduler.live.driver import Driver, Surroundings
+from shunter.scheduler.live.role import LiveMachine
+from shunter.scheduler.policies import make_policy
+from shunter.scheduler.simulator import simulate
 from tests.scheduler.live.machines import MachinesInMemory
 
 NODE = Cluster(machines=(Machine(name="fast", accelerator="fast"), Machine(name="slow", accelerator="slow")))

@@ -2,8 +2,8 @@
 
 import pytest
 
-from engine.executors.watch import Going
-from scheduler.one_node import better_place
+from shunter.engine.executors.watch import Going
+from shunter.scheduler.one_node import better_place
 
 TOTALS = {"cpu x1": 4.0, "cpu x2": 2.0, "cuda:0": 1.0}
 

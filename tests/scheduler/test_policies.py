@@ -12,16 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.fleet_loads import draw_gavel_jobs
-from scheduler.cluster import Cluster, Machine, uniform_cluster
-from scheduler.job import Iterations, Job
-from scheduler.metrics import figures
-from scheduler.policies import make_policy
-from scheduler.policies.shares import max_min_heterogeneous, min_makespan
-from scheduler.policies.sia import choose_options
-from scheduler.simulator import simulate
-from scheduler.traces.gavel import read_gavel
-from scheduler.traces.pollux import read_pollux
 from shunter.errors import DataError
+from shunter.scheduler.cluster import Cluster, Machine, uniform_cluster
+from shunter.scheduler.job import Iterations, Job
+from shunter.scheduler.metrics import figures
+from shunter.scheduler.policies import make_policy
+from shunter.scheduler.policies.shares import max_min_heterogeneous, min_makespan
+from shunter.scheduler.policies.sia import choose_options
+from shunter.scheduler.simulator import simulate
+from shunter.scheduler.traces.gavel import read_gavel
+from shunter.scheduler.traces.pollux import read_pollux
 from tests.scheduler.checks import check_schedule
 
 TABLE = "clusters/gavel/simulation_throughputs.json"

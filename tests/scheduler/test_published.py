@@ -5,10 +5,10 @@ from statistics import fmean
 
 import pytest
 
-from scheduler.cluster import uniform_cluster
-from scheduler.policies.tiresias import Tiresias
-from scheduler.simulator import simulate
-from scheduler.traces.pollux import read_pollux
+from shunter.scheduler.cluster import uniform_cluster
+from shunter.scheduler.policies.tiresias import Tiresias
+from shunter.scheduler.simulator import simulate
+from shunter.scheduler.traces.pollux import read_pollux
 from tests.scheduler.checks import check_schedule
 
 # Mean completion times, and some single ones, of petuum/adaptdl's branch osdi21-artifact: 16 machines with 4 GPUs.

@@ -2,15 +2,24 @@
 
 import pytest
 
-from scheduler.board import Board
-from scheduler.cluster import AcceleratorType, Cluster, Machine, Network, Outage, PowerCap, Slowdown, uniform_cluster
-from scheduler.job import Iterations, Job, JobState, Traffic
-from scheduler.metrics import figures
-from scheduler.policies import make_policy
-from scheduler.policies.fifo import Fifo
-from scheduler.policies.role import run_in_order
-from scheduler.simulator import simulate
 from shunter.errors import InfeasibleError, RequestError
+from shunter.scheduler.board import Board
+from shunter.scheduler.cluster import (
+    AcceleratorType,
+    Cluster,
+    Machine,
+    Network,
+    Outage,
+    PowerCap,
+    Slowdown,
+    uniform_cluster,
+)
+from shunter.scheduler.job import Iterations, Job, JobState, Traffic
+from shunter.scheduler.metrics import figures
+from shunter.scheduler.policies import make_policy
+from shunter.scheduler.policies.fifo import Fifo
+from shunter.scheduler.policies.role import run_in_order
+from shunter.scheduler.simulator import simulate
 
 FOUR_SMALL = uniform_cluster(1, 4, 1)
 

@@ -6,15 +6,15 @@ from statistics import fmean
 
 import pytest
 
-from scheduler.cluster import uniform_cluster
-from scheduler.files import read_jobs
-from scheduler.metrics import figures
-from scheduler.policies import make_policy
-from scheduler.simulator import simulate
-from scheduler.traces import pollux
-from scheduler.traces.durations import read_alibaba, read_philly, read_tiresias
-from scheduler.traces.pollux import read_pollux
 from shunter.errors import DataError, RequestError
+from shunter.scheduler.cluster import uniform_cluster
+from shunter.scheduler.files import read_jobs
+from shunter.scheduler.metrics import figures
+from shunter.scheduler.policies import make_policy
+from shunter.scheduler.simulator import simulate
+from shunter.scheduler.traces import pollux
+from shunter.scheduler.traces.durations import read_alibaba, read_philly, read_tiresias
+from shunter.scheduler.traces.pollux import read_pollux
 from tests.scheduler.checks import check_schedule
 
 PHILLY = "timestamp,duration,num_gpus,gpu_time,cluster\n"

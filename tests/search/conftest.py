@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from engine.data.dataset import Dataset
+from shunter.engine.data.dataset import Dataset
 from shunter.requests import TrainRequest
+from shunter.tracking.runs import start_run_tree
 from tests.engine.synthetic import write_dataset
-from tracking.runs import start_run_tree
 
 
 @pytest.fixture(scope="module")

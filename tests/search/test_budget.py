@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from search.budget import SearchBudget
-from search.protocol import BudgetLeft
-from search.used import FILE
+from shunter.search.budget import SearchBudget
+from shunter.search.protocol import BudgetLeft
+from shunter.search.used import FILE
 
 
 def budget(directory: Path, joules: float | None = 0.0, **most: float) -> SearchBudget:

@@ -4,8 +4,14 @@ from typing import Any
 
 import pytest
 
-from search.constraints import FinalTraining, Measured, breaks_a_measured_limit, format_violations, violations_of
 from shunter.requests import Limits, TrainRequest
+from shunter.search.constraints import (
+    FinalTraining,
+    Measured,
+    breaks_a_measured_limit,
+    format_violations,
+    violations_of,
+)
 
 MEASURED = Measured(auc=0.75, memory_bytes=3 * 2**30, watts=80.0, epochs=4.0, pass_seconds=90.0, pass_joules=9_000.0)
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from flows.command.services import free_port
-from search.protocol import Outcome
-from search.space.settings import SearchSpace
-from search.study.address import FILE, storage_address
-from search.study.storage import open_study, record, tell
+from shunter.flows.command.services import free_port
+from shunter.search.protocol import Outcome
+from shunter.search.space.settings import SearchSpace
+from shunter.search.study.address import FILE, storage_address
+from shunter.search.study.storage import open_study, record, tell
 
 SECONDS = 120
 

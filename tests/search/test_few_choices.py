@@ -2,8 +2,8 @@
 
 from itertools import product
 
-from engine.compression.points import Point
-from search.few_choices import search_choices
+from shunter.engine.compression.points import Point
+from shunter.search.few_choices import search_choices
 
 CHOICES = {"a": ["0", "1", "2", "3"], "b": ["0", "1", "2", "3"], "c": ["0", "1", "2"]}
 

@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from engine.config import Hyperparameters
-from engine.data.dataset import Dataset
-from engine.pareto import hypervolume
-from models.registry import model_spec
-from reporting.front_figure import front_figure
-from search.front import format_setting, front_rows
-from search.result import Setting, TuneResult, front_settings
+from shunter.engine.config import Hyperparameters
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.pareto import hypervolume
+from shunter.models.registry import model_spec
+from shunter.reporting.front_figure import front_figure
 from shunter.requests import TrainRequest
-from tasks.tune.front_report import front_markdown, publish_front
+from shunter.search.front import format_setting, front_rows
+from shunter.search.result import Setting, TuneResult, front_settings
+from shunter.tasks.tune.front_report import front_markdown, publish_front
+from shunter.tracking.runs import start_run_tree
+from shunter.tracking.store import tracking_uri
 from tests.engine.synthetic import write_dataset
-from tracking.runs import start_run_tree
-from tracking.store import tracking_uri
 
 
 def setting(number: int, ne: float, milliseconds: float | None, *, pruned: bool = False, over: float = -1.0) -> Setting:

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search.budget import SearchBudget
-from search.minutes import BASELINES_SHARE, Minutes, unlimited
-from search.used import AROUND, FILE, MOST_OVERHEAD, read_used
 from shunter.requests import TrainRequest
+from shunter.search.budget import SearchBudget
+from shunter.search.minutes import BASELINES_SHARE, Minutes, unlimited
+from shunter.search.used import AROUND, FILE, MOST_OVERHEAD, read_used
 
 
 def used(folder: Path, trials: float, **around: float) -> None:

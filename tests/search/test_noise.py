@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from search.meta.belief import NOISES, hypotheses
-from search.meta.surrogate import NOISE_BOUNDS, Surrogate, noise_of_scores
-from search.noise import noise_of
-from search.protocol import Outcome
+from shunter.search.meta.belief import NOISES, hypotheses
+from shunter.search.meta.surrogate import NOISE_BOUNDS, Surrogate, noise_of_scores
+from shunter.search.noise import noise_of
+from shunter.search.protocol import Outcome
 
 
 def trained(setting: int, seed: int, ne: float, stopped_because: str = "patience") -> Any:

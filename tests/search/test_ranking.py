@@ -4,13 +4,13 @@ from dataclasses import fields
 
 import pytest
 
-from engine.fixed import Fixed
-from engine.ranking.config import RankingHyperparameters
-from models.graph import GRAPH_FAMILIES, graph_spec
-from models.graph.registry import check_graph_spec
-from models.graph.spec import Range
-from search.ranking import FEWEST_RIVALS, RankingSearch
-from search.space.ranking import RankingSpace
+from shunter.engine.fixed import Fixed
+from shunter.engine.ranking.config import RankingHyperparameters
+from shunter.models.graph import GRAPH_FAMILIES, graph_spec
+from shunter.models.graph.registry import check_graph_spec
+from shunter.models.graph.spec import Range
+from shunter.search.ranking import FEWEST_RIVALS, RankingSearch
+from shunter.search.space.ranking import RankingSpace
 
 
 @pytest.mark.parametrize("family", GRAPH_FAMILIES)

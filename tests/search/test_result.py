@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from engine.config import Hyperparameters
-from models.registry import model_spec
-from search.result import Setting, TuneResult
+from shunter.engine.config import Hyperparameters
+from shunter.models.registry import model_spec
+from shunter.search.result import Setting, TuneResult
 
 
 def setting(number: int, **others: Any) -> Setting:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search.protocol import Cost, Outcome
-from search.reward import FAILED_NE, reward
+from shunter.search.protocol import Cost, Outcome
+from shunter.search.reward import FAILED_NE, reward
 
 
 def outcome_of(ne: float | None, parameter_bytes: float | None = None, **violations: float) -> Outcome:

@@ -11,24 +11,24 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run as MlflowRun
 
-from engine.config import Hyperparameters
-from engine.data.dataset import Dataset
-from hardware.types import Placement
-from models.names import AUTO, AUTO_FAMILIES
-from models.spec import ModelSpec
-from search.job import SearchJob
-from search.result import TuneResult
-from search.search import search
-from search.space.settings import SearchSpace
-from search.study.address import storage_address
-from search.study.loop import Progress
-from search.study.storage import open_study
+from shunter.engine.config import Hyperparameters
+from shunter.engine.data.dataset import Dataset
 from shunter.errors import RequestError, TrainingError
+from shunter.hardware.types import Placement
+from shunter.models.names import AUTO, AUTO_FAMILIES
+from shunter.models.spec import ModelSpec
 from shunter.requests import TrainRequest
+from shunter.search.job import SearchJob
+from shunter.search.result import TuneResult
+from shunter.search.search import search
+from shunter.search.space.settings import SearchSpace
+from shunter.search.study.address import storage_address
+from shunter.search.study.loop import Progress
+from shunter.search.study.storage import open_study
+from shunter.tracking.runs import start_run_tree
+from shunter.tracking.store import tracking_uri
 from tests.engine.synthetic import write_dataset
 from tests.search.spaces import SMALL
-from tracking.runs import start_run_tree
-from tracking.store import tracking_uri
 
 PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)
 

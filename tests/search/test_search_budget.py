@@ -12,21 +12,21 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from engine.data.dataset import Dataset
-from hardware.types import Placement
-from search.job import SearchJob
-from search.result import TuneResult
-from search.search import search
-from search.space.settings import SearchSpace
-from search.study.loop import Progress
-from search.used import FILE as USED
 from shunter import regularly
+from shunter.engine.data.dataset import Dataset
 from shunter.errors import InfeasibleError
+from shunter.hardware.types import Placement
 from shunter.requests import Limits, SearchCost, SearchMethodName, TrainRequest
-from tasks.tune import publish_search
+from shunter.search.job import SearchJob
+from shunter.search.result import TuneResult
+from shunter.search.search import search
+from shunter.search.space.settings import SearchSpace
+from shunter.search.study.loop import Progress
+from shunter.search.used import FILE as USED
+from shunter.tasks.tune import publish_search
+from shunter.tracking.store import tracking_uri
 from tests.engine.executors.training_processes import training_processes
 from tests.engine.synthetic import write_dataset
-from tracking.store import tracking_uri
 
 PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)
 SMALL = SearchSpace(

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from search.space.learning import weights_of_tasks
-from search.space.settings import SearchSpace
 from shunter.errors import RequestError
 from shunter.requests import TrainRequest
+from shunter.search.space.learning import weights_of_tasks
+from shunter.search.space.settings import SearchSpace
 from tests.engine.synthetic import write_dataset
 
 TASKS = ("click", "conversion", "like")

@@ -12,14 +12,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from engine.checkpoint.storage import save_model
-from ingestion.request import ingest_request
-from models.registry import build_model, model_spec
-from serving.server import ScoreServer
+from shunter.engine.checkpoint.storage import save_model
+from shunter.ingestion.request import ingest_request
+from shunter.models.registry import build_model, model_spec
 from shunter.requests import ServeRequest, TrainRequest
-from tracking.registry.models import register_model
-from tracking.registry.versions import roll_back
-from tracking.runs import start_run_tree
+from shunter.serving.server import ScoreServer
+from shunter.tracking.registry.models import register_model
+from shunter.tracking.registry.versions import roll_back
+from shunter.tracking.runs import start_run_tree
 
 ROWS = 300
 SCHEMA = {
@@ -82,7 +82,7 @@ def home(kept_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.delenv("SHUNTER_TRACKING_DIRECTORY", raising=False)
     yield kept_home
-    from tracking.registry.versions import champion_of
+    from shunter.tracking.registry.versions import champion_of
 
     champion = champion_of("shop")
     assert champion is not None

@@ -10,15 +10,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from serving.batcher import Batcher, Scored
-from serving.errors import BusyError, RefusedError
-from serving.keeper import load
-from serving.metrics import Metrics
-from serving.served import ServedModel
-from serving.table import Table
 from shunter.errors import DataError
 from shunter.requests.serving import BatchingRequest
-from tracking.registry.models import load_champion
+from shunter.serving.batcher import Batcher, Scored
+from shunter.serving.errors import BusyError, RefusedError
+from shunter.serving.keeper import load
+from shunter.serving.metrics import Metrics
+from shunter.serving.served import ServedModel
+from shunter.serving.table import Table
+from shunter.tracking.registry.models import load_champion
 
 
 @pytest.fixture

@@ -8,14 +8,14 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from engine.ranking import item_index
-from flows.command.top import best_items_of_file
-from serving.errors import RefusedError
-from serving.keeper import load
-from serving.protocols.invocations import read_table
-from serving.table import Table
+from shunter.engine.ranking import item_index
 from shunter.errors import DataError, RequestError
+from shunter.flows.command.top import best_items_of_file
 from shunter.requests import IndexChoice
+from shunter.serving.errors import RefusedError
+from shunter.serving.keeper import load
+from shunter.serving.protocols.invocations import read_table
+from shunter.serving.table import Table
 from tests.flows.test_top import log  # noqa: F401 - a log, and a registered model "shop" that ranks
 from tests.serving.conftest import running
 

@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from serving.keeper import Keeper
-from serving.metrics import Metrics
 from shunter.errors import RequestError
+from shunter.serving.keeper import Keeper
+from shunter.serving.metrics import Metrics
+from shunter.tracking.registry.models import load_champion
+from shunter.tracking.registry.named import export_increment, export_model
 from tests.serving.conftest import Serving
-from tracking.registry.models import load_champion
-from tracking.registry.named import export_increment, export_model
 
 
 @pytest.fixture

@@ -12,15 +12,15 @@ import pandas as pd
 import pytest
 from mlflow.pyfunc import PyFuncModel
 
-from engine.checkpoint.stored import stored_tables
-from models.embeddings.stored.tables import StoredEmbeddings
-from serving.keeper import Keeper
-from serving.metrics import Metrics
+from shunter.engine.checkpoint.stored import stored_tables
 from shunter.errors import HardwareError, RequestError
+from shunter.models.embeddings.stored.tables import StoredEmbeddings
+from shunter.serving.keeper import Keeper
+from shunter.serving.metrics import Metrics
+from shunter.tracking.registry.models import load_champion
+from shunter.tracking.registry.named import export_increment, export_model
+from shunter.tracking.registry.versions import champion_of, roll_back
 from tests.serving.conftest import home_of_two_versions, running
-from tracking.registry.models import load_champion
-from tracking.registry.named import export_increment, export_model
-from tracking.registry.versions import champion_of, roll_back
 
 MEMORY = "128KiB"
 
@@ -112,8 +112,8 @@ def test_a_champion_larger_than_the_free_memory_is_loaded_with_its_tables_in_the
     asked_for = load_champion("large", memory="128KiB")
     assert len(tables_of(asked_for)) == 1
     assert np.array_equal(np.asarray(asked_for.predict(some)), whole)
-    monkeypatch.setattr("engine.checkpoint.stored.available_memory_bytes", lambda device: 256 << 10)
-    monkeypatch.setattr("engine.checkpoint.stored.LARGEST_SHARE", 0.5)
+    monkeypatch.setattr("shunter.engine.checkpoint.stored.available_memory_bytes", lambda device: 256 << 10)
+    monkeypatch.setattr("shunter.engine.checkpoint.stored.LARGEST_SHARE", 0.5)
     found = load_champion("large")
     (tables,) = tables_of(found)
     assert tables.room.cached_rows < sum(tables.rows)

@@ -5,7 +5,7 @@ import re
 import pytest
 from typer.main import get_command
 
-from flows.command.cli import app
+from shunter.flows.command.cli import app
 from shunter.settings import PROJECT_ROOT
 from tests.serving.conftest import Serving
 

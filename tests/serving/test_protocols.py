@@ -18,15 +18,15 @@ from mlflow.pyfunc.scoring_server.client import ScoringServerClient
 from mlflow.utils.proto_json_utils import dump_input_data
 from starlette.testclient import TestClient
 
-from serving.app import Endpoints
-from serving.batcher import Batcher
-from serving.guard import Guard
-from serving.keeper import Keeper
-from serving.metrics import Metrics
 from shunter.requests.serving import BatchingRequest, ServingLimits
+from shunter.serving.app import Endpoints
+from shunter.serving.batcher import Batcher
+from shunter.serving.guard import Guard
+from shunter.serving.keeper import Keeper
+from shunter.serving.metrics import Metrics
+from shunter.tracking.registry.models import load_champion
+from shunter.tracking.registry.named import export_model
 from tests.serving.conftest import Serving
-from tracking.registry.models import load_champion
-from tracking.registry.named import export_model
 
 LIMITS = ServingLimits(max_request_rows=400, max_request_mib=0.25, request_seconds=60)
 JSON = {"content-type": "application/json"}

@@ -21,10 +21,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from serving.server import ScoreServer, _listening, _most_connections
+from shunter.serving.server import ScoreServer, _listening, _most_connections
+from shunter.tracking.registry.models import load_champion
+from shunter.tracking.registry.versions import roll_back
 from tests.serving.conftest import Serving
-from tracking.registry.models import load_champion
-from tracking.registry.versions import roll_back
 
 PATIENCE_SECONDS = 120
 
@@ -96,7 +96,7 @@ def test_a_champion_that_cannot_be_loaded_is_told_once_and_the_old_one_goes_on(
 
 
 def is_of_version_1(weights: Path, home: Path) -> bool:
-    from tracking.registry.versions import version_by_number
+    from shunter.tracking.registry.versions import version_by_number
 
     return f"run_id: {version_by_number('shop', 1).run_id}" in (weights.parents[3] / "MLmodel").read_text()
 
@@ -147,8 +147,8 @@ def test_who_goes_away_or_speaks_nonsense_does_no_harm(serving: Serving) -> None
 def test_connections_beyond_what_there_are_files_for_are_closed_and_it_goes_on(
     serving: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("serving.server.MOST_CONNECTIONS", 3)
-    monkeypatch.setattr("serving.server.TOLD_CONNECTIONS", 2)
+    monkeypatch.setattr("shunter.serving.server.MOST_CONNECTIONS", 3)
+    monkeypatch.setattr("shunter.serving.server.TOLD_CONNECTIONS", 2)
     with serving(follow_seconds=0) as server, contextlib.ExitStack() as stack:
         clients = [stack.enter_context(socket.create_connection(("127.0.0.1", server.port))) for _ in range(9)]
         for client in clients:
@@ -189,7 +189,7 @@ def goes_on(server: ScoreServer) -> None:
 @pytest.mark.slow
 def test_told_to_end_the_command_answers_what_has_come(home: Path, rows: pd.DataFrame) -> None:
     """The request waits for others, so that it is in flight when the signal comes."""
-    program = [sys.executable, "-m", "flows.cli", "serve", "--model", "shop", "--port", "0"]
+    program = [sys.executable, "-m", "shunter.flows.cli", "serve", "--model", "shop", "--port", "0"]
     program += ["--batch-milliseconds", "3000"]
     with subprocess.Popen(
         program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ

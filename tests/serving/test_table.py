@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion.encoding import columns as read
-from serving.errors import RefusedError
-from serving.table import Table, columns_of_records
+from shunter.ingestion.encoding import columns as read
+from shunter.serving.errors import RefusedError
+from shunter.serving.table import Table, columns_of_records
 
 TEXTS = st.text(max_size=4) | st.sampled_from(["5", "5.0", "007", " 7 ", "nan", "-3.00"])
 WHOLE = st.integers(-(2**63), 2**63 - 1)

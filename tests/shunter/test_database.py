@@ -13,7 +13,7 @@ import pytest
 
 from shunter.database import copy_database, enable_wal
 from shunter.settings import Settings
-from tracking.store import open_store
+from shunter.tracking.store import open_store
 
 
 def mode(database: Path) -> str:

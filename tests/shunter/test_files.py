@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from flows.command.environment import ensure_home
 from shunter.files import begin_private, open_regular
+from shunter.flows.command.environment import ensure_home
 from shunter.settings import Settings
-from tracking.store import open_store
+from shunter.tracking.store import open_store
 
 
 @pytest.fixture(autouse=True)

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from hardware.leases import all_leases
-from planner.decide import Decision
+from shunter.hardware.leases import all_leases
+from shunter.planner.decide import Decision
 from shunter.requests import TrainRequest
-from tasks.accelerators import hold, keep_chosen
+from shunter.tasks.accelerators import hold, keep_chosen
 from tests.hardware.profiles import make_profile
 from tests.planner.test_redecide import ONE, TWO, decision
 
@@ -18,10 +18,10 @@ from tests.planner.test_redecide import ONE, TWO, decision
 HOLD_ONE = """
 import sys
 from datetime import UTC, datetime, timedelta
-import hardware.leases
-hardware.leases.usable_cores = lambda: 2
-from hardware.reservation import reserve
-from hardware.types import Placement
+import shunter.hardware.leases
+shunter.hardware.leases.usable_cores = lambda: 2
+from shunter.hardware.reservation import reserve
+from shunter.hardware.types import Placement
 with reserve(["cpu"], holder="train-other") as held:
     placement = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=8)
     until = datetime.now(UTC) + timedelta(minutes=float(sys.argv[1]))
@@ -33,8 +33,8 @@ with reserve(["cpu"], holder="train-other") as held:
 
 @pytest.fixture(autouse=True)
 def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hardware.leases.usable_cores", lambda: 2)
-    monkeypatch.setattr("hardware.reservation.POLL_SECONDS", 0.05)
+    monkeypatch.setattr("shunter.hardware.leases.usable_cores", lambda: 2)
+    monkeypatch.setattr("shunter.hardware.reservation.POLL_SECONDS", 0.05)
 
 
 @contextmanager

@@ -7,33 +7,33 @@ from typing import Any
 
 import pytest
 
-from engine.checkpoint.storage import load_model
-from engine.config import Hyperparameters, Schedule
-from engine.execution import execution_of
-from engine.executors.watch import Going
-from engine.job import TrainingJob
-from hardware.leases import all_leases
-from hardware.waiting_line import in_line
-from models.registry import model_spec
-from planner.decide import Decision
-from tasks.accelerators import hold, holds_all
-from tasks.better import BetterOfThisMachine
-from tasks.train import train_to_the_end
+from shunter.engine.checkpoint.storage import load_model
+from shunter.engine.config import Hyperparameters, Schedule
+from shunter.engine.execution import execution_of
+from shunter.engine.executors.watch import Going
+from shunter.engine.job import TrainingJob
+from shunter.hardware.leases import all_leases
+from shunter.hardware.waiting_line import in_line
+from shunter.models.registry import model_spec
+from shunter.planner.decide import Decision
+from shunter.tasks.accelerators import hold, holds_all
+from shunter.tasks.better import BetterOfThisMachine
+from shunter.tasks.train import train_to_the_end
+from shunter.tracking.runs import closing, start_run
+from shunter.tracking.tree import read_tree
 from tests.engine.synthetic import write_dataset
 from tests.hardware.profiles import make_profile
 from tests.planner.test_redecide import ONE, TWO, decision
 from tests.tasks.test_accelerators import one_core_used
-from tracking.runs import closing, start_run
-from tracking.tree import read_tree
 
 GOING = Going(share=0.1, seconds_left=1000.0, start_seconds=1.0)
 
 
 @pytest.fixture(autouse=True)
 def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hardware.leases.usable_cores", lambda: 2)
+    monkeypatch.setattr("shunter.hardware.leases.usable_cores", lambda: 2)
     ticks = itertools.count()  # a second passes whenever the clock is read
-    monkeypatch.setattr("engine.executors.watch.time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
+    monkeypatch.setattr("shunter.engine.executors.watch.time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
 
 
 def on_one() -> Decision:

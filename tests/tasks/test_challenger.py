@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reporting.card.figures import QualityFigure, TaskQuality
-from retraining.bootstrap import Judgement, judge, log_losses
-from tasks import challenger
+from shunter.reporting.card.figures import QualityFigure, TaskQuality
+from shunter.retraining.bootstrap import Judgement, judge, log_losses
+from shunter.tasks import challenger
 from tests.tracking.test_convention import PLACEMENT
 
 LABELS = (np.arange(400) < 120).astype(float)

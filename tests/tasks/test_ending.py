@@ -2,10 +2,10 @@
 
 import pytest
 
-from hardware.types import Placement
-from planner.decide import Exploration
-from tasks import challenger
-from tasks.challenger import ending_with
+from shunter.hardware.types import Placement
+from shunter.planner.decide import Exploration
+from shunter.tasks import challenger
+from shunter.tasks.challenger import ending_with
 
 PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)
 EXPLORATION = Exploration(best_known=PLACEMENT, stop_multiple=2.0, stop_hours=0.5)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tasks.events import announce
+from shunter.tasks.events import announce
 
 
 @pytest.fixture

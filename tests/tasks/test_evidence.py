@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from engine.data.dataset import Dataset
-from hardware.types import EnergyReading, Placement
-from planner.history import PastRun, read_history
+from shunter.engine.data.dataset import Dataset
 from shunter.errors import QualityMissedError, TrainingError
+from shunter.hardware.types import EnergyReading, Placement
+from shunter.planner.history import PastRun, read_history
 from shunter.requests import Limits, TrainRequest
-from tasks.evidence import keeping_evidence
+from shunter.tasks.evidence import keeping_evidence
+from shunter.tracking.evidence import Evidence, Figures, log_evidence
+from shunter.tracking.runs import child_run, closing, start_run_tree
 from tests.engine.synthetic import write_dataset
-from tracking.evidence import Evidence, Figures, log_evidence
-from tracking.runs import child_run, closing, start_run_tree
 
 REQUEST = TrainRequest(limits=Limits(min_auc=0.78))
 PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)

@@ -6,20 +6,20 @@ from typing import Any
 
 import pytest
 
-from flows import train as flow
-from hardware.types import EnergyReading
-from planner.decide import Decision, Exploration
-from planner.explore import gone_back
 from shunter.errors import ExplorationEndedError, QualityMissedError
+from shunter.flows import train as flow
+from shunter.hardware.types import EnergyReading
+from shunter.planner.decide import Decision, Exploration
+from shunter.planner.explore import gone_back
 from shunter.requests import TrainRequest
-from tasks.run_context import ExplorationEnd
-from tasks.run_state import StateFolder
-from tasks.spending import Spent
-from tasks.step_clock import StepClock
+from shunter.tasks.run_context import ExplorationEnd
+from shunter.tasks.run_state import StateFolder
+from shunter.tasks.spending import Spent
+from shunter.tasks.step_clock import StepClock
+from shunter.tracking.evidence import ending_of
 from tests.engine.synthetic import write_dataset
 from tests.hardware.profiles import make_profile
 from tests.planner.test_explore import after, by_plan, night
-from tracking.evidence import ending_of
 
 
 def exploration() -> Decision:
@@ -30,7 +30,7 @@ def exploration() -> Decision:
 
 def test_its_time_counts_from_the_search_on(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr("tasks.run_context.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("shunter.tasks.run_context.time.monotonic", lambda: now[0])
     best = by_plan().placement
     end = ExplorationEnd(Exploration(best_known=best, stop_multiple=2.0, stop_hours=10 / 3600))
     now[0] = 500.0  # baselines were trained meanwhile

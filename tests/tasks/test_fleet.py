@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from scheduler.metrics import figures
 from shunter.requests import FleetRequest
-from tasks.fleet import Fleet, publish_fleet, simulate_policy
+from shunter.scheduler.metrics import figures
+from shunter.tasks.fleet import Fleet, publish_fleet, simulate_policy
+from shunter.tracking.runs import closing, start_run
+from shunter.tracking.tree import read_artifact, read_tree
 from tests.scheduler.test_files import CLUSTER, JOBS, write
-from tracking.runs import closing, start_run
-from tracking.tree import read_artifact, read_tree
 
 
 def test_each_schedule_is_a_run_below_that_of_the_fleet(tmp_path: Path, tracking_root: Path) -> None:

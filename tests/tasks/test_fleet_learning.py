@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.learned.file import load_policy
-from scheduler.learning.request import check_learning, kept_at, read_learning
-from scheduler.policies import make_policy, policy_names, trained_policies
-from scheduler.simulator import simulate
 from shunter.errors import RequestError
 from shunter.requests import FleetLearnRequest
-from tasks.fleet.learning import learn_policy
-from tracking.runs import finish, start_run
+from shunter.scheduler.learned.file import load_policy
+from shunter.scheduler.learning.request import check_learning, kept_at, read_learning
+from shunter.scheduler.policies import make_policy, policy_names, trained_policies
+from shunter.scheduler.simulator import simulate
+from shunter.tasks.fleet.learning import learn_policy
+from shunter.tracking.runs import finish, start_run
 
 CLUSTER = "machines: [{name: a, accelerator: odd, count: 1}, {name: b, accelerator: strange, count: 1}]"
 TIMES = "train_seconds: {{odd: {}, strange: {}}}"

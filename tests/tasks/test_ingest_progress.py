@@ -8,8 +8,8 @@ import pytest
 from prefect import flow
 from prefect.artifacts import Artifact
 
-from ingestion.progress import READING, Progress
-from tasks.ingest_progress import ingest_progress, words_of
+from shunter.ingestion.progress import READING, Progress
+from shunter.tasks.ingest_progress import ingest_progress, words_of
 
 
 def clock(*seconds: float) -> Callable[[], float]:

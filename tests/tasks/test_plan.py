@@ -6,22 +6,22 @@ from typing import Any
 
 import pytest
 
-from engine.config import Hyperparameters, Schedule
-from engine.execution import execution_of
-from engine.job import TrainingJob
-from engine.parallel import GivenTable
-from hardware.types import Placement
-from models.registry import model_spec
-from planner.parallel.automatic import trains_as_simulated
-from planner.parallel.calibration import read_executed
-from planner.parallel.demand import table_names
-from planner.parallel.machine import executed_on
-from planner.parallel.plan import Plan, TablePlacement, plan_text
+from shunter.engine.config import Hyperparameters, Schedule
+from shunter.engine.execution import execution_of
+from shunter.engine.job import TrainingJob
+from shunter.engine.parallel import GivenTable
 from shunter.errors import RequestError
+from shunter.hardware.types import Placement
+from shunter.models.registry import model_spec
+from shunter.planner.parallel.automatic import trains_as_simulated
+from shunter.planner.parallel.calibration import read_executed
+from shunter.planner.parallel.demand import table_names
+from shunter.planner.parallel.machine import executed_on
+from shunter.planner.parallel.plan import Plan, TablePlacement, plan_text
 from shunter.requests import TrainRequest
 from shunter.settings import Settings
-from tasks import plan as step
-from tasks.plan import check_plan, given_tables, keep_step, planned_training, trial_placement
+from shunter.tasks import plan as step
+from shunter.tasks.plan import check_plan, given_tables, keep_step, planned_training, trial_placement
 from tests.engine.synthetic import write_dataset
 from tests.hardware.profiles import make_profile
 

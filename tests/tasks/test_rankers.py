@@ -8,21 +8,21 @@ from typing import Any
 import pytest
 import torch
 
-from engine.data.dataset import Dataset
-from engine.ranking import solver
-from engine.ranking.fusion import Fusion
-from engine.ranking.interactions import read_interactions
-from engine.ranking.result import TrainedRanker
-from engine.ranking.storage import load_ranker
-from hardware.types import Placement
-from models.graph.fusion import FusedRanker
-from reporting.card.ranking_baselines import breakdown_on_test, compare_rankings, ranking_baseline_metrics
-from search.minutes import Minutes
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.ranking import solver
+from shunter.engine.ranking.fusion import Fusion
+from shunter.engine.ranking.interactions import read_interactions
+from shunter.engine.ranking.result import TrainedRanker
+from shunter.engine.ranking.storage import load_ranker
+from shunter.hardware.types import Placement
+from shunter.models.graph.fusion import FusedRanker
+from shunter.reporting.card.ranking_baselines import breakdown_on_test, compare_rankings, ranking_baseline_metrics
 from shunter.requests import CheckpointRequest, TrainRequest
-from tasks import fusion, rankers
-from tasks.fusion import fuse
-from tasks.rankers import Purpose, best_again, best_of, learn_again, train_rankers, try_settings
-from tasks.train import train_to_the_end
+from shunter.search.minutes import Minutes
+from shunter.tasks import fusion, rankers
+from shunter.tasks.fusion import fuse
+from shunter.tasks.rankers import Purpose, best_again, best_of, learn_again, train_rankers, try_settings
+from shunter.tasks.train import train_to_the_end
 from tests.engine.ranking.data import write_clicks
 
 PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)

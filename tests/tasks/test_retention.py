@@ -12,12 +12,12 @@ from filelock import FileLock
 from mlflow import MlflowClient
 
 from shunter.settings import Settings
-from tasks.retention import find_unused
-from tasks.run_state import DATA, FINISHED
-from tracking.leftovers import DAY_SECONDS
-from tracking.retention import UNUSED_DAYS
-from tracking.runs import finish, open_run, start_run
-from tracking.store import open_store, tracking_uri
+from shunter.tasks.retention import find_unused
+from shunter.tasks.run_state import DATA, FINISHED
+from shunter.tracking.leftovers import DAY_SECONDS
+from shunter.tracking.retention import UNUSED_DAYS
+from shunter.tracking.runs import finish, open_run, start_run
+from shunter.tracking.store import open_store, tracking_uri
 
 LONG_AGO = time.time() - 2 * UNUSED_DAYS * DAY_SECONDS
 AGE_SECONDS = UNUSED_DAYS * DAY_SECONDS

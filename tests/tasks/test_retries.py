@@ -10,7 +10,7 @@ from typing import NoReturn
 import pytest
 
 from shunter.errors import DataError, InfeasibleError, ProcessLostError, RequestError, TrackingError, TrainingError
-from tasks.retries import RETRIES, is_passing, retried
+from shunter.tasks.retries import RETRIES, is_passing, retried
 
 
 def http_error(status: int) -> urllib.error.HTTPError:
@@ -73,7 +73,7 @@ def test_what_a_user_must_mend_does_not(error: Exception) -> None:
 
 
 def test_store_that_nobody_answers_for_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tracking.history import read_runs
+    from shunter.tracking.history import read_runs
 
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from engine.data.dataset import Dataset, SplitStatistics
-from hardware.types import EnergyReading
-from models.spec import CategoricalFeature, Features
+from shunter.engine.data.dataset import Dataset, SplitStatistics
 from shunter.errors import CheckpointError, RequestError
+from shunter.hardware.types import EnergyReading
+from shunter.models.spec import CategoricalFeature, Features
 from shunter.requests import Limits, TrainRequest
-from tasks.run_state import RunState, unfinished_runs
-from tasks.spending import Spent
+from shunter.tasks.run_state import RunState, unfinished_runs
+from shunter.tasks.spending import Spent
 
 SPENT = Spent(energy=EnergyReading.of(7.0, 3.5, "estimated", "a test"))
 
@@ -114,7 +114,7 @@ def test_a_kill_while_a_finished_run_is_removed_leaves_nothing_to_go_on_with(
         state.remember("identity", SPENT)
         state.remember("spent", SPENT)
         with monkeypatch.context() as patch:
-            patch.setattr("tasks.run_state.shutil.rmtree", killed)
+            patch.setattr("shunter.tasks.run_state.shutil.rmtree", killed)
             with pytest.raises(KeyboardInterrupt):
                 state.finish()
     assert unfinished_runs() == []

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from engine.data.dataset import Dataset
-from models.registry import model_spec
-from planner.choose import choose
-from planner.describe import describe
-from search.space.drawn import MOST, drawn_specs
-from search.space.learning import FIRST_BINS
-from search.space.settings import SearchSpace
+from shunter.engine.data.dataset import Dataset
+from shunter.models.registry import model_spec
+from shunter.planner.choose import choose
+from shunter.planner.describe import describe
 from shunter.requests import NightlyRequest, SearchSpaceName, TrainRequest
-from tasks.select.searched import searched_workloads
+from shunter.search.space.drawn import MOST, drawn_specs
+from shunter.search.space.learning import FIRST_BINS
+from shunter.search.space.settings import SearchSpace
+from shunter.tasks.select.searched import searched_workloads
 from tests.engine.synthetic import write_dataset
 from tests.hardware.profiles import make_profile
 

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from shunter.quiet import VARIABLE
-from tasks.share_progress import share_progress
+from shunter.tasks.share_progress import share_progress
 
 
 def drawn(*, terminal: bool) -> str:

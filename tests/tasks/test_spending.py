@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from hardware.meters import meter as meters
-from hardware.meters.component import Component
-from hardware.meters.source import EnergySource
-from hardware.reservation import reserve
-from hardware.types import Placement
-from planner.choose import choose
 from shunter import regularly
+from shunter.hardware.meters import meter as meters
+from shunter.hardware.meters.component import Component
+from shunter.hardware.meters.source import EnergySource
+from shunter.hardware.reservation import reserve
+from shunter.hardware.types import Placement
+from shunter.planner.choose import choose
 from shunter.requests import Limits, TrainRequest
-from tasks.run_state import StateFolder
-from tasks.spending import Spent, charged, spending
+from shunter.tasks.run_state import StateFolder
+from shunter.tasks.spending import Spent, charged, spending
 from tests.engine.synthetic import write_dataset
 from tests.hardware.profiles import make_profile
 
@@ -36,7 +36,7 @@ class Counter(EnergySource):
 def devices(monkeypatch: pytest.MonkeyPatch) -> dict[str, Counter]:
     """Two GPUs and a processor, whose counters the test moves."""
     counters = {name: Counter() for name in ("processor", "cuda:0", "cuda:1")}
-    monkeypatch.setattr("hardware.leases._identity", lambda name: name.replace(":", "-"))
+    monkeypatch.setattr("shunter.hardware.leases._identity", lambda name: name.replace(":", "-"))
     monkeypatch.setattr(meters, "_device", lambda name, *, is_shared: Component(name, [counters[name]]))
     monkeypatch.setattr(meters, "_process_counter", lambda: counters["processor"])
     return counters

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.command.summary import format_time
+from shunter.flows.command.summary import format_time
 from shunter.process_age import WORKER_RUN, process_age_seconds, process_of_one_run, seconds_before_run
 from shunter.settings import PROJECT_ROOT
-from tasks.step_clock import OTHER, START, StepClock
-from tracking.convention import WALL_SECONDS, account_metrics, read_account
+from shunter.tasks.step_clock import OTHER, START, StepClock
+from shunter.tracking.convention import WALL_SECONDS, account_metrics, read_account
 
 SECONDS = st.floats(min_value=0, max_value=1e5)
 STEPS = st.lists(st.tuples(st.sampled_from(["ingest", "select", "train"]), SECONDS, SECONDS), max_size=6)

@@ -5,18 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from engine.data.dataset import Dataset
-from engine.ensemble.result import EnsembleResult
-from engine.metrics import Metrics
-from search.protocol import Outcome
-from search.study.loop import in_words
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.ensemble.result import EnsembleResult
+from shunter.engine.metrics import Metrics
 from shunter.requests import TrainRequest
-from tasks.story import outcome_sentences, tell
+from shunter.search.protocol import Outcome
+from shunter.search.study.loop import in_words
+from shunter.tasks.story import outcome_sentences, tell
+from shunter.tracking.links import run_link, runs_link
+from shunter.tracking.registry.models import RegisteredModel
+from shunter.tracking.registry.rival import Rival
+from shunter.tracking.runs import start_run_tree
 from tests.engine.synthetic import write_dataset
-from tracking.links import run_link, runs_link
-from tracking.registry.models import RegisteredModel
-from tracking.registry.rival import Rival
-from tracking.runs import start_run_tree
 
 QUALITY = Metrics(auc=0.71, logloss=0.5, ne=0.88, calibration=1.0, rows=100, base_rate=0.3)
 
@@ -51,7 +51,7 @@ def test_the_outcome_is_told_beside_the_base_rate_and_the_champion(
     dataset: Dataset, run_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rival = Rival(3, {"AUC": 0.7, "NE": 0.9}, dataset.fingerprint)
-    monkeypatch.setattr("tasks.story.rival_of", lambda name, version: rival)
+    monkeypatch.setattr("shunter.tasks.story.rival_of", lambda name, version: rival)
     registered = RegisteredModel(name="shop", version=4, uri="models:/shop/4")
     assert outcome_sentences(result(dataset, run_id), registered, run_id) == [
         "The best single model was kept.",

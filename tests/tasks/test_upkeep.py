@@ -9,8 +9,8 @@ import pytest
 
 from shunter.errors import TrackingError
 from shunter.settings import Settings
-from tasks import upkeep
-from tasks.upkeep import rotate, tidy
+from shunter.tasks import upkeep
+from shunter.tasks.upkeep import rotate, tidy
 
 
 def test_a_log_that_is_written_to_begins_anew_and_one_former_is_kept(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_a_store_that_is_away_ends_no_night(monkeypatch: pytest.MonkeyPatch, cap
     def away(_: float) -> None:
         raise TrackingError("The tracking store is away.")
 
-    monkeypatch.setattr("tracking.leftovers.find_leftovers", away)
+    monkeypatch.setattr("shunter.tracking.leftovers.find_leftovers", away)
     with caplog.at_level(logging.WARNING):
         tidy()
     assert "away" in caplog.text

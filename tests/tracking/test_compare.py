@@ -5,20 +5,20 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from engine.config import Hyperparameters, Schedule
-from engine.execution import execution_of
-from engine.job import TrainingJob
-from hardware.types import Placement
-from models.registry import model_spec
+from shunter.engine.config import Hyperparameters, Schedule
+from shunter.engine.execution import execution_of
+from shunter.engine.job import TrainingJob
+from shunter.hardware.types import Placement
+from shunter.models.registry import model_spec
 from shunter.requests import TrainRequest
-from tasks.select import log_decision
-from tasks.train import train_to_the_end
+from shunter.tasks.select import log_decision
+from shunter.tasks.train import train_to_the_end
+from shunter.tracking.history import TrackedRun
+from shunter.tracking.runs import start_run_tree
+from shunter.tracking.store import tracking_uri
+from shunter.tracking.tree import read_tree
 from tests.engine.synthetic import write_dataset
 from tests.tracking.test_reports import decision
-from tracking.history import TrackedRun
-from tracking.runs import start_run_tree
-from tracking.store import tracking_uri
-from tracking.tree import read_tree
 
 SETTINGS = {
     "dlrm": (model_spec(embedding_dim=4), "fp32", 64, 1),

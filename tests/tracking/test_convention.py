@@ -4,15 +4,14 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from engine.config import Hyperparameters
-from engine.metrics import Metrics
-from engine.results import EpochReport, TrainingFigures
-from hardware.types import EnergyReading, Placement, Workload
-from models.registry import model_spec
+from shunter.engine.config import Hyperparameters
+from shunter.engine.metrics import Metrics
+from shunter.engine.results import EpochReport, TrainingFigures
+from shunter.hardware.types import EnergyReading, Placement, Workload
+from shunter.models.registry import model_spec
 from shunter.requests import Limits, TrainRequest
 from shunter.settings import PROJECT_ROOT
-from tests.engine.synthetic import write_dataset
-from tracking.convention import (
+from shunter.tracking.convention import (
     data_params,
     energy_metrics,
     energy_tags,
@@ -24,6 +23,7 @@ from tracking.convention import (
     training_metrics,
     workload_params,
 )
+from tests.engine.synthetic import write_dataset
 
 METRICS = Metrics(auc=0.8, logloss=0.5, ne=0.9, calibration=1.02, rows=100, base_rate=0.3)
 REPORT = EpochReport(

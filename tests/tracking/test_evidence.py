@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from hardware.budget import Budget
-from hardware.types import EnergyReading, Placement
 from shunter.errors import QualityMissedError, TooLargeError, TrackingError, TrainingError
-from tracking.evidence import EVIDENCE, Evidence, Figures, ending_of, evidence_tags, limit_named, read_evidence
-from tracking.runs import LONGEST_TAG
+from shunter.hardware.budget import Budget
+from shunter.hardware.types import EnergyReading, Placement
+from shunter.tracking.evidence import EVIDENCE, Evidence, Figures, ending_of, evidence_tags, limit_named, read_evidence
+from shunter.tracking.runs import LONGEST_TAG
 
 PLACEMENT = Placement(accelerator="cuda:0", threads=8, precision="bf16", batch_size=16384, power_limit_watts=250.0)
 

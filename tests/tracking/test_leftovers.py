@@ -12,12 +12,12 @@ from filelock import FileLock
 from mlflow import MlflowClient
 from typer.testing import CliRunner
 
-from flows.command.cli import app
+from shunter.flows.command.cli import app
 from shunter.settings import Settings
-from tracking.leftovers import find_leftovers
-from tracking.registry.client import RegistryClient
-from tracking.runs import start_run
-from tracking.store import tracking_uri
+from shunter.tracking.leftovers import find_leftovers
+from shunter.tracking.registry.client import RegistryClient
+from shunter.tracking.runs import start_run
+from shunter.tracking.store import tracking_uri
 
 OLD = time.time() - 3 * 86_400
 

@@ -11,13 +11,13 @@ import pytest
 from shunter.errors import TrackingError
 from shunter.requests import TrainRequest
 from shunter.settings import PROJECT_ROOT
+from shunter.tracking import convention, listing
+from shunter.tracking.listing import list_trainings, list_versions
+from shunter.tracking.registry.client import open_registry
+from shunter.tracking.registry.versions import make_champion
+from shunter.tracking.runs import child_run, finish, open_run, start_run_tree
+from shunter.tracking.store import open_store
 from tests.engine.synthetic import write_dataset
-from tracking import convention, listing
-from tracking.listing import list_trainings, list_versions
-from tracking.registry.client import open_registry
-from tracking.registry.versions import make_champion
-from tracking.runs import child_run, finish, open_run, start_run_tree
-from tracking.store import open_store
 
 HEAVY = {"torch", "prefect", "mlflow", "optuna", "polars", "pandas", "pyarrow", "numpy", "sqlalchemy", "scipy"}
 
@@ -107,7 +107,7 @@ def test_short_commands_import_nothing_heavy(command: str, tmp_path: Path, empty
     (tmp_path / "home" / "mlflow").mkdir(parents=True)
     shutil.copy(empty_database, tmp_path / "home" / "mlflow" / "mlflow.db")
     script = (
-        "import sys\nsys.argv = ['shunter', *sys.argv[1:]]\nfrom flows.cli import main\n"
+        "import sys\nsys.argv = ['shunter', *sys.argv[1:]]\nfrom shunter.flows.cli import main\n"
         "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
         f"print(sorted({HEAVY} & set(sys.modules)))"
     )

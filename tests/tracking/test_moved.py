@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from engine.data.dataset import Dataset
-from hardware.types import EnergyReading
+from shunter.engine.data.dataset import Dataset
+from shunter.hardware.types import EnergyReading
 from shunter.requests import TrainRequest
 from shunter.settings import Settings
-from tasks.run_state import RunState
-from tasks.spending import Spent
+from shunter.tasks.run_state import RunState
+from shunter.tasks.spending import Spent
+from shunter.tracking import entries
+from shunter.tracking.outbox import Outbox
+from shunter.tracking.registry.card import log_texts
+from shunter.tracking.runs import start_run_tree
+from shunter.tracking.store import artifact_root, deliver, open_store, tracking_uri, undelivered
+from shunter.tracking.tree import read_artifact
 from tests.engine.synthetic import write_dataset
-from tracking import entries
-from tracking.outbox import Outbox
-from tracking.registry.card import log_texts
-from tracking.runs import start_run_tree
-from tracking.store import artifact_root, deliver, open_store, tracking_uri, undelivered
-from tracking.tree import read_artifact
 
 SPENT = Spent(energy=EnergyReading.of(7.0, 3.5, "estimated", "a test"))
 

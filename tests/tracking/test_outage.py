@@ -8,23 +8,23 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from engine.config import Hyperparameters, Schedule
-from engine.data.dataset import Dataset
-from engine.execution import execution_of
-from engine.job import TrainingJob
-from engine.trained_model import TrainedModel
-from flows.command.services import free_port, mlflow_service, running, wait_until_ready
-from hardware.types import Placement
-from models.registry import model_spec
+from shunter.engine.config import Hyperparameters, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.execution import execution_of
+from shunter.engine.job import TrainingJob
+from shunter.engine.trained_model import TrainedModel
+from shunter.flows.command.services import free_port, mlflow_service, running, wait_until_ready
+from shunter.hardware.types import Placement
+from shunter.models.registry import model_spec
 from shunter.requests import TrainRequest
-from tasks.select import log_decision
-from tasks.train import train_to_the_end
+from shunter.tasks.select import log_decision
+from shunter.tasks.train import train_to_the_end
+from shunter.tracking.reports import log_config
+from shunter.tracking.runs import finish, open_run, start_run_tree
+from shunter.tracking.store import deliver, undelivered
+from shunter.tracking.tree import read_artifact, read_tree
 from tests.engine.synthetic import write_dataset
 from tests.tracking.test_reports import decision
-from tracking.reports import log_config
-from tracking.runs import finish, open_run, start_run_tree
-from tracking.store import deliver, undelivered
-from tracking.tree import read_artifact, read_tree
 
 pytestmark = pytest.mark.slow
 PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)

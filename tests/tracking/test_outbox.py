@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tracking.outbox import Entry, Outbox, StoreAwayError
+from shunter.tracking.outbox import Entry, Outbox, StoreAwayError
 
 
 class Store:

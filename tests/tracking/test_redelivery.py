@@ -12,9 +12,9 @@ from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
 from shunter.errors import TrackingError
-from tracking.client import TrackingClient
-from tracking.outbox import MOST_FAILURES, Outbox
-from tracking.store import experiment_id, open_store, tracking_uri
+from shunter.tracking.client import TrackingClient
+from shunter.tracking.outbox import MOST_FAILURES, Outbox
+from shunter.tracking.store import experiment_id, open_store, tracking_uri
 
 WRITES = ("create_run", "log_batch", "log_text", "log_artifact", "log_inputs", "set_terminated")
 
@@ -47,7 +47,7 @@ class Faulty:
 @pytest.fixture
 def client(tracking_root: Path, monkeypatch: pytest.MonkeyPatch) -> TrackingClient:
     open_store()
-    monkeypatch.setattr("tracking.outbox.RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("shunter.tracking.outbox.RETRY_SECONDS", 0.0)
     client = TrackingClient(tracking_uri(), experiment_id)
     client.mlflow = Faulty(client.mlflow)  # type: ignore[assignment]
     return client

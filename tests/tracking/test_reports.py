@@ -7,18 +7,18 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.artifacts import download_artifacts
 
-from hardware.types import Prediction
-from planner.assessment import Candidate
-from planner.decide import Decision, decide
-from planner.describe import JobSize
-from planner.rank.totals import Terms
+from shunter.hardware.types import Prediction
+from shunter.planner.assessment import Candidate
+from shunter.planner.decide import Decision, decide
+from shunter.planner.describe import JobSize
+from shunter.planner.rank.totals import Terms
 from shunter.requests import Limits, Objective, TrainRequest
-from tasks.select import log_decision
+from shunter.tasks.select import log_decision
+from shunter.tracking.reports import log_config, log_training_curve, training_curve
+from shunter.tracking.runs import start_run_tree
+from shunter.tracking.store import tracking_uri
 from tests.engine.synthetic import write_dataset
 from tests.tracking.test_convention import PLACEMENT, REPORT, WORKLOAD
-from tracking.reports import log_config, log_training_curve, training_curve
-from tracking.runs import start_run_tree
-from tracking.store import tracking_uri
 
 
 @pytest.fixture

@@ -8,14 +8,14 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run as MlflowRun
 
-from engine.data.dataset import Dataset
-from hardware.types import EnergyReading, PowerSample
+from shunter.engine.data.dataset import Dataset
 from shunter.errors import TrackingError, TrainingError
+from shunter.hardware.types import EnergyReading, PowerSample
 from shunter.requests import Limits, TrainRequest
+from shunter.tracking.listing import list_trainings
+from shunter.tracking.runs import child_run, closing, finish, open_run, start_run_tree, system_metrics
+from shunter.tracking.store import EXPERIMENT, artifact_root, tracking_uri
 from tests.engine.synthetic import write_dataset
-from tracking.listing import list_trainings
-from tracking.runs import child_run, closing, finish, open_run, start_run_tree, system_metrics
-from tracking.store import EXPERIMENT, artifact_root, tracking_uri
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import pytest
 from shunter.errors import TrackingError
 from shunter.requests import TrainRequest
 from shunter.settings import Settings
+from shunter.tracking.reports import log_config, log_files
+from shunter.tracking.runs import open_run, start_run_tree
 from tests.engine.synthetic import write_dataset
-from tracking.reports import log_config, log_files
-from tracking.runs import open_run, start_run_tree
 
 SECRETS = {
     "MLFLOW_TRACKING_PASSWORD": "geheim-mlflow",

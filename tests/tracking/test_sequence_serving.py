@@ -8,15 +8,15 @@ import polars as pl
 import pytest
 import torch
 
-from engine.config import Execution
-from engine.loop.evaluation import evaluate
-from ingestion.cache import ingest_source
-from ingestion.encoding.encoder import Encoder
-from ingestion.sources.open import open_source
-from models.embeddings.learning import EmbeddingLearning
-from models.registry import build_model, model_spec
+from shunter.engine.config import Execution
+from shunter.engine.loop.evaluation import evaluate
+from shunter.ingestion.cache import ingest_source
+from shunter.ingestion.encoding.encoder import Encoder
+from shunter.ingestion.sources.open import open_source
+from shunter.models.embeddings.learning import EmbeddingLearning
+from shunter.models.registry import build_model, model_spec
+from shunter.tracking.registry.serving import Scorer
 from tests.ingestion.encoding.test_history import BUILT, log_of_sessions
-from tracking.registry.serving import Scorer
 
 SPEC = model_spec(family="sequence", embedding_dim=4, encoder_widths=(8,), top_widths=(8,))
 

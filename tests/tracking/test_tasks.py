@@ -7,17 +7,17 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from engine.config import Execution
-from engine.data.dataset import SPLITS, Dataset
-from engine.loop.evaluation import evaluate
-from ingestion.cache import ingest_source
-from ingestion.encoding.encoder import Encoder
-from ingestion.sources.open import open_source
-from models.ensemble import Ensemble
-from models.registry import build_model, model_spec
-from tracking.convention import data_params, quality_metrics
-from tracking.registry.models import raw_signature
-from tracking.registry.serving import Scorer
+from shunter.engine.config import Execution
+from shunter.engine.data.dataset import SPLITS, Dataset
+from shunter.engine.loop.evaluation import evaluate
+from shunter.ingestion.cache import ingest_source
+from shunter.ingestion.encoding.encoder import Encoder
+from shunter.ingestion.sources.open import open_source
+from shunter.models.ensemble import Ensemble
+from shunter.models.registry import build_model, model_spec
+from shunter.tracking.convention import data_params, quality_metrics
+from shunter.tracking.registry.models import raw_signature
+from shunter.tracking.registry.serving import Scorer
 
 SCHEMA = """
 labels: [{name: click, column: click}, {name: conversion, column: bought}]

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from hardware.types import Placement
-from tracking.training_evidence import mean_step_seconds
+from shunter.hardware.types import Placement
+from shunter.tracking.training_evidence import mean_step_seconds
 
 PLACEMENT = Placement(accelerator="cuda:0", threads=1, precision="fp32", batch_size=100)
 

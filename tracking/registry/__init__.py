@@ -1,5 +1,5 @@
 """Models in MLflow's registry: registered, checked before they are loaded, versioned."""
 
-from tracking.registry.models import RegisteredModel, load_champion, register_model
+from shunter.tracking.registry.models import RegisteredModel, load_champion, register_model
 
 __all__ = ["RegisteredModel", "load_champion", "register_model"]

@@ -7,11 +7,11 @@ from typing import Self
 import numpy as np
 import polars as pl
 
-from engine.ranking.best import AllScores, Best, Search
-from engine.ranking.item_index import MEASURED_AT, TRIED_USERS, MeasuredIndex, build_index, pays, why_exact
+from shunter.engine.ranking.best import AllScores, Best, Search
+from shunter.engine.ranking.item_index import MEASURED_AT, TRIED_USERS, MeasuredIndex, build_index, pays, why_exact
 from shunter.errors import RequestError
 from shunter.requests.serving import IndexChoice
-from tracking.registry.ranking_serving import RankingScorer
+from shunter.tracking.registry.ranking_serving import RankingScorer
 
 USERS_AT_ONCE = 256  # whose items are written together
 _NO_PAIRS = pl.DataFrame(schema={"user": pl.String, "item": pl.String, "user_id": pl.Int64, "item_id": pl.Int64})

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
-from tracking.patience import PatientCaller
-from tracking.registry.client import open_registry
-from tracking.registry.models import RegisteredModel
-from tracking.runs import open_run
-from tracking.store import open_store, tracking_errors
+from shunter.tracking.patience import PatientCaller
+from shunter.tracking.registry.client import open_registry
+from shunter.tracking.registry.models import RegisteredModel
+from shunter.tracking.runs import open_run
+from shunter.tracking.store import open_store, tracking_errors
 
 
 def log_texts(run_id: str, files: Mapping[str, str]) -> None:

@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from shunter.secrets import without_secrets
-from tracking.outbox import StoreAwayError
-from tracking.store import open_store
+from shunter.tracking.outbox import StoreAwayError
+from shunter.tracking.store import open_store
 
 if TYPE_CHECKING:
     from pathlib import Path

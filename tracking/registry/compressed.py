@@ -3,12 +3,12 @@
 import re
 from pathlib import Path
 
-from engine.data.dataset import Dataset
+from shunter.engine.data.dataset import Dataset
 from shunter.errors import DataError, RequestError
-from tracking.registry.client import open_registry
-from tracking.registry.models import RegisteredModel
-from tracking.registry.versions import Version, version_by_number
-from tracking.store import open_store, tracking_errors
+from shunter.tracking.registry.client import open_registry
+from shunter.tracking.registry.models import RegisteredModel
+from shunter.tracking.registry.versions import Version, version_by_number
+from shunter.tracking.store import open_store, tracking_errors
 
 CHALLENGER = "challenger"  # alias of a version that waits for a champion's place
 COMPRESSION_OF = "compression.of"  # tag of a compressed version: the version that it was made of
@@ -20,7 +20,7 @@ def version_of_title(title: str) -> Version:
     """The version of an opened model.
 
     Args:
-        title: As `tracking.registry.named.NamedModel` has it.
+        title: As `shunter.tracking.registry.named.NamedModel` has it.
 
     Raises:
         RequestError: It is a folder, or there is no such version.

@@ -2,9 +2,9 @@
 
 import re
 
-from tracking.registry.client import open_registry
-from tracking.registry.versions import Version
-from tracking.store import tracking_errors
+from shunter.tracking.registry.client import open_registry
+from shunter.tracking.registry.versions import Version
+from shunter.tracking.store import tracking_errors
 
 
 def add_to_description(version: Version, title: str, text: str) -> None:

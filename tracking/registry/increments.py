@@ -1,6 +1,7 @@
 """A registered model as what changed since an earlier one: small to ship, laid upon a model that is there already.
 
-increment.json           what it makes of what, by their digests (`tracking.registry.signing.digest_of`), and figures
+increment.json           what it makes of what, by their digests (`shunter.tracking.registry.signing.digest_of`), and
+figures
 increment.safetensors    rows of tables that differ, values that are new, the weights above the tables
 model/                   the new model in MLflow's format, but for its weights and its vocabulary, which come of these
 
@@ -20,23 +21,30 @@ from typing import Literal
 import torch
 from pydantic import ValidationError
 
-from engine.checkpoint.keeping import FULL_PRECISION, Bits, Keeping
-from engine.checkpoint.model_increment import ModelIncrement, difference, lay_upon, members_of
-from engine.checkpoint.storage import build_described, check_file, read_json, read_tensors, write_tensors, write_text
-from engine.checkpoint.warm_start import tables_by_name
-from ingestion.encoding.encoder import Encoder
-from ingestion.encoding.shared_rows import shared_rows
-from ingestion.encoding.vocabulary_increment import vocabulary_increment, write_extended
-from models.compression.scheme import is_compressed
-from models.ensemble import Ensemble
-from models.registry import Model
-from models.rewriting.scheme import is_rewritten
+from shunter.engine.checkpoint.keeping import FULL_PRECISION, Bits, Keeping
+from shunter.engine.checkpoint.model_increment import ModelIncrement, difference, lay_upon, members_of
+from shunter.engine.checkpoint.storage import (
+    build_described,
+    check_file,
+    read_json,
+    read_tensors,
+    write_tensors,
+    write_text,
+)
+from shunter.engine.checkpoint.warm_start import tables_by_name
 from shunter.errors import CheckpointError, RequestError
 from shunter.frozen import Frozen
-from tracking.registry.ranking_serving import RankingScorer
-from tracking.registry.serving import Scorer, load_scorer
-from tracking.registry.signing import MODEL_COPY, checked_copy, digest_of, sign_folder
-from tracking.registry.trusted import DATA, WEIGHTS, check_model_folder
+from shunter.ingestion.encoding.encoder import Encoder
+from shunter.ingestion.encoding.shared_rows import shared_rows
+from shunter.ingestion.encoding.vocabulary_increment import vocabulary_increment, write_extended
+from shunter.models.compression.scheme import is_compressed
+from shunter.models.ensemble import Ensemble
+from shunter.models.registry import Model
+from shunter.models.rewriting.scheme import is_rewritten
+from shunter.tracking.registry.ranking_serving import RankingScorer
+from shunter.tracking.registry.serving import Scorer, load_scorer
+from shunter.tracking.registry.signing import MODEL_COPY, checked_copy, digest_of, sign_folder
+from shunter.tracking.registry.trusted import DATA, WEIGHTS, check_model_folder
 
 INCREMENT, TENSORS, MODEL, READ_ME = "increment.json", "increment.safetensors", "model", "README.txt"
 LAYERS, VALUES = "model.", "vocabulary."  # how the names of tensors begin
@@ -52,7 +60,7 @@ class Increment(Frozen):
         title: What the model is called that comes of it.
         digest: Digest of that model.
         bits: Bits of a number of its rows.
-        origins: See `engine.checkpoint.model_increment.ModelIncrement`.
+        origins: See `shunter.engine.checkpoint.model_increment.ModelIncrement`.
         sha256: Checksum of its tensors.
         rows: Rows of all tables of the model that comes of it.
         changed_rows: Those of them that it holds.

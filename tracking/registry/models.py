@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from engine.data.dataset import Dataset
-from engine.ranking.storage import is_ranker
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.ranking.storage import is_ranker
 from shunter.errors import RequestError, TrackingError
 from shunter.frozen import Frozen
 from shunter.requests.sizes import parse_bytes
-from tracking.convention import SCHEMA_VERSION
-from tracking.outbox import LOCAL, StoreAwayError
-from tracking.patience import PatientCaller
-from tracking.registry.client import RegistryClient
-from tracking.registry.signing import MODEL_COPY, checked_copy, copy_beside, sign_folder
-from tracking.registry.trusted import DATA, LOADER_MODULE, check_model_folder
-from tracking.registry.versions import CHAMPION, make_champion
-from tracking.runs import Run, open_run
-from tracking.store import open_store, tracking_errors, tracking_uri
+from shunter.tracking.convention import SCHEMA_VERSION
+from shunter.tracking.outbox import LOCAL, StoreAwayError
+from shunter.tracking.patience import PatientCaller
+from shunter.tracking.registry.client import RegistryClient
+from shunter.tracking.registry.signing import MODEL_COPY, checked_copy, copy_beside, sign_folder
+from shunter.tracking.registry.trusted import DATA, LOADER_MODULE, check_model_folder
+from shunter.tracking.registry.versions import CHAMPION, make_champion
+from shunter.tracking.runs import Run, open_run
+from shunter.tracking.store import open_store, tracking_errors, tracking_uri
 
 if TYPE_CHECKING:
     from mlflow.entities import LoggedModel
@@ -71,8 +71,8 @@ def register_model(
     Args:
         parent_run_id: Run that the model came out of.
         dataset: Data it was trained on; its encoder goes with the model.
-        model_directory: Folder from `engine.checkpoint.storage.save_model`, or from
-            `engine.ranking.storage.save_ranker`.
+        model_directory: Folder from `shunter.engine.checkpoint.storage.save_model`, or from
+            `shunter.engine.ranking.storage.save_ranker`.
         name: Name of the registered model.
         metrics: Figures to show beside the version, under the names of the convention.
         tags: Tags of the version.
@@ -128,7 +128,7 @@ def load_champion(name: str = "shunter", memory: str | None = None) -> "PyFuncMo
     from mlflow.artifacts import download_artifacts
     from mlflow.exceptions import MlflowException
 
-    from tracking.registry.serving import tables_within
+    from shunter.tracking.registry.serving import tables_within
 
     try:
         memory_bytes = None if memory is None else parse_bytes(memory)

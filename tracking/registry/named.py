@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.checkpoint.keeping import FULL_PRECISION, Bits
+from shunter.engine.checkpoint.keeping import FULL_PRECISION, Bits
 from shunter.errors import RequestError, TrackingError
-from tracking.registry.increments import Increment, LoadedModel, apply_increment, write_increment
-from tracking.registry.signing import MODEL_COPY, checked_copy, copy_beside, digest_of
-from tracking.registry.trusted import DATA, DESCRIPTION, check_model_folder
-from tracking.registry.versions import CHAMPION, fetch, version_by_alias, version_by_number
-from tracking.store import tracking_errors
+from shunter.tracking.registry.increments import Increment, LoadedModel, apply_increment, write_increment
+from shunter.tracking.registry.signing import MODEL_COPY, checked_copy, copy_beside, digest_of
+from shunter.tracking.registry.trusted import DATA, DESCRIPTION, check_model_folder
+from shunter.tracking.registry.versions import CHAMPION, fetch, version_by_alias, version_by_number
+from shunter.tracking.store import tracking_errors
 
 if TYPE_CHECKING:
-    from tracking.registry.ranking_serving import RankingScorer
-    from tracking.registry.serving import Scorer
+    from shunter.tracking.registry.ranking_serving import RankingScorer
+    from shunter.tracking.registry.serving import Scorer
 
 NAMED = re.compile(r"(?P<name>[^/:@]+)(?:@(?P<alias>[^/:@]+)|/(?P<version>\d+))?")
 READ_ME = "README.txt"
@@ -56,18 +56,18 @@ class NamedModel:
 
     @property
     def weights(self) -> Path:
-        """Folder for `engine.checkpoint.storage.load_model`."""
+        """Folder for `shunter.engine.checkpoint.storage.load_model`."""
         return self.folder / DATA / "model"
 
     def scorer(self, memory_bytes: int | None = None) -> "Scorer | RankingScorer":
-        """What scores raw rows; takes and raises what `tracking.registry.serving.load_scorer` does."""
-        from tracking.registry.serving import load_scorer
+        """What scores raw rows; takes and raises what `shunter.tracking.registry.serving.load_scorer` does."""
+        from shunter.tracking.registry.serving import load_scorer
 
         return load_scorer(self.folder / DATA / "model", self.folder / DATA / "encoder", memory_bytes)
 
     def fitting_scorer(self) -> "Scorer | RankingScorer":
         """As `scorer`; tables that are too large for the memory that is free stay in their file."""
-        from tracking.registry.serving import free_memory_for
+        from shunter.tracking.registry.serving import free_memory_for
 
         return self.scorer(free_memory_for(self.weights))
 
@@ -142,7 +142,7 @@ def export_increment(
         folder: Folder that is made.
         since: The earlier model, as `open_model` takes it, or the number of another version of the same one.
         increments: Increments that lie upon the earlier one already.
-        bits: Bits of a number of the rows; see `tracking.registry.increments.write_increment`.
+        bits: Bits of a number of the rows; see `shunter.tracking.registry.increments.write_increment`.
 
     Raises:
         RequestError: There is no such model, one of them ranks items, or the folder cannot be made.

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from engine.ranking.storage import StoredRanker
-from models.graph import Ranker
+from shunter.engine.ranking.storage import StoredRanker
+from shunter.models.graph import Ranker
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ingestion.encoding.encoder import EncodedRows, Encoder
+    from shunter.ingestion.encoding.encoder import EncodedRows, Encoder
 
 ROWS_AT_ONCE = 8_192
 
@@ -50,7 +50,7 @@ class RankingScorer:
         return ("score",)
 
     def predict(self, model_input: "pd.DataFrame", params: dict[str, Any] | None = None) -> np.ndarray:
-        """Score each row's item for its user; `models.graph.ranker` says what a user or item never seen gets.
+        """Score each row's item for its user; `shunter.models.graph.ranker` says what a user or item never seen gets.
 
         Args:
             model_input: Raw rows with the columns of the click log.

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from shunter.errors import RequestError
-from tracking.registry.versions import CHAMPION, PREVIOUS, version_by_alias
-from tracking.store import open_store, tracking_errors
+from shunter.tracking.registry.versions import CHAMPION, PREVIOUS, version_by_alias
+from shunter.tracking.store import open_store, tracking_errors
 
 FIGURES = {"AUC": "quality.test.auc", "NE": "quality.test.ne", "NDCG@20": "quality.test.ndcg20"}
 

@@ -3,8 +3,9 @@
 Layout of the model's data folder, `data/recommender` in MLflow's format:
 
     encoder/    turns a raw row into ids and numbers, written by ingestion
-    model/      architecture and safetensors weights, written by `engine.checkpoint.storage` or `engine.ranking.storage`
-    signed.json    signature of the home that registered it, see `tracking.registry.signing`
+    model/      architecture and safetensors weights, written by `shunter.engine.checkpoint.storage` or
+    `shunter.engine.ranking.storage`
+    signed.json    signature of the home that registered it, see `shunter.tracking.registry.signing`
 """
 
 import tempfile
@@ -17,21 +18,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from engine.checkpoint.storage import load_model
-from engine.checkpoint.stored import load_stored_model, memory_for_tables
-from engine.data.batch import Bags, make_batch
-from engine.ranking.storage import is_ranker, load_ranker
+from shunter.engine.checkpoint.storage import load_model
+from shunter.engine.checkpoint.stored import load_stored_model, memory_for_tables
+from shunter.engine.data.batch import Bags, make_batch
+from shunter.engine.ranking.storage import is_ranker, load_ranker
 from shunter.errors import RequestError
-from tracking.registry.ranking_serving import RankingScorer
-from tracking.registry.signing import MODEL_COPY, checked_copy
-from tracking.registry.trusted import DESCRIPTION, check_model_folder
+from shunter.tracking.registry.ranking_serving import RankingScorer
+from shunter.tracking.registry.signing import MODEL_COPY, checked_copy
+from shunter.tracking.registry.trusted import DESCRIPTION, check_model_folder
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ingestion.encoding.encoder import EncodedRows, Encoder
-    from models.ensemble import Ensemble
-    from models.registry import Model
+    from shunter.ingestion.encoding.encoder import EncodedRows, Encoder
+    from shunter.models.ensemble import Ensemble
+    from shunter.models.registry import Model
 
 ROWS_AT_ONCE = 8_192
 _given_memory: ContextVar[int | None] = ContextVar("memory of the embedding tables", default=None)
@@ -143,7 +144,7 @@ def tables_within(memory_bytes: int | None) -> Iterator[None]:
 
 
 def free_memory_for(model: Path) -> int | None:
-    """As `engine.checkpoint.stored.memory_for_tables`, of any model; one that ranks lies in memory alone."""
+    """As `shunter.engine.checkpoint.stored.memory_for_tables`, of any model; one that ranks lies in memory alone."""
     return None if is_ranker(model) else memory_for_tables(model)
 
 
@@ -161,7 +162,7 @@ def load_scorer(model: Path, encoder: Path, memory_bytes: int | None = None) -> 
         DataError: The encoder is.
         RequestError: The memory is too little, or the model cannot stay in its file.
     """
-    from ingestion.encoding.encoder import Encoder
+    from shunter.ingestion.encoding.encoder import Encoder
 
     loaded = Encoder.load(encoder)
     if is_ranker(model):
@@ -175,6 +176,6 @@ def load_scorer(model: Path, encoder: Path, memory_bytes: int | None = None) -> 
 
 def _are_ranks(encoder: "Encoder") -> list[bool]:
     """Of each table, whether its ids are ranks by frequency."""
-    from ingestion.encoding.vocabulary import VocabularyIds
+    from shunter.ingestion.encoding.vocabulary import VocabularyIds
 
     return [isinstance(field.ids, VocabularyIds) for field in encoder.model_order() if field.table is None]

@@ -19,7 +19,7 @@ from typing import Any
 from shunter.errors import TrackingError
 from shunter.files import make_private, open_regular
 from shunter.settings import Settings
-from tracking.registry.trusted import DATA, WEIGHTS
+from shunter.tracking.registry.trusted import DATA, DESCRIPTION, WEIGHTS, update_loader
 
 SIGNATURE = "signed.json"
 MODEL_COPY = "shunter-model-"  # how temporary folders of copies begin
@@ -32,7 +32,7 @@ def sign_folder(data: Path) -> None:
     """Sign a model with the key of the home, which is made where there is none.
 
     Args:
-        data: Data folder of the model, see `tracking.registry.serving`.
+        data: Data folder of the model, see `shunter.tracking.registry.serving`.
 
     Raises:
         OSError: A file cannot be read or written.
@@ -89,7 +89,7 @@ def digest_of(data: Path) -> str:
 
 
 def copy_beside(folder: Path, copy: Path) -> None:
-    """Copy what lies in a model's folder beside its data, as it is read now.
+    """Copy the files of a model's folder beside its data, with the module that loads the model now.
 
     Raises:
         OSError: A file cannot be read or written.
@@ -98,6 +98,8 @@ def copy_beside(folder: Path, copy: Path) -> None:
         name = path.relative_to(folder)
         if not path.is_dir() and not name.is_relative_to(DATA):
             _copy(path, copy / name)
+    if (copy / DESCRIPTION).is_file():
+        update_loader(copy / DESCRIPTION)
 
 
 def _check(name: str, digest: str, signature: dict[str, str] | None, key: bytes, *, is_former: bool) -> None:

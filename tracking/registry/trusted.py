@@ -1,7 +1,8 @@
 """Looks at a model of the registry before it is loaded: whoever may write there may not run code here.
 
 MLflow's own loader imports the module that the model names, puts folders of the model on the path, and unpickles. So
-what it is given must be exactly what `tracking.registry.models` writes: our loader, JSON, arrays and safetensors.
+what it is given must be exactly what `shunter.tracking.registry.models` writes: our loader, JSON, arrays and
+safetensors.
 """
 
 from pathlib import Path
@@ -9,8 +10,9 @@ from typing import Any
 
 from shunter.errors import TrackingError
 
-LOADER_MODULE = "tracking.registry.serving"
-FORMER_LOADER_MODULE = "tasks.track.serving"  # of models registered before `tracking` had a floor of its own
+LOADER_MODULE = "shunter.tracking.registry.serving"
+# Of models registered before the project's folders became parts of the one package `shunter`, oldest last.
+FORMER_LOADER_MODULES = (LOADER_MODULE.removeprefix("shunter."), ".".join(("tasks", "track", "serving")))
 DATA = "data/recommender"
 WEIGHTS = "model/model.safetensors"  # among the data
 FLAVOR = "python_function"
@@ -39,6 +41,19 @@ def check_model_folder(folder: Path, name: str) -> None:
         )
 
 
+def update_loader(description: Path) -> None:
+    """Let MLflow load a model of a former version by the module that loads it now.
+
+    Args:
+        description: The model's file `MLmodel`; it is written anew if it names a former loader.
+    """
+    text = description.read_text()
+    for former in FORMER_LOADER_MODULES:
+        text = text.replace(f"loader_module: {former}\n", f"loader_module: {LOADER_MODULE}\n")
+    if text != description.read_text():
+        description.write_text(text)
+
+
 def _problem(folder: Path) -> str | None:
     """Why the model is not trusted, as a part of a sentence; None when it is."""
     import yaml
@@ -57,7 +72,7 @@ def _problem(folder: Path) -> str | None:
 
 
 def _strange_flavor(flavor: dict[str, Any]) -> str | None:
-    if flavor.get("loader_module") not in (LOADER_MODULE, FORMER_LOADER_MODULE):
+    if flavor.get("loader_module") not in (LOADER_MODULE, *FORMER_LOADER_MODULES):
         return f"it is loaded by {str(flavor.get('loader_module'))[:60]!r}"
     if flavor.get("data") != DATA:
         return "its data lie elsewhere"

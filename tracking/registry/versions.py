@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlparse
 
-from engine.checkpoint.storage import load_model
-from engine.ranking.storage import is_ranker, load_ranker
+from shunter.engine.checkpoint.storage import load_model
+from shunter.engine.ranking.storage import is_ranker, load_ranker
 from shunter.errors import RequestError, TrackingError
 from shunter.markdown import plain
-from tracking.patience import PatientCaller
-from tracking.registry.client import RegistryClient, open_registry
-from tracking.registry.signing import MODEL_COPY, checked_copy
-from tracking.registry.trusted import DATA
-from tracking.store import has_store, open_store, tracking_errors, tracking_uri
+from shunter.tracking.patience import PatientCaller
+from shunter.tracking.registry.client import RegistryClient, open_registry
+from shunter.tracking.registry.signing import MODEL_COPY, checked_copy
+from shunter.tracking.registry.trusted import DATA
+from shunter.tracking.store import has_store, open_store, tracking_errors, tracking_uri
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -55,8 +55,9 @@ class ModelFiles:
     """A version's files, on this machine.
 
     Attributes:
-        model: Folder for `engine.checkpoint.storage.load_model`, or for `engine.ranking.storage.load_ranker`.
-        encoder: Folder for `ingestion.encoding.encoder.Encoder.load`.
+        model: Folder for `shunter.engine.checkpoint.storage.load_model`, or for
+            `shunter.engine.ranking.storage.load_ranker`.
+        encoder: Folder for `shunter.ingestion.encoding.encoder.Encoder.load`.
     """
 
     model: Path

@@ -1,8 +1,9 @@
 """Graph rewriting: layers computed in another way, beside the same layers as they are and compiled.
 
 Models of Criteo's shape (13 numbers, 26 tables, embeddings of 16, layers 512-256-64 and 512-256), in batches of 2,048,
-on one thread. Steps are those that the product searches and measures (`engine.rewriting.choice`): of inference by the
-pass `rewriting` of `shunter compress`, of training by the rules that keep learning. Compared are whole models, tables
+on one thread. Steps are those that the product searches and measures (`shunter.engine.rewriting.choice`): of inference
+by the pass `rewriting` of `shunter compress`, of training by the rules that keep learning. Compared are whole models,
+tables
 included: scoring a batch, and a training step with its backward and updates. `plain` is a DLRM as people write it, with
 a table a field and pairs picked by two indices, scored by the same search. Each time is the least processor time of
 several rounds in which all contestants take turns; the compiled ones are `torch.compile` of the layers.
@@ -18,17 +19,17 @@ from torch import Tensor, nn
 
 from benchmarks import report
 from benchmarks.efficiency.part import Part
-from engine.config import Hyperparameters
-from engine.data.batch import Batch
-from engine.loop.step import build_dense_optimizer, train_step
-from engine.rewriting.choice import GATE_BATCHES, Problem, choose, choose_steps
-from engine.rewriting.search import Limits
-from models.registry import Model, build_model, model_spec
-from models.rewriting.application import tidied
-from models.rewriting.program import trace
-from models.rewriting.scheme import score_with, train_with
-from models.spec import CategoricalFeature, Features
+from shunter.engine.config import Hyperparameters
+from shunter.engine.data.batch import Batch
+from shunter.engine.loop.step import build_dense_optimizer, train_step
+from shunter.engine.rewriting.choice import GATE_BATCHES, Problem, choose, choose_steps
+from shunter.engine.rewriting.search import Limits
 from shunter.errors import InfeasibleError
+from shunter.models.registry import Model, build_model, model_spec
+from shunter.models.rewriting.application import tidied
+from shunter.models.rewriting.program import trace
+from shunter.models.rewriting.scheme import score_with, train_with
+from shunter.models.spec import CategoricalFeature, Features
 
 ROWS, QUICK_ROWS = 2_048, 256
 TABLE_ROWS = 10_000

@@ -20,16 +20,16 @@ from torch import nn
 from benchmarks import report
 from benchmarks.efficiency.part import Part
 from benchmarks.efficiency.sessions import LENGTH, write_sessions
-from engine.config import Execution, Hyperparameters, Schedule
-from engine.data.dataset import Dataset
-from engine.job import ClickJob
-from engine.loop.evaluation import evaluate
-from engine.loop.trainer import train
-from models.dropout import Dropout
-from models.families.sequence import HistoryEncoder, SequenceSpec
-from models.layers import mlp
-from models.registry import model_spec
-from models.spec import DropoutKind
+from shunter.engine.config import Execution, Hyperparameters, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.job import ClickJob
+from shunter.engine.loop.evaluation import evaluate
+from shunter.engine.loop.trainer import train
+from shunter.models.dropout import Dropout
+from shunter.models.families.sequence import HistoryEncoder, SequenceSpec
+from shunter.models.layers import mlp
+from shunter.models.registry import model_spec
+from shunter.models.spec import DropoutKind
 
 SHARE, BATCH, ROUNDS = 0.5, 256, 9
 SEEDS, USERS, EPOCHS = (0, 1, 2, 3, 4), 3_000, 3

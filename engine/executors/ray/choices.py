@@ -5,10 +5,10 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from engine.executors.ray.group import Seat
-from engine.executors.watch import Going
-from hardware.devices.nodes import free_resources
-from hardware.types import Placement
+from shunter.engine.executors.ray.group import Seat
+from shunter.engine.executors.watch import Going
+from shunter.hardware.devices.nodes import free_resources
+from shunter.hardware.types import Placement
 
 SLACK = 1e-6  # of a resource, which Ray counts in ten thousandths
 # Where a training goes on: what it takes in all at each place that is free, by name, where it is, and how it goes.

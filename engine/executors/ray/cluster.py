@@ -8,30 +8,30 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from engine.data.dataset import Dataset
-from engine.execution import execution_of
-from engine.executors.checkpoint_files import Files, read_checkpoint, write_checkpoint
-from engine.executors.ledger import Ledger
-from engine.executors.messages import Done, Task
-from engine.executors.ray.choices import BetterPlace, Choice, Choices, Elsewhere, are_free, nowhere
-from engine.executors.ray.data import has_dataset, read_pieces, write_piece
-from engine.executors.ray.energy import FlowMeter
-from engine.executors.ray.group import Seat, train_on_nodes, wait_until_known
-from engine.executors.ray.network import network_between
-from engine.executors.ray.node_work import measure_there, profiles_there
-from engine.executors.ray.slots import PROCESSES, OnNode, spread
-from engine.executors.ray.training import NodeLostError, train_on_node
-from engine.executors.sharded_files import read_sharded, write_sharded
-from engine.executors.watch import MoveError, Watch
-from engine.job import Hooks
-from engine.parallel import Division, holds_sharded_checkpoint
-from engine.probes.measurement import Measurement
-from hardware.devices.nodes import ClusterNode, alive_nodes, cluster_nodes, connected, placed
-from hardware.meters.meter import EnergyMeter
-from hardware.types import CollectiveCost, HardwareProfile, Placement
-from models.graph import GraphSpec
-from models.spec import ModelSpec
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.execution import execution_of
+from shunter.engine.executors.checkpoint_files import Files, read_checkpoint, write_checkpoint
+from shunter.engine.executors.ledger import Ledger
+from shunter.engine.executors.messages import Done, Task
+from shunter.engine.executors.ray.choices import BetterPlace, Choice, Choices, Elsewhere, are_free, nowhere
+from shunter.engine.executors.ray.data import has_dataset, read_pieces, write_piece
+from shunter.engine.executors.ray.energy import FlowMeter
+from shunter.engine.executors.ray.group import Seat, train_on_nodes, wait_until_known
+from shunter.engine.executors.ray.network import network_between
+from shunter.engine.executors.ray.node_work import measure_there, profiles_there
+from shunter.engine.executors.ray.slots import PROCESSES, OnNode, spread
+from shunter.engine.executors.ray.training import NodeLostError, train_on_node
+from shunter.engine.executors.sharded_files import read_sharded, write_sharded
+from shunter.engine.executors.watch import MoveError, Watch
+from shunter.engine.job import Hooks
+from shunter.engine.parallel import Division, holds_sharded_checkpoint
+from shunter.engine.probes.measurement import Measurement
 from shunter.errors import HardwareError, first_line
+from shunter.hardware.devices.nodes import ClusterNode, alive_nodes, cluster_nodes, connected, placed
+from shunter.hardware.meters.meter import EnergyMeter
+from shunter.hardware.types import CollectiveCost, HardwareProfile, Placement
+from shunter.models.graph import GraphSpec
+from shunter.models.spec import ModelSpec
 from shunter.requests import ClusterRequest
 
 log = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ def requested_cluster(request: ClusterRequest) -> Iterator["Cluster | None"]:
 
 
 class Cluster:
-    """The nodes on which one flow trains; a `engine.executors.role.Place`.
+    """The nodes on which one flow trains; a `shunter.engine.executors.role.Place`.
 
     Needs a connection, see `open_cluster`. A node's accelerators are called `cpu@node`, `cuda:0@node`. Shunter must be
     installed on every node in the same version; data, checkpoints and results travel, so no disk need be shared.
@@ -125,7 +125,7 @@ class Cluster:
     def measure(
         self, dataset: Dataset, spec: ModelSpec | GraphSpec, placement: Placement, steps: int
     ) -> Measurement | None:
-        """As `engine.probes.measurement.measure`, on the node of the placement."""
+        """As `shunter.engine.probes.measurement.measure`, on the node of the placement."""
         import ray
 
         node = self._node(placement)

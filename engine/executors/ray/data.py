@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.data.dataset import DESCRIPTION, Dataset
+from shunter.engine.data.dataset import DESCRIPTION, Dataset
 from shunter.errors import DataError
 from shunter.settings import Settings
 

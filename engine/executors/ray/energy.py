@@ -1,12 +1,12 @@
 """What a flow and the nodes that train for it have drawn together."""
 
-from engine.executors.ledger import Ledger
-from hardware.meters.meter import EnergyMeter
-from hardware.types import EnergyReading
+from shunter.engine.executors.ledger import Ledger
+from shunter.hardware.meters.meter import EnergyMeter
+from shunter.hardware.types import EnergyReading
 
 
 class FlowMeter:
-    """Energy of the flow's own process and of the nodes that train for it; a `hardware.budget.Meter`.
+    """Energy of the flow's own process and of the nodes that train for it; a `shunter.hardware.budget.Meter`.
 
     Args:
         here: meter of this process, entered.

@@ -7,18 +7,18 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from engine.execution import execution_of
-from engine.executors.checkpoint_files import Files
-from engine.executors.energy import side_by_side
-from engine.executors.follow import GRACE_SECONDS, Followed, LostError
-from engine.executors.messages import Done, EnergyUsed, Failed, Message, Order, Task
-from engine.executors.ray.group_trainer import GroupTrainer, Membership
-from engine.executors.ray.node_trainer import ANSWER_SECONDS
-from engine.executors.ray.training import NodeLostError, lost, memory_there, signs_of_a_loss
-from engine.job import Hooks
-from hardware.devices.nodes import ClusterNode, alive_nodes, placed, reserved
-from hardware.types import EnergyReading, Placement
+from shunter.engine.execution import execution_of
+from shunter.engine.executors.checkpoint_files import Files
+from shunter.engine.executors.energy import side_by_side
+from shunter.engine.executors.follow import GRACE_SECONDS, Followed, LostError
+from shunter.engine.executors.messages import Done, EnergyUsed, Failed, Message, Order, Task
+from shunter.engine.executors.ray.group_trainer import GroupTrainer, Membership
+from shunter.engine.executors.ray.node_trainer import ANSWER_SECONDS
+from shunter.engine.executors.ray.training import NodeLostError, lost, memory_there, signs_of_a_loss
+from shunter.engine.job import Hooks
 from shunter.errors import ShunterError
+from shunter.hardware.devices.nodes import ClusterNode, alive_nodes, placed, reserved
+from shunter.hardware.types import EnergyReading, Placement
 
 END_SECONDS = 5.0  # that processes have to leave once the first has said its last word
 KNOWN_SECONDS = 60.0  # after which Ray knows of a node that it is gone; its processes are missed at once
@@ -167,7 +167,7 @@ def _start(actors: Sequence[Any], seats: Sequence[Seat], task: Task, files: File
 
 
 class _GroupLine:
-    """To all processes; the `engine.executors.follow.Line` of a group on several nodes.
+    """To all processes; the `shunter.engine.executors.follow.Line` of a group on several nodes.
 
     Args:
         actors: Ray's handles of the processes, in their order.

@@ -15,23 +15,23 @@ from typing import Any
 import torch
 from torch import distributed as dist
 
-from engine.executors.checkpoint_files import Files
-from engine.executors.messages import Stop, Task, attended
-from engine.executors.ray.data import find_dataset
-from engine.executors.ray.node_trainer import NodeTrainer
-from engine.executors.sharded_files import ShardedWatch, write_sharded
-from engine.executors.this_machine import machine_here
-from engine.executors.together import train_together
-from engine.job import Checkpointing, ClickJob, Hooks
-from engine.libraries import load_libraries
-from engine.parallel import Division, Sharding
-from engine.parallel.folders import Folders
-from engine.parallel.stored import gather_weights
-from engine.parallel.tower_model import can_be_divided
-from engine.results import TrainResult
-from hardware.devices.processes import NETWORK_INTERFACES, interface_of
-from hardware.meters.meter import measure_energy
-from models.registry import build_model
+from shunter.engine.executors.checkpoint_files import Files
+from shunter.engine.executors.messages import Stop, Task, attended
+from shunter.engine.executors.ray.data import find_dataset
+from shunter.engine.executors.ray.node_trainer import NodeTrainer
+from shunter.engine.executors.sharded_files import ShardedWatch, write_sharded
+from shunter.engine.executors.this_machine import machine_here
+from shunter.engine.executors.together import train_together
+from shunter.engine.job import Checkpointing, ClickJob, Hooks
+from shunter.engine.libraries import load_libraries
+from shunter.engine.parallel import Division, Sharding
+from shunter.engine.parallel.folders import Folders
+from shunter.engine.parallel.stored import gather_weights
+from shunter.engine.parallel.tower_model import can_be_divided
+from shunter.engine.results import TrainResult
+from shunter.hardware.devices.processes import NETWORK_INTERFACES, interface_of
+from shunter.hardware.meters.meter import measure_energy
+from shunter.models.registry import build_model
 
 MEET_SECONDS = 120.0  # that the processes wait for the last of them to come
 NO_MODEL: Any = None  # of those whose weights nobody wants

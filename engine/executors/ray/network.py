@@ -11,14 +11,14 @@ from typing import Any
 import torch
 from pydantic import AwareDatetime, ValidationError
 
-from engine.checkpoint.storage import write_text
-from engine.executors.ray.group_trainer import GroupTrainer, Membership
-from engine.profiling.cache import MAX_AGE, ProfileKey
-from hardware.devices.nodes import ClusterNode, placed
-from hardware.probes.collectives import fitted, timed
-from hardware.types import Collective, CollectiveCost
+from shunter.engine.checkpoint.storage import write_text
+from shunter.engine.executors.ray.group_trainer import GroupTrainer, Membership
+from shunter.engine.profiling.cache import MAX_AGE, ProfileKey
 from shunter.errors import HardwareError, first_line
 from shunter.frozen import Frozen
+from shunter.hardware.devices.nodes import ClusterNode, placed
+from shunter.hardware.probes.collectives import fitted, timed
+from shunter.hardware.types import Collective, CollectiveCost
 from shunter.settings import Settings
 
 LONGEST_SECONDS = 300.0

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from engine.executors.checkpoint_files import CheckpointWatch, Files, is_part, write_checkpoint
-from engine.executors.here import train_any
-from engine.executors.messages import (
+from shunter.engine.executors.checkpoint_files import CheckpointWatch, Files, is_part, write_checkpoint
+from shunter.engine.executors.here import train_any
+from shunter.engine.executors.messages import (
     CheckpointSaved,
     EnergyUsed,
     EpochEnded,
@@ -20,11 +20,11 @@ from engine.executors.messages import (
     Task,
     attended,
 )
-from engine.executors.ray.data import find_dataset
-from engine.job import Hooks
-from engine.libraries import load_libraries
-from engine.results import EpochReport, TrainResult
-from hardware.meters.meter import EnergyMeter, measure_energy
+from shunter.engine.executors.ray.data import find_dataset
+from shunter.engine.job import Hooks
+from shunter.engine.libraries import load_libraries
+from shunter.engine.results import EpochReport, TrainResult
+from shunter.hardware.meters.meter import EnergyMeter, measure_energy
 
 ANSWER_SECONDS = 0.5  # the longest time until the one who asks hears something
 

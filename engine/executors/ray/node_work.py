@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
-from engine.data.dataset import Dataset
-from engine.executors.ray.data import find_dataset
-from engine.probes.measurement import Measurement, measure
-from engine.profiling.profiles import local_profiles
-from hardware.types import HardwareProfile, Placement
-from models.graph import GraphSpec
-from models.spec import ModelSpec
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.executors.ray.data import find_dataset
+from shunter.engine.probes.measurement import Measurement, measure
+from shunter.engine.profiling.profiles import local_profiles
+from shunter.hardware.types import HardwareProfile, Placement
+from shunter.models.graph import GraphSpec
+from shunter.models.spec import ModelSpec
 
 
 def profiles_there() -> list[HardwareProfile]:
@@ -19,7 +19,7 @@ def profiles_there() -> list[HardwareProfile]:
 def measure_there(
     dataset: Dataset, spec: ModelSpec | GraphSpec, placement: Placement, steps: int
 ) -> Measurement | None:
-    """As `engine.probes.measurement.measure`; the data set must have been sent."""
+    """As `shunter.engine.probes.measurement.measure`; the data set must have been sent."""
     found = find_dataset(dataset)
     assert found is not None, "the data set was sent first"
     return measure(replace(dataset, directory=found), spec, placement, steps)

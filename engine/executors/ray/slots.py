@@ -5,15 +5,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
-from engine.executors.ledger import Ledger, LedgerMeter
-from engine.executors.messages import Done, Task, with_model
-from engine.executors.role import Executor
-from engine.job import Checkpointing, ClickJob, Hooks, TrainingJob
-from engine.parallel import Division
-from engine.results import TrainingFigures, TrainResult
-from hardware.devices.nodes import ClusterNode
-from hardware.types import Placement
+from shunter.engine.executors.ledger import Ledger, LedgerMeter
+from shunter.engine.executors.messages import Done, Task, with_model
+from shunter.engine.executors.role import Executor
+from shunter.engine.job import Checkpointing, ClickJob, Hooks, TrainingJob
+from shunter.engine.parallel import Division
+from shunter.engine.results import TrainingFigures, TrainResult
 from shunter.errors import RequestError
+from shunter.hardware.devices.nodes import ClusterNode
+from shunter.hardware.types import Placement
 
 
 class Asked(NamedTuple):
@@ -111,7 +111,7 @@ class OnNode(Executor):
     def run(
         self, job: TrainingJob[Any, Any, Any], hooks: Hooks = Hooks(), checkpointing: Checkpointing | None = None
     ) -> TrainResult[Any, Any, Any]:
-        """Train; see `engine.executors.role.Executor.run`.
+        """Train; see `shunter.engine.executors.role.Executor.run`.
 
         Raises:
             NodeLostError: One node after the other was lost.

@@ -4,14 +4,14 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from engine.executors.checkpoint_files import Files
-from engine.executors.follow import GRACE_SECONDS, Followed, LostError
-from engine.executors.messages import Done, Message, Order, Task
-from engine.executors.ray.node_trainer import ANSWER_SECONDS, NodeTrainer
-from engine.job import Hooks
-from hardware.devices.nodes import ClusterNode, placed
-from hardware.types import EnergyReading
+from shunter.engine.executors.checkpoint_files import Files
+from shunter.engine.executors.follow import GRACE_SECONDS, Followed, LostError
+from shunter.engine.executors.messages import Done, Message, Order, Task
+from shunter.engine.executors.ray.node_trainer import ANSWER_SECONDS, NodeTrainer
+from shunter.engine.job import Hooks
 from shunter.errors import TrainingError, first_line
+from shunter.hardware.devices.nodes import ClusterNode, placed
+from shunter.hardware.types import EnergyReading
 
 
 class NodeLostError(TrainingError):
@@ -96,7 +96,7 @@ def memory_there(node: ClusterNode, memory_bytes: int, shared_by: int = 1) -> in
 
 
 class _NodeLine:
-    """To a training on a node; a `engine.executors.follow.Line`.
+    """To a training on a node; a `shunter.engine.executors.follow.Line`.
 
     Args:
         actor: Ray's handle of the `NodeTrainer`, started.

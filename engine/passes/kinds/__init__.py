@@ -1,1 +1,1 @@
-"""The passes: each file that sets `PASS` is one (`engine.passes.registry`)."""
+"""The passes: each file that sets `PASS` is one (`shunter.engine.passes.registry`)."""

@@ -1,11 +1,11 @@
 """Units that are dead for a whole batch left out of a training's products: fewer multiplications, equal weights."""
 
-from engine.passes.role import Gain
-from engine.passes.training import FASTER, TrainingPass, TrainingSubject, step_figure, times_of
+from shunter.engine.passes.role import Gain
+from shunter.engine.passes.training import FASTER, TrainingPass, TrainingSubject, step_figure, times_of
 
 
 class CompactionPass(TrainingPass):
-    """The products of each layer behind a ReLU without the units that are zero (`engine.loop.compaction`)."""
+    """The products of each layer behind a ReLU without the units that are zero (`shunter.engine.loop.compaction`)."""
 
     name = "compaction"
 

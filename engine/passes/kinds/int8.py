@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from engine.compression.subject import (
+from shunter.engine.compression.subject import (
     CompressionSubject,
     Place,
     after_relu,
@@ -11,14 +11,14 @@ from engine.compression.subject import (
     members_of,
     with_forms,
 )
-from engine.passes.smaller import SmallerModel
-from models.compression.int8 import Int8Linear
-from models.compression.role import CompressedLinear
+from shunter.engine.passes.smaller import SmallerModel
 from shunter.errors import InfeasibleError
+from shunter.models.compression.int8 import Int8Linear
+from shunter.models.compression.role import CompressedLinear
 
 
 class Int8Layers(SmallerModel):
-    """Rounds weights once and each row of the inputs as it comes (`models.compression.int8`)."""
+    """Rounds weights once and each row of the inputs as it comes (`shunter.models.compression.int8`)."""
 
     name = "int8"
 

@@ -1,14 +1,14 @@
 """Activations kept without their zeros while a training waits for their backward: less memory, the same weights."""
 
-from engine.passes.record import GainFigure
-from engine.passes.role import Gain
-from engine.passes.training import TrainingPass, TrainingSubject, step_figure, times_of
+from shunter.engine.passes.record import GainFigure
+from shunter.engine.passes.role import Gain
+from shunter.engine.passes.training import TrainingPass, TrainingSubject, step_figure, times_of
 
 MOST_SLOWER, LEAST_SPARED = 1.02, 0.05  # of a step's time, and of the memory
 
 
 class PackedActivationsPass(TrainingPass):
-    """A bit for each number, and the numbers that are not zero (`engine.loop.packed_activations`)."""
+    """A bit for each number, and the numbers that are not zero (`shunter.engine.loop.packed_activations`)."""
 
     name = "packed_activations"
 

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from engine.compression.fine_tune import divergence
-from engine.compression.fitting import Candidate, fastest_that_keeps
-from engine.compression.points import Costs, Point
-from engine.compression.product_learning import LearnedProduct, learned_products
-from engine.compression.subject import (
+from shunter.engine.compression.fine_tune import divergence
+from shunter.engine.compression.fitting import Candidate, fastest_that_keeps
+from shunter.engine.compression.points import Costs, Point
+from shunter.engine.compression.product_learning import LearnedProduct, learned_products
+from shunter.engine.compression.subject import (
     CompressionSubject,
     Place,
     after_relu,
@@ -20,13 +20,13 @@ from engine.compression.subject import (
     inputs_of_layers,
     members_of,
 )
-from engine.pareto import on_front
-from engine.passes.smaller import SmallerModel
-from models.compression.int8 import Int8Linear
-from models.compression.product import ProductLinear
-from models.compression.role import CompressedLinear
-from models.compression.scheme import replaced
+from shunter.engine.pareto import on_front
+from shunter.engine.passes.smaller import SmallerModel
 from shunter.errors import InfeasibleError
+from shunter.models.compression.int8 import Int8Linear
+from shunter.models.compression.product import ProductLinear
+from shunter.models.compression.role import CompressedLinear
+from shunter.models.compression.scheme import replaced
 
 # Sub-vector lengths, prototypes and bits that are tried, by the names of the points of the search.
 FORMS: dict[str, dict[str, int]] = {
@@ -40,7 +40,7 @@ SCORED_ROWS = 2_048  # of the calibration rows, on which points are compared bef
 
 
 class ProductLayers(SmallerModel):
-    """Looks for the form of each layer, then lets the model learn with it (`models.compression.product`)."""
+    """Looks for the form of each layer, then lets the model learn with it (`shunter.models.compression.product`)."""
 
     name = "product"
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from engine.compression.fitting import Candidate, fastest_that_keeps
-from engine.compression.subject import CompressionSubject, members_of, prunable_pairs
-from engine.passes.smaller import SmallerModel
-from models.compression.pruned import PrunedLinear
-from models.compression.scheme import linears_of, replaced
-from models.output_layer import OutputLayer
+from shunter.engine.compression.fitting import Candidate, fastest_that_keeps
+from shunter.engine.compression.subject import CompressionSubject, members_of, prunable_pairs
+from shunter.engine.passes.smaller import SmallerModel
+from shunter.models.compression.pruned import PrunedLinear
+from shunter.models.compression.scheme import linears_of, replaced
+from shunter.models.output_layer import OutputLayer
 
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.75)  # of the hidden units that are kept
 

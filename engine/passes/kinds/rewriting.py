@@ -2,14 +2,14 @@
 
 from torch import nn
 
-from engine.compression.subject import CompressionSubject, members_of, with_members
-from engine.loop.step import applied
-from engine.passes.smaller import SmallerModel
-from engine.rewriting.choice import choose_steps
-from models.compression.scheme import is_compressed
-from models.registry import Model
-from models.rewriting.scheme import is_rewritten
+from shunter.engine.compression.subject import CompressionSubject, members_of, with_members
+from shunter.engine.loop.step import applied
+from shunter.engine.passes.smaller import SmallerModel
+from shunter.engine.rewriting.choice import choose_steps
 from shunter.errors import InfeasibleError
+from shunter.models.compression.scheme import is_compressed
+from shunter.models.registry import Model
+from shunter.models.rewriting.scheme import is_rewritten
 
 
 class RewrittenLayers(SmallerModel):

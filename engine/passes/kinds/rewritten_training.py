@@ -1,14 +1,14 @@
 """Layers that learn computed in another way, beside a compiler where that is used; kept where steps become faster."""
 
-from engine.loop.step import applied, seeded
-from engine.passes.role import Gain
-from engine.passes.training import FASTER, TrainingPass, TrainingSubject, step_figure, times_of
-from engine.rewriting.choice import choose_steps
-from models.registry import build_model
+from shunter.engine.loop.step import applied, seeded
+from shunter.engine.passes.role import Gain
+from shunter.engine.passes.training import FASTER, TrainingPass, TrainingSubject, step_figure, times_of
+from shunter.engine.rewriting.choice import choose_steps
+from shunter.models.registry import build_model
 
 
 class RewrittenTraining(TrainingPass):
-    """Searches what the rules that keep learning make of the layers (`engine.rewriting`)."""
+    """Searches what the rules that keep learning make of the layers (`shunter.engine.rewriting`)."""
 
     name = "rewriting"
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from models.embeddings.stored.row_cache import BYTES_A_SLOT, Policy
-from models.embeddings.stored.row_file import FLOAT_BYTES, MOST_BUFFER_BYTES, READERS, least_buffer_bytes
 from shunter.errors import RequestError
+from shunter.models.embeddings.stored.row_cache import BYTES_A_SLOT, Policy
+from shunter.models.embeddings.stored.row_file import FLOAT_BYTES, MOST_BUFFER_BYTES, READERS, least_buffer_bytes
 
 WORKING_SHARE = 8  # one over the part for the rows of a batch, and as much for reading
 POOLED_SHARE = 8

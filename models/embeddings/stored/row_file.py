@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from models.embeddings.stored.kernel_reads import DEPTH, KernelReads
 from shunter.errors import CheckpointError, HardwareError
+from shunter.models.embeddings.stored.kernel_reads import DEPTH, KernelReads
 
 BLOCK = 4096
 READERS = 8

@@ -1,4 +1,4 @@
-"""Embedding tables for scoring whose rows lie in a file: `models.embeddings.stored` without its parts."""
+"""Embedding tables for scoring whose rows lie in a file: `shunter.models.embeddings.stored` without its parts."""
 
 import threading
 from collections.abc import Sequence
@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.embeddings.mapped import sum_of_rows
-from models.embeddings.role import EmbeddingTables
-from models.embeddings.stored.pooled import SHORTEST, PooledSums
-from models.embeddings.stored.room import Room
-from models.embeddings.stored.row_cache import RowCache
-from models.embeddings.stored.row_file import RowFile
 from shunter.errors import TooLargeError
+from shunter.models.embeddings.mapped import sum_of_rows
+from shunter.models.embeddings.role import EmbeddingTables
+from shunter.models.embeddings.stored.pooled import SHORTEST, PooledSums
+from shunter.models.embeddings.stored.room import Room
+from shunter.models.embeddings.stored.row_cache import RowCache
+from shunter.models.embeddings.stored.row_file import RowFile
 
 
 @dataclass(kw_only=True)

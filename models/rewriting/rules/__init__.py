@@ -1,1 +1,1 @@
-"""The rules: each file that sets `RULES` has some (`models.rewriting.rule`)."""
+"""The rules: each file that sets `RULES` has some (`shunter.models.rewriting.rule`)."""

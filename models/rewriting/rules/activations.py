@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from torch import fx
 
-from models.rewriting.operators import fused_linear, linear
-from models.rewriting.patterns import call, calls, is_linear, replace, single_use
-from models.rewriting.program import Program
-from models.rewriting.rule import Rule, Site
+from shunter.models.rewriting.operators import fused_linear, linear
+from shunter.models.rewriting.patterns import call, calls, is_linear, replace, single_use
+from shunter.models.rewriting.program import Program
+from shunter.models.rewriting.rule import Rule, Site
 
 
 class FuseActivation(Rule):

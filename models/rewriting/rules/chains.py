@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import torch
 from torch import fx
 
-from models.rewriting.operators import linear
-from models.rewriting.patterns import call, is_linear, linear_like, replace, single_use
-from models.rewriting.program import Program
-from models.rewriting.rule import Rule, Site
+from shunter.models.rewriting.operators import linear
+from shunter.models.rewriting.patterns import call, is_linear, linear_like, replace, single_use
+from shunter.models.rewriting.program import Program
+from shunter.models.rewriting.rule import Rule, Site
 
 
 class MultiplyLinears(Rule):

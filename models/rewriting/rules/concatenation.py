@@ -6,10 +6,20 @@ from collections.abc import Iterator
 import torch
 from torch import fx
 
-from models.rewriting.operators import linear
-from models.rewriting.patterns import call, calls, is_call, is_concat, narrowed, parts_of, replace, single_use, width
-from models.rewriting.program import Program
-from models.rewriting.rule import Rule, Site
+from shunter.models.rewriting.operators import linear
+from shunter.models.rewriting.patterns import (
+    call,
+    calls,
+    is_call,
+    is_concat,
+    narrowed,
+    parts_of,
+    replace,
+    single_use,
+    width,
+)
+from shunter.models.rewriting.program import Program
+from shunter.models.rewriting.rule import Rule, Site
 
 
 class SplitLinear(Rule):

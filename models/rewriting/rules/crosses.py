@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import torch
 from torch import fx
 
-from models.rewriting.operators import linear, mixed_vectors
-from models.rewriting.patterns import axis_of, call, calls, is_call, replace, single_use
-from models.rewriting.program import Program, value_of
-from models.rewriting.rule import Rule, Site
+from shunter.models.rewriting.operators import linear, mixed_vectors
+from shunter.models.rewriting.patterns import axis_of, call, calls, is_call, replace, single_use
+from shunter.models.rewriting.program import Program, value_of
+from shunter.models.rewriting.rule import Rule, Site
 
 
 class Reassociate(Rule):

@@ -7,8 +7,8 @@ from itertools import pairwise
 import torch
 from torch import fx
 
-from models.rewriting.operators import linear, mixed_vectors
-from models.rewriting.patterns import (
+from shunter.models.rewriting.operators import linear, mixed_vectors
+from shunter.models.rewriting.patterns import (
     activation_of,
     call,
     calls,
@@ -19,8 +19,8 @@ from models.rewriting.patterns import (
     single_use,
     width,
 )
-from models.rewriting.program import Program, value_of
-from models.rewriting.rule import Rule, Site
+from shunter.models.rewriting.program import Program, value_of
+from shunter.models.rewriting.rule import Rule, Site
 
 
 def _groups(alike: dict[tuple[object, ...], list[fx.Node]]) -> Iterator[Site]:

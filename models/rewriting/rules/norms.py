@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from torch import Tensor, fx, nn
 
-from models.rewriting.operators import linear
-from models.rewriting.patterns import call, is_call, module_of, replace, single_use
-from models.rewriting.program import Program
-from models.rewriting.rule import Rule, Site
+from shunter.models.rewriting.operators import linear
+from shunter.models.rewriting.patterns import call, is_call, module_of, replace, single_use
+from shunter.models.rewriting.program import Program
+from shunter.models.rewriting.rule import Rule, Site
 
 
 def norm_scale(gamma: Tensor | None, variance: Tensor, epsilon: float) -> Tensor:

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, fx, nn
 
-from models.layers import ALIGNMENT
-from models.rewriting.patterns import (
+from shunter.models.layers import ALIGNMENT
+from shunter.models.rewriting.patterns import (
     call,
     is_concat,
     is_linear,
@@ -17,8 +17,8 @@ from models.rewriting.patterns import (
     single_use,
     width,
 )
-from models.rewriting.program import Program, value_of
-from models.rewriting.rule import Rule, Site
+from shunter.models.rewriting.program import Program, value_of
+from shunter.models.rewriting.rule import Rule, Site
 
 
 def padded_concat(parts: list[Tensor], zeros: int) -> Tensor:

@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from models.rewriting.patterns import axis_of, call, calls, is_call, replace, single_use
-from models.rewriting.program import Program, value_of
-from models.rewriting.rule import Rule, Site
+from shunter.models.rewriting.patterns import axis_of, call, calls, is_call, replace, single_use
+from shunter.models.rewriting.program import Program, value_of
+from shunter.models.rewriting.rule import Rule, Site
 
 
 def flat_index(left: Tensor, right: Tensor, count: int) -> Tensor:

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from models.rewriting.patterns import call, replace
-from models.rewriting.program import Program, value_of
-from models.rewriting.rule import Rule, Site
+from shunter.models.rewriting.patterns import call, replace
+from shunter.models.rewriting.program import Program, value_of
+from shunter.models.rewriting.rule import Rule, Site
 
 # Arguments of `embedding_bag` behind its offsets, with what they must be for the rules: one bag is one sum or mean.
 PLAIN = {"max_norm": None, "scale_grad_by_freq": False, "per_sample_weights": None, "include_last_offset": False}

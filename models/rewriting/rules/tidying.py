@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from models.rewriting.patterns import (
+from shunter.models.rewriting.patterns import (
     call,
     calls,
     concat_axis,
@@ -17,8 +17,8 @@ from models.rewriting.patterns import (
     parts_of,
     replace,
 )
-from models.rewriting.program import Program, value_of
-from models.rewriting.rule import Rule, Site
+from shunter.models.rewriting.program import Program, value_of
+from shunter.models.rewriting.rule import Rule, Site
 
 
 class DropIdentities(Rule):

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from benchmarks.predict.benchmark import Setting, errors, judge_steps, nearest_seconds, read_settings, right_choices
-from hardware.cost.cost_model import CostModel
-from hardware.types import Placement, Workload
+from shunter.hardware.cost.cost_model import CostModel
+from shunter.hardware.types import Placement, Workload
 from tests.hardware.profiles import make_profile, make_workload
 
 PROFILE = make_profile()

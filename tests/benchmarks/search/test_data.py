@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from benchmarks.search.data import load, sample
-from engine.data.dataset import Dataset, SplitStatistics
-from models.spec import CategoricalFeature, Features
+from shunter.engine.data.dataset import Dataset, SplitStatistics
+from shunter.models.spec import CategoricalFeature, Features
 
 ROWS = 60
 

@@ -9,7 +9,7 @@ from benchmarks.search import cache as search_cache
 from benchmarks.search import table as search_table
 from benchmarks.search.replay import best_so_far, replay
 from benchmarks.search.table import load_trained, points_of, space_of, train_all, train_point
-from search.protocol import Outcome, Parameters
+from shunter.search.protocol import Outcome, Parameters
 
 
 @pytest.fixture

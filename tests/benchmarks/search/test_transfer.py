@@ -8,7 +8,7 @@ from benchmarks.search import transfer
 from benchmarks.search.data import ORIGINS
 from benchmarks.search.planted import planted_log
 from benchmarks.search.transfer import LOGS, Plan, Search, Study, noise_of, past_of
-from search.protocol import Outcome
+from shunter.search.protocol import Outcome
 
 
 def searched(*losses: float) -> Search:

@@ -16,9 +16,9 @@ from benchmarks.time_to_quality.environments import InstallationError, _run, req
 from benchmarks.time_to_quality.metered import run_metered
 from benchmarks.time_to_quality.rivals.job import Job
 from benchmarks.time_to_quality.rivals.ranking import ndcg
-from engine.ranking.evaluation import evaluate_ranking
-from engine.ranking.interactions import Interactions
-from models.graph import VectorRanker
+from shunter.engine.ranking.evaluation import evaluate_ranking
+from shunter.engine.ranking.interactions import Interactions
+from shunter.models.graph import VectorRanker
 from shunter.settings import PROJECT_ROOT
 
 RIVALS = PROJECT_ROOT / "benchmarks" / "time_to_quality" / "rivals"

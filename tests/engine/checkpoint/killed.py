@@ -18,12 +18,12 @@ from pathlib import Path
 
 import torch
 
-from engine.checkpoint.directory import CheckpointDirectory
-from engine.checkpoint.growth import POLICIES
-from engine.checkpoint.keeping import Keeping
-from models.registry import build_model, model_spec
-from models.spec import CategoricalFeature, Features
+from shunter.engine.checkpoint.directory import CheckpointDirectory
+from shunter.engine.checkpoint.growth import POLICIES
+from shunter.engine.checkpoint.keeping import Keeping
 from shunter.errors import CheckpointError
+from shunter.models.registry import build_model, model_spec
+from shunter.models.spec import CategoricalFeature, Features
 
 ROWS, ROWS_OF_STEP, STEPS, FULL_DISK = 60, 7, 100_000, 3
 FEATURES = Features(dense=("number",), categorical=(CategoricalFeature(name="one", rows=ROWS),))

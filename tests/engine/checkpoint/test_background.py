@@ -7,7 +7,7 @@ import threading
 import pytest
 import torch
 
-from engine.checkpoint.background import NICENESS, BackgroundWriter
+from shunter.engine.checkpoint.background import NICENESS, BackgroundWriter
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only there a thread has a priority of its own")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from engine.checkpoint.check_bits import CHECKS, bytes_with_checks, put_right, with_checks
+from shunter.engine.checkpoint.check_bits import CHECKS, bytes_with_checks, put_right, with_checks
 
 WORD_BITS = 64
 

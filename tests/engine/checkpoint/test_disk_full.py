@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.checkpoint.storage import load_model, save_model, write_text
-from engine.config import Execution, Hyperparameters, Schedule
-from engine.job import Checkpointing, Hooks, TrainingJob
-from engine.loop.trainer import train
-from models.registry import build_model, model_spec
+from shunter.engine.checkpoint.storage import load_model, save_model, write_text
+from shunter.engine.config import Execution, Hyperparameters, Schedule
+from shunter.engine.job import Checkpointing, Hooks, TrainingJob
+from shunter.engine.loop.trainer import train
 from shunter.errors import CheckpointError
+from shunter.models.registry import build_model, model_spec
 from tests.engine.synthetic import write_dataset
 
 

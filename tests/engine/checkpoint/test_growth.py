@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.checkpoint.growth import Content, Growth, Policy, next_contents
+from shunter.engine.checkpoint.growth import Content, Growth, Policy, next_contents
 
 
 def contents(policy: Policy, since_last: list[float], since_full: list[float]) -> list[Content]:

@@ -5,18 +5,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.checkpoint.keeping import Keeping
-from engine.checkpoint.storage import load_model, save_model
-from engine.checkpoint.stored import load_stored_model
-from engine.config import Execution, Hyperparameters, Schedule
-from engine.data.dataset import Dataset
-from engine.job import Checkpointing, Hooks, TrainingJob
-from engine.loop.evaluation import evaluate
-from engine.loop.trainer import train
-from engine.results import TrainResult
-from models.counting import count_model, count_parameter_bytes
-from models.registry import model_spec
+from shunter.engine.checkpoint.keeping import Keeping
+from shunter.engine.checkpoint.storage import load_model, save_model
+from shunter.engine.checkpoint.stored import load_stored_model
+from shunter.engine.config import Execution, Hyperparameters, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.job import Checkpointing, Hooks, TrainingJob
+from shunter.engine.loop.evaluation import evaluate
+from shunter.engine.loop.trainer import train
+from shunter.engine.results import TrainResult
 from shunter.errors import RequestError
+from shunter.models.counting import count_model, count_parameter_bytes
+from shunter.models.registry import model_spec
 from tests.engine.synthetic import write_dataset
 
 SPEC = model_spec(embedding_dim=8, bottom_widths=(8,), top_widths=(16,), dropout=0.3, table_precision="fp16")

@@ -4,9 +4,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.checkpoint.heat import HOT_BITS, HOT_SHARE, HotRows
-from engine.checkpoint.pieces import Piece, decode, encode
-from models.embeddings.shards import Shard
+from shunter.engine.checkpoint.heat import HOT_BITS, HOT_SHARE, HotRows
+from shunter.engine.checkpoint.pieces import Piece, decode, encode
+from shunter.models.embeddings.shards import Shard
 
 
 def shard_of(sums: torch.Tensor) -> Shard:

@@ -10,18 +10,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.checkpoint.directory import CheckpointDirectory
-from engine.checkpoint.growth import POLICIES, Policy
-from engine.checkpoint.keeping import Keeping
-from engine.checkpoint.storage import write_tensors
-from engine.config import Execution, Hyperparameters, Schedule
-from engine.data.dataset import Dataset
-from engine.job import Checkpointing, Hooks, TrainingJob
-from engine.loop.trainer import train
-from engine.results import TrainResult
-from models.registry import Model, build_model, model_spec
-from models.spec import CategoricalFeature, Features
+from shunter.engine.checkpoint.directory import CheckpointDirectory
+from shunter.engine.checkpoint.growth import POLICIES, Policy
+from shunter.engine.checkpoint.keeping import Keeping
+from shunter.engine.checkpoint.storage import write_tensors
+from shunter.engine.config import Execution, Hyperparameters, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.job import Checkpointing, Hooks, TrainingJob
+from shunter.engine.loop.trainer import train
+from shunter.engine.results import TrainResult
 from shunter.errors import CheckpointError, TrainingError
+from shunter.models.registry import Model, build_model, model_spec
+from shunter.models.spec import CategoricalFeature, Features
 from tests.engine.synthetic import memory_of_rows, write_dataset
 
 SPEC = model_spec(embedding_dim=8, bottom_widths=(8,), top_widths=(16,), dropout=0.3)
@@ -290,9 +290,9 @@ def test_an_older_base_stays_until_no_generation_needs_it(tmp_path: Path) -> Non
 def test_what_the_disk_does_not_take_in_time_is_given_up_and_kept_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.checkpoint.directory._bytes_for_rows", lambda _: 400.0)
-    monkeypatch.setattr("engine.checkpoint.snapshot.PIECE_BYTES", 80)
-    monkeypatch.setattr("engine.checkpoint.pieces.PIECE_BYTES", 80)
+    monkeypatch.setattr("shunter.engine.checkpoint.directory._bytes_for_rows", lambda _: 400.0)
+    monkeypatch.setattr("shunter.engine.checkpoint.snapshot.PIECE_BYTES", 80)
+    monkeypatch.setattr("shunter.engine.checkpoint.pieces.PIECE_BYTES", 80)
     disk = threading.Event()
     disk.set()
 
@@ -300,7 +300,7 @@ def test_what_the_disk_does_not_take_in_time_is_given_up_and_kept_by_the_next(
         assert disk.wait(60)
         return write_tensors(*arguments, **named)
 
-    monkeypatch.setattr("engine.checkpoint.directory.write_tensors", held_up)
+    monkeypatch.setattr("shunter.engine.checkpoint.directory.write_tensors", held_up)
     model, optimizer = fresh(0)
     kept = CheckpointDirectory(tmp_path, {}, Keeping(bits=32, policy="consecutive"))
     kept.follow(model)
@@ -354,7 +354,7 @@ def test_steps_go_on_while_the_writer_is_held_up_and_what_it_wrote_and_the_next_
         kept.follow(model)
         return model, torch.optim.SGD(model.parameters(), lr=0.1), kept
 
-    monkeypatch.setattr("engine.checkpoint.directory.write_tensors", held_up)
+    monkeypatch.setattr("shunter.engine.checkpoint.directory.write_tensors", held_up)
     model, optimizer, kept = begun(0)
     before = tables_of(model)
     kept.write(model, optimizer, {"step": 0})

@@ -13,23 +13,23 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.checkpoint.storage import load_model, save_model
-from engine.config import Execution, Hyperparameters, Schedule
-from engine.data.dataset import Dataset
-from engine.job import Checkpointing, Hooks, TrainingJob
-from engine.loop.evaluation import evaluate
-from engine.loop.trainer import train
-from engine.memory import available_memory_bytes, cached_rows, check_tables_fit
-from engine.probes.steps import time_steps
-from engine.results import EpochReport, TrainResult
-from models.embeddings.mapped import MappedEmbeddings
-from models.embeddings.tiered import TieredEmbeddings
-from models.embeddings.tiers import RowTiers
-from models.ensemble import Ensemble
-from models.recommender import Recommender
-from models.registry import model_spec
-from models.spec import CategoricalFeature, Features, ModelSpec
+from shunter.engine.checkpoint.storage import load_model, save_model
+from shunter.engine.config import Execution, Hyperparameters, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.job import Checkpointing, Hooks, TrainingJob
+from shunter.engine.loop.evaluation import evaluate
+from shunter.engine.loop.trainer import train
+from shunter.engine.memory import available_memory_bytes, cached_rows, check_tables_fit
+from shunter.engine.probes.steps import time_steps
+from shunter.engine.results import EpochReport, TrainResult
 from shunter.errors import HardwareError, RequestError
+from shunter.models.embeddings.mapped import MappedEmbeddings
+from shunter.models.embeddings.tiered import TieredEmbeddings
+from shunter.models.embeddings.tiers import RowTiers
+from shunter.models.ensemble import Ensemble
+from shunter.models.recommender import Recommender
+from shunter.models.registry import model_spec
+from shunter.models.spec import CategoricalFeature, Features, ModelSpec
 from tests.engine.synthetic import write_dataset
 
 SPEC = model_spec(embedding_dim=8, bottom_widths=(8,), top_widths=(16,), dropout=0.3)
@@ -160,8 +160,8 @@ def test_interrupted_the_tables_are_written_anew_with_or_without_a_cache(
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from engine.data.dataset import Dataset
-from models.embeddings.tiers import RowTiers
+from shunter.engine.data.dataset import Dataset
+from shunter.models.embeddings.tiers import RowTiers
 from tests.engine.checkpoint.test_lookahead import train_cached
 left = int(sys.argv[3])
 def half_written(self, rows, slots):

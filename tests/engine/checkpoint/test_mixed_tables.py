@@ -9,19 +9,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.checkpoint.storage import load_model, save_model
-from engine.checkpoint.warm_start import SharedRows, WarmStart, tables_by_name
-from engine.config import Execution, Hyperparameters, Schedule
-from engine.data.dataset import Dataset
-from engine.job import Checkpointing, Hooks, TrainingJob
-from engine.loop.evaluation import evaluate
-from engine.loop.trainer import train
-from engine.memory import check_tables_fit
-from models.ensemble import Ensemble
-from models.families.dlrm import DlrmSpec
-from models.registry import build_model, model_spec
-from models.spec import Features, ModelSpec
+from shunter.engine.checkpoint.storage import load_model, save_model
+from shunter.engine.checkpoint.warm_start import SharedRows, WarmStart, tables_by_name
+from shunter.engine.config import Execution, Hyperparameters, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.job import Checkpointing, Hooks, TrainingJob
+from shunter.engine.loop.evaluation import evaluate
+from shunter.engine.loop.trainer import train
+from shunter.engine.memory import check_tables_fit
 from shunter.errors import RequestError
+from shunter.models.ensemble import Ensemble
+from shunter.models.families.dlrm import DlrmSpec
+from shunter.models.registry import build_model, model_spec
+from shunter.models.spec import Features, ModelSpec
 from tests.engine.synthetic import write_dataset
 
 SPEC = model_spec(

@@ -6,12 +6,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.checkpoint.model_increment import difference, lay_upon
-from engine.checkpoint.warm_start import SharedRows, tables_by_name
-from models.ensemble import Ensemble
-from models.registry import Model, build_model, model_spec
-from models.spec import CategoricalFeature, Features
+from shunter.engine.checkpoint.model_increment import difference, lay_upon
+from shunter.engine.checkpoint.warm_start import SharedRows, tables_by_name
 from shunter.errors import CheckpointError
+from shunter.models.ensemble import Ensemble
+from shunter.models.registry import Model, build_model, model_spec
+from shunter.models.spec import CategoricalFeature, Features
 
 WIDTH = 4
 SPEC = model_spec(embedding_dim=WIDTH, bottom_widths=(4,), top_widths=(4,))

@@ -8,15 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from engine.checkpoint.packing import Form, hidden_units, is_packed, pack, stored_bytes, unpack
-from engine.checkpoint.storage import load_model, save_model
-from engine.config import Execution
-from engine.data.dataset import Dataset
-from engine.data.uses import row_uses
-from engine.loop.evaluation import evaluate
-from models.ensemble import Ensemble
-from models.registry import FAMILIES, Model, build_model, model_spec
+from shunter.engine.checkpoint.packing import Form, hidden_units, is_packed, pack, stored_bytes, unpack
+from shunter.engine.checkpoint.storage import load_model, save_model
+from shunter.engine.config import Execution
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.data.uses import row_uses
+from shunter.engine.loop.evaluation import evaluate
 from shunter.errors import CheckpointError
+from shunter.models.ensemble import Ensemble
+from shunter.models.registry import FAMILIES, Model, build_model, model_spec
 from tests.engine.synthetic import write_dataset
 
 PLENTY = 1 << 30

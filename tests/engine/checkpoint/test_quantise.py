@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.checkpoint.quantise import (
+from shunter.engine.checkpoint.quantise import (
     NARROWEST,
     RANGE_STEPS,
     QuantisedRows,

@@ -13,11 +13,11 @@ import pytest
 import torch
 from fsspec.implementations.memory import MemoryFileSystem
 
-from engine.checkpoint.directory import CheckpointDirectory
-from engine.checkpoint.keeping import Keeping
-from engine.checkpoint.remote import check_address, remove_copies
-from models.registry import Model
+from shunter.engine.checkpoint.directory import CheckpointDirectory
+from shunter.engine.checkpoint.keeping import Keeping
+from shunter.engine.checkpoint.remote import check_address, remove_copies
 from shunter.errors import RequestError
+from shunter.models.registry import Model
 from tests.engine.checkpoint.test_incremental import fresh, tables_of, touch
 
 IDENTITY = {"data fingerprint": "1", "seed": 0}

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.checkpoint.growth import Policy
-from engine.checkpoint.keeping import Keeping
-from engine.config import Execution, Hyperparameters, Schedule
-from engine.data.dataset import Dataset
-from engine.job import Checkpointing, Hooks, TrainingJob
-from engine.loop.fused_adam import FusedAdam
-from engine.loop.trainer import train
-from engine.results import EpochReport, TrainResult
-from models.registry import model_spec
+from shunter.engine.checkpoint.growth import Policy
+from shunter.engine.checkpoint.keeping import Keeping
+from shunter.engine.config import Execution, Hyperparameters, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.job import Checkpointing, Hooks, TrainingJob
+from shunter.engine.loop.fused_adam import FusedAdam
+from shunter.engine.loop.trainer import train
+from shunter.engine.results import EpochReport, TrainResult
 from shunter.errors import CheckpointError
+from shunter.models.registry import model_spec
 from tests.engine.synthetic import write_dataset
 
 SPEC = model_spec(embedding_dim=8, bottom_widths=(8,), top_widths=(16,), dropout=0.3)
@@ -153,10 +153,10 @@ def test_more_epochs_go_on_where_fewer_ended(dataset: Dataset, undisturbed: Trai
 CHILD = """
 import sys
 from pathlib import Path
-from engine.checkpoint.keeping import Keeping
-from engine.data.dataset import Dataset
-from engine.job import Checkpointing, Hooks, TrainingJob
-from engine.loop.trainer import train
+from shunter.engine.checkpoint.keeping import Keeping
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.job import Checkpointing, Hooks, TrainingJob
+from shunter.engine.loop.trainer import train
 from tests.engine.checkpoint.test_resume import EXECUTION, RATES, SCHEDULE, SPEC
 data, checkpoint = map(Path, sys.argv[1:3])
 keeping = Keeping(bits=32, policy=sys.argv[3], generations=1)

@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.checkpoint.directory import CheckpointDirectory
-from engine.checkpoint.keeping import Keeping
-from engine.config import Execution, Schedule
-from engine.data.dataset import Dataset
-from engine.job import Checkpointing, Hooks, TrainingJob
-from engine.loop.trainer import train
-from engine.results import TrainResult
-from models.embeddings import initial_weights
-from models.embeddings.request import EmbeddingCache
-from models.registry import Model, build_model, model_spec
-from models.spec import CategoricalFeature, Features
+from shunter.engine.checkpoint.directory import CheckpointDirectory
+from shunter.engine.checkpoint.keeping import Keeping
+from shunter.engine.config import Execution, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.job import Checkpointing, Hooks, TrainingJob
+from shunter.engine.loop.trainer import train
+from shunter.engine.results import TrainResult
+from shunter.models.embeddings import initial_weights
+from shunter.models.embeddings.request import EmbeddingCache
+from shunter.models.registry import Model, build_model, model_spec
+from shunter.models.spec import CategoricalFeature, Features
 from tests.engine.checkpoint.test_incremental import EXECUTION, RATES, SPEC
 from tests.engine.synthetic import memory_of_rows, write_dataset
 

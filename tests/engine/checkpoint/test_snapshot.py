@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-import engine.checkpoint.snapshot as snapshots
-from engine.checkpoint.pieces import Piece
-from engine.checkpoint.snapshot import Snapshot
-from models.embeddings.mixed import MixedEmbeddings
-from models.embeddings.role import EmbeddingTables
-from models.embeddings.torch_kernel import TorchEmbeddings
-from models.spec import TableShape
+import shunter.engine.checkpoint.snapshot as snapshots
+from shunter.engine.checkpoint.pieces import Piece
+from shunter.engine.checkpoint.snapshot import Snapshot
+from shunter.models.embeddings.mixed import MixedEmbeddings
+from shunter.models.embeddings.role import EmbeddingTables
+from shunter.models.embeddings.torch_kernel import TorchEmbeddings
+from shunter.models.spec import TableShape
 
 ROWS = (40, 3, 25)
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from engine.checkpoint.storage import load_model, save_model
-from engine.config import Execution
-from engine.loop.evaluation import evaluate
-from models.embeddings.role import EmbeddingTables
-from models.ensemble import Ensemble
-from models.registry import Model, build_model, model_spec
+from shunter.engine.checkpoint.storage import load_model, save_model
+from shunter.engine.config import Execution
+from shunter.engine.loop.evaluation import evaluate
 from shunter.errors import CheckpointError
+from shunter.models.embeddings.role import EmbeddingTables
+from shunter.models.ensemble import Ensemble
+from shunter.models.registry import Model, build_model, model_spec
 from tests.engine.synthetic import write_dataset
 
 FEATURES_DATA = {"rows": 200}

@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 import torch
 
-from engine.checkpoint.packed_tables import PACKED, RESTORED, WHOLE, PackedTable, choose_forms
-from engine.checkpoint.packing import Form, pack
-from engine.checkpoint.storage import load_model, save_model
-from engine.checkpoint.stored import load_stored_model, load_to_score, placement_of_tables, stored_tables
-from engine.config import Execution
-from hardware.devices.process_limits import held_bytes
-from models.combination import Combination
-from models.embeddings.mapped import MappedEmbeddings
-from models.ensemble import Ensemble
-from models.registry import FAMILIES, Model, build_model, model_spec
-from models.spec import CategoricalFeature, Features
+from shunter.engine.checkpoint.packed_tables import PACKED, RESTORED, WHOLE, PackedTable, choose_forms
+from shunter.engine.checkpoint.packing import Form, pack
+from shunter.engine.checkpoint.storage import load_model, save_model
+from shunter.engine.checkpoint.stored import load_stored_model, load_to_score, placement_of_tables, stored_tables
+from shunter.engine.config import Execution
 from shunter.errors import CheckpointError, RequestError
+from shunter.hardware.devices.process_limits import held_bytes
+from shunter.models.combination import Combination
+from shunter.models.embeddings.mapped import MappedEmbeddings
+from shunter.models.ensemble import Ensemble
+from shunter.models.registry import FAMILIES, Model, build_model, model_spec
+from shunter.models.spec import CategoricalFeature, Features
 
 FEATURES = Features(
     dense=("price",),

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from engine.checkpoint.tensor_file import DTYPES, TensorFile
+from shunter.engine.checkpoint.tensor_file import DTYPES, TensorFile
 from shunter.errors import CheckpointError
 
 

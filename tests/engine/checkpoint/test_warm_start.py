@@ -9,17 +9,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.checkpoint.storage import save_model
-from engine.checkpoint.warm_start import SharedRows, WarmStart, tables_by_name
-from engine.config import Execution, Hyperparameters, Schedule
-from engine.data.dataset import Dataset
-from engine.job import Checkpointing, Hooks, TrainingJob
-from engine.loop.evaluation import evaluate
-from engine.loop.trainer import train
-from models.ensemble import Ensemble
-from models.registry import FAMILIES, build_model, model_spec
-from models.spec import CategoricalFeature, Features
+from shunter.engine.checkpoint.storage import save_model
+from shunter.engine.checkpoint.warm_start import SharedRows, WarmStart, tables_by_name
+from shunter.engine.config import Execution, Hyperparameters, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.job import Checkpointing, Hooks, TrainingJob
+from shunter.engine.loop.evaluation import evaluate
+from shunter.engine.loop.trainer import train
 from shunter.errors import CheckpointError
+from shunter.models.ensemble import Ensemble
+from shunter.models.registry import FAMILIES, build_model, model_spec
+from shunter.models.spec import CategoricalFeature, Features
 from tests.engine.synthetic import write_dataset
 
 SPEC = model_spec(embedding_dim=4, bottom_widths=(8,), top_widths=(8,))

@@ -9,26 +9,26 @@ import pytest
 import torch
 from torch import nn
 
-from engine.checkpoint.storage import load_model, save_model
-from engine.compression.bench import Bench
-from engine.compression.clusters import prototypes_of, squared_distances
-from engine.compression.fine_tune import FineTuning, divergence, fine_tune
-from engine.compression.fitting import Candidate, fastest_that_keeps
-from engine.compression.product_learning import LearnedProduct
-from engine.compression.subject import CompressionLimits, CompressionSubject
-from engine.config import Execution
-from engine.data.dataset import Dataset
-from engine.data.loader import BatchLoader
-from engine.loop.evaluation import evaluate
-from engine.metrics import Metrics
-from engine.passes.kinds.product import PASS as PRODUCT
-from engine.passes.kinds.pruning import PASS as PRUNING
-from engine.passes.kinds.pruning import finished_layers, narrowed
-from engine.passes.role import Pass
-from models.compression.product import ProductLinear
-from models.compression.pruned import PrunedLinear
-from models.layers import mlp
-from models.registry import build_model, model_spec
+from shunter.engine.checkpoint.storage import load_model, save_model
+from shunter.engine.compression.bench import Bench
+from shunter.engine.compression.clusters import prototypes_of, squared_distances
+from shunter.engine.compression.fine_tune import FineTuning, divergence, fine_tune
+from shunter.engine.compression.fitting import Candidate, fastest_that_keeps
+from shunter.engine.compression.product_learning import LearnedProduct
+from shunter.engine.compression.subject import CompressionLimits, CompressionSubject
+from shunter.engine.config import Execution
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.data.loader import BatchLoader
+from shunter.engine.loop.evaluation import evaluate
+from shunter.engine.metrics import Metrics
+from shunter.engine.passes.kinds.product import PASS as PRODUCT
+from shunter.engine.passes.kinds.pruning import PASS as PRUNING
+from shunter.engine.passes.kinds.pruning import finished_layers, narrowed
+from shunter.engine.passes.role import Pass
+from shunter.models.compression.product import ProductLinear
+from shunter.models.compression.pruned import PrunedLinear
+from shunter.models.layers import mlp
+from shunter.models.registry import build_model, model_spec
 from tests.engine.synthetic import write_dataset
 
 SPEC = model_spec(embedding_dim=4, bottom_widths=(40,), top_widths=(48, 32))
@@ -163,7 +163,7 @@ def test_the_fastest_that_keeps_the_floor_is_found(
         auc = 0.8 if tried[-1] >= keeps_from else 0.5 + 0.01 * tried[-1]
         return Metrics(auc=auc, logloss=1.0, ne=1.0, calibration=1.0, rows=1, base_rate=0.5)
 
-    monkeypatch.setattr("engine.compression.fitting._fine_tuned", tuned)
+    monkeypatch.setattr("shunter.engine.compression.fitting._fine_tuned", tuned)
     monkeypatch.setattr(Bench, "quality", quality)
     candidates = [Candidate(str(number), list, list) for number in range(5)]
     found = fastest_that_keeps(subject, candidates)

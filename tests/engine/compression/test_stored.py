@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 import torch
 
-from engine.checkpoint.storage import load_model, save_model
-from engine.checkpoint.warm_start import WarmStart
-from engine.compression.bench import weight_bytes
-from engine.compression.subject import after_relu, hidden_linears, inputs_of_layers, members_of, with_forms
-from engine.config import Execution
-from engine.data.dataset import Dataset
-from engine.data.loader import BatchLoader
-from engine.loop.evaluation import evaluate
-from models.compression.int8 import Int8Linear
-from models.ensemble import Ensemble
-from models.registry import FAMILIES, Model, build_model, model_spec
+from shunter.engine.checkpoint.storage import load_model, save_model
+from shunter.engine.checkpoint.warm_start import WarmStart
+from shunter.engine.compression.bench import weight_bytes
+from shunter.engine.compression.subject import after_relu, hidden_linears, inputs_of_layers, members_of, with_forms
+from shunter.engine.config import Execution
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.data.loader import BatchLoader
+from shunter.engine.loop.evaluation import evaluate
 from shunter.errors import CheckpointError
+from shunter.models.compression.int8 import Int8Linear
+from shunter.models.ensemble import Ensemble
+from shunter.models.registry import FAMILIES, Model, build_model, model_spec
 from tests.engine.synthetic import write_dataset
 
 EXECUTION = Execution()

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from engine.data.batch import Bags, make_batch
-from models.spec import CategoricalFeature, Features
+from shunter.engine.data.batch import Bags, make_batch
 from shunter.errors import DataError
+from shunter.models.spec import CategoricalFeature, Features
 
 MIXED = Features(
     dense=("age",),

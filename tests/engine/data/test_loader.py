@@ -9,10 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import engine.data.loader
-from engine.data.batch import Batch
-from engine.data.dataset import Dataset
-from engine.data.loader import BatchLoader, mean_ids_per_sample, shuffled_windows
+import shunter.engine.data.loader
+from shunter.engine.data.batch import Batch
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.data.loader import BatchLoader, mean_ids_per_sample, shuffled_windows
 from shunter.errors import DataError
 from tests.engine.synthetic import write_dataset
 
@@ -63,8 +63,8 @@ def test_starting_later_gives_the_rest_of_the_same_epoch(
     dataset: Dataset, batch_size: int, start: int, epoch: int, chunk: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:  # windows small enough for the data to have many
-        patch.setattr(engine.data.loader, "CHUNK_ROWS", chunk)
-        patch.setattr(engine.data.loader, "WINDOW_CHUNKS", 3)
+        patch.setattr(shunter.engine.data.loader, "CHUNK_ROWS", chunk)
+        patch.setattr(shunter.engine.data.loader, "WINDOW_CHUNKS", 3)
         loader = BatchLoader(dataset, "train", batch_size, shuffle=True, seed=1)
         whole = list(loader.batches(epoch=epoch))
         rest = list(loader.batches(epoch=epoch, start_batch=start))
@@ -76,8 +76,8 @@ def test_starting_later_gives_the_rest_of_the_same_epoch(
 @given(rows=st.integers(1, 2_000), chunk=st.integers(1, 200), chunks=st.integers(1, 5), seed=st.integers(0, 9))
 def test_windows_hold_each_row_once_and_stay_bounded(rows: int, chunk: int, chunks: int, seed: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine.data.loader, "CHUNK_ROWS", chunk)
-        patch.setattr(engine.data.loader, "WINDOW_CHUNKS", chunks)
+        patch.setattr(shunter.engine.data.loader, "CHUNK_ROWS", chunk)
+        patch.setattr(shunter.engine.data.loader, "WINDOW_CHUNKS", chunks)
         windows = list(shuffled_windows(rows, seed=seed, epoch=0))
     assert sorted(np.concatenate(windows).tolist()) == list(range(rows))
     assert max(map(len, windows)) <= chunk * chunks

@@ -12,9 +12,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.data.loader import BatchLoader
-from engine.data.pipeline import DEEPEST, MOST_READERS, DeviceCopy, PrefetchPlan, ReadAhead, plan_prefetch
-from engine.data.prefetch import Prefetcher
+from shunter.engine.data.loader import BatchLoader
+from shunter.engine.data.pipeline import DEEPEST, MOST_READERS, DeviceCopy, PrefetchPlan, ReadAhead, plan_prefetch
+from shunter.engine.data.prefetch import Prefetcher
 from tests.engine.synthetic import write_dataset
 
 SECONDS = st.floats(1e-6, 10)
@@ -70,8 +70,8 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """What reading and computing are measured by: on a busy machine real sleeps last as long as they please."""
     clock = Clock()
-    monkeypatch.setattr("engine.data.pipeline.perf_counter", clock)
-    monkeypatch.setattr("engine.data.prefetch.time", SimpleNamespace(perf_counter=clock))
+    monkeypatch.setattr("shunter.engine.data.pipeline.perf_counter", clock)
+    monkeypatch.setattr("shunter.engine.data.prefetch.time", SimpleNamespace(perf_counter=clock))
     return clock
 
 

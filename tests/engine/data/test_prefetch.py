@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.data.prefetch import Prefetcher
+from shunter.engine.data.prefetch import Prefetcher
 
 
 def prefetch_threads() -> list[threading.Thread]:

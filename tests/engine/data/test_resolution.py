@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.data.resolution import AUC_APART, auc_error, positives_needed, too_few_to_choose
+from shunter.engine.data.resolution import AUC_APART, auc_error, positives_needed, too_few_to_choose
 
 
 def test_error_against_drawing() -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.data import row_use
-from engine.data.dataset import Dataset
-from engine.data.row_use import row_levels
-from ingestion.encoding.vocabulary import access_curve
-from models.embeddings.row_use import use_levels
+from shunter.engine.data import row_use
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.data.row_use import row_levels
+from shunter.ingestion.encoding.vocabulary import access_curve
+from shunter.models.embeddings.row_use import use_levels
 from tests.engine.synthetic import write_dataset
 
 IDS = 400

@@ -9,14 +9,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.config import Schedule
-from engine.data.dataset import Dataset
-from engine.data.given import FOLDER, GivenVectors, save_given
-from engine.data.vectors import begin_with_given, projected
-from engine.job import TrainingJob
-from engine.loop.trainer import train
-from models.registry import build_model, model_spec
-from models.spec import CategoricalFeature, Features
+from shunter.engine.config import Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.data.given import FOLDER, GivenVectors, save_given
+from shunter.engine.data.vectors import begin_with_given, projected
+from shunter.engine.job import TrainingJob
+from shunter.engine.loop.trainer import train
+from shunter.models.registry import build_model, model_spec
+from shunter.models.spec import CategoricalFeature, Features
 from tests.engine.loop.test_sequence import EXECUTION, ITEMS, RATES, write_sessions
 
 FEATURES = Features(

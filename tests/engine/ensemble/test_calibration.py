@@ -5,7 +5,7 @@ import pytest
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
-from engine.ensemble.calibration import fit_line, fit_steps
+from shunter.engine.ensemble.calibration import fit_line, fit_steps
 from tests.engine.ensemble.planted import planted
 
 

@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.checkpoint.storage import save_model
-from engine.config import Execution
-from engine.data.dataset import Dataset
-from engine.ensemble.distillation import LABELS, TEACHER_SHARE, softened
-from engine.loop.evaluation import evaluate
-from models.ensemble import Ensemble
-from models.registry import build_model, model_spec
+from shunter.engine.checkpoint.storage import save_model
+from shunter.engine.config import Execution
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.ensemble.distillation import LABELS, TEACHER_SHARE, softened
+from shunter.engine.loop.evaluation import evaluate
+from shunter.models.ensemble import Ensemble
+from shunter.models.registry import build_model, model_spec
 from tests.engine.synthetic import write_dataset
 
 EXECUTION = Execution()

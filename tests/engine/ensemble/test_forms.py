@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.checkpoint.packing import Form
-from engine.ensemble.forms import CHOICES, Packed, climbed
+from shunter.engine.checkpoint.packing import Form
+from shunter.engine.ensemble.forms import CHOICES, Packed, climbed
 
 
 def packed(form: Form, loss: float) -> Packed:

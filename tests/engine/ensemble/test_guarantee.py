@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from engine.ensemble.guarantee import bounds
-from engine.metrics import compute_metrics
+from shunter.engine.ensemble.guarantee import bounds
+from shunter.engine.metrics import compute_metrics
 
 CONFIDENCE, DRAWS = 0.95, 1_000
 LEAST = CONFIDENCE - 2.33 * math.sqrt(CONFIDENCE * (1 - CONFIDENCE) / DRAWS)  # of a bound that covers exactly so often

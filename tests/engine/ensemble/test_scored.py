@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from engine.checkpoint.storage import load_model, save_model
-from engine.config import Execution, Hyperparameters, Schedule
-from engine.data.dataset import Dataset
-from engine.ensemble.scored import keep_scores, kept_scores, score_test, take_scores
-from engine.job import TrainingJob
-from engine.loop.evaluation import evaluate
-from engine.loop.trainer import train
-from models.registry import build_model, model_spec
+from shunter.engine.checkpoint.storage import load_model, save_model
+from shunter.engine.config import Execution, Hyperparameters, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.ensemble.scored import keep_scores, kept_scores, score_test, take_scores
+from shunter.engine.job import TrainingJob
+from shunter.engine.loop.evaluation import evaluate
+from shunter.engine.loop.trainer import train
+from shunter.models.registry import build_model, model_spec
 from tests.engine.synthetic import write_dataset
 
 EXECUTION = Execution(batch_size=64)

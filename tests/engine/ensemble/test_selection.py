@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from engine.ensemble.selection import disagreement, enumerated, greedy, normalised, select, value_of
+from shunter.engine.ensemble.selection import disagreement, enumerated, greedy, normalised, select, value_of
 
 
 def drawn(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.config import Execution
-from engine.ensemble.serving_cost import affordable, serving_cost
-from models.ensemble import Ensemble
-from models.registry import build_model, model_spec
+from shunter.engine.config import Execution
+from shunter.engine.ensemble.serving_cost import affordable, serving_cost
 from shunter.errors import InfeasibleError
+from shunter.models.ensemble import Ensemble
+from shunter.models.registry import build_model, model_spec
 from tests.engine.synthetic import write_dataset
 
 

@@ -5,11 +5,11 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from engine.ensemble.calibration import log_losses
-from engine.ensemble.race import PRESENT
-from engine.ensemble.verdict import PULLS, judge
-from engine.ensemble.weights import fit_weights, halves
-from engine.metrics import compute_metrics
+from shunter.engine.ensemble.calibration import log_losses
+from shunter.engine.ensemble.race import PRESENT
+from shunter.engine.ensemble.verdict import PULLS, judge
+from shunter.engine.ensemble.weights import fit_weights, halves
+from shunter.engine.metrics import compute_metrics
 from tests.engine.ensemble.planted import planted
 
 

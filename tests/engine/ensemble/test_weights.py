@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.ensemble.weights import SMALLEST_WEIGHT, fit_weights, halves
-from engine.metrics import compute_metrics
+from shunter.engine.ensemble.weights import SMALLEST_WEIGHT, fit_weights, halves
+from shunter.engine.metrics import compute_metrics
 from tests.engine.ensemble.planted import planted
 
 

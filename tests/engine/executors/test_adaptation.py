@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.executors.adaptation import QUIET_STEPS, WINDOW_SECONDS, WINDOWS_OUTSIDE, Adaptation, Change
-from hardware.types import Placement
+from shunter.engine.executors.adaptation import QUIET_STEPS, WINDOW_SECONDS, WINDOWS_OUTSIDE, Adaptation, Change
+from shunter.hardware.types import Placement
 
 THREADS = [Placement(accelerator="cpu", threads=threads, precision="fp32", batch_size=512) for threads in (1, 2, 4, 8)]
 ONE, TWO, FOUR, EIGHT = THREADS

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import torch
 
-from engine.checkpoint.directory import CheckpointDirectory
-from engine.checkpoint.keeping import Keeping
-from engine.executors.checkpoint_files import CheckpointWatch, read_checkpoint, write_checkpoint
+from shunter.engine.checkpoint.directory import CheckpointDirectory
+from shunter.engine.checkpoint.keeping import Keeping
+from shunter.engine.executors.checkpoint_files import CheckpointWatch, read_checkpoint, write_checkpoint
 from tests.engine.checkpoint.test_incremental import fresh, tables_of, touch
 
 

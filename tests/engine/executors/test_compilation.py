@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from engine.config import Hyperparameters, Schedule
-from engine.data.dataset import Dataset
-from engine.executors.compilation import FEWEST_STEPS, FILE, Compilation, choose_compilation
-from engine.job import TrainingJob
-from engine.probes.steps import time_steps
-from models.registry import model_spec
+from shunter.engine.config import Hyperparameters, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.executors.compilation import FEWEST_STEPS, FILE, Compilation, choose_compilation
+from shunter.engine.job import TrainingJob
+from shunter.engine.probes.steps import time_steps
 from shunter.errors import CheckpointError
+from shunter.models.registry import model_spec
 from tests.engine.compilable import COMPILED, RATES, SPEC
 from tests.engine.synthetic import write_dataset
 
@@ -48,7 +48,7 @@ def test_more_steps_are_measured_first_and_short_ones_not_compiled(
 ) -> None:
     """The steps are real; how long one takes is written down, for a busy machine may take long enough to compile."""
     monkeypatch.setattr(
-        "engine.executors.compilation.time_steps",
+        "shunter.engine.executors.compilation.time_steps",
         lambda *job, **options: replace(time_steps(*job, **options), step_seconds=0.001),
     )
     choice = choose(dataset, tmp_path, epochs=FEWEST_STEPS // 11 + 1)

@@ -9,23 +9,23 @@ from typing import Any
 import psutil
 import pytest
 
-from engine.checkpoint.storage import write_text
-from engine.config import Hyperparameters, Schedule
-from engine.data.dataset import Dataset
-from engine.execution import execution_of
-from engine.executors.here import Here
-from engine.executors.own_process import OwnProcess
-from engine.executors.process_group import ProcessGroup
-from engine.executors.ray.cluster import Cluster, open_cluster
-from engine.executors.role import Executor
-from engine.job import Checkpointing, ClickJob, Hooks, TrainingJob
-from engine.loop.trainer import train
-from engine.parallel import Machine, Sharding
-from engine.parallel.plan import LINK
-from engine.results import EpochReport, TrainResult
-from hardware.types import Placement
-from models.registry import model_spec
+from shunter.engine.checkpoint.storage import write_text
+from shunter.engine.config import Hyperparameters, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.execution import execution_of
+from shunter.engine.executors.here import Here
+from shunter.engine.executors.own_process import OwnProcess
+from shunter.engine.executors.process_group import ProcessGroup
+from shunter.engine.executors.ray.cluster import Cluster, open_cluster
+from shunter.engine.executors.role import Executor
+from shunter.engine.job import Checkpointing, ClickJob, Hooks, TrainingJob
+from shunter.engine.loop.trainer import train
+from shunter.engine.parallel import Machine, Sharding
+from shunter.engine.parallel.plan import LINK
+from shunter.engine.results import EpochReport, TrainResult
 from shunter.errors import RequestError
+from shunter.hardware.types import Placement
+from shunter.models.registry import model_spec
 from tests.engine.synthetic import write_dataset
 from tests.listeners import listening, public, started_with
 
@@ -221,7 +221,7 @@ def test_nobody_listens_to_other_machines(
     addresses: set[str] = set()
 
     def look(report: EpochReport) -> None:
-        for process in started_with("engine.executors", by=psutil.Process()):
+        for process in started_with("shunter.engine.executors", by=psutil.Process()):
             addresses.update(listening(process))
 
     executor.figures(job_of(dataset), Hooks(on_epoch=look))

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from engine.config import Execution, Schedule
-from engine.data.dataset import Dataset
-from engine.executors.compilation import Trial, choose_compilation
-from engine.executors.process_group import FEWEST_STEPS, ProcessGroup
-from engine.job import ClickJob, TrainingJob
-from engine.parallel import Machine, Sharding
-from hardware.types import Placement
+from shunter.engine.config import Execution, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.executors.compilation import Trial, choose_compilation
+from shunter.engine.executors.process_group import FEWEST_STEPS, ProcessGroup
+from shunter.engine.job import ClickJob, TrainingJob
+from shunter.engine.parallel import Machine, Sharding
 from shunter.errors import HardwareError
+from shunter.hardware.types import Placement
 from tests.engine.compilable import RATES, SPEC
 from tests.engine.synthetic import write_dataset
 

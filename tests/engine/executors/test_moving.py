@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from engine.config import Execution, Schedule
-from engine.executors.moving import HereOrBetter
-from engine.executors.watch import Going
-from engine.job import Checkpointing, Hooks, TrainingJob
-from engine.ranking.config import RankingHyperparameters
-from hardware.types import Placement
-from models.graph import graph_spec
+from shunter.engine.config import Execution, Schedule
+from shunter.engine.executors.moving import HereOrBetter
+from shunter.engine.executors.watch import Going
+from shunter.engine.job import Checkpointing, Hooks, TrainingJob
+from shunter.engine.ranking.config import RankingHyperparameters
+from shunter.hardware.types import Placement
+from shunter.models.graph import graph_spec
 from tests.engine.ranking.data import ranking_data
 
 EPOCHS = 4
@@ -35,7 +35,7 @@ class MovesOnce:
 
 @pytest.fixture(autouse=True)
 def _asked_at_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.executors.watch.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("shunter.engine.executors.watch.LOOK_SECONDS", 0.0)
 
 
 def test_a_graph_model_moves(tmp_path: Path) -> None:

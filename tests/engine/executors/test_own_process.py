@@ -12,16 +12,16 @@ import psutil
 import pytest
 from optuna import TrialPruned
 
-from engine.config import Hyperparameters, Schedule
-from engine.data.dataset import Dataset
-from engine.execution import execution_of
-from engine.executors.own_process import OwnProcess
-from engine.job import ClickJob, Hooks, TrainingJob
-from engine.loop.trainer import train
-from engine.results import EpochReport, TrainingFigures
-from hardware.types import Placement
-from models.registry import model_spec
+from shunter.engine.config import Hyperparameters, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.execution import execution_of
+from shunter.engine.executors.own_process import OwnProcess
+from shunter.engine.job import ClickJob, Hooks, TrainingJob
+from shunter.engine.loop.trainer import train
+from shunter.engine.results import EpochReport, TrainingFigures
 from shunter.errors import ProcessLostError, RequestError, TrainingError
+from shunter.hardware.types import Placement
+from shunter.models.registry import model_spec
 from shunter.settings import PROJECT_ROOT
 from tests.engine.executors.training_processes import training_processes
 from tests.engine.synthetic import write_dataset
@@ -174,7 +174,7 @@ def test_closing_ends_a_training_under_way_in_another_thread(dataset: Dataset) -
 def test_no_process_is_left_when_this_one_is_killed(dataset: Dataset) -> None:
     script = f"""
 from pathlib import Path
-from engine.data.dataset import Dataset
+from shunter.engine.data.dataset import Dataset
 from tests.engine.executors.test_own_process import *
 executor = OwnProcess(PLACEMENT, cores=1)
 run(executor, Dataset.load(Path({str(dataset.directory)!r})), LONG, on_epoch=lambda report: print("began", flush=True))

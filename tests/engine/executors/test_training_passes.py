@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from engine.config import Execution, Hyperparameters, Schedule
-from engine.executors import training_passes
-from engine.executors.compilation import Compilation
-from engine.executors.training_passes import TriedPasses, try_training_passes, with_passes
-from engine.job import ClickJob, TrainingJob
-from engine.passes.registry import passes_of
-from engine.passes.training import TrainingSubject
-from models.registry import model_spec
+from shunter.engine.config import Execution, Hyperparameters, Schedule
+from shunter.engine.executors import training_passes
+from shunter.engine.executors.compilation import Compilation
+from shunter.engine.executors.training_passes import TriedPasses, try_training_passes, with_passes
+from shunter.engine.job import ClickJob, TrainingJob
+from shunter.engine.passes.registry import passes_of
+from shunter.engine.passes.training import TrainingSubject
 from shunter.errors import CheckpointError
+from shunter.models.registry import model_spec
 from tests.engine.synthetic import write_dataset
 
 

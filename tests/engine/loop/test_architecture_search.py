@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 import torch
 
-from engine.config import Execution, Hyperparameters, Schedule
-from engine.data.batch import Batch
-from engine.data.dataset import Dataset, SplitStatistics
-from engine.data.loader import BatchLoader
-from engine.job import TrainingJob
-from engine.loop.architecture_search import Learned, SupernetSchedule, SupernetTraining, held_out
-from engine.loop.trainer import train
-from models.families.dlrm import DlrmSpec
-from models.supernet.costs import CostTable, CountedBytes, cost_table
-from models.supernet.masks import Masks, draw
-from models.supernet.network import Supernet
-from models.supernet.space import Architecture, SupernetSpace
+from shunter.engine.config import Execution, Hyperparameters, Schedule
+from shunter.engine.data.batch import Batch
+from shunter.engine.data.dataset import Dataset, SplitStatistics
+from shunter.engine.data.loader import BatchLoader
+from shunter.engine.job import TrainingJob
+from shunter.engine.loop.architecture_search import Learned, SupernetSchedule, SupernetTraining, held_out
+from shunter.engine.loop.trainer import train
+from shunter.models.families.dlrm import DlrmSpec
+from shunter.models.supernet.costs import CostTable, CountedBytes, cost_table
+from shunter.models.supernet.masks import Masks, draw
+from shunter.models.supernet.network import Supernet
+from shunter.models.supernet.space import Architecture, SupernetSpace
 from tests.engine.synthetic import write_dataset
 
 IDS, NARROW, WIDE = 24, 2, 16

@@ -5,7 +5,7 @@ import copy
 import torch
 from torch import Tensor, nn
 
-from engine.loop.compaction import Compaction
+from shunter.engine.loop.compaction import Compaction
 
 
 def layers() -> nn.Sequential:

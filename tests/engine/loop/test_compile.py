@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.config import Schedule
-from engine.data.dataset import Dataset
-from engine.data.loader import BatchLoader
-from engine.job import Checkpointing, Hooks, TrainingJob
-from engine.loop.compile import compile_layers, may_pay, pays
-from engine.loop.step import autocast
-from engine.loop.trainer import train
-from engine.probes.steps import time_steps
-from engine.results import TrainResult
-from models.registry import build_model
+from shunter.engine.config import Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.data.loader import BatchLoader
+from shunter.engine.job import Checkpointing, Hooks, TrainingJob
+from shunter.engine.loop.compile import compile_layers, may_pay, pays
+from shunter.engine.loop.step import autocast
+from shunter.engine.loop.trainer import train
+from shunter.engine.probes.steps import time_steps
+from shunter.engine.results import TrainResult
 from shunter.errors import CheckpointError
+from shunter.models.registry import build_model
 from shunter.settings import PROJECT_ROOT
 from tests.engine.compilable import COMPILED, SPEC
 from tests.engine.compilable import RATES as DECAYING
@@ -31,9 +31,9 @@ SCHEDULE = Schedule(max_epochs=2, seed=3)
 WITHOUT_COMPILER = """
 import sys
 from pathlib import Path
-from engine.data.dataset import Dataset
-from engine.job import TrainingJob
-from engine.loop.trainer import train
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.job import TrainingJob
+from shunter.engine.loop.trainer import train
 from tests.engine.loop.test_compile import COMPILED, RATES, SCHEDULE, SPEC
 result = train(TrainingJob(Dataset.load(Path(sys.argv[1])), SPEC, RATES, COMPILED, SCHEDULE))
 print(result.compile_seconds, repr(result.validation.ne))
@@ -137,7 +137,7 @@ def test_a_probe_reports_what_compiling_took(dataset: Dataset) -> None:
 
 def test_what_compiling_took_is_told_apart_from_the_steps(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     hour = 3_600.0  # longer than the three steps on any machine
-    monkeypatch.setattr("engine.probes.steps.compile_step", lambda *model_and_batch: hour)
+    monkeypatch.setattr("shunter.engine.probes.steps.compile_step", lambda *model_and_batch: hour)
     timing = time_steps(dataset, SPEC, RATES, COMPILED, steps=3)
     assert timing.compile_seconds == hour
     assert timing.step_seconds_p90 < hour

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.config import Hyperparameters
-from engine.data.dataset import Dataset
-from engine.data.loader import BatchLoader
-from engine.loop.compiled_step import STATES, compile_step
-from engine.loop.loss import task_weights
-from engine.loop.step import applied, build_dense_optimizer, train_step
-from models.registry import Model, build_model, model_spec
-from models.spec import ModelSpec
+from shunter.engine.config import Hyperparameters
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.data.loader import BatchLoader
+from shunter.engine.loop.compiled_step import STATES, compile_step
+from shunter.engine.loop.loss import task_weights
+from shunter.engine.loop.step import applied, build_dense_optimizer, train_step
+from shunter.models.registry import Model, build_model, model_spec
+from shunter.models.spec import ModelSpec
 from tests.engine.compilable import COMPILED, RATES, SPEC
 from tests.engine.several_labels import with_tasks, with_weights
 from tests.engine.synthetic import write_dataset

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 import torch
 
-import engine.loop.evaluation
-from engine.config import Execution
-from engine.data.loader import BatchLoader
-from engine.loop.evaluation import evaluate
-from engine.metrics import compute_metrics
-from models.registry import build_model, model_spec
+import shunter.engine.loop.evaluation
+from shunter.engine.config import Execution
+from shunter.engine.data.loader import BatchLoader
+from shunter.engine.loop.evaluation import evaluate
+from shunter.engine.metrics import compute_metrics
+from shunter.models.registry import build_model, model_spec
 from tests.engine.synthetic import write_dataset
 
 
 def test_logits_come_in_the_order_of_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine.loop.evaluation, "SMALLEST_BATCH", 16)
+    monkeypatch.setattr(shunter.engine.loop.evaluation, "SMALLEST_BATCH", 16)
     dataset = write_dataset(tmp_path, rows=700)
     model = build_model(model_spec(dropout=0.5), dataset.features).train()
     evaluation = evaluate(model, dataset, "test", Execution(batch_size=16))

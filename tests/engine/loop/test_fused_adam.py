@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from engine.loop import fused_adam
-from engine.loop.fused_adam import FusedAdam
-from hardware.uncompiled import SGD, Adagrad
+from shunter.engine.loop import fused_adam
+from shunter.engine.loop.fused_adam import FusedAdam
+from shunter.hardware.uncompiled import SGD, Adagrad
 
 
 def layers() -> nn.Sequential:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from engine.loop.interrupt import deferred_interrupt, stopped_between_steps
+from shunter.engine.loop.interrupt import deferred_interrupt, stopped_between_steps
 
 
 class StoppedByOrchestrator(BaseException):

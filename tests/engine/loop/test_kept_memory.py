@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from engine.loop.kept_memory import LARGEST_KEPT_BYTES, kept_memory
+from shunter.engine.loop.kept_memory import LARGEST_KEPT_BYTES, kept_memory
 
 PAGE_BYTES = resource.getpagesize()
 ARRAY_BYTES = 24 << 20  # of an array of a step
@@ -36,7 +36,7 @@ def test_arrays_of_a_step_are_taken_from_memory_that_is_kept() -> None:
 
 TRAINING = """
 import resource, threading, torch
-from engine.loop.kept_memory import kept_memory
+from shunter.engine.loop.kept_memory import kept_memory
 
 def train():
     model = torch.nn.Sequential(*(layer for _ in range(4) for layer in (torch.nn.Linear(64, 64), torch.nn.ReLU())))

@@ -10,15 +10,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.config import Execution, Hyperparameters, LearningRateSchedule, Schedule, SelectBy
-from engine.data.dataset import Dataset
-from engine.job import Checkpointing, Hooks, TrainingJob
-from engine.loop.learning_rates import LOWEST_SHARE, LearningRates
-from engine.loop.step import build_dense_optimizer
-from engine.loop.trainer import train
-from engine.results import TrainResult
-from models.registry import build_model, model_spec
+from shunter.engine.config import Execution, Hyperparameters, LearningRateSchedule, Schedule, SelectBy
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.job import Checkpointing, Hooks, TrainingJob
+from shunter.engine.loop.learning_rates import LOWEST_SHARE, LearningRates
+from shunter.engine.loop.step import build_dense_optimizer
+from shunter.engine.loop.trainer import train
+from shunter.engine.results import TrainResult
 from shunter.errors import CheckpointError, RequestError
+from shunter.models.registry import build_model, model_spec
 from tests.engine.synthetic import write_dataset
 
 SPEC = model_spec(embedding_dim=8, bottom_widths=(8,), top_widths=(16,), dropout=0.3)

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from engine.config import Execution, Hyperparameters, Schedule
-from engine.job import TrainingJob
-from engine.loop.packed_activations import PackedActivations, pack, unpack
-from engine.loop.trainer import train
-from models.registry import build_model, model_spec
-from models.rewriting.application import applied, known_rules, sites
-from models.rewriting.scheme import program_of, step_text
+from shunter.engine.config import Execution, Hyperparameters, Schedule
+from shunter.engine.job import TrainingJob
+from shunter.engine.loop.packed_activations import PackedActivations, pack, unpack
+from shunter.engine.loop.trainer import train
+from shunter.models.registry import build_model, model_spec
+from shunter.models.rewriting.application import applied, known_rules, sites
+from shunter.models.rewriting.scheme import program_of, step_text
 from tests.engine.synthetic import write_dataset
 
 

@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.config import Execution, Hyperparameters
-from engine.data.batch import Batch
-from engine.loop.recorded_step import WARM_UPS, RecordedStep, record_steps
-from engine.loop.step import build_dense_optimizer, plain_step, train_step
-from models.embeddings.learning import EmbeddingLearning
-from models.registry import Model, build_model
+from shunter.engine.config import Execution, Hyperparameters
+from shunter.engine.data.batch import Batch
+from shunter.engine.loop.recorded_step import WARM_UPS, RecordedStep, record_steps
+from shunter.engine.loop.step import build_dense_optimizer, plain_step, train_step
+from shunter.models.embeddings.learning import EmbeddingLearning
+from shunter.models.registry import Model, build_model
 from tests.models.families.test_dlrm import inputs_of
 from tests.models.families.test_families import FEATURES, SPECS
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from engine.config import Execution
-from engine.loop import step
-from engine.loop.repeatable import repeatable
-from engine.loop.step import applied
+from shunter.engine.config import Execution
+from shunter.engine.loop import step
+from shunter.engine.loop.repeatable import repeatable
+from shunter.engine.loop.step import applied
 
 MEMORY: Any = torch.utils.deterministic
 

@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 import torch
 
-from engine.checkpoint.growth import Policy
-from engine.checkpoint.keeping import Keeping
-from engine.config import Execution, Hyperparameters, Schedule
-from engine.data.dataset import SPLITS, Dataset, SplitStatistics
-from engine.data.loader import mean_ids_per_sample
-from engine.job import Checkpointing, Hooks, TrainingJob
-from engine.loop.compile import compile_layers
-from engine.loop.evaluation import evaluate
-from engine.loop.trainer import train
-from models.registry import build_model, layer_inputs, model_spec
-from models.spec import CategoricalFeature, Features, ModelSpec
+from shunter.engine.checkpoint.growth import Policy
+from shunter.engine.checkpoint.keeping import Keeping
+from shunter.engine.config import Execution, Hyperparameters, Schedule
+from shunter.engine.data.dataset import SPLITS, Dataset, SplitStatistics
+from shunter.engine.data.loader import mean_ids_per_sample
+from shunter.engine.job import Checkpointing, Hooks, TrainingJob
+from shunter.engine.loop.compile import compile_layers
+from shunter.engine.loop.evaluation import evaluate
+from shunter.engine.loop.trainer import train
 from shunter.errors import DataError
+from shunter.models.registry import build_model, layer_inputs, model_spec
+from shunter.models.spec import CategoricalFeature, Features, ModelSpec
 
 ITEMS = 21  # id 0 is the unknown one
 LENGTH = 6
@@ -170,7 +170,7 @@ def test_compiled_layers_give_the_same_loss_and_gradients(spec: ModelSpec) -> No
 
 
 def test_a_history_longer_than_its_field_is_refused(tmp_path: Path) -> None:
-    from engine.data.loader import BatchLoader
+    from shunter.engine.data.loader import BatchLoader
 
     dataset = write_sessions(tmp_path, rows=200)
     seen = CategoricalFeature(name="seen", rows=ITEMS, multi_valued=True, length=3, table="item")

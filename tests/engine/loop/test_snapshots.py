@@ -6,19 +6,19 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.checkpoint.storage import load_model
-from engine.config import Execution, Hyperparameters, Schedule
-from engine.data.dataset import Dataset
-from engine.ensemble.snapshots import snapshots_of
-from engine.execution import execution_of
-from engine.job import Checkpointing, ClickJob, Hooks, TrainingJob
-from engine.loop.evaluation import evaluate
-from engine.loop.snapshots import snapshot_folder
-from engine.loop.trainer import train
-from hardware.types import Placement
-from models.registry import model_spec
+from shunter.engine.checkpoint.storage import load_model
+from shunter.engine.config import Execution, Hyperparameters, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.ensemble.snapshots import snapshots_of
+from shunter.engine.execution import execution_of
+from shunter.engine.job import Checkpointing, ClickJob, Hooks, TrainingJob
+from shunter.engine.loop.evaluation import evaluate
+from shunter.engine.loop.snapshots import snapshot_folder
+from shunter.engine.loop.trainer import train
 from shunter.errors import RequestError
-from tasks.train import train_to_the_end
+from shunter.hardware.types import Placement
+from shunter.models.registry import model_spec
+from shunter.tasks.train import train_to_the_end
 from tests.engine.synthetic import memory_of_rows, write_dataset
 
 RATES = Hyperparameters(

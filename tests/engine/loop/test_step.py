@@ -5,12 +5,12 @@ from typing import get_args
 
 import pytest
 
-from engine.config import DenseOptimizer, Hyperparameters
-from engine.data.batch import Batch
-from engine.data.loader import BatchLoader
-from engine.loop.step import build_dense_optimizer, train_step
-from models.embeddings.request import Kernel
-from models.registry import Model, build_model, model_spec
+from shunter.engine.config import DenseOptimizer, Hyperparameters
+from shunter.engine.data.batch import Batch
+from shunter.engine.data.loader import BatchLoader
+from shunter.engine.loop.step import build_dense_optimizer, train_step
+from shunter.models.embeddings.request import Kernel
+from shunter.models.registry import Model, build_model, model_spec
 from tests.engine.synthetic import write_dataset
 from tests.no_waiting import WaitError, no_waiting
 

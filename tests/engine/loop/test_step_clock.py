@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.config import Execution, Hyperparameters, Schedule
-from engine.job import Checkpointing, Hooks, TrainingJob
-from engine.loop.recorded_step import STEPS_UNTIL_RECORDED
-from engine.loop.step_clock import DeviceClock, HostClock, StepClock, StepSeconds, step_clock
-from engine.loop.trainer import train
-from engine.probes.steps import time_steps
-from models.registry import model_spec
+from shunter.engine.config import Execution, Hyperparameters, Schedule
+from shunter.engine.job import Checkpointing, Hooks, TrainingJob
+from shunter.engine.loop.recorded_step import STEPS_UNTIL_RECORDED
+from shunter.engine.loop.step_clock import DeviceClock, HostClock, StepClock, StepSeconds, step_clock
+from shunter.engine.loop.trainer import train
+from shunter.engine.probes.steps import time_steps
+from shunter.models.registry import model_spec
 from tests.engine.late_clock import LateClock
 from tests.engine.synthetic import write_dataset
 
@@ -132,7 +132,7 @@ def test_a_training_counts_the_steps_that_ended_late(
 ) -> None:
     clocks: list[LateClock] = []
     monkeypatch.setattr(
-        "engine.loop.trainer.step_clock", lambda device, waited: clocks.append(LateClock(waited)) or clocks[-1]
+        "shunter.engine.loop.trainer.step_clock", lambda device, waited: clocks.append(LateClock(waited)) or clocks[-1]
     )
     dataset = write_dataset(tmp_path, rows=1_000)
     steps: list[int] = []
@@ -152,7 +152,7 @@ class _WarmingUp(HostClock):
 
 
 def test_the_first_steps_of_each_attempt_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.loop.trainer.step_clock", lambda device, waited: _WarmingUp(waited))
+    monkeypatch.setattr("shunter.engine.loop.trainer.step_clock", lambda device, waited: _WarmingUp(waited))
     dataset = write_dataset(tmp_path / "data", rows=1_000)
     schedule = Schedule(max_epochs=2, patience=2)
     job = TrainingJob(dataset, model_spec(), Hyperparameters(), Execution(batch_size=100), schedule)
@@ -178,7 +178,7 @@ def test_a_probe_takes_its_times_from_the_clock_of_the_device(tmp_path: Path, mo
             assert wait
             return (StepSeconds(wait=1.0, compute=number) for number, _ in enumerate(super().finished(wait=True)))
 
-    monkeypatch.setattr("engine.probes.steps.step_clock", lambda device, waited: Told(waited))
+    monkeypatch.setattr("shunter.engine.probes.steps.step_clock", lambda device, waited: Told(waited))
     dataset = write_dataset(tmp_path, rows=500)
     timing = time_steps(dataset, model_spec(), Hyperparameters(), Execution(batch_size=64), steps=5)
     assert (timing.steps, timing.step_seconds, timing.wait_seconds) == (5, 3.0, 1.0)

@@ -12,20 +12,20 @@ import torch
 from sklearn.metrics import log_loss, roc_auc_score
 from torch import nn
 
-from engine.config import Execution, Hyperparameters, Schedule
-from engine.data.batch import Targets, make_batch
-from engine.data.dataset import Dataset
-from engine.data.loader import BatchLoader
-from engine.job import Checkpointing, Hooks, TrainingJob
-from engine.loop.evaluation import evaluate
-from engine.loop.loss import mean_losses, task_weights, weighted_sum
-from engine.loop.trainer import train
-from engine.parallel.loader import BatchShare, ShareLoader
-from engine.probes.steps import time_steps
-from engine.results import TrainResult
-from models.registry import build_model, model_spec
-from models.spec import CategoricalFeature, Features
+from shunter.engine.config import Execution, Hyperparameters, Schedule
+from shunter.engine.data.batch import Targets, make_batch
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.data.loader import BatchLoader
+from shunter.engine.job import Checkpointing, Hooks, TrainingJob
+from shunter.engine.loop.evaluation import evaluate
+from shunter.engine.loop.loss import mean_losses, task_weights, weighted_sum
+from shunter.engine.loop.trainer import train
+from shunter.engine.parallel.loader import BatchShare, ShareLoader
+from shunter.engine.probes.steps import time_steps
+from shunter.engine.results import TrainResult
 from shunter.errors import RequestError
+from shunter.models.registry import build_model, model_spec
+from shunter.models.spec import CategoricalFeature, Features
 from tests.engine.several_labels import with_tasks, with_weights
 from tests.engine.synthetic import write_dataset
 

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 import torch
 
-from engine.checkpoint.storage import load_model, save_model
-from engine.config import Execution, Hyperparameters, Schedule
-from engine.data.dataset import Dataset
-from engine.job import Hooks, TrainingJob
-from engine.loop.evaluation import evaluate
-from engine.loop.trainer import train
-from engine.results import EpochReport, TrainResult
-from models.number_bins import NumberBins
-from models.registry import model_spec
+from shunter.engine.checkpoint.storage import load_model, save_model
+from shunter.engine.config import Execution, Hyperparameters, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.job import Hooks, TrainingJob
+from shunter.engine.loop.evaluation import evaluate
+from shunter.engine.loop.trainer import train
+from shunter.engine.results import EpochReport, TrainResult
 from shunter.errors import DataError, HardwareError, RequestError, TrainingError
+from shunter.models.number_bins import NumberBins
+from shunter.models.registry import model_spec
 from tests.engine.parts import parts_of
 from tests.engine.synthetic import write_dataset
 

@@ -14,17 +14,17 @@ from typing import Any
 import torch
 from torch import distributed as dist
 
-from engine.checkpoint.keeping import Keeping
-from engine.config import Execution, Hyperparameters, Schedule
-from engine.data.dataset import Dataset
-from engine.loop.trainer import train
-from engine.parallel import Machine, Sharding
-from engine.parallel.checkpoint import ShardedCheckpoint
-from engine.parallel.processes import ManyProcesses
-from engine.parallel.stored import latest_checkpoint
-from engine.results import EpochReport
-from models.embeddings.sharded import ShardedEmbeddings
-from models.registry import model_spec
+from shunter.engine.checkpoint.keeping import Keeping
+from shunter.engine.config import Execution, Hyperparameters, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.loop.trainer import train
+from shunter.engine.parallel import Machine, Sharding
+from shunter.engine.parallel.checkpoint import ShardedCheckpoint
+from shunter.engine.parallel.processes import ManyProcesses
+from shunter.engine.parallel.stored import latest_checkpoint
+from shunter.engine.results import EpochReport
+from shunter.models.embeddings.sharded import ShardedEmbeddings
+from shunter.models.registry import model_spec
 from tests.engine.parts import parts_of
 
 SPEC = model_spec(embedding_dim=8, bottom_widths=(8,), top_widths=(16,))

@@ -10,9 +10,9 @@ import torch
 from torch import distributed as dist
 from torch._dynamo.utils import counters
 
-from engine.config import Execution
-from engine.data.dataset import Dataset
-from engine.parallel import compiled_step
+from shunter.engine.config import Execution
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.parallel import compiled_step
 from tests.engine.parallel.ranks import RATES, SPEC, curve, run, train_and_stop, train_here
 from tests.engine.synthetic import write_dataset
 

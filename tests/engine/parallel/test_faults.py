@@ -16,19 +16,19 @@ import torch
 from torch import distributed as dist
 
 import shunter.errors
-from engine.checkpoint.keeping import CheckpointFigures, Keeping
-from engine.config import Execution, Hyperparameters, Schedule
-from engine.data.dataset import Dataset
-from engine.executors.process_group import KEPT_LOG, ProcessGroup, group_failure
-from engine.job import Checkpointing, Hooks, TrainingJob
-from engine.loop.evaluation import evaluate
-from engine.loop.trainer import train
-from engine.parallel import Sharding, holds_sharded_checkpoint
-from engine.parallel.stored import checkpoints, latest_checkpoint
-from hardware.devices.processes import Group
-from hardware.types import Placement
-from models.registry import model_spec
+from shunter.engine.checkpoint.keeping import CheckpointFigures, Keeping
+from shunter.engine.config import Execution, Hyperparameters, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.executors.process_group import KEPT_LOG, ProcessGroup, group_failure
+from shunter.engine.job import Checkpointing, Hooks, TrainingJob
+from shunter.engine.loop.evaluation import evaluate
+from shunter.engine.loop.trainer import train
+from shunter.engine.parallel import Sharding, holds_sharded_checkpoint
+from shunter.engine.parallel.stored import checkpoints, latest_checkpoint
 from shunter.errors import HardwareError, ProcessLostError, RequestError, ShunterError, TrainingError
+from shunter.hardware.devices.processes import Group
+from shunter.hardware.types import Placement
+from shunter.models.registry import model_spec
 from tests.engine.parallel.ranks import (
     EXECUTION,
     MACHINE,
@@ -232,7 +232,7 @@ def started(warm_starter: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> l
         return found[-1][1]
 
     starter = SimpleNamespace(**{**vars(warm_starter), "Popen": start_one})
-    monkeypatch.setattr("hardware.devices.python_process.subprocess", starter)
+    monkeypatch.setattr("shunter.hardware.devices.python_process.subprocess", starter)
     return found
 
 

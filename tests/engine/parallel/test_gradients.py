@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 
-from engine.parallel.gradients import GradientBuckets
+from shunter.engine.parallel.gradients import GradientBuckets
 from tests.engine.parallel.ranks import run
 
 RANKS, LAYERS, WIDTH = 2, 4, 5

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-from engine.data.dataset import Dataset
-from engine.job import TrainingJob
-from engine.loop.trainer import train
-from engine.parallel.given import GivenTable
-from engine.parallel.stored import gather_weights
-from engine.results import TrainResult
-from models.registry import build_model
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.job import TrainingJob
+from shunter.engine.loop.trainer import train
+from shunter.engine.parallel.given import GivenTable
+from shunter.engine.parallel.stored import gather_weights
+from shunter.engine.results import TrainResult
+from shunter.models.registry import build_model
 from tests.engine.parallel.ranks import EXECUTION, RATES, SCHEDULE, SPEC, curve, run, train_and_stop, train_here
 from tests.engine.synthetic import write_dataset
 

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from engine.checkpoint.generations import Part, StoredFile
-from engine.checkpoint.growth import Content
-from engine.checkpoint.pieces import StoredRows, encode, full_precision
-from engine.checkpoint.storage import write_tensors
-from engine.parallel.rows import _pieces, lay_into, pieces_of
-from models.embeddings.shards import Shard
+from shunter.engine.checkpoint.generations import Part, StoredFile
+from shunter.engine.checkpoint.growth import Content
+from shunter.engine.checkpoint.pieces import StoredRows, encode, full_precision
+from shunter.engine.checkpoint.storage import write_tensors
+from shunter.engine.parallel.rows import _pieces, lay_into, pieces_of
 from shunter.errors import CheckpointError
+from shunter.models.embeddings.shards import Shard
 
 ROWS, WIDTH = 12, 8
 cuts = st.tuples(

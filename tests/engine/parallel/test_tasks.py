@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from engine.data.dataset import Dataset
-from engine.job import TrainingJob
-from engine.loop.trainer import train
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.job import TrainingJob
+from shunter.engine.loop.trainer import train
 from tests.engine.parallel.ranks import EXECUTION, RATES, SCHEDULE, SPEC, run, train_and_stop, train_here
 from tests.engine.several_labels import with_tasks, with_weights
 from tests.engine.synthetic import write_dataset

@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 import torch
 
-from engine.checkpoint.keeping import Keeping
-from engine.config import Execution
-from engine.data.dataset import Dataset
-from engine.executors.process_group import ProcessGroup
-from engine.job import Checkpointing, TrainingJob
-from engine.memory import cached_rows
-from engine.parallel.plan import Sharding
-from hardware.types import Placement
-from models.embeddings import initial_weights
-from models.embeddings.tiered import TieredEmbeddings
-from models.embeddings.tiers import RowTiers
+from shunter.engine.checkpoint.keeping import Keeping
+from shunter.engine.config import Execution
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.executors.process_group import ProcessGroup
+from shunter.engine.job import Checkpointing, TrainingJob
+from shunter.engine.memory import cached_rows
+from shunter.engine.parallel.plan import Sharding
 from shunter.errors import RequestError
+from shunter.hardware.types import Placement
+from shunter.models.embeddings import initial_weights
+from shunter.models.embeddings.tiered import TieredEmbeddings
+from shunter.models.embeddings.tiers import RowTiers
 from tests.engine.parallel.ranks import (
     EXECUTION,
     LONGEST_WAIT_SECONDS,

@@ -9,19 +9,19 @@ import pytest
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from engine.config import Execution, Hyperparameters, Schedule
-from engine.data.dataset import Dataset
-from engine.data.loader import BatchLoader
-from engine.job import Checkpointing, Hooks, TrainingJob
-from engine.loop.trainer import train
-from engine.parallel.loader import BatchShare, ShareLoader
-from engine.parallel.plan import Sharding
-from engine.parallel.stored import gather_weights
-from engine.parallel.tower_model import HostRecommender, build_host_model
-from engine.results import TrainResult
-from models.families.dmt import DmtSpec
-from models.registry import build_model
+from shunter.engine.config import Execution, Hyperparameters, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.data.loader import BatchLoader
+from shunter.engine.job import Checkpointing, Hooks, TrainingJob
+from shunter.engine.loop.trainer import train
+from shunter.engine.parallel.loader import BatchShare, ShareLoader
+from shunter.engine.parallel.plan import Sharding
+from shunter.engine.parallel.stored import gather_weights
+from shunter.engine.parallel.tower_model import HostRecommender, build_host_model
+from shunter.engine.results import TrainResult
 from shunter.errors import InfeasibleError
+from shunter.models.families.dmt import DmtSpec
+from shunter.models.registry import build_model
 from tests.engine.parallel.ranks import MACHINE, KeptProcesses, curve, run
 from tests.engine.synthetic import write_dataset
 

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from engine.parallel.hosts import Hosts, Link, Phase, Traffic
-from engine.parallel.towers import TowerEmbeddings, TowerLayout
-from models.embeddings.role import EPSILON
-from models.embeddings.torch_kernel import TorchEmbeddings
-from models.towers import Towers
+from shunter.engine.parallel.hosts import Hosts, Link, Phase, Traffic
+from shunter.engine.parallel.towers import TowerEmbeddings, TowerLayout
 from shunter.errors import RequestError
+from shunter.models.embeddings.role import EPSILON
+from shunter.models.embeddings.torch_kernel import TorchEmbeddings
+from shunter.models.towers import Towers
 from tests.engine.parallel.ranks import run
 
 BATCH, DIM, RATE = 3, 4, 0.1

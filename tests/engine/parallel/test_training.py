@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 import torch
 
-from engine.checkpoint.keeping import Keeping
-from engine.config import Hyperparameters
-from engine.data.dataset import Dataset
-from engine.job import TrainingJob
-from engine.loop.trainer import train
-from engine.parallel.given import GivenTable
-from engine.parallel.plan import Sharding, with_link
-from engine.parallel.stored import gather_weights
-from engine.results import TrainResult
-from models.embeddings.sharding_types import EXACT_SHARDING_TYPES
-from models.registry import build_model
+from shunter.engine.checkpoint.keeping import Keeping
+from shunter.engine.config import Hyperparameters
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.job import TrainingJob
+from shunter.engine.loop.trainer import train
+from shunter.engine.parallel.given import GivenTable
+from shunter.engine.parallel.plan import Sharding, with_link
+from shunter.engine.parallel.stored import gather_weights
+from shunter.engine.results import TrainResult
+from shunter.models.embeddings.sharding_types import EXACT_SHARDING_TYPES
+from shunter.models.registry import build_model
 from tests.engine.parallel.ranks import (
     EXECUTION,
     MACHINE,

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from engine.compression.bench import Bench
-from engine.compression.fine_tune import FineTuning
-from engine.compression.subject import CompressionLimits, CompressionSubject
-from engine.config import Execution
-from engine.data.dataset import Dataset
-from engine.data.loader import BatchLoader
-from engine.passes.kinds.int8 import PASS as INT8
-from engine.passes.rivals import try_rivals
-from models.compression.scheme import is_compressed
-from models.registry import build_model, model_spec
+from shunter.engine.compression.bench import Bench
+from shunter.engine.compression.fine_tune import FineTuning
+from shunter.engine.compression.subject import CompressionLimits, CompressionSubject
+from shunter.engine.config import Execution
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.data.loader import BatchLoader
+from shunter.engine.passes.kinds.int8 import PASS as INT8
+from shunter.engine.passes.rivals import try_rivals
 from shunter.errors import InfeasibleError
+from shunter.models.compression.scheme import is_compressed
+from shunter.models.registry import build_model, model_spec
 from tests.engine.synthetic import write_dataset
 
 SPEC = model_spec(embedding_dim=4, bottom_widths=(40,), top_widths=(48, 32))

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from engine.passes.record import COLUMNS, GainFigure, rows_of
-from engine.passes.registry import passes_of
-from engine.passes.role import Gain, Stage, Tried
-from engine.passes.trial import try_in_turn, try_pass
+from shunter.engine.passes.record import COLUMNS, GainFigure, rows_of
+from shunter.engine.passes.registry import passes_of
+from shunter.engine.passes.role import Gain, Stage, Tried
+from shunter.engine.passes.trial import try_in_turn, try_pass
 from shunter.errors import RequestError
 
 

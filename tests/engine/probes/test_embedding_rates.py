@@ -2,7 +2,7 @@
 
 import torch
 
-from engine.probes.embedding_rates import LOOKUPS, ROW_BYTES, time_embeddings
+from shunter.engine.probes.embedding_rates import LOOKUPS, ROW_BYTES, time_embeddings
 
 
 def test_lookup_and_update_are_timed_for_each_width() -> None:

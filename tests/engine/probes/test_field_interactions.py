@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from engine.config import Execution
-from engine.probes.field_interactions import field_interactions
+from shunter.engine.config import Execution
+from shunter.engine.probes.field_interactions import field_interactions
 from tests.engine.synthetic import write_dataset
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from engine.config import Execution, Hyperparameters
-from engine.probes.operator_costs import MeasuredCosts
-from models.supernet.costs import cost_table
-from models.supernet.network import Supernet
+from shunter.engine.config import Execution, Hyperparameters
+from shunter.engine.probes.operator_costs import MeasuredCosts
+from shunter.models.supernet.costs import cost_table
+from shunter.models.supernet.network import Supernet
 from tests.engine.synthetic import write_dataset
 from tests.models.supernet.planted import SPACE
 

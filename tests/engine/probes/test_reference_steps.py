@@ -5,7 +5,7 @@ from typing import Literal
 import pytest
 import torch
 
-from engine.probes.reference_steps import SHAPES, TableShape, time_reference_step, time_tables
+from shunter.engine.probes.reference_steps import SHAPES, TableShape, time_reference_step, time_tables
 
 CPU = torch.device("cpu")
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.config import Execution, Hyperparameters
-from engine.probes.steps import time_steps
-from models.registry import model_spec
+from shunter.engine.config import Execution, Hyperparameters
+from shunter.engine.probes.steps import time_steps
+from shunter.models.registry import model_spec
 from tests.engine.synthetic import write_dataset
 
 

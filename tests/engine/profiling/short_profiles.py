@@ -1,10 +1,10 @@
 """This machine, measured in a hurry: real figures for tests that need some and not their precision."""
 
-from engine.profiling.cache import ProfileKey, write_profiles
-from engine.profiling.measure import measure
-from hardware.devices.discovery import host_fingerprint, local_accelerators
-from hardware.devices.identity import machine_id
-from hardware.types import HardwareProfile
+from shunter.engine.profiling.cache import ProfileKey, write_profiles
+from shunter.engine.profiling.measure import measure
+from shunter.hardware.devices.discovery import host_fingerprint, local_accelerators
+from shunter.hardware.devices.identity import machine_id
+from shunter.hardware.types import HardwareProfile
 from shunter.settings import Settings
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.profiling.cache import ProfileKey, read_profiles, write_profiles
-from engine.profiling.profiles import local_profiles
+from shunter.engine.profiling.cache import ProfileKey, read_profiles, write_profiles
+from shunter.engine.profiling.profiles import local_profiles
 from tests.hardware.profiles import make_profile
 
 KEY = ProfileKey(host="0123456789abcdef", torch="2.0", format=1)
@@ -86,7 +86,7 @@ def test_what_is_solved_waits_for_no_measurement_of_steps_and_what_is_trained_ge
 @pytest.mark.usefixtures("furnished_home")
 def test_equal_machines_that_share_a_folder_keep_their_own_identity(monkeypatch: pytest.MonkeyPatch) -> None:
     first = local_profiles()
-    monkeypatch.setattr("engine.profiling.profiles.machine_id", lambda: "another")
+    monkeypatch.setattr("shunter.engine.profiling.profiles.machine_id", lambda: "another")
     found = local_profiles()
     assert {profile.machine for profile in found} == {"another"}
     assert [profile.model_copy(update={"machine": ""}) for profile in found] == [

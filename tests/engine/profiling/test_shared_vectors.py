@@ -1,7 +1,7 @@
 """The exchange through memory that processes share, timed between real processes."""
 
-from engine.profiling.shared_vectors import LINK, measure_shared_vectors
-from hardware.types import SHARED_OPERATIONS
+from shunter.engine.profiling.shared_vectors import LINK, measure_shared_vectors
+from shunter.hardware.types import SHARED_OPERATIONS
 
 
 def test_the_exchange_is_timed_by_size_for_whole_tables_and_for_those_by_row() -> None:

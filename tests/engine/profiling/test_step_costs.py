@@ -1,7 +1,7 @@
 """The probes of one accelerator, put together."""
 
-from engine.profiling.step_costs import with_step_costs
-from hardware.devices.discovery import local_accelerators
+from shunter.engine.profiling.step_costs import with_step_costs
+from shunter.hardware.devices.discovery import local_accelerators
 from tests.hardware.profiles import make_profile
 
 

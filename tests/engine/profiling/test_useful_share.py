@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from engine.config import Execution
-from engine.profiling.useful_share import layer_share, useful_share, watched
-from models.registry import model_spec
+from shunter.engine.config import Execution
+from shunter.engine.profiling.useful_share import layer_share, useful_share, watched
+from shunter.models.registry import model_spec
 from tests.engine.synthetic import write_dataset
 
 BATCH = 6

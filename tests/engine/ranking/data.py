@@ -4,12 +4,12 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.data.dataset import SPLITS, Dataset, SplitStatistics
-from engine.ranking.evaluation import RankingMetrics
-from engine.ranking.interactions import read_graph, read_interactions
-from engine.ranking.trainer import RankingData
-from models.graph import Ranker
-from models.spec import CategoricalFeature, Features
+from shunter.engine.data.dataset import SPLITS, Dataset, SplitStatistics
+from shunter.engine.ranking.evaluation import RankingMetrics
+from shunter.engine.ranking.interactions import read_graph, read_interactions
+from shunter.engine.ranking.trainer import RankingData
+from shunter.models.graph import Ranker
+from shunter.models.spec import CategoricalFeature, Features
 
 USERS, ITEMS, GROUPS = 30, 24, 3
 

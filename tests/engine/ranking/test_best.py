@@ -6,13 +6,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.ranking import best as best_module
-from engine.ranking import item_index
-from engine.ranking.best import AllScores, Best, highest
-from engine.ranking.item_index import build_index, pays, recall_of
-from models.graph import VectorRanker
-from models.graph.fusion import FusedRanker
+from shunter.engine.ranking import best as best_module
+from shunter.engine.ranking import item_index
+from shunter.engine.ranking.best import AllScores, Best, highest
+from shunter.engine.ranking.item_index import build_index, pays, recall_of
 from shunter.errors import RequestError
+from shunter.models.graph import VectorRanker
+from shunter.models.graph.fusion import FusedRanker
 
 USERS, ITEMS = 40, 2_500
 

@@ -8,10 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.ranking.breakdown import CUTOFFS, break_down, groups_of_items, quarters_of_users
-from engine.ranking.evaluation import evaluate_ranking
-from reporting.card.ranking_breakdown import RankingSides, groups_table, lengths_table, summarise_ranking
+from shunter.engine.ranking.breakdown import CUTOFFS, break_down, groups_of_items, quarters_of_users
+from shunter.engine.ranking.evaluation import evaluate_ranking
 from shunter.errors import DataError
+from shunter.reporting.card.ranking_breakdown import RankingSides, groups_table, lengths_table, summarise_ranking
 from tests.engine.ranking.test_evaluation import ITEMS, PAIRS, USERS, pairs_of, ranker_of
 
 

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from engine.ranking.evaluation import evaluate_ranking
-from engine.ranking.fusion import choose_fusion
-from engine.ranking.interactions import Interactions
-from engine.ranking.storage import StoredRanker, load_ranker, save_ranker
-from models.graph import SOLVED, Ranker, VectorRanker, graph_spec
-from models.graph.fusion import WAYS, By, FusedRanker, FusionSpec
-from models.spec import CategoricalFeature, Features
+from shunter.engine.ranking.evaluation import evaluate_ranking
+from shunter.engine.ranking.fusion import choose_fusion
+from shunter.engine.ranking.interactions import Interactions
+from shunter.engine.ranking.storage import StoredRanker, load_ranker, save_ranker
+from shunter.models.graph import SOLVED, Ranker, VectorRanker, graph_spec
+from shunter.models.graph.fusion import WAYS, By, FusedRanker, FusionSpec
+from shunter.models.spec import CategoricalFeature, Features
 from tests.models.graph.graphs import random_graph
 
 USERS, ITEMS = 60, 30

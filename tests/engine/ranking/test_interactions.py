@@ -8,8 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.data.dataset import Dataset
-from engine.ranking.interactions import Interactions, check_order, read_before_test, read_graph, read_interactions
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.ranking.interactions import (
+    Interactions,
+    check_order,
+    read_before_test,
+    read_graph,
+    read_interactions,
+)
 from shunter.errors import DataError, RequestError
 from tests.engine.ranking.data import write_clicks
 

@@ -6,18 +6,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.config import Execution, Schedule
-from engine.executors.here import Here
-from engine.job import Hooks, TrainingJob
-from engine.ranking import solver
-from engine.ranking.config import RankingHyperparameters
-from engine.ranking.evaluation import RankingMetrics, evaluate_ranking
-from engine.ranking.solver import solve_ranking
-from engine.ranking.storage import StoredRanker, load_ranker, save_ranker
-from engine.ranking.trainer import RankingData
-from hardware.types import Placement
-from models.graph import SOLVED, Ranker, graph_spec
+from shunter.engine.config import Execution, Schedule
+from shunter.engine.executors.here import Here
+from shunter.engine.job import Hooks, TrainingJob
+from shunter.engine.ranking import solver
+from shunter.engine.ranking.config import RankingHyperparameters
+from shunter.engine.ranking.evaluation import RankingMetrics, evaluate_ranking
+from shunter.engine.ranking.solver import solve_ranking
+from shunter.engine.ranking.storage import StoredRanker, load_ranker, save_ranker
+from shunter.engine.ranking.trainer import RankingData
 from shunter.errors import CheckpointError, TooLargeError
+from shunter.hardware.types import Placement
+from shunter.models.graph import SOLVED, Ranker, graph_spec
 from tests.engine.ranking.data import ranking_data, write_clicks
 
 RATES, EXECUTION = RankingHyperparameters(), Execution(threads=1)

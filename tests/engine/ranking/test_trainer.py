@@ -8,16 +8,16 @@ import pytest
 import torch
 from torch import nn
 
-from engine.config import Execution, Schedule, SelectBy
-from engine.job import Checkpointing, Hooks, TrainingJob
-from engine.ranking.config import RankingHyperparameters
-from engine.ranking.probe import time_ranking_steps
-from engine.ranking.solver import solve_ranking
-from engine.ranking.storage import StoredRanker, is_ranker, load_ranker, save_ranker
-from engine.ranking.trainer import RankingData, train_ranking
-from engine.ranking.triples import TripleBatches
-from models.graph import MODELS, GraphSpec, VectorRanker, build_graph_model, graph_spec
+from shunter.engine.config import Execution, Schedule, SelectBy
+from shunter.engine.job import Checkpointing, Hooks, TrainingJob
+from shunter.engine.ranking.config import RankingHyperparameters
+from shunter.engine.ranking.probe import time_ranking_steps
+from shunter.engine.ranking.solver import solve_ranking
+from shunter.engine.ranking.storage import StoredRanker, is_ranker, load_ranker, save_ranker
+from shunter.engine.ranking.trainer import RankingData, train_ranking
+from shunter.engine.ranking.triples import TripleBatches
 from shunter.errors import CheckpointError, RequestError, TrainingError
+from shunter.models.graph import MODELS, GraphSpec, VectorRanker, build_graph_model, graph_spec
 from tests.engine.late_clock import LateClock
 from tests.engine.ranking.data import Scripted, ranking_data, write_clicks
 
@@ -202,7 +202,7 @@ def test_steps_that_ended_late_are_counted(data: RankingData, monkeypatch: pytes
         clocks.append(LateClock(waited))
         return clocks[-1]
 
-    monkeypatch.setattr("engine.ranking.trainer.step_clock", late)
+    monkeypatch.setattr("shunter.engine.ranking.trainer.step_clock", late)
     schedule = Schedule(max_epochs=2, patience=2)
     result = train_ranking(TrainingJob(data, spec_of("sage"), LEARNED_WITH, EXECUTION, schedule))
     assert len(clocks) == 2

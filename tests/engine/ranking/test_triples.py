@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.ranking import triples
-from engine.ranking.triples import TripleBatches
-from models.graph import Graph
+from shunter.engine.ranking import triples
+from shunter.engine.ranking.triples import TripleBatches
 from shunter.errors import DataError
+from shunter.models.graph import Graph
 from tests.models.graph.graphs import random_graph
 
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from engine.checkpoint.warm_start import SharedRows, WarmStart
-from engine.ranking.storage import StoredRanker, save_ranker
-from engine.ranking.warm_start import take_vectors
-from models.graph import Graph, Ranker, VectorRanker, build_graph_model, graph_spec
-from models.graph.fusion import FusedRanker
-from models.spec import CategoricalFeature, Features
+from shunter.engine.checkpoint.warm_start import SharedRows, WarmStart
+from shunter.engine.ranking.storage import StoredRanker, save_ranker
+from shunter.engine.ranking.warm_start import take_vectors
+from shunter.models.graph import Graph, Ranker, VectorRanker, build_graph_model, graph_spec
+from shunter.models.graph.fusion import FusedRanker
+from shunter.models.spec import CategoricalFeature, Features
 from tests.models.graph.graphs import random_graph
 
 # Users 2 and 3 were 4 and 2, user 5 is new; item 3 was 2, item 4 was 1, which nobody had chosen.

@@ -9,24 +9,24 @@ import pytest
 import torch
 from torch import nn
 
-from engine.checkpoint.storage import load_model, save_model
-from engine.compression.bench import Bench
-from engine.compression.subject import CompressionLimits, CompressionSubject
-from engine.config import Execution
-from engine.data.loader import BatchLoader
-from engine.passes.kinds.rewriting import PASS
-from engine.passes.role import Tried
-from engine.passes.trial import try_pass
-from engine.rewriting.costs import OperatorCosts
-from engine.rewriting.search import Candidate, Limits, search
-from engine.rewriting.split import divided, search_in_parts
-from models.ensemble import Ensemble
-from models.registry import build_model, model_spec
-from models.rewriting.application import applied, known_rules, sites, tidied
-from models.rewriting.operators import fused_linear, linear
-from models.rewriting.program import Program, operators, trace
-from models.rewriting.scheme import is_rewritten, program_of, steps_of
+from shunter.engine.checkpoint.storage import load_model, save_model
+from shunter.engine.compression.bench import Bench
+from shunter.engine.compression.subject import CompressionLimits, CompressionSubject
+from shunter.engine.config import Execution
+from shunter.engine.data.loader import BatchLoader
+from shunter.engine.passes.kinds.rewriting import PASS
+from shunter.engine.passes.role import Tried
+from shunter.engine.passes.trial import try_pass
+from shunter.engine.rewriting.costs import OperatorCosts
+from shunter.engine.rewriting.search import Candidate, Limits, search
+from shunter.engine.rewriting.split import divided, search_in_parts
 from shunter.errors import CheckpointError
+from shunter.models.ensemble import Ensemble
+from shunter.models.registry import build_model, model_spec
+from shunter.models.rewriting.application import applied, known_rules, sites, tidied
+from shunter.models.rewriting.operators import fused_linear, linear
+from shunter.models.rewriting.program import Program, operators, trace
+from shunter.models.rewriting.scheme import is_rewritten, program_of, steps_of
 from tests.engine.synthetic import write_dataset
 
 WEIGHTS = {linear: 10.0, fused_linear: 10.5, torch.cat: 9.8, operator.add: 1.0, torch.relu: 1.0}

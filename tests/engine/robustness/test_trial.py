@@ -8,20 +8,20 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.checkpoint.packing import Form, pack
-from engine.checkpoint.storage import load_model, save_model
-from engine.config import Execution
-from engine.data.dataset import Dataset
-from engine.data.uses import row_uses
-from engine.loop.evaluation import evaluate
-from engine.loop.some_rows import SomeRows
-from engine.metrics import compute_metrics
-from engine.robustness.injection import MemoryErrors
-from engine.robustness.memory import Detector, Memory
-from engine.robustness.trial import ANSWERS, members_logits, quality_on, withstand
-from models.combination import Combination
-from models.ensemble import Ensemble
-from models.registry import Model, build_model, model_spec
+from shunter.engine.checkpoint.packing import Form, pack
+from shunter.engine.checkpoint.storage import load_model, save_model
+from shunter.engine.config import Execution
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.data.uses import row_uses
+from shunter.engine.loop.evaluation import evaluate
+from shunter.engine.loop.some_rows import SomeRows
+from shunter.engine.metrics import compute_metrics
+from shunter.engine.robustness.injection import MemoryErrors
+from shunter.engine.robustness.memory import Detector, Memory
+from shunter.engine.robustness.trial import ANSWERS, members_logits, quality_on, withstand
+from shunter.models.combination import Combination
+from shunter.models.ensemble import Ensemble
+from shunter.models.registry import Model, build_model, model_spec
 from tests.engine.synthetic import write_dataset
 
 EXECUTION = Execution(threads=1)

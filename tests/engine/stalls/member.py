@@ -4,9 +4,9 @@ import os
 import pickle
 from pathlib import Path
 
-from engine.stalls.linked import BACKEND, Wire, register_backend
-from engine.stalls.worker import PLAN, RESULT, measure
-from hardware.devices.processes import Report, join_group, run_member
+from shunter.engine.stalls.linked import BACKEND, Wire, register_backend
+from shunter.engine.stalls.worker import PLAN, RESULT, measure
+from shunter.hardware.devices.processes import Report, join_group, run_member
 
 
 class Clock:

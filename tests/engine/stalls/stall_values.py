@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from engine.stalls.differences import find_stalls, run_times
-from engine.stalls.plan import StallMeasurements, Traffic
-from engine.stalls.report import StallReport
-from hardware.devices.network import Link
+from shunter.engine.stalls.differences import find_stalls, run_times
+from shunter.engine.stalls.plan import StallMeasurements, Traffic
+from shunter.engine.stalls.report import StallReport
+from shunter.hardware.devices.network import Link
 
 # Compute 10 ms, contention 1, all-reduce 2, exchange 3, prep 4, fetch 5, network 6, slow memory 7.
 SECONDS = {

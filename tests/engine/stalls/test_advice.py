@@ -2,9 +2,15 @@
 
 import pytest
 
-from engine.stalls.advice import advise, latency_seconds, link_seconds, required_bandwidth, smallest_cached_share
-from engine.stalls.differences import DIFFERENCES
-from hardware.devices.network import Link
+from shunter.engine.stalls.advice import (
+    advise,
+    latency_seconds,
+    link_seconds,
+    required_bandwidth,
+    smallest_cached_share,
+)
+from shunter.engine.stalls.differences import DIFFERENCES
+from shunter.hardware.devices.network import Link
 from tests.engine.stalls.stall_values import SECONDS, make_measurements, make_report
 from tests.hardware.profiles import make_profile
 

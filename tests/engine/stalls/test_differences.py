@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.stalls.differences import DIFFERENCES, Stall, cache_what_if, find_stalls, run_times
-from engine.stalls.plan import RUNS, StallMeasurements
+from shunter.engine.stalls.differences import DIFFERENCES, Stall, cache_what_if, find_stalls, run_times
+from shunter.engine.stalls.plan import RUNS, StallMeasurements
 from tests.engine.stalls.stall_values import make_measurements
 
 

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 from matplotlib.patches import Rectangle
 
-from engine.profiling.roofline import place_layers
-from engine.stalls.plan import CommunicationMeasurement, StallPlan, Traffic
-from engine.stalls.report import StallReport, build_report, communication_samples
-from engine.stalls.search import check_request, choose_profile, make_plan
-from hardware.types import DiskRates, Quantity
-from reporting.roofline_figure import draw_roofline, roofline_figure
-from reporting.stall_figure import BARS, draw_stalls, stall_figure
+from shunter.engine.profiling.roofline import place_layers
+from shunter.engine.stalls.plan import CommunicationMeasurement, StallPlan, Traffic
+from shunter.engine.stalls.report import StallReport, build_report, communication_samples
+from shunter.engine.stalls.search import check_request, choose_profile, make_plan
 from shunter.errors import HardwareError, RequestError
+from shunter.hardware.types import DiskRates, Quantity
+from shunter.reporting.roofline_figure import draw_roofline, roofline_figure
+from shunter.reporting.stall_figure import BARS, draw_stalls, stall_figure
 from shunter.requests import ProfileRequest
 from tests.engine.stalls.stall_values import SECONDS, make_measurements, make_report
 from tests.engine.synthetic import write_dataset

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from engine.config import Execution, Hyperparameters
-from engine.parallel.plan import Machine, Sharding
-from engine.stalls.launch import measure_stalls
-from engine.stalls.plan import RUNS, StallMeasurements, StallPlan
-from engine.stalls.worker import PLAN, RESULT
-from hardware.devices.network import Link, transfer_seconds
-from hardware.devices.processes import run_group
-from models.registry import model_spec
+from shunter.engine.config import Execution, Hyperparameters
+from shunter.engine.parallel.plan import Machine, Sharding
+from shunter.engine.stalls.launch import measure_stalls
+from shunter.engine.stalls.plan import RUNS, StallMeasurements, StallPlan
+from shunter.engine.stalls.worker import PLAN, RESULT
 from shunter.errors import RequestError
+from shunter.hardware.devices.network import Link, transfer_seconds
+from shunter.hardware.devices.processes import run_group
+from shunter.models.registry import model_spec
 from tests.engine.synthetic import write_dataset
 
 pytestmark = pytest.mark.usefixtures("warm_processes")

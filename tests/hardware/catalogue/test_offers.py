@@ -2,10 +2,10 @@
 
 import pytest
 
-from hardware.catalogue.offers import ASSUMED, catalogue_profile, measured_shares, peak_flops, row_cores
-from hardware.catalogue.rows import AcceleratorRow, load_catalogue
-from hardware.cost.cost_model import predict
-from hardware.types import HardwareProfile, Placement, Quantity
+from shunter.hardware.catalogue.offers import ASSUMED, catalogue_profile, measured_shares, peak_flops, row_cores
+from shunter.hardware.catalogue.rows import AcceleratorRow, load_catalogue
+from shunter.hardware.cost.cost_model import predict
+from shunter.hardware.types import HardwareProfile, Placement, Quantity
 from tests.hardware.profiles import make_profile, make_workload
 
 ROWS = load_catalogue().accelerators

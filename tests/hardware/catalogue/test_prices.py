@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from hardware.catalogue.prices import Prices, row_name
-from hardware.types import Accelerator
 from shunter.errors import RequestError
+from shunter.hardware.catalogue.prices import Prices, row_name
+from shunter.hardware.types import Accelerator
 from tests.hardware.profiles import make_profile
 
 SKYPILOT = """\

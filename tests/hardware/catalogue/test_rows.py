@@ -7,7 +7,8 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from hardware.catalogue.rows import (
+from shunter.errors import RequestError
+from shunter.hardware.catalogue.rows import (
     MAX_PRICE_AGE,
     MAX_SPECIFICATION_AGE,
     AcceleratorRow,
@@ -16,7 +17,6 @@ from hardware.catalogue.rows import (
     CpuIdentity,
     load_catalogue,
 )
-from shunter.errors import RequestError
 
 
 @pytest.mark.parametrize(

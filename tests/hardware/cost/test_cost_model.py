@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hardware.cost.cost_model import (
+from shunter.hardware.cost.cost_model import (
     COLD_LOG_DEVIATION,
     CostModel,
     interval,
@@ -12,8 +12,8 @@ from hardware.cost.cost_model import (
     predict,
     predict_memory_bytes,
 )
-from hardware.cost.memory_model import CUDA_CONTEXT_BYTES, HEAP_WASTE, KERNEL_BYTES
-from hardware.types import Placement
+from shunter.hardware.cost.memory_model import CUDA_CONTEXT_BYTES, HEAP_WASTE, KERNEL_BYTES
+from shunter.hardware.types import Placement
 from tests.hardware.profiles import make_profile, make_workload
 
 OVERHEAD = 100e-6

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hardware.cost.error_process import ErrorProcess
-from hardware.cost.residual import LARGEST_SCALES, LEAST_SCALES, PRIOR_SCALES
+from shunter.hardware.cost.error_process import ErrorProcess
+from shunter.hardware.cost.residual import LARGEST_SCALES, LEAST_SCALES, PRIOR_SCALES
 
 
 @pytest.mark.filterwarnings("ignore:The optimal value found")

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hardware.cost.grid import Grid
 from shunter.errors import RequestError
+from shunter.hardware.cost.grid import Grid
 
 
 def write(folder: Path, figures: dict[int, object]) -> str:

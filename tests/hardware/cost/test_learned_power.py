@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hardware.cost.learned_power import LearnedPower, MeasuredLoad, TrainingLoad, load_of, with_learned_joules
-from hardware.cost.power_model import PowerModel
-from hardware.types import HardwareProfile, Placement, Prediction, Quantity
+from shunter.hardware.cost.learned_power import LearnedPower, MeasuredLoad, TrainingLoad, load_of, with_learned_joules
+from shunter.hardware.cost.power_model import PowerModel
+from shunter.hardware.types import HardwareProfile, Placement, Prediction, Quantity
 from tests.hardware.profiles import make_profile, make_workload
 
 

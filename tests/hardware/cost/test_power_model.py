@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hardware.cost.power_model import PowerModel, PowerSample, busy_cores
-from hardware.types import Placement
 from shunter.errors import HardwareError
+from shunter.hardware.cost.power_model import PowerModel, PowerSample, busy_cores
+from shunter.hardware.types import Placement
 from tests.hardware.profiles import make_profile
 
 

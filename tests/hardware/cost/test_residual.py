@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from hardware.cost.cost_model import COLD_LOG_DEVIATION, predict
-from hardware.cost.residual import Residual, StepObservation
-from hardware.types import Placement, Precision, Prediction, Workload
+from shunter.hardware.cost.cost_model import COLD_LOG_DEVIATION, predict
+from shunter.hardware.cost.residual import Residual, StepObservation
+from shunter.hardware.types import Placement, Precision, Prediction, Workload
 from tests.hardware.profiles import make_profile, make_workload
 
 PROFILE = make_profile()

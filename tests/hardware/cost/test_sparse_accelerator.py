@@ -5,7 +5,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from hardware.cost.sparse_accelerator import BOTH, DENSE, INPUT, OUTPUT, LayerZeros, PhaseCycles, Skipping, cycles
+from shunter.hardware.cost.sparse_accelerator import (
+    BOTH,
+    DENSE,
+    INPUT,
+    OUTPUT,
+    LayerZeros,
+    PhaseCycles,
+    Skipping,
+    cycles,
+)
 
 
 def stepped(operands: np.ndarray, wanted: np.ndarray, skipping: Skipping, lanes: int, *, whole: bool) -> int:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from hardware.cost.step_costs import TableTime, fit_start, fit_table_costs
-from hardware.cost.step_model import scaled_seconds, table_seconds
-from hardware.types import StepCosts
+from shunter.hardware.cost.step_costs import TableTime, fit_start, fit_table_costs
+from shunter.hardware.cost.step_model import scaled_seconds, table_seconds
+from shunter.hardware.types import StepCosts
 from tests.hardware.profiles import make_workload
 
 TRUTH = StepCosts(

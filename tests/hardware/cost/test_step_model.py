@@ -2,9 +2,18 @@
 
 import pytest
 
-from hardware.cost.matmul_model import MatmulModel, product_bytes
-from hardware.cost.step_model import StepModel, message_share, row_seconds, scaled_collective_seconds
-from hardware.types import CollectiveCost, DenseDemand, Matmul, MatmulRate, Placement, Quantity, RowRate, StepCosts
+from shunter.hardware.cost.matmul_model import MatmulModel, product_bytes
+from shunter.hardware.cost.step_model import StepModel, message_share, row_seconds, scaled_collective_seconds
+from shunter.hardware.types import (
+    CollectiveCost,
+    DenseDemand,
+    Matmul,
+    MatmulRate,
+    Placement,
+    Quantity,
+    RowRate,
+    StepCosts,
+)
 from tests.hardware.profiles import make_profile, make_workload
 
 SHAPES = [(m, width, width) for width in (16, 64, 256, 1024) for m in (128, 512, 2048)]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hardware.devices.cgroup import cpu_quota, memory_limit_bytes
+from shunter.hardware.devices.cgroup import cpu_quota, memory_limit_bytes
 
 
 def files(root: Path, contents: dict[str, str]) -> Path:

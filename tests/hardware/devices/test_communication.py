@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hardware.devices.communication import CommunicationModel, CommunicationSample, fit_collective
-from hardware.types import CollectivePoint, Quantity
 from shunter.errors import HardwareError
+from shunter.hardware.devices.communication import CommunicationModel, CommunicationSample, fit_collective
+from shunter.hardware.types import CollectivePoint, Quantity
 
 SIZES = (1024, 4096, 65536, 2**20, 2**22)
 

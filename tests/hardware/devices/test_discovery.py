@@ -8,14 +8,14 @@ import psutil
 import pynvml
 import pytest
 
-from hardware.devices.discovery import (
+from shunter.hardware.devices.discovery import (
     cpu_identity,
     host_fingerprint,
     local_accelerators,
     usable_cores,
     usable_memory_bytes,
 )
-from hardware.devices.nvml import nvml_devices, nvml_index
+from shunter.hardware.devices.nvml import nvml_devices, nvml_index
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_a_device_that_torch_cannot_use_is_named_in_the_log(
     monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", lambda index: index)
     monkeypatch.setattr(pynvml, "nvmlDeviceGetName", lambda handle: "NVIDIA T4")
     monkeypatch.setattr(pynvml, "nvmlDeviceGetUUID", lambda handle: "GPU-0")
-    with caplog.at_level(logging.WARNING, logger="hardware.devices.discovery"):
+    with caplog.at_level(logging.WARNING, logger="shunter.hardware.devices.discovery"):
         accelerators = local_accelerators()
     assert [accelerator.name for accelerator in accelerators] == ["cpu"]
     assert "NVIDIA T4" in caplog.text

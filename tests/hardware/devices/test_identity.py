@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hardware.devices.identity import machine_id
+from shunter.hardware.devices.identity import machine_id
 
 
 def install(root: Path, machine: str = "a" * 32, address: str = "52:54:00:12:34:56") -> Path:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from hardware.devices import memory_kills
-from hardware.devices.memory_kills import memory_kills as count
+from shunter.hardware.devices import memory_kills
+from shunter.hardware.devices.memory_kills import memory_kills as count
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from hardware.devices.discovery import local_accelerators
-from hardware.devices.nodes import cluster_nodes, connected
 from shunter.errors import HardwareError
+from shunter.hardware.devices.discovery import local_accelerators
+from shunter.hardware.devices.nodes import cluster_nodes, connected
 
 pytestmark = pytest.mark.slow
 

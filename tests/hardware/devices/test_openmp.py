@@ -5,8 +5,8 @@ import sys
 
 SCRIPT = """
 import os, threading, torch
-from engine.loop.interrupt import stopped_between_steps
-from hardware.devices.openmp import end_waiting_threads
+from shunter.engine.loop.interrupt import stopped_between_steps
+from shunter.hardware.devices.openmp import end_waiting_threads
 
 def team():
     return len(os.listdir("/proc/self/task"))
@@ -37,7 +37,7 @@ def test_the_threads_of_whoever_waits_end_and_others_do_its_work() -> None:
 
 BESIDE = """
 import os, torch
-from engine.data.prefetch import Prefetcher
+from shunter.engine.data.prefetch import Prefetcher
 
 def team():
     return len(os.listdir("/proc/self/task"))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hardware.devices.page_cache import drop_from_page_cache, page_cache_share
+from shunter.hardware.devices.page_cache import drop_from_page_cache, page_cache_share
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from textwrap import dedent
 
 import pytest
 
-from hardware.devices.power_limit import GpuPowerLimit, default_record, limited, power_limit, restore_abandoned
 from shunter.errors import HardwareError, RequestError
+from shunter.hardware.devices.power_limit import GpuPowerLimit, default_record, limited, power_limit, restore_abandoned
 from shunter.settings import PROJECT_ROOT, Settings
 from tests.hardware.fake_nvml import FakeNvml
 
@@ -169,7 +169,7 @@ def test_a_handler_that_was_there_runs_after_the_limit_is_put_back(record: Path)
 WORKER = dedent("""
     import sys, time
     from pathlib import Path
-    from hardware.devices.power_limit import power_limit
+    from shunter.hardware.devices.power_limit import power_limit
 
     class Device:
         name, identity = "cuda:0", "GPU-0123"

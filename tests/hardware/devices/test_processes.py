@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from hardware.devices.processes import run_group
 from shunter.errors import HardwareError, RequestError
+from shunter.hardware.devices.processes import run_group
 
 MODULE = "tests.hardware.group_member"
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from hardware.devices.discovery import last_level_cache_bytes
-from hardware.devices.topology import cpu_topology, parse_list
-from hardware.types import Cache
+from shunter.hardware.devices.discovery import last_level_cache_bytes
+from shunter.hardware.devices.topology import cpu_topology, parse_list
+from shunter.hardware.types import Cache
 
 
 def write(path: Path, text: object) -> None:

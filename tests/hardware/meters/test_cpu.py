@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hardware.catalogue.rows import CpuIdentity, load_catalogue
-from hardware.meters import process_time
-from hardware.meters.cpu import (
+from shunter.errors import HardwareError
+from shunter.hardware.catalogue.rows import CpuIdentity, load_catalogue
+from shunter.hardware.meters import process_time
+from shunter.hardware.meters.cpu import (
     IDLE_SHARE,
     CpuPowerModel,
     CpuTimeEstimate,
@@ -21,9 +22,8 @@ from hardware.meters.cpu import (
     RaplCounter,
     RaplZone,
 )
-from hardware.meters.process_time import ProcessTime, descendants
-from hardware.meters.source import EnergySource, Uncertainty
-from shunter.errors import HardwareError
+from shunter.hardware.meters.process_time import ProcessTime, descendants
+from shunter.hardware.meters.source import EnergySource, Uncertainty
 
 RANGE_MICROJOULES = 262_143_328_850
 

@@ -7,12 +7,12 @@ import pynvml
 import pytest
 import torch
 
-from hardware.devices.gpu import amd_device_names, zeus_gpu
-from hardware.devices.nvml import nvml_devices
-from hardware.meters.gpu import IDLE_SHARE, GpuCounter, GpuUtilisationEstimate, gpu_power
-from hardware.meters.meter import EnergyMeter, measure_energy
-from hardware.types import EnergyReading
 from shunter.errors import HardwareError
+from shunter.hardware.devices.gpu import amd_device_names, zeus_gpu
+from shunter.hardware.devices.nvml import nvml_devices
+from shunter.hardware.meters.gpu import IDLE_SHARE, GpuCounter, GpuUtilisationEstimate, gpu_power
+from shunter.hardware.meters.meter import EnergyMeter, measure_energy
+from shunter.hardware.types import EnergyReading
 from tests.hardware.fake_nvml import FakeNvml
 
 COUNTER = "nvmlDeviceGetTotalEnergyConsumption"
@@ -156,7 +156,7 @@ def test_without_any_rights_the_reason_is_given_and_the_meter_still_runs(
         pass
     assert meter.reading.method == "unavailable"
     assert "NVML refuses this process (Insufficient Permissions)" in meter.reading.source
-    with caplog.at_level(logging.WARNING, logger="hardware.devices.nvml"):
+    with caplog.at_level(logging.WARNING, logger="shunter.hardware.devices.nvml"):
         assert nvml_devices() == []
     assert "NVIDIA devices are not listed: NVML refuses this process" in caplog.text
 
@@ -164,7 +164,7 @@ def test_without_any_rights_the_reason_is_given_and_the_meter_still_runs(
 @pytest.mark.parametrize("code", [pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED])
 def test_the_absence_of_a_driver_is_no_failure(nvml: FakeNvml, caplog: pytest.LogCaptureFixture, code: int) -> None:
     nvml.refuse("nvmlInit", code=code)
-    with caplog.at_level(logging.WARNING, logger="hardware.devices.nvml"):
+    with caplog.at_level(logging.WARNING, logger="shunter.hardware.devices.nvml"):
         assert nvml_devices() == []
     assert not caplog.records
 
@@ -193,6 +193,6 @@ class TestAmd:
         import zeus.device.gpu.amd as zeus_amd
 
         monkeypatch.setattr(zeus_amd, "amdsmi_is_available", lambda: True)
-        with caplog.at_level(logging.WARNING, logger="hardware.devices.gpu"):
+        with caplog.at_level(logging.WARNING, logger="shunter.hardware.devices.gpu"):
             assert amd_device_names() == []
         assert "AMD SMI is installed but lists no device" in caplog.text

@@ -8,16 +8,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hardware.meters.component import Component
-from hardware.meters.meter import (
+from shunter.errors import HardwareError
+from shunter.hardware.meters.component import Component
+from shunter.hardware.meters.meter import (
     MOST_LOOKING_SHARE,
     MOST_SAMPLING_SHARE,
     EnergyMeter,
     measure_energy,
     wait_seconds,
 )
-from hardware.meters.source import EnergySource, PowerIntegral, Uncertainty
-from shunter.errors import HardwareError
+from shunter.hardware.meters.source import EnergySource, PowerIntegral, Uncertainty
 
 
 class Replay(EnergySource):

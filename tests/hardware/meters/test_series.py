@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hardware.meters.series import JouleSeries, add_up, watts_over_time
-from hardware.meters.source import SENSOR_SHARE, PowerIntegral
+from shunter.hardware.meters.series import JouleSeries, add_up, watts_over_time
+from shunter.hardware.meters.source import SENSOR_SHARE, PowerIntegral
 
 
 def integrate(*points: tuple[float, float], interval_seconds: float = 1.0) -> tuple[PowerIntegral, float]:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from hardware.probes.collectives import measure_collectives
-from hardware.probes.disk import measure_disk
 from shunter.errors import HardwareError
+from shunter.hardware.probes.collectives import measure_collectives
+from shunter.hardware.probes.disk import measure_disk
 
 
 def test_the_disk_is_read_in_sequence_and_at_random_and_the_file_is_gone(tmp_path: Path) -> None:

@@ -5,9 +5,10 @@ from typing import Literal
 import pytest
 import torch
 
-from hardware.devices.discovery import host_fingerprint, local_accelerators
-from hardware.probes.accelerator import measure_profile
-from hardware.probes.rates import (
+from shunter.errors import HardwareError
+from shunter.hardware.devices.discovery import host_fingerprint, local_accelerators
+from shunter.hardware.probes.accelerator import measure_profile
+from shunter.hardware.probes.rates import (
     CURVE_BATCHES,
     CURVE_WIDTHS,
     EMULATED_SHARE,
@@ -16,8 +17,7 @@ from hardware.probes.rates import (
     large_bytes,
     probe,
 )
-from hardware.types import Accelerator, EnergyReading, HardwareProfile, MatmulRate, Quantity
-from shunter.errors import HardwareError
+from shunter.hardware.types import Accelerator, EnergyReading, HardwareProfile, MatmulRate, Quantity
 
 
 @pytest.fixture(scope="module")
@@ -49,16 +49,16 @@ def test_time_goes_to_watts_only_where_a_counter_has_them(
         spent.append(seconds)
         return EnergyReading.of(10 * seconds, seconds, method, "a counter")
 
-    monkeypatch.setattr("hardware.probes.accelerator._energy_at_rest", reading)
-    monkeypatch.setattr("hardware.probes.accelerator._energy_at_work", reading)
-    monkeypatch.setattr("hardware.probes.rates.repeat", lambda work, device, seconds: [1.0, 1.0, 1.0])
+    monkeypatch.setattr("shunter.hardware.probes.accelerator._energy_at_rest", reading)
+    monkeypatch.setattr("shunter.hardware.probes.accelerator._energy_at_work", reading)
+    monkeypatch.setattr("shunter.hardware.probes.rates.repeat", lambda work, device, seconds: [1.0, 1.0, 1.0])
     measure_profile(local_accelerators()[0], "host", seconds_each=0.25)
     assert spent == [0.0, seconds, seconds], "after a look at what can be read here, twice as long as for a rate"
 
 
 def test_bytes_and_products_are_counted_as_they_are_described(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything takes a second, so that a rate is the work itself."""
-    monkeypatch.setattr("hardware.probes.rates.repeat", lambda work, device, seconds: [1.0, 1.0, 1.0])
+    monkeypatch.setattr("shunter.hardware.probes.rates.repeat", lambda work, device, seconds: [1.0, 1.0, 1.0])
     accelerator = local_accelerators()[0]
     rates = probe(accelerator, seconds_each=0.0)
     assert rates.copy_bytes_per_second.value == 2 * large_bytes(accelerator), "read and written"
@@ -95,8 +95,8 @@ def test_an_emulated_precision_costs_no_large_products(monkeypatch: pytest.Monke
         rate = Quantity(value=1e9 if dtype == torch.bfloat16 else 1e11, source="measured")
         return MatmulRate(m=shape[0], n=shape[1], k=shape[2], flops_per_second=rate)
 
-    monkeypatch.setattr("hardware.probes.rates.measure_matmul", measured)
-    monkeypatch.setattr("hardware.probes.rates.repeat", lambda work, device, seconds: [1.0])
+    monkeypatch.setattr("shunter.hardware.probes.rates.measure_matmul", measured)
+    monkeypatch.setattr("shunter.hardware.probes.rates.repeat", lambda work, device, seconds: [1.0])
     rates = probe(local_accelerators()[0], seconds_each=0.0)
     assert {side for dtype, side in asked if dtype == torch.bfloat16} == {SMALL_SIDE}
     assert rates.matmul_flops_per_second["bf16"].value == 1e9

@@ -5,7 +5,7 @@ from contextlib import suppress
 import pytest
 import torch
 
-from hardware.probes.tf32 import products_in_tf32
+from shunter.hardware.probes.tf32 import products_in_tf32
 
 
 def state() -> tuple[bool, str]:

@@ -11,15 +11,15 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion.encoding.buckets import BucketIds, coarse, number_keys, numbers_of_keys, quantile_edges
-from ingestion.encoding.encoder import Encoder
-from ingestion.encoding.shared_rows import shared_rows
-from ingestion.encoding.vocabulary import count_keys
-from ingestion.names import value_names
-from ingestion.schema import Schema, read_schema
-from ingestion.sources.criteo import NUMERIC
-from ingestion.sources.open import open_source
 from shunter.errors import DataError
+from shunter.ingestion.encoding.buckets import BucketIds, coarse, number_keys, numbers_of_keys, quantile_edges
+from shunter.ingestion.encoding.encoder import Encoder
+from shunter.ingestion.encoding.shared_rows import shared_rows
+from shunter.ingestion.encoding.vocabulary import count_keys
+from shunter.ingestion.names import value_names
+from shunter.ingestion.schema import Schema, read_schema
+from shunter.ingestion.sources.criteo import NUMERIC
+from shunter.ingestion.sources.open import open_source
 from tests.ingestion.conftest import Ingest
 from tests.ingestion.encoding.test_encoder import assert_same_rows
 

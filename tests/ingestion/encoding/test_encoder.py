@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.data.dataset import Dataset
-from ingestion.encoding.columns import bags, from_pandas, hexadecimal_keys, text_keys
-from ingestion.encoding.encoder import EncodedRows, Encoder
-from ingestion.sources.criteo import CATEGORICAL, NUMERIC
+from shunter.engine.data.dataset import Dataset
 from shunter.errors import DataError
+from shunter.ingestion.encoding.columns import bags, from_pandas, hexadecimal_keys, text_keys
+from shunter.ingestion.encoding.encoder import EncodedRows, Encoder
+from shunter.ingestion.sources.criteo import CATEGORICAL, NUMERIC
 from tests.ingestion.conftest import Ingest
 
 

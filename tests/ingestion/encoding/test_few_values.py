@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion.encoding.buckets import BucketIds
-from ingestion.encoding.columns import text_keys
-from ingestion.encoding.encoder import CategoricalField, Encoder, NumericField
-from ingestion.encoding.few_values import LONGEST_REMEMBERED, ValueEncoder
-from ingestion.encoding.vocabulary import HashedIds, VocabularyIds
+from shunter.ingestion.encoding.buckets import BucketIds
+from shunter.ingestion.encoding.columns import text_keys
+from shunter.ingestion.encoding.encoder import CategoricalField, Encoder, NumericField
+from shunter.ingestion.encoding.few_values import LONGEST_REMEMBERED, ValueEncoder
+from shunter.ingestion.encoding.vocabulary import HashedIds, VocabularyIds
 
 TEXTS = [
     "5",
@@ -60,7 +60,7 @@ def tables(draw: st.DrawFn) -> tuple[dict[str, list[Any]], int]:
 
 
 def as_columns(table: dict[str, list[Any]]) -> dict[str, pl.Series]:
-    from serving.table import Table
+    from shunter.serving.table import Table
 
     found = Table(0, table)
     return {name: found.series(name) for name in table}
@@ -113,7 +113,7 @@ def test_values_with_weights_are_left_to_whole_columns() -> None:
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ingestion.encoding.few_values.MOST_REMEMBERED", 12 * len(ENCODER.categorical))
+    monkeypatch.setattr("shunter.ingestion.encoding.few_values.MOST_REMEMBERED", 12 * len(ENCODER.categorical))
     values = ValueEncoder(ENCODER)
     numbers = {"price": [0.0] * 10, "age": [0.0] * 10}
     for start in range(0, 200, 10):

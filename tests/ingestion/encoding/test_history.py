@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.data.dataset import SPLITS, Dataset
-from ingestion.encoding.encoder import Encoder
-from ingestion.encoding.history import HistoryLog
-from ingestion.schema import Schema
+from shunter.engine.data.dataset import SPLITS, Dataset
 from shunter.errors import DataError
+from shunter.ingestion.encoding.encoder import Encoder
+from shunter.ingestion.encoding.history import HistoryLog
+from shunter.ingestion.schema import Schema
 from tests.ingestion.conftest import Ingest
 
 Row = tuple[int, int, int, bool]  # user, time, item, is kept
@@ -172,7 +172,7 @@ def test_a_column_that_holds_a_history_keeps_its_latest_values_in_order(ingest_f
 
 
 def _keys(values: list[str]) -> Any:
-    from ingestion.encoding import columns as read
+    from shunter.ingestion.encoding import columns as read
 
     return read.keys(pl.Series(values), "text")
 

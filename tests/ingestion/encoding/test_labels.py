@@ -8,10 +8,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from engine.data.dataset import SPLITS, Dataset
-from engine.data.loader import BatchLoader
-from ingestion.schema import Schema
+from shunter.engine.data.dataset import SPLITS, Dataset
+from shunter.engine.data.loader import BatchLoader
 from shunter.errors import DataError
+from shunter.ingestion.schema import Schema
 from tests.ingestion.conftest import Ingest
 from tests.ingestion.sources.test_tabular import quarantined
 

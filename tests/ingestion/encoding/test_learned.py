@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion.encoding.learned import LearnedIds, group, split_points
-from ingestion.encoding.vocabulary import mix
+from shunter.ingestion.encoding.learned import LearnedIds, group, split_points
+from shunter.ingestion.encoding.vocabulary import mix
 
 
 @given(counts=st.lists(st.integers(0, 50), max_size=40), rows=st.integers(2, 30), seed=st.integers(0, 9))

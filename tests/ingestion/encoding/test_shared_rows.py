@@ -4,10 +4,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion.encoding.encoder import CategoricalField, Encoder
-from ingestion.encoding.learned import LearnedIds, group
-from ingestion.encoding.shared_rows import shared_rows
-from ingestion.encoding.vocabulary import HashedIds, IdMap, VocabularyIds
+from shunter.ingestion.encoding.encoder import CategoricalField, Encoder
+from shunter.ingestion.encoding.learned import LearnedIds, group
+from shunter.ingestion.encoding.shared_rows import shared_rows
+from shunter.ingestion.encoding.vocabulary import HashedIds, IdMap, VocabularyIds
 
 keys = st.lists(st.integers(1, 40), unique=True, max_size=12).map(lambda values: np.array(values, np.uint64))
 

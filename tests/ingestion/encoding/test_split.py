@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion.batch import Bag, Columns, RawBatch
-from ingestion.encoding import split
-from ingestion.encoding.split import HashSplit, TimeSplit
-from ingestion.schema import Split
 from shunter.errors import DataError
+from shunter.ingestion.batch import Bag, Columns, RawBatch
+from shunter.ingestion.encoding import split
+from shunter.ingestion.encoding.split import HashSplit, TimeSplit
+from shunter.ingestion.schema import Split
 
 
 def batch_of(numbers: np.ndarray, times: np.ndarray | None = None) -> RawBatch:
@@ -79,7 +79,7 @@ def test_bags_decide_too_but_not_the_order_of_their_values() -> None:
 
 
 def test_time_range_is_that_of_all_rows_whatever_is_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ingestion.encoding.split._SAMPLED_TIMES", 10)
+    monkeypatch.setattr("shunter.ingestion.encoding.split._SAMPLED_TIMES", 10)
     times = np.random.default_rng(0).permutation(1_000).astype(float)
     split = TimeSplit.fit(np.array_split(times, 9), Split())
     assert split.time_range == (0.0, 999.0)

@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion.encoding.static_map import StaticMap
-from ingestion.encoding.vocabulary import mix
+from shunter.ingestion.encoding.static_map import StaticMap
+from shunter.ingestion.encoding.vocabulary import mix
 
 
 @given(st.dictionaries(st.integers(1, 2**64 - 1), st.integers(0, 2**20), max_size=60))

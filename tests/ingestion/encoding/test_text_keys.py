@@ -4,7 +4,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion.encoding import columns as read
+from shunter.ingestion.encoding import columns as read
 
 VALUES = (
     st.none() | st.text(max_size=5) | st.sampled_from(["", " ", "5", "5.0", " 5.00 ", "-0.0", "007", "5.5", "\x00"])

@@ -9,10 +9,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from ingestion.encoding.times import moments, see
-from ingestion.schema import Schema
-from ingestion.time_format import AS_WRITTEN, TimeReading
 from shunter.errors import DataError
+from shunter.ingestion.encoding.times import moments, see
+from shunter.ingestion.schema import Schema
+from shunter.ingestion.time_format import AS_WRITTEN, TimeReading
 from tests.ingestion.conftest import Ingest
 
 MOMENT = datetime(2026, 1, 12, 22, 5, 9, tzinfo=UTC)

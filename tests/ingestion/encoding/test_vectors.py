@@ -8,11 +8,11 @@ import polars as pl
 import pytest
 import yaml
 
-from engine.data.given import FOLDER, given_vectors
-from ingestion.encoding.encoder import Encoder
-from ingestion.findings import findings_of_dataset
-from ingestion.schema import Schema, read_schema
+from shunter.engine.data.given import FOLDER, given_vectors
 from shunter.errors import DataError
+from shunter.ingestion.encoding.encoder import Encoder
+from shunter.ingestion.findings import findings_of_dataset
+from shunter.ingestion.schema import Schema, read_schema
 from tests.ingestion.conftest import Ingest
 
 VECTORS = {"user": [0, 1, 2, 3, 99], "a": [0.5, 1, 2, 3, 9], "b": [0.0, -1, -2, -3, 9]}

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion.encoding import vocabulary
-from ingestion.encoding.vocabulary import HashedIds, ValueCounter, VocabularyIds, access_curve, count_keys
+from shunter.ingestion.encoding import vocabulary
+from shunter.ingestion.encoding.vocabulary import HashedIds, ValueCounter, VocabularyIds, access_curve, count_keys
 
 KEYS = st.lists(st.integers(0, 20), max_size=60)
 

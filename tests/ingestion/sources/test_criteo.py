@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingestion.sources.criteo import CATEGORICAL, NUMERIC, parse_line, parse_text
-from ingestion.sources.files import read_blocks
 from shunter.errors import DataError
+from shunter.ingestion.sources.criteo import CATEGORICAL, NUMERIC, parse_line, parse_text
+from shunter.ingestion.sources.files import read_blocks
 
 NUMBERS = st.one_of(
     st.just(""),

@@ -8,11 +8,11 @@ import polars as pl
 import pytest
 import yaml
 
-from engine.data.dataset import Dataset
-from ingestion.cache import ingest_source
-from ingestion.encoding.encoder import Encoder
-from ingestion.encoding.vocabulary import VocabularyIds
-from ingestion.sources.days import DaysSource, open_day
+from shunter.engine.data.dataset import Dataset
+from shunter.ingestion.cache import ingest_source
+from shunter.ingestion.encoding.encoder import Encoder
+from shunter.ingestion.encoding.vocabulary import VocabularyIds
+from shunter.ingestion.sources.days import DaysSource, open_day
 
 SCHEMA = {
     "label": "click",

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingestion.cache import ingest_source
-from ingestion.request import ingest_request
-from ingestion.sources.guard import allowed_roots, check_paths, check_words
-from ingestion.sources.open import open_source
 from shunter.errors import DataError, RequestError
+from shunter.ingestion.cache import ingest_source
+from shunter.ingestion.request import ingest_request
+from shunter.ingestion.sources.guard import allowed_roots, check_paths, check_words
+from shunter.ingestion.sources.open import open_source
 from shunter.requests import TrainRequest
 from shunter.settings import Settings
 from tests.ingestion.conftest import Ingest
@@ -100,9 +100,9 @@ def test_what_is_no_path_is_said(data: str) -> None:
 
 
 def test_command_line_is_free_and_a_deployment_is_not(criteo_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import tasks  # every flow does, which is what makes its request one of a deployment
+    import shunter.tasks  # every flow does, which is what makes its request one of a deployment
 
-    assert tasks.__doc__
+    assert shunter.tasks.__doc__
     assert allowed_roots() is None
     assert opened(str(criteo_file)) == (criteo_file,)
     monkeypatch.setattr("prefect.runtime.deployment.id", "a-deployment", raising=False)

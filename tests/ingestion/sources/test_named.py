@@ -9,17 +9,17 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
-from engine.data.dataset import SPLITS
-from ingestion.cache import ingest_source
-from ingestion.encoding.columns import text_keys
-from ingestion.encoding.encoder import Encoder
-from ingestion.schema import Options
-from ingestion.sources import named
-from ingestion.sources.criteo import parse_text
-from ingestion.sources.names import is_named, named_datasets
-from ingestion.sources.open import open_source
-from ingestion.sources.synthetic import CHUNK_ROWS, SyntheticSource, write_criteo
+from shunter.engine.data.dataset import SPLITS
 from shunter.errors import DataError
+from shunter.ingestion.cache import ingest_source
+from shunter.ingestion.encoding.columns import text_keys
+from shunter.ingestion.encoding.encoder import Encoder
+from shunter.ingestion.schema import Options
+from shunter.ingestion.sources import named
+from shunter.ingestion.sources.criteo import parse_text
+from shunter.ingestion.sources.names import is_named, named_datasets
+from shunter.ingestion.sources.open import open_source
+from shunter.ingestion.sources.synthetic import CHUNK_ROWS, SyntheticSource, write_criteo
 
 
 @pytest.fixture(scope="session")

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from ingestion.schema import Options, Schema, read_schema
-from ingestion.sources.open import find_files, guess_format, open_source
 from shunter.errors import DataError, RequestError
+from shunter.ingestion.schema import Options, Schema, read_schema
+from shunter.ingestion.sources.open import find_files, guess_format, open_source
 from shunter.requests import DataFormat
 
 

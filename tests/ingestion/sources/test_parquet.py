@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ingestion.cache import ingest_source
-from ingestion.schema import Schema
-from ingestion.sources.files import open_binary
-from ingestion.sources.guard import Budget
-from ingestion.sources.parquet import open_parquet, read_batches
-from ingestion.sources.tabular import CsvSource, ParquetSource
 from shunter.errors import DataError, RequestError
+from shunter.ingestion.cache import ingest_source
+from shunter.ingestion.schema import Schema
+from shunter.ingestion.sources.files import open_binary
+from shunter.ingestion.sources.guard import Budget
+from shunter.ingestion.sources.parquet import open_parquet, read_batches
+from shunter.ingestion.sources.tabular import CsvSource, ParquetSource
 
 LIMIT_BYTES = 20_000_000
 LONG = "x" * 65_536
@@ -53,8 +53,8 @@ BOMBS = [one_long_text_in_a_dictionary, a_dictionary_by_its_schema, zeros, diffe
 MEASURE = """
 import sys, pyarrow as pa
 from pathlib import Path
-from ingestion.sources.guard import Budget
-from ingestion.sources.parquet import open_parquet, read_batches
+from shunter.ingestion.sources.guard import Budget
+from shunter.ingestion.sources.parquet import open_parquet, read_batches
 from shunter.errors import DataError
 path = Path(sys.argv[1])
 try:

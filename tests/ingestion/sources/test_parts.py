@@ -8,13 +8,13 @@ import polars as pl
 import pytest
 import yaml
 
-from engine.data.dataset import SPLITS, Dataset
-from ingestion.cache import ingest_source
-from ingestion.request import ingest_request
-from ingestion.sources.criteo import CriteoSource
-from ingestion.sources.open import open_source
-from ingestion.sources.synthetic import SyntheticSource, write_criteo
+from shunter.engine.data.dataset import SPLITS, Dataset
 from shunter.errors import DataError, RequestError
+from shunter.ingestion.cache import ingest_source
+from shunter.ingestion.request import ingest_request
+from shunter.ingestion.sources.criteo import CriteoSource
+from shunter.ingestion.sources.open import open_source
+from shunter.ingestion.sources.synthetic import SyntheticSource, write_criteo
 from shunter.requests import TrainRequest
 from tests.ingestion.conftest import Ingest
 from tests.ingestion.sources.test_tabular import arrays, quarantined

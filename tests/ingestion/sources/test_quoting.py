@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ingestion.sources import quoting
-from ingestion.sources.quoting import QuotedLines
+from shunter.ingestion.sources import quoting
+from shunter.ingestion.sources.quoting import QuotedLines
 from tests.ingestion.conftest import Ingest
 
 HEADER = "click,user,note\n"

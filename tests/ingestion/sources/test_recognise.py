@@ -7,9 +7,9 @@ from typing import Any
 import polars as pl
 import pytest
 
-from ingestion.sources.criteo import CriteoSource
-from ingestion.sources.open import find_files, open_source
 from shunter.errors import DataError
+from shunter.ingestion.sources.criteo import CriteoSource
+from shunter.ingestion.sources.open import find_files, open_source
 from shunter.requests import DataFormat
 from tests.ingestion.conftest import Ingest
 

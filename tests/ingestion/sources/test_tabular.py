@@ -11,11 +11,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from engine.data.dataset import SPLITS, Dataset
-from ingestion.encoding.columns import numbers, numbers_of
-from ingestion.schema import Schema
-from ingestion.sources.tabular import CsvSource
+from shunter.engine.data.dataset import SPLITS, Dataset
 from shunter.errors import DataError
+from shunter.ingestion.encoding.columns import numbers, numbers_of
+from shunter.ingestion.schema import Schema
+from shunter.ingestion.sources.tabular import CsvSource
 from tests.ingestion.conftest import Ingest
 
 

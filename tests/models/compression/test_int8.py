@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from models.compression import int8
-from models.compression.int8 import Int8Linear
+from shunter.models.compression import int8
+from shunter.models.compression.int8 import Int8Linear
 
 
 def layer(inputs: int, outputs: int, *, bias: bool = True) -> nn.Linear:

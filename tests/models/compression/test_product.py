@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from models.compression.product import ProductLinear, grid_level
+from shunter.models.compression.product import ProductLinear, grid_level
 
 
 def layer_of(inputs: int, outputs: int, options: dict[str, int], seed: int = 0) -> tuple[ProductLinear, Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""What holds for every kind of embedding tables, whole or divided: the role `models.embeddings.role`."""
+"""What holds for every kind of embedding tables, whole or divided: the role `shunter.models.embeddings.role`."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from engine.parallel.hosts import Hosts
-from engine.parallel.plan import Sharding, make_plan
-from engine.parallel.towers import TowerEmbeddings, TowerLayout
-from models.embeddings.kinds import build_tables
-from models.embeddings.request import EmbeddingCache, Kernel, TableRequest
-from models.embeddings.role import EPSILON, EmbeddingTables
-from models.embeddings.sharded import ShardedEmbeddings
-from models.spec import TableShape
+from shunter.engine.parallel.hosts import Hosts
+from shunter.engine.parallel.plan import Sharding, make_plan
+from shunter.engine.parallel.towers import TowerEmbeddings, TowerLayout
+from shunter.models.embeddings.kinds import build_tables
+from shunter.models.embeddings.request import EmbeddingCache, Kernel, TableRequest
+from shunter.models.embeddings.role import EPSILON, EmbeddingTables
+from shunter.models.embeddings.sharded import ShardedEmbeddings
+from shunter.models.spec import TableShape
 from tests.engine.parallel.ranks import MACHINE, run
 
 CPU = torch.device("cpu")

@@ -4,9 +4,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.embeddings.division import Division
-from models.embeddings.exchanged import ExchangedTable
-from models.spec import TableShape
+from shunter.models.embeddings.division import Division
+from shunter.models.embeddings.exchanged import ExchangedTable
+from shunter.models.spec import TableShape
 
 
 @settings(max_examples=60, deadline=None)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from models.embeddings.exchanged import ExchangedTable, RowExchange
-from models.embeddings.torch_kernel import TorchEmbeddings
+from shunter.models.embeddings.exchanged import ExchangedTable, RowExchange
+from shunter.models.embeddings.torch_kernel import TorchEmbeddings
 from tests.engine.parallel.ranks import run
 
 CPU = torch.device("cpu")

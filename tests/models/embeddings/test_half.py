@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from models.embeddings.half import HalfEmbeddings, HalfOnGpu, chances, mixed, round_by_chance
-from models.embeddings.kinds import build_tables
-from models.embeddings.request import EmbeddingCache, TableRequest
-from models.embeddings.role import EmbeddingTables
-from models.spec import TableShape
 from shunter.errors import RequestError
+from shunter.models.embeddings.half import HalfEmbeddings, HalfOnGpu, chances, mixed, round_by_chance
+from shunter.models.embeddings.kinds import build_tables
+from shunter.models.embeddings.request import EmbeddingCache, TableRequest
+from shunter.models.embeddings.role import EmbeddingTables
+from shunter.models.spec import TableShape
 
 DIM, BELOW_ONE = 4, 2.0**-11  # the distance from 1 to the fp16 number below it
 CPU = torch.device("cpu")

@@ -10,14 +10,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.checkpoint.storage import load_model, save_model
-from models.embeddings.mixed import MixedEmbeddings
-from models.embeddings.pooled import build_embeddings
-from models.embeddings.request import EmbeddingCache
-from models.embeddings.role import EPSILON
-from models.registry import FAMILIES, build_model, check_spec, model_spec
-from models.spec import CategoricalFeature, Features, TableShape, rows_kept
+from shunter.engine.checkpoint.storage import load_model, save_model
 from shunter.errors import RequestError
+from shunter.models.embeddings.mixed import MixedEmbeddings
+from shunter.models.embeddings.pooled import build_embeddings
+from shunter.models.embeddings.request import EmbeddingCache
+from shunter.models.embeddings.role import EPSILON
+from shunter.models.registry import FAMILIES, build_model, check_spec, model_spec
+from shunter.models.spec import CategoricalFeature, Features, TableShape, rows_kept
 
 CPU = torch.device("cpu")
 KERNELS = ("fbgemm", "torch")

@@ -8,12 +8,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.embeddings import role
-from models.embeddings.fbgemm_kernel import FbgemmEmbeddings
-from models.embeddings.pooled import build_embeddings
-from models.embeddings.role import EPSILON, EmbeddingTables
-from models.embeddings.torch_kernel import TorchEmbeddings
 from shunter.errors import RequestError
+from shunter.models.embeddings import role
+from shunter.models.embeddings.fbgemm_kernel import FbgemmEmbeddings
+from shunter.models.embeddings.pooled import build_embeddings
+from shunter.models.embeddings.role import EPSILON, EmbeddingTables
+from shunter.models.embeddings.torch_kernel import TorchEmbeddings
 
 CPU = torch.device("cpu")
 KERNELS = ("fbgemm", "torch")
@@ -136,7 +136,7 @@ def test_scoring_without_gradients_changes_nothing(kernel: str) -> None:
 
 def test_a_table_that_is_drawn_in_parts_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = build([50, 3], "torch").weight
-    monkeypatch.setattr("models.embeddings.initial_weights.ROWS_DRAWN_AT_ONCE", 7)
+    monkeypatch.setattr("shunter.models.embeddings.initial_weights.ROWS_DRAWN_AT_ONCE", 7)
     assert torch.equal(build([50, 3], "torch").weight, whole)
 
 

@@ -6,9 +6,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.embeddings import initial_weights
-from models.embeddings.initial_weights import ROWS_DRAWN_AT_ONCE, RowsByThemselves, draw_tables
-from models.embeddings.tiered import TieredEmbeddings
+from shunter.models.embeddings import initial_weights
+from shunter.models.embeddings.initial_weights import ROWS_DRAWN_AT_ONCE, RowsByThemselves, draw_tables
+from shunter.models.embeddings.tiered import TieredEmbeddings
 from tests.models.embeddings.test_tiered import (
     TABLES,
     assert_same_tables,

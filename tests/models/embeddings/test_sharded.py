@@ -9,13 +9,13 @@ from torch import Tensor
 from torch import distributed as dist
 from torch.nn.functional import embedding_bag
 
-from engine.parallel.plan import Machine, Sharding, allowed_types, build_topology, make_plan
-from models.embeddings.role import EPSILON
-from models.embeddings.sharded import ShardedEmbeddings
-from models.embeddings.sharding_types import EXACT_SHARDING_TYPES, SHARDING_TYPES
-from models.embeddings.torch_kernel import TorchEmbeddings
-from models.embeddings.torchrec_tables import TorchRecTables
-from models.spec import TableShape
+from shunter.engine.parallel.plan import Machine, Sharding, allowed_types, build_topology, make_plan
+from shunter.models.embeddings.role import EPSILON
+from shunter.models.embeddings.sharded import ShardedEmbeddings
+from shunter.models.embeddings.sharding_types import EXACT_SHARDING_TYPES, SHARDING_TYPES
+from shunter.models.embeddings.torch_kernel import TorchEmbeddings
+from shunter.models.embeddings.torchrec_tables import TorchRecTables
+from shunter.models.spec import TableShape
 from tests.engine.parallel.ranks import MACHINE, run, types_of
 
 pytest.importorskip("torchrec")

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.embeddings.slots import NOWHERE, SlotMap
 from shunter.errors import RequestError
+from shunter.models.embeddings.slots import NOWHERE, SlotMap
 
 ROWS = 12
 

@@ -11,12 +11,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from engine.data.prefetch import Prefetcher
-from models.embeddings.pooled import build_embeddings
-from models.embeddings.request import EmbeddingCache, Kernel
-from models.embeddings.role import EmbeddingTables
-from models.embeddings.tiered import TieredEmbeddings
+from shunter.engine.data.prefetch import Prefetcher
 from shunter.errors import HardwareError, RequestError, TooLargeError
+from shunter.models.embeddings.pooled import build_embeddings
+from shunter.models.embeddings.request import EmbeddingCache, Kernel
+from shunter.models.embeddings.role import EmbeddingTables
+from shunter.models.embeddings.tiered import TieredEmbeddings
 
 CPU = torch.device("cpu")
 KERNELS: tuple[Kernel, ...] = ("fbgemm", "torch")

@@ -3,8 +3,8 @@
 import numpy as np
 import torch
 
-from models.families.autoint import AutointLayers, InteractingLayer
-from models.registry import build_model, model_spec
+from shunter.models.families.autoint import AutointLayers, InteractingLayer
+from shunter.models.registry import build_model, model_spec
 from tests.models.families.test_dlrm import features_of
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models.families.bst import BstSpec, TransformerEncoder, TransformerLayer
+from shunter.models.families.bst import BstSpec, TransformerEncoder, TransformerLayer
 
 LENGTHS = torch.tensor([0, 1, 3, 5])
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from models.families.din import DinLayers, DinSpec, InterestPooling
-from models.families.histories import candidates
-from models.registry import build_model, model_spec
+from shunter.models.families.din import DinLayers, DinSpec, InterestPooling
+from shunter.models.families.histories import candidates
+from shunter.models.registry import build_model, model_spec
 from tests.models.families.test_sequence import FEATURES, jagged
 
 

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models.families.dlrm import DlrmLayers
-from models.layers import DotInteraction
-from models.registry import Model, build_model, model_spec
-from models.spec import CategoricalFeature, Features
 from shunter.errors import RequestError
+from shunter.models.families.dlrm import DlrmLayers
+from shunter.models.layers import DotInteraction
+from shunter.models.registry import Model, build_model, model_spec
+from shunter.models.spec import CategoricalFeature, Features
 
 
 def features_of(dense: int, single: int, bags: int = 0) -> Features:

@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from engine.checkpoint.storage import load_model, save_model
-from models.counting import count_model
-from models.ensemble import Ensemble
-from models.families.deepfm import DeepfmLayers
-from models.families.dhen import DhenLayer, DhenSpec
-from models.families.din import DinSpec
-from models.families.finalmlp import BilinearFusion, FeatureGate, FinalmlpLayers
-from models.interactions import (
+from shunter.engine.checkpoint.storage import load_model, save_model
+from shunter.errors import RequestError
+from shunter.models.counting import count_model
+from shunter.models.ensemble import Ensemble
+from shunter.models.families.deepfm import DeepfmLayers
+from shunter.models.families.dhen import DhenLayer, DhenSpec
+from shunter.models.families.din import DinSpec
+from shunter.models.families.finalmlp import BilinearFusion, FeatureGate, FinalmlpLayers
+from shunter.models.interactions import (
     DLRM_INTERACTIONS,
     INTERACTIONS,
     Attention,
@@ -31,13 +32,12 @@ from models.interactions import (
     PairNumbers,
     dlrm_interaction,
 )
-from models.layers import BatchNorm, CrossNetwork
-from models.number_bins import begin_bins
-from models.output_layer import OutputLayer
-from models.registry import FAMILIES, build_model, layer_inputs, model_spec, reads_positions
-from models.spec import CategoricalFeature, Features, ModelSpec
-from search.space.settings import SearchSpace, family_options
-from shunter.errors import RequestError
+from shunter.models.layers import BatchNorm, CrossNetwork
+from shunter.models.number_bins import begin_bins
+from shunter.models.output_layer import OutputLayer
+from shunter.models.registry import FAMILIES, build_model, layer_inputs, model_spec, reads_positions
+from shunter.models.spec import CategoricalFeature, Features, ModelSpec
+from shunter.search.space.settings import SearchSpace, family_options
 from tests.models.families.test_dlrm import features_of, inputs_of
 
 ALL_INTERACTIONS = tuple(INTERACTIONS)
@@ -429,7 +429,7 @@ def test_options_of_other_families_are_not_written_down() -> None:
 
 def test_the_example_of_how_to_add_a_model_works(monkeypatch: pytest.MonkeyPatch) -> None:
     text = (Path(__file__).parents[3] / "CONTRIBUTING.md").read_text()
-    module: dict[str, Any] = {"__name__": "models.families.wide"}
+    module: dict[str, Any] = {"__name__": "shunter.models.families.wide"}
     exec(text.split("```python\n")[1].split("```")[0], module)
     monkeypatch.setitem(FAMILIES, "wide", module["WIDE"])
     model = build_model(model_spec(family="wide"), FEATURES)

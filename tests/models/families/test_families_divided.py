@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import torch
 
-from engine.config import Hyperparameters, Schedule
-from engine.data.dataset import Dataset
-from models.registry import model_spec
+from shunter.engine.config import Hyperparameters, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.models.registry import model_spec
 from tests.engine.parallel.ranks import run, train_here
 from tests.engine.synthetic import write_dataset
 

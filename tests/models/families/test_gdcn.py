@@ -4,9 +4,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from models.families.gdcn import GatedCrossNetwork, GdcnLayers
-from models.layers import CrossNetwork
-from models.registry import build_model, model_spec
+from shunter.models.families.gdcn import GatedCrossNetwork, GdcnLayers
+from shunter.models.layers import CrossNetwork
+from shunter.models.registry import build_model, model_spec
 from tests.models.families.test_dlrm import features_of
 
 

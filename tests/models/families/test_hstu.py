@@ -7,7 +7,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from models.families.hstu import HstuEncoder, HstuLayer, HstuSpec
+from shunter.models.families.hstu import HstuEncoder, HstuLayer, HstuSpec
 
 Array = NDArray[np.float64]
 LENGTHS = torch.tensor([0, 1, 3, 5])

@@ -8,15 +8,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.config import Execution, Hyperparameters, Schedule
-from engine.data.dataset import Dataset
-from engine.job import TrainingJob
-from engine.loop.trainer import train
-from models.families.linear import LinearTerm
-from models.registry import Model, build_model, model_spec
-from models.spec import Features
-from search.space.learning import default_hyperparameters
+from shunter.engine.config import Execution, Hyperparameters, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.job import TrainingJob
+from shunter.engine.loop.trainer import train
 from shunter.errors import RequestError
+from shunter.models.families.linear import LinearTerm
+from shunter.models.registry import Model, build_model, model_spec
+from shunter.models.spec import Features
+from shunter.search.space.learning import default_hyperparameters
 from tests.engine.synthetic import write_dataset
 from tests.models.families.test_dlrm import features_of, inputs_of
 
@@ -158,7 +158,7 @@ def one_hot(dataset: Dataset, part: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def logits_of(model: Model, dataset: Dataset) -> np.ndarray:
-    from engine.loop.evaluation import evaluate
+    from shunter.engine.loop.evaluation import evaluate
 
     return evaluate(model, dataset, "validation", Execution(batch_size=256)).logits
 

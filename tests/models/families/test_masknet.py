@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from models.families.masknet import MaskBlock, MasknetLayers
-from models.registry import build_model, model_spec
+from shunter.models.families.masknet import MaskBlock, MasknetLayers
+from shunter.models.registry import build_model, model_spec
 from tests.models.families.test_dlrm import features_of
 
 

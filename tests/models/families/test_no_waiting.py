@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.data.batch import Batch
-from engine.loop.step import train_step
-from models.embeddings.learning import EmbeddingLearning
-from models.registry import build_model
-from models.spec import ModelSpec
+from shunter.engine.data.batch import Batch
+from shunter.engine.loop.step import train_step
+from shunter.models.embeddings.learning import EmbeddingLearning
+from shunter.models.registry import build_model
+from shunter.models.spec import ModelSpec
 from tests.models.families.test_dlrm import inputs_of
 from tests.models.families.test_families import FEATURES, SPECS
 from tests.no_waiting import WaitError, no_waiting
@@ -30,7 +30,7 @@ def batch_on(device: torch.device) -> Batch:
 
 @pytest.mark.parametrize("spec", ALL.values(), ids=ALL.keys())
 def test_a_step_needs_nothing_of_the_host(spec: ModelSpec, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.loop.step.autocast", lambda *_: nullcontext())  # there is none for meta
+    monkeypatch.setattr("shunter.engine.loop.step.autocast", lambda *_: nullcontext())  # there is none for meta
     learning = EmbeddingLearning(l2=0.1)
     model = build_model(spec, FEATURES, embedding_learning=learning, device=META, kernel="torch").train()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, foreach=False)

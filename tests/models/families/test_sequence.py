@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from models.counting import count_model
-from models.embeddings.learning import EmbeddingLearning
-from models.embeddings.request import EmbeddingCache
-from models.families.sequence import HistoryEncoder, LstmLayer, RecurrentLayer, SequenceLayers, SequenceSpec
-from models.positions import Positions
-from models.registry import build_model, model_spec
-from models.spec import CategoricalFeature, Features
 from shunter.errors import RequestError
+from shunter.models.counting import count_model
+from shunter.models.embeddings.learning import EmbeddingLearning
+from shunter.models.embeddings.request import EmbeddingCache
+from shunter.models.families.sequence import HistoryEncoder, LstmLayer, RecurrentLayer, SequenceLayers, SequenceSpec
+from shunter.models.positions import Positions
+from shunter.models.registry import build_model, model_spec
+from shunter.models.spec import CategoricalFeature, Features
 
 FEATURES = Features(
     dense=("d0",),

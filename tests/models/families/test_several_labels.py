@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models.families.esmm import EsmmLayers, both
-from models.families.mmoe import MmoeLayers
-from models.families.ple import PleLayers
-from models.registry import build_model, model_spec
+from shunter.models.families.esmm import EsmmLayers, both
+from shunter.models.families.mmoe import MmoeLayers
+from shunter.models.families.ple import PleLayers
+from shunter.models.registry import build_model, model_spec
 from tests.models.families.test_dlrm import features_of
 
 FEATURES = replace(features_of(0, 3), tasks=("click", "conversion", "like"))

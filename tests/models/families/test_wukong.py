@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from models.families.wukong import MachineBlock, WukongLayer, WukongLayers, WukongSpec
-from models.registry import build_model, model_spec
 from shunter.errors import RequestError
+from shunter.models.families.wukong import MachineBlock, WukongLayer, WukongLayers, WukongSpec
+from shunter.models.registry import build_model, model_spec
 from tests.models.families.test_dlrm import features_of
 
 

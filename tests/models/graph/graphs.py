@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from models.graph import Attribute, Graph
+from shunter.models.graph import Attribute, Graph
 
 
 def random_graph(users: int = 9, items: int = 7, edges: int = 20, seed: int = 0, *, attributes: bool = False) -> Graph:

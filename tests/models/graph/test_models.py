@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.graph import MODELS, Graph, GraphModel, build_graph_model, graph_spec
-from models.graph.counting import count_graph_model
-from models.graph.hetero import Hetero, RelationalLayer
-from models.graph.sage import Sage
 from shunter.errors import DataError, RequestError
+from shunter.models.graph import MODELS, Graph, GraphModel, build_graph_model, graph_spec
+from shunter.models.graph.counting import count_graph_model
+from shunter.models.graph.hetero import Hetero, RelationalLayer
+from shunter.models.graph.sage import Sage
 from tests.models.graph.graphs import random_graph
 
 every_family = pytest.mark.parametrize("family", MODELS)

@@ -6,9 +6,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.graph.propagation import DglSum, NeighbourSum, TorchSum, has_dgl, neighbour_sum
-from models.graph.sampling import DglSampler, NeighbourSampler, TorchSampler
 from shunter.errors import RequestError
+from shunter.models.graph.propagation import DglSum, NeighbourSum, TorchSum, has_dgl, neighbour_sum
+from shunter.models.graph.sampling import DglSampler, NeighbourSampler, TorchSampler
 
 pytest.importorskip("dgl")
 CPU = torch.device("cpu")

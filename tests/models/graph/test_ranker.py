@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from models.graph import VectorRanker, build_graph_model, graph_spec
+from shunter.models.graph import VectorRanker, build_graph_model, graph_spec
 from tests.models.graph.graphs import random_graph
 
 

@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from engine.ranking.config import RankingHyperparameters
-from engine.ranking.trainer import batches_for, build_optimizer, ranking_step
-from models.graph import Graph, VectorRanker, build_graph_model, graph_spec
-from models.graph import losses as losses_module
-from models.graph.sasrec import Block, SasRec
+from shunter.engine.ranking.config import RankingHyperparameters
+from shunter.engine.ranking.trainer import batches_for, build_optimizer, ranking_step
 from shunter.errors import RequestError
+from shunter.models.graph import Graph, VectorRanker, build_graph_model, graph_spec
+from shunter.models.graph import losses as losses_module
+from shunter.models.graph.sasrec import Block, SasRec
 from tests.models.graph.graphs import random_graph
 
 

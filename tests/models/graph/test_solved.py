@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics.pairwise import cosine_similarity
 
-from models.graph import RANKERS, SOLVED, Graph, GraphSpec, Ranker, graph_spec, history_rankers, ials, itemknn
-from models.graph.counting import count_graph_model
-from models.graph.history_rankers import SparseHistoryRanker
-from models.graph.ials import Ials, IalsSpec, solve_side, strength
-from models.graph.ranker import VectorRanker
-from models.graph.registry import check_graph_spec
 from shunter.errors import RequestError, TooLargeError
+from shunter.models.graph import RANKERS, SOLVED, Graph, GraphSpec, Ranker, graph_spec, history_rankers, ials, itemknn
+from shunter.models.graph.counting import count_graph_model
+from shunter.models.graph.history_rankers import SparseHistoryRanker
+from shunter.models.graph.ials import Ials, IalsSpec, solve_side, strength
+from shunter.models.graph.ranker import VectorRanker
+from shunter.models.graph.registry import check_graph_spec
 from tests.models.graph.graphs import random_graph
 
 CPU = torch.device("cpu")

@@ -5,12 +5,12 @@ import math
 import pytest
 import torch
 
-from engine.ranking.triples import TripleBatches
-from models.graph import Graph, build_graph_model, graph_spec
-from models.graph import losses as losses_module
-from models.graph.counting import count_graph_model
-from models.graph.twotower import TOGETHER, Tower, TwoTower
+from shunter.engine.ranking.triples import TripleBatches
 from shunter.errors import RequestError
+from shunter.models.graph import Graph, build_graph_model, graph_spec
+from shunter.models.graph import losses as losses_module
+from shunter.models.graph.counting import count_graph_model
+from shunter.models.graph.twotower import TOGETHER, Tower, TwoTower
 from tests.models.graph.graphs import random_graph
 
 

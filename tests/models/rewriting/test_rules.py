@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from engine.rewriting.gate import deviation
-from models.layers import BatchNorm, DotInteraction
-from models.registry import FAMILIES, build_model, model_spec, reads_positions
-from models.rewriting.application import applied, known_rules, sites, tidied
-from models.rewriting.materialise import MovedWeights, ScoringLayers, TrainingLayers
-from models.rewriting.program import Program, UntraceableError, trace
-from models.rewriting.scheme import program_of, random_inputs, replayed, score_with, step_text, train_with
-from models.spec import Features
+from shunter.engine.rewriting.gate import deviation
+from shunter.models.layers import BatchNorm, DotInteraction
+from shunter.models.registry import FAMILIES, build_model, model_spec, reads_positions
+from shunter.models.rewriting.application import applied, known_rules, sites, tidied
+from shunter.models.rewriting.materialise import MovedWeights, ScoringLayers, TrainingLayers
+from shunter.models.rewriting.program import Program, UntraceableError, trace
+from shunter.models.rewriting.scheme import program_of, random_inputs, replayed, score_with, step_text, train_with
+from shunter.models.spec import Features
 from tests.models.families.test_dlrm import features_of
 
 ROWS = 61

@@ -8,8 +8,8 @@ import torch
 from torch import distributed as dist
 from torch import nn
 
-from models.shampoo import Shampoo
 from shunter.errors import RequestError, TrainingError
+from shunter.models.shampoo import Shampoo
 
 STEPS, SAVED_STEP = 12, 7
 SHAPES = ((20, 48), (48,), (48, 24), (24,), (24, 1), ())

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.multiprocessing import spawn  # pyright: ignore[reportPrivateImportUsage]
 
-from models.shampoo import Shampoo, merge_state_dicts
 from shunter.errors import CheckpointError
+from shunter.models.shampoo import Shampoo, merge_state_dicts
 from tests.models.shampoo.shampoo_processes import CASES, SAVED_STEP, STEPS, make_parameters, run_case, run_rank, train
 
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from models.shampoo import Shampoo
-from models.shampoo.blocks import split_blocks
 from shunter.errors import CheckpointError, RequestError, TrainingError
+from shunter.models.shampoo import Shampoo
+from shunter.models.shampoo.blocks import split_blocks
 
 PLAIN = {"grafting": "none", "root_every_steps": 1, "epsilon": 1e-3, "relative_epsilon": 0.0}
 NEVER = 10**9  # a start step that is not reached: the grafting method alone

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from models.embeddings.mixed import MixedEmbeddings
-from models.families.dlrm import DlrmLayers, DlrmSpec
-from models.recommender import Recommender
-from models.registry import build_model
-from models.spec import CategoricalFeature, Features
-from models.supernet.mlp import Candidates, SuperMlp
-from models.supernet.network import Supernet
-from models.supernet.paths import INPUT
-from models.supernet.space import Architecture, SupernetSpace
+from shunter.models.embeddings.mixed import MixedEmbeddings
+from shunter.models.families.dlrm import DlrmLayers, DlrmSpec
+from shunter.models.recommender import Recommender
+from shunter.models.registry import build_model
+from shunter.models.spec import CategoricalFeature, Features
+from shunter.models.supernet.mlp import Candidates, SuperMlp
+from shunter.models.supernet.network import Supernet
+from shunter.models.supernet.paths import INPUT
+from shunter.models.supernet.space import Architecture, SupernetSpace
 
 FEATURES = Features(
     dense=("age", "price"),

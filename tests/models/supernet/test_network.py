@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from models.counting import count_model
-from models.supernet.costs import CountedBytes, CountedFlops, cost_table
-from models.supernet.masks import draw
-from models.supernet.network import Inherited, Supernet
-from models.supernet.tables import share_choice
+from shunter.models.counting import count_model
+from shunter.models.supernet.costs import CountedBytes, CountedFlops, cost_table
+from shunter.models.supernet.masks import draw
+from shunter.models.supernet.network import Inherited, Supernet
+from shunter.models.supernet.tables import share_choice
 from tests.models.supernet.planted import FEATURES, SPACE, alone, architectures, batch
 
 

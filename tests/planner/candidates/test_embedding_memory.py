@@ -4,23 +4,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.config import Hyperparameters, Schedule
-from engine.data.dataset import Dataset
-from engine.execution import execution_of
-from engine.job import TrainingJob
-from engine.loop.trainer import train
-from engine.memory import process_bytes
-from hardware.cost.memory_model import predict_memory_bytes
-from hardware.types import DiskRates, HardwareProfile, Quantity
-from models.embeddings.tiered import TieredEmbeddings
-from models.registry import model_spec
-from planner.candidates.embedding_memory import MIB, embedding_memory_notes, memory_for_tables
-from planner.candidates.offers import local_offers
-from planner.candidates.placements import placements
-from planner.choose import choose
-from planner.decide import NoFeasiblePlacementError
-from planner.describe import describe
-from planner.predict.predicted import predicted_candidates
+from shunter.engine.config import Hyperparameters, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.execution import execution_of
+from shunter.engine.job import TrainingJob
+from shunter.engine.loop.trainer import train
+from shunter.engine.memory import process_bytes
+from shunter.hardware.cost.memory_model import predict_memory_bytes
+from shunter.hardware.types import DiskRates, HardwareProfile, Quantity
+from shunter.models.embeddings.tiered import TieredEmbeddings
+from shunter.models.registry import model_spec
+from shunter.planner.candidates.embedding_memory import MIB, embedding_memory_notes, memory_for_tables
+from shunter.planner.candidates.offers import local_offers
+from shunter.planner.candidates.placements import placements
+from shunter.planner.choose import choose
+from shunter.planner.decide import NoFeasiblePlacementError
+from shunter.planner.describe import describe
+from shunter.planner.predict.predicted import predicted_candidates
 from shunter.requests import TrainRequest
 from tests.engine.synthetic import write_dataset
 from tests.hardware.profiles import make_profile, make_workload

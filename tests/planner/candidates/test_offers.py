@@ -4,16 +4,16 @@ import datetime
 
 import pytest
 
-from hardware.catalogue.rows import load_catalogue
-from hardware.types import Quantity
-from planner.candidates.offers import catalogue_offers, check_limits, local_offers
-from planner.decide import decide
-from planner.describe import JobSize
-from planner.explain.elsewhere import better_elsewhere
-from planner.predict.predicted import COUNTS, offer_placements, predicted_candidates
-from planner.rank.ranking import rank
-from planner.rank.totals import Terms
 from shunter.errors import RequestError
+from shunter.hardware.catalogue.rows import load_catalogue
+from shunter.hardware.types import Quantity
+from shunter.planner.candidates.offers import catalogue_offers, check_limits, local_offers
+from shunter.planner.decide import decide
+from shunter.planner.describe import JobSize
+from shunter.planner.explain.elsewhere import better_elsewhere
+from shunter.planner.predict.predicted import COUNTS, offer_placements, predicted_candidates
+from shunter.planner.rank.ranking import rank
+from shunter.planner.rank.totals import Terms
 from shunter.requests import Limits, SelectRequest, TrainRequest, Weights
 from tests.hardware.profiles import make_profile, make_workload
 

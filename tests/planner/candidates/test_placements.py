@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hardware.types import DenseDemand, Quantity
-from planner.candidates.placements import (
+from shunter.hardware.types import DenseDemand, Quantity
+from shunter.planner.candidates.placements import (
     STEPS_PER_EPOCH,
     batch_sizes,
     placements,

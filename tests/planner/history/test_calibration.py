@@ -3,10 +3,10 @@
 import math
 from typing import Any
 
-from hardware.types import Placement
-from planner.history import History, PastRun
+from shunter.hardware.types import Placement
+from shunter.planner.history import History, PastRun
+from shunter.tracking.evidence import Figures
 from tests.planner.measurements import step_observation
-from tracking.evidence import Figures
 
 PLACEMENT = Placement(accelerator="cpu", threads=2, precision="fp32", batch_size=512)
 DATA, FAMILY = "clicks 13 26", "dlrm"

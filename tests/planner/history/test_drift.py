@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.history.drift import inspect
+from shunter.planner.history.drift import inspect
 
 
 def steady(count: int, seed: int, level: float = 0.0, noise: float = 0.03) -> list[float]:

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from hardware.catalogue.offers import catalogue_profile
-from hardware.catalogue.rows import Catalogue, load_catalogue
-from hardware.cost.cost_model import CostModel
-from hardware.cost.residual import StepObservation
-from hardware.types import Placement, Prediction, Workload
-from planner.history.fleet import with_fleet
+from shunter.hardware.catalogue.offers import catalogue_profile
+from shunter.hardware.catalogue.rows import Catalogue, load_catalogue
+from shunter.hardware.cost.cost_model import CostModel
+from shunter.hardware.cost.residual import StepObservation
+from shunter.hardware.types import Placement, Prediction, Workload
+from shunter.planner.history.fleet import with_fleet
 
 WORKLOAD = Workload(
     matmul_flops_per_sample=3e6,

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import truncnorm
 
-from planner.history.gaussian_process import Observations, Posterior, regress, similarity, with_lower_bounds
+from shunter.planner.history.gaussian_process import Observations, Posterior, regress, similarity, with_lower_bounds
 
 
 def kernel(first: np.ndarray, second: np.ndarray) -> np.ndarray:

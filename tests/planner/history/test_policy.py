@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from planner.history import Posterior, knowledge_gradient
+from shunter.planner.history import Posterior, knowledge_gradient
 
 
 def test_knowledge_gradient_is_what_an_observation_is_expected_to_save() -> None:

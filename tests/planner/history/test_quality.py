@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import expit, logit
 
-from planner.history.quality import PRIOR_DEVIATION, quality_outlook
+from shunter.planner.history.quality import PRIOR_DEVIATION, quality_outlook
 from tests.planner.history.test_calibration import run
 
 DRAWS = 400

@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.data.dataset import Dataset
-from hardware.cost.residual import StepObservation
-from hardware.types import EnergyReading, Placement, Prediction, Workload
-from planner.history import History, data_key, read_history
+from shunter.engine.data.dataset import Dataset
 from shunter.errors import TrackingError
+from shunter.hardware.cost.residual import StepObservation
+from shunter.hardware.types import EnergyReading, Placement, Prediction, Workload
+from shunter.planner.history import History, data_key, read_history
 from shunter.requests import TrainRequest
+from shunter.tracking.convention import data_params, placement_params
+from shunter.tracking.evidence import Evidence, Figures, evidence_tags
+from shunter.tracking.history import TrackedRun, read_runs
+from shunter.tracking.learning import log_steps, read_steps, step_tags
+from shunter.tracking.runs import child_run, finish, open_run, start_run_tree
 from tests.engine.synthetic import write_dataset
-from tracking.convention import data_params, placement_params
-from tracking.evidence import Evidence, Figures, evidence_tags
-from tracking.history import TrackedRun, read_runs
-from tracking.learning import log_steps, read_steps, step_tags
-from tracking.runs import child_run, finish, open_run, start_run_tree
 
 DATA = "abc 13 26"
 NOW = 1_700_000_000.0

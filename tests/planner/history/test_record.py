@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from hardware.types import EnergyReading, Placement, Prediction
-from planner.assessment import Candidate
-from planner.decide import Decision, Exploration, decide
-from planner.describe import JobSize
-from planner.history.record import FlowNotes, flow_evidence
-from planner.rank.totals import Terms
 from shunter.errors import QualityMissedError
+from shunter.hardware.types import EnergyReading, Placement, Prediction
+from shunter.planner.assessment import Candidate
+from shunter.planner.decide import Decision, Exploration, decide
+from shunter.planner.describe import JobSize
+from shunter.planner.history.record import FlowNotes, flow_evidence
+from shunter.planner.rank.totals import Terms
 from shunter.requests import Limits, TrainRequest
-from tracking.evidence import Evidence, Figures
+from shunter.tracking.evidence import Evidence, Figures
 
 PLACEMENT = Placement(accelerator="cpu", threads=2, precision="fp32", batch_size=512)
 TOTAL = EnergyReading.of(900.0, 90.0, "measured", "a counter")

@@ -8,22 +8,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.data.dataset import Dataset, SplitStatistics
-from engine.probes.measurement import Measurement
-from hardware.types import EnergyReading, Placement
-from planner.choose import choose
-from planner.decide import Decision
-from planner.history import read_history
-from planner.history.record import FlowNotes, flow_evidence
+from shunter.engine.data.dataset import Dataset, SplitStatistics
+from shunter.engine.probes.measurement import Measurement
 from shunter.errors import QualityMissedError
+from shunter.hardware.types import EnergyReading, Placement
+from shunter.planner.choose import choose
+from shunter.planner.decide import Decision
+from shunter.planner.history import read_history
+from shunter.planner.history.record import FlowNotes, flow_evidence
 from shunter.requests import Limits, TrainRequest
-from tasks.select import log_decision
+from shunter.tasks.select import log_decision
+from shunter.tracking.convention import data_params
+from shunter.tracking.evidence import Evidence, Figures, data_key, log_evidence
+from shunter.tracking.runs import finish, start_run_tree
 from tests.engine.synthetic import write_dataset
 from tests.hardware.profiles import make_profile
 from tests.planner.measurements import measurement
-from tracking.convention import data_params
-from tracking.evidence import Evidence, Figures, data_key, log_evidence
-from tracking.runs import finish, start_run_tree
 
 ASKED = 0.78
 REQUEST = TrainRequest(trials=2, max_epochs=10, ensemble_size=1, limits=Limits(min_auc=ASKED))

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from hardware.catalogue.rows import load_catalogue
-from planner.history import EpochCount, Situation, Traits, estimate, estimate_epochs
+from shunter.hardware.catalogue.rows import load_catalogue
+from shunter.planner.history import EpochCount, Situation, Traits, estimate, estimate_epochs
 
 OLD, NEW, NEWER, UNKNOWN = (
     Traits("old", (0.0, 0.0)),

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from planner.history.zeros import backward_speedups
 from shunter.errors import TrackingError
+from shunter.planner.history.zeros import backward_speedups
+from shunter.tracking.history import TrackedRun
 from tests.planner.history.test_reader import tracked
-from tracking.history import TrackedRun
 
 
 def profiled(run_id: str, data: str, family: str, both: float | None) -> TrackedRun:

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.embeddings.row_use import use_levels
-from models.embeddings.slots import SlotMap
-from planner.memory.demand import Segment, TableDemand, segments_of
-from planner.memory.hits import Passes, predict_hits, predict_recent_hits
+from shunter.models.embeddings.row_use import use_levels
+from shunter.models.embeddings.slots import SlotMap
+from shunter.planner.memory.demand import Segment, TableDemand, segments_of
+from shunter.planner.memory.hits import Passes, predict_hits, predict_recent_hits
 
 ROWS, BATCH, LOOKUPS = 5_000, 64, 2
 

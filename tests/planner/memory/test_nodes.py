@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from planner.memory.compare import MISSES, RATES, compare_servers
-from planner.memory.demand import TableDemand, segments_of
-from planner.memory.nodes import Ask, fewest_nodes, plan_for
-from planner.memory.servers import SHIPPED, read_servers
 from shunter.errors import RequestError
+from shunter.planner.memory.compare import MISSES, RATES, compare_servers
+from shunter.planner.memory.demand import TableDemand, segments_of
+from shunter.planner.memory.nodes import Ask, fewest_nodes, plan_for
+from shunter.planner.memory.servers import SHIPPED, read_servers
 
 CURVE = [(1e-6, 0.1), (1e-4, 0.3), (1e-2, 0.6), (0.1, 0.8), (1.0, 1.0)]
 ROWS = 2.5e9  # with 129 numbers of four bytes 1.29 TB a table

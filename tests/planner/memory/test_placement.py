@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.memory.placement import Load, place_greedily, rooms, tier_loads
-from planner.memory.servers import Tier
+from shunter.planner.memory.placement import Load, place_greedily, rooms, tier_loads
+from shunter.planner.memory.servers import Tier
 
 FAST = Tier(capacity_bytes=100, read_bytes_per_second=100, write_bytes_per_second=100, granule_bytes=1)
 LARGE = Tier(capacity_bytes=300, read_bytes_per_second=20, write_bytes_per_second=10, granule_bytes=1)

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.memory.demand import Segment, TableDemand
-from planner.memory.power import BASE, Fleet, Host, read_hosts, saving, serving_fleet, serving_fleets
+from shunter.planner.memory.demand import Segment, TableDemand
+from shunter.planner.memory.power import BASE, Fleet, Host, read_hosts, saving, serving_fleet, serving_fleets
 
 HOST = {
     "samples_per_second": 100,

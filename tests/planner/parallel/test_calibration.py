@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from planner.parallel.calibration import (
+from shunter.planner.parallel.calibration import (
     MOST_KEPT,
     TERMS,
     UNCALIBRATED,
@@ -22,11 +22,11 @@ from planner.parallel.calibration import (
     read_executed,
     typical_step_seconds,
 )
-from planner.parallel.costs import TableCosts
-from planner.parallel.options import options_of
-from planner.parallel.report import search_plan, simulated_step, step_model
-from planner.parallel.search import Search
-from planner.parallel.step import SimulatedPlan, StepModel
+from shunter.planner.parallel.costs import TableCosts
+from shunter.planner.parallel.options import options_of
+from shunter.planner.parallel.report import search_plan, simulated_step, step_model
+from shunter.planner.parallel.search import Search
+from shunter.planner.parallel.step import SimulatedPlan, StepModel
 from shunter.requests.plan import PlanRequest
 from tests.planner.parallel.test_search import demand_of, machine
 

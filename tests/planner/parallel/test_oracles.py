@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.parallel.costs import Choice, TableCosts
-from planner.parallel.dynamic_program import ROUNDING, best_by_states
-from planner.parallel.integer_program import solve
-from planner.parallel.machine import Machine, processes_here, read_machine
-from planner.parallel.options import options_of
-from planner.parallel.partition import earliest_end
-from planner.parallel.plan import Plan, differences, plan_text, read_plan
-from planner.parallel.relaxation import Relaxation
-from planner.parallel.report import search_plan
-from planner.parallel.search import Search
-from planner.parallel.shares import samples_by_rate
-from planner.parallel.step import StepModel, step_of
+from shunter.planner.parallel.costs import Choice, TableCosts
+from shunter.planner.parallel.dynamic_program import ROUNDING, best_by_states
+from shunter.planner.parallel.integer_program import solve
+from shunter.planner.parallel.machine import Machine, processes_here, read_machine
+from shunter.planner.parallel.options import options_of
+from shunter.planner.parallel.partition import earliest_end
+from shunter.planner.parallel.plan import Plan, differences, plan_text, read_plan
+from shunter.planner.parallel.relaxation import Relaxation
+from shunter.planner.parallel.report import search_plan
+from shunter.planner.parallel.search import Search
+from shunter.planner.parallel.shares import samples_by_rate
+from shunter.planner.parallel.step import StepModel, step_of
 from shunter.requests.plan import PlanRequest
 from tests.hardware.profiles import make_profile
 from tests.planner.parallel.test_search import demand_of, machine

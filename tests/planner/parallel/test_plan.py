@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from flows.command import cli
-from flows.command.cli import app
-from planner.parallel.plan import (
+from shunter.errors import RequestError
+from shunter.flows.command import cli
+from shunter.flows.command.cli import app
+from shunter.planner.parallel.plan import (
     KINDS,
     Kind,
     Plan,
@@ -20,7 +21,6 @@ from planner.parallel.plan import (
     processes_of,
     read_plan,
 )
-from shunter.errors import RequestError
 from shunter.requests import TrainRequest
 
 PER_HOST = 2

@@ -4,17 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from hardware.types import Workload
-from planner.parallel.costs import TableCosts, choices_of
-from planner.parallel.demand import ModelDemand
-from planner.parallel.machine import Machine
-from planner.parallel.plan import differences, plan_text, read_plan
-from planner.parallel.proposals import explored_plan
-from planner.parallel.report import PlanReport
-from planner.parallel.step import StepModel, step_of
-from planner.parallel.tower_step import TowerStep, search_towers, tower_demand, tower_options
-from reporting.plan_figure import draw_plan
 from shunter.errors import InfeasibleError
+from shunter.hardware.types import Workload
+from shunter.planner.parallel.costs import TableCosts, choices_of
+from shunter.planner.parallel.demand import ModelDemand
+from shunter.planner.parallel.machine import Machine
+from shunter.planner.parallel.plan import differences, plan_text, read_plan
+from shunter.planner.parallel.proposals import explored_plan
+from shunter.planner.parallel.report import PlanReport
+from shunter.planner.parallel.step import StepModel, step_of
+from shunter.planner.parallel.tower_step import TowerStep, search_towers, tower_demand, tower_options
+from shunter.reporting.plan_figure import draw_plan
 from shunter.requests.plan import PlanRequest
 from tests.planner.parallel.test_search import WORKLOAD, demand_of, machine
 

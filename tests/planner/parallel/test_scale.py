@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.families.dmt import DmtSpec
-from models.registry import model_spec
-from models.spec import CategoricalFeature, Features
-from planner.parallel.machine import Channel
-from planner.parallel.scale import ScaleReport, scale
-from planner.parallel.scale_links import Links
-from planner.parallel.tower_demand import counted_towers, tower_spec
-from reporting.scale_figure import draw_scale
+from shunter.models.families.dmt import DmtSpec
+from shunter.models.registry import model_spec
+from shunter.models.spec import CategoricalFeature, Features
+from shunter.planner.parallel.machine import Channel
+from shunter.planner.parallel.scale import ScaleReport, scale
+from shunter.planner.parallel.scale_links import Links
+from shunter.planner.parallel.tower_demand import counted_towers, tower_spec
+from shunter.reporting.scale_figure import draw_scale
 from shunter.requests.plan import DevicesRequest
 from tests.planner.parallel.test_search import ACCELERATOR, demand_of
 

@@ -9,20 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hardware.types import Workload
-from planner.parallel.costs import Choice, TableCosts
-from planner.parallel.demand import LayerDemand, ModelDemand, TableDemand
-from planner.parallel.dense_split import SplitLayer, kinds_of, traffic_of
-from planner.parallel.machine import Machine, machine_of, read_machine
-from planner.parallel.options import options_of
-from planner.parallel.partition import best_of_both, differencing, greedy
-from planner.parallel.plan import Plan, SplitKind, plan_text
-from planner.parallel.report import TORCHREC, check_devices, more_surely, search_plan
-from planner.parallel.search import Found, Search
-from planner.parallel.split_search import split_layers
-from planner.parallel.step import SimulatedPlan, StepModel, step_of
-from planner.parallel.totals import check_limits, totals_of
 from shunter.errors import InfeasibleError, RequestError
+from shunter.hardware.types import Workload
+from shunter.planner.parallel.costs import Choice, TableCosts
+from shunter.planner.parallel.demand import LayerDemand, ModelDemand, TableDemand
+from shunter.planner.parallel.dense_split import SplitLayer, kinds_of, traffic_of
+from shunter.planner.parallel.machine import Machine, machine_of, read_machine
+from shunter.planner.parallel.options import options_of
+from shunter.planner.parallel.partition import best_of_both, differencing, greedy
+from shunter.planner.parallel.plan import Plan, SplitKind, plan_text
+from shunter.planner.parallel.report import TORCHREC, check_devices, more_surely, search_plan
+from shunter.planner.parallel.search import Found, Search
+from shunter.planner.parallel.split_search import split_layers
+from shunter.planner.parallel.step import SimulatedPlan, StepModel, step_of
+from shunter.planner.parallel.totals import check_limits, totals_of
 from shunter.requests.plan import DevicesRequest, PlanRequest
 
 ACCELERATOR = "NVIDIA A100 SXM4 40GB"

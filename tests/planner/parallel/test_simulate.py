@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.parallel.simulate import NO_RESOURCE, DeltaSimulator, Task, TaskGraph, critical_path, simulate
+from shunter.planner.parallel.simulate import NO_RESOURCE, DeltaSimulator, Task, TaskGraph, critical_path, simulate
 
 EDITS = 10_000
 

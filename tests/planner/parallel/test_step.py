@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from planner.parallel.costs import TableCosts
-from planner.parallel.machine import Channel, Machine, OnNodes, processes_here, processes_on_nodes
-from planner.parallel.options import data_parallel, rows_everywhere
-from planner.parallel.step import SimulatedPlan, StepModel, step_of
+from shunter.planner.parallel.costs import TableCosts
+from shunter.planner.parallel.machine import Channel, Machine, OnNodes, processes_here, processes_on_nodes
+from shunter.planner.parallel.options import data_parallel, rows_everywhere
+from shunter.planner.parallel.step import SimulatedPlan, StepModel, step_of
 from tests.hardware.profiles import make_profile
 from tests.planner.parallel.test_search import demand_of
 

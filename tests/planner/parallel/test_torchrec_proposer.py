@@ -1,14 +1,14 @@
-"""TorchRec's planner makes of a plan what `engine.parallel.given` makes of it."""
+"""TorchRec's planner makes of a plan what `shunter.engine.parallel.given` makes of it."""
 
 from typing import Any
 
 import pytest
 import torch
 
-from engine.parallel.given import GivenTable, given_plan
-from models.embeddings.torchrec_tables import build_sharder, table_collection, table_name
-from planner.parallel.plan import Plan, TablePlacement
+from shunter.engine.parallel.given import GivenTable, given_plan
 from shunter.errors import RequestError
+from shunter.models.embeddings.torchrec_tables import build_sharder, table_collection, table_name
+from shunter.planner.parallel.plan import Plan, TablePlacement
 
 pytest.importorskip("torchrec")
 WIDTH, PER_HOST = 16, 2
@@ -40,7 +40,7 @@ def planned(plan: Plan, *, memory: int = 2**30, collection: Any = None) -> Any:
     from torchrec.distributed.planner import EmbeddingShardingPlanner, Topology
     from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
 
-    from planner.parallel.torchrec_proposer import PlanPartitioner, PlanProposer, constraints_of
+    from shunter.planner.parallel.torchrec_proposer import PlanPartitioner, PlanProposer, constraints_of
 
     count = len(plan.devices)
     planner = EmbeddingShardingPlanner(
@@ -70,7 +70,7 @@ def described(sharding: Any) -> tuple[Any, ...]:
 
 def test_torchrec_s_planner_comes_to_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_of(*PLACED)
-    monkeypatch.setattr("engine.parallel.given.dist.get_world_size", lambda: len(plan.devices))
+    monkeypatch.setattr("shunter.engine.parallel.given.dist.get_world_size", lambda: len(plan.devices))
     given = [GivenTable(kind=table.kind, processes=table.devices) for table in PLACED]
     sharder = build_sharder()
     expected: Any = given_plan(collection_of(plan), sharder, given, torch.device("cpu"), PER_HOST).plan[""]

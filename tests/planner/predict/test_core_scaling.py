@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hardware.catalogue.rows import load_catalogue
-from hardware.types import Placement, Prediction
-from planner.assessment import Candidate
-from planner.candidates.offers import catalogue_offers
-from planner.candidates.placements import everywhere
-from planner.history import History
-from planner.predict.core_scaling import ASSUMED_SERIAL_SHARE, CoreScaling, serial_share
-from planner.predict.predicted import absent_candidates
+from shunter.hardware.catalogue.rows import load_catalogue
+from shunter.hardware.types import Placement, Prediction
+from shunter.planner.assessment import Candidate
+from shunter.planner.candidates.offers import catalogue_offers
+from shunter.planner.candidates.placements import everywhere
+from shunter.planner.history import History
+from shunter.planner.predict.core_scaling import ASSUMED_SERIAL_SHARE, CoreScaling, serial_share
+from shunter.planner.predict.predicted import absent_candidates
 from tests.hardware.profiles import make_workload
 
 SERVER = "AMD EPYC 9755"

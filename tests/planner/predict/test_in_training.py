@@ -6,18 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.data.dataset import Dataset
-from engine.probes.measurement import Measurement
-from hardware.cost.residual import StepObservation
-from hardware.types import HardwareProfile, Placement, Prediction
-from models.graph import GraphSpec
-from models.registry import model_spec
-from models.spec import ModelSpec
-from planner.choose import MeasureTraining, choose
-from planner.decide import Decision
-from planner.describe import describe
-from planner.history import History
-from planner.predict.in_training import InTraining
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.probes.measurement import Measurement
+from shunter.hardware.cost.residual import StepObservation
+from shunter.hardware.types import HardwareProfile, Placement, Prediction
+from shunter.models.graph import GraphSpec
+from shunter.models.registry import model_spec
+from shunter.models.spec import ModelSpec
+from shunter.planner.choose import MeasureTraining, choose
+from shunter.planner.decide import Decision
+from shunter.planner.describe import describe
+from shunter.planner.history import History
+from shunter.planner.predict.in_training import InTraining
 from shunter.requests import TrainRequest
 from tests.engine.synthetic import write_dataset
 from tests.hardware.profiles import make_profile, make_workload

@@ -11,17 +11,17 @@ from typing import NamedTuple
 
 import pytest
 
-from engine.config import DenseOptimizer, Execution, Hyperparameters, Schedule
-from engine.data.dataset import Dataset
-from engine.job import Checkpointing, TrainingJob
-from engine.loop.step import peak_memory_bytes, reset_peak_memory
-from engine.loop.trainer import train
-from engine.memory import process_bytes
-from hardware.cost.memory_model import predict_memory_bytes
-from hardware.types import Placement, Precision
-from models.registry import model_spec
-from models.spec import ModelSpec
-from planner.describe import describe
+from shunter.engine.config import DenseOptimizer, Execution, Hyperparameters, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.job import Checkpointing, TrainingJob
+from shunter.engine.loop.step import peak_memory_bytes, reset_peak_memory
+from shunter.engine.loop.trainer import train
+from shunter.engine.memory import process_bytes
+from shunter.hardware.cost.memory_model import predict_memory_bytes
+from shunter.hardware.types import Placement, Precision
+from shunter.models.registry import model_spec
+from shunter.models.spec import ModelSpec
+from shunter.planner.describe import describe
 from tests.engine.synthetic import write_dataset
 from tests.hardware.profiles import make_profile
 

@@ -2,14 +2,14 @@
 
 import pytest
 
-from engine.probes.measurement import Measurement
-from hardware.types import Placement
-from planner.assessment import Candidate
-from planner.decide import decide
-from planner.predict.power import MOST_STEPS, power_limited, wants_power_limits
-from planner.predict.probes import Probes
-from planner.rank.totals import Terms
+from shunter.engine.probes.measurement import Measurement
 from shunter.errors import HardwareError
+from shunter.hardware.types import Placement
+from shunter.planner.assessment import Candidate
+from shunter.planner.decide import decide
+from shunter.planner.predict.power import MOST_STEPS, power_limited, wants_power_limits
+from shunter.planner.predict.probes import Probes
+from shunter.planner.rank.totals import Terms
 from shunter.requests import Limits, Weights
 from tests.hardware.profiles import make_workload
 from tests.planner.measurements import measurement

@@ -2,14 +2,14 @@
 
 from datetime import UTC, datetime, timedelta
 
-from engine.probes.measurement import Measurement
-from hardware.types import Placement
-from planner.candidates.offers import local_offers
-from planner.predict.observe import LONGEST_KNOWN, measured_before, probe_observations
-from planner.predict.predicted import predicted_candidates
-from planner.predict.probes import Probes
-from planner.rank.ranking import rank
-from planner.rank.totals import Terms
+from shunter.engine.probes.measurement import Measurement
+from shunter.hardware.types import Placement
+from shunter.planner.candidates.offers import local_offers
+from shunter.planner.predict.observe import LONGEST_KNOWN, measured_before, probe_observations
+from shunter.planner.predict.predicted import predicted_candidates
+from shunter.planner.predict.probes import Probes
+from shunter.planner.rank.ranking import rank
+from shunter.planner.rank.totals import Terms
 from shunter.requests import Limits, Weights
 from tests.hardware.profiles import make_profile, make_workload
 from tests.planner.measurements import measurement

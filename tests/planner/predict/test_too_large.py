@@ -5,21 +5,21 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from engine.data.dataset import SplitStatistics
-from engine.probes.measurement import Measurement
-from hardware.types import Placement, Precision
-from planner.choose import choose
-from planner.history import History, PastRun
-from planner.history.record import FlowNotes, flow_evidence
-from planner.predict.too_large import LONGEST_REMEMBERED, remembered, with_memory
+from shunter.engine.data.dataset import SplitStatistics
+from shunter.engine.probes.measurement import Measurement
+from shunter.hardware.types import Placement, Precision
+from shunter.planner.choose import choose
+from shunter.planner.history import History, PastRun
+from shunter.planner.history.record import FlowNotes, flow_evidence
+from shunter.planner.predict.too_large import LONGEST_REMEMBERED, remembered, with_memory
 from shunter.requests import TrainRequest
+from shunter.tracking.convention import data_params
+from shunter.tracking.evidence import TooLarge, data_key
 from tests.engine.synthetic import write_dataset
 from tests.hardware.profiles import make_profile
 from tests.planner.history.test_calibration import run
 from tests.planner.measurements import measurement
 from tests.planner.test_decide import candidate
-from tracking.convention import data_params
-from tracking.evidence import TooLarge, data_key
 
 NOW = datetime(2026, 1, 10, tzinfo=UTC)
 

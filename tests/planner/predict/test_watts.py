@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from engine.data.dataset import Dataset
-from engine.probes.measurement import Measurement
-from hardware.types import Placement
-from models.graph import GraphSpec
-from models.spec import ModelSpec
-from planner.choose import choose
-from planner.decide import Decision
-from planner.history import History
-from planner.history.runs import PastRun
-from planner.predict.watts import observed_watts
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.probes.measurement import Measurement
+from shunter.hardware.types import Placement
+from shunter.models.graph import GraphSpec
+from shunter.models.spec import ModelSpec
+from shunter.planner.choose import choose
+from shunter.planner.decide import Decision
+from shunter.planner.history import History
+from shunter.planner.history.runs import PastRun
+from shunter.planner.predict.watts import observed_watts
 from shunter.requests import TrainRequest
 from tests.engine.synthetic import write_dataset
 from tests.hardware.profiles import make_profile

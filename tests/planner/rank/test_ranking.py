@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hardware.cost.billing import affordable_seconds
-from planner.assessment import Candidate
-from planner.rank.ranking import rank
-from planner.rank.relaxation import nearest_relaxations
-from planner.rank.totals import Terms, billed_seconds
+from shunter.hardware.cost.billing import affordable_seconds
+from shunter.planner.assessment import Candidate
+from shunter.planner.rank.ranking import rank
+from shunter.planner.rank.relaxation import nearest_relaxations
+from shunter.planner.rank.totals import Terms, billed_seconds
 from shunter.requests import Billing, Limits, Weights
 from tests.planner.test_decide import TEN_EPOCHS, candidate
 
@@ -138,7 +138,7 @@ def test_of_very_many_candidates_the_table_keeps_what_is_told_of_them(
     terms = Terms(limits=limits, weights=Weights.parse("time"), job=TEN_EPOCHS)
     everything = rank(candidates, terms)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("planner.rank.ranking.MOST_ROWS", 1)
+        patch.setattr("shunter.planner.rank.ranking.MOST_ROWS", 1)
         short = rank(candidates, terms)
     assert short.table[0] == everything.table[0]
     assert all(row == everything.table[row.rank - 1] for row in short.table)

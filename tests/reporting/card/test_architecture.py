@@ -4,11 +4,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from models.interactions import DLRM_INTERACTIONS
-from models.registry import FAMILIES, build_model, model_spec
-from models.spec import ModelSpec
-from reporting.card.architecture import describe_architecture
-from reporting.card.diagram import diagram
+from shunter.models.interactions import DLRM_INTERACTIONS
+from shunter.models.registry import FAMILIES, build_model, model_spec
+from shunter.models.spec import ModelSpec
+from shunter.reporting.card.architecture import describe_architecture
+from shunter.reporting.card.diagram import diagram
 from tests.models.families.test_dlrm import features_of, inputs_of
 
 FEATURES = features_of(2, 2, 1)

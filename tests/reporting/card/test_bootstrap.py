@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from sklearn.metrics import log_loss, roc_auc_score
 from threadpoolctl import threadpool_info
 
-from engine.metrics import compute_metrics
-from reporting.card.bootstrap import POISSON_TABLE, STATISTICS, _SortedRows, bootstrap, poisson_counts
+from shunter.engine.metrics import compute_metrics
+from shunter.reporting.card.bootstrap import POISSON_TABLE, STATISTICS, _SortedRows, bootstrap, poisson_counts
 
 
 def binormal(rows: int, distance: float, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

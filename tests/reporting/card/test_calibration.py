@@ -7,7 +7,12 @@ from hypothesis import strategies as st
 from scipy.special import expit
 from scipy.stats import binomtest
 
-from reporting.card.calibration import calibration_figure, expected_calibration_error, reliability, wilson_interval
+from shunter.reporting.card.calibration import (
+    calibration_figure,
+    expected_calibration_error,
+    reliability,
+    wilson_interval,
+)
 
 
 @settings(max_examples=30, deadline=None)

@@ -9,30 +9,30 @@ import numpy as np
 import pytest
 from mlflow import MlflowClient
 
-from engine.config import Execution, Hyperparameters, Schedule
-from engine.data.dataset import Dataset
-from engine.ensemble.result import EnsembleResult
-from engine.execution import execution_of
-from engine.job import TrainingJob
-from engine.metrics import compute_metrics, grouped_area_under_roc
-from engine.passes.record import GainFigure, PassRecord
-from engine.results import Evaluation
-from engine.trained_model import TrainedModel
-from hardware.types import Placement
-from models.registry import model_spec
-from models.spec import CategoricalFeature
-from reporting.card.facts import format_time, gather
-from reporting.card.figures import ModelCard
-from reporting.card.limits import limits
-from reporting.card.quality import gauc_metrics, judge_quality, user_field, user_groups
+from shunter.engine.config import Execution, Hyperparameters, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.ensemble.result import EnsembleResult
+from shunter.engine.execution import execution_of
+from shunter.engine.job import TrainingJob
+from shunter.engine.metrics import compute_metrics, grouped_area_under_roc
+from shunter.engine.passes.record import GainFigure, PassRecord
+from shunter.engine.results import Evaluation
+from shunter.engine.trained_model import TrainedModel
+from shunter.hardware.types import Placement
+from shunter.models.registry import model_spec
+from shunter.models.spec import CategoricalFeature
+from shunter.reporting.card.facts import format_time, gather
+from shunter.reporting.card.figures import ModelCard
+from shunter.reporting.card.limits import limits
+from shunter.reporting.card.quality import gauc_metrics, judge_quality, user_field, user_groups
 from shunter.requests import TrainRequest
-from tasks.card import CARD_MARKDOWN, CARD_PAGE, describe_version, publish_card
-from tasks.ensemble import combine_members
-from tasks.train import train_member
+from shunter.tasks.card import CARD_MARKDOWN, CARD_PAGE, describe_version, publish_card
+from shunter.tasks.ensemble import combine_members
+from shunter.tasks.train import train_member
+from shunter.tracking.registry.models import RegisteredModel
+from shunter.tracking.runs import start_run_tree
+from shunter.tracking.store import tracking_uri
 from tests.engine.synthetic import write_dataset
-from tracking.registry.models import RegisteredModel
-from tracking.runs import start_run_tree
-from tracking.store import tracking_uri
 
 PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=128)
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from engine.ranking.interactions import Interactions
-from models.graph import VectorRanker
-from reporting.card import item_index
-from reporting.card.item_index import FEWEST_ITEMS, try_index
+from shunter.engine.ranking.interactions import Interactions
+from shunter.models.graph import VectorRanker
+from shunter.reporting.card import item_index
+from shunter.reporting.card.item_index import FEWEST_ITEMS, try_index
 
 USERS, ITEMS, WIDTH = 200, FEWEST_ITEMS + 905, 8
 

@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.data.dataset import Dataset
-from engine.ensemble.guarantee import bounds
-from engine.metrics import compute_metrics
-from reporting.card.promise import Promise, independent_units, newest_day
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.ensemble.guarantee import bounds
+from shunter.engine.metrics import compute_metrics
 from shunter.errors import QualityMissedError
+from shunter.reporting.card.promise import Promise, independent_units, newest_day
 from shunter.requests import TrainRequest
-from tasks.register.quality import check_entropy, check_promise
+from shunter.tasks.register.quality import check_entropy, check_promise
+from shunter.tracking.promise import promised
 from tests.engine.synthetic import write_dataset
-from tracking.promise import promised
 
 RANDOM = np.random.default_rng(0)
 SCORES = 2 * RANDOM.normal(size=500)

@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from ingestion.cache import ingest_source
-from ingestion.findings import findings_of_dataset
-from ingestion.schema import Schema
-from ingestion.sources.tabular import CsvSource
-from reporting.card.facts import data_facts
+from shunter.ingestion.cache import ingest_source
+from shunter.ingestion.findings import findings_of_dataset
+from shunter.ingestion.schema import Schema
+from shunter.ingestion.sources.tabular import CsvSource
+from shunter.reporting.card.facts import data_facts
 
 SCHEMA = Schema.model_validate(
     {

@@ -5,14 +5,14 @@ from xml.etree.ElementTree import fromstring
 
 import pytest
 
-from reporting.fleet.drawing import assign_lanes, gantt_picture, round_up
-from reporting.fleet.page import fleet_page, markdown_table
-from scheduler.cluster import AcceleratorType, Cluster, Machine
-from scheduler.job import Iterations, Job
-from scheduler.metrics import figures
-from scheduler.policies import make_policy
-from scheduler.simulator import simulate
-from scheduler.timeline import useful_steps, utilisation_steps
+from shunter.reporting.fleet.drawing import assign_lanes, gantt_picture, round_up
+from shunter.reporting.fleet.page import fleet_page, markdown_table
+from shunter.scheduler.cluster import AcceleratorType, Cluster, Machine
+from shunter.scheduler.job import Iterations, Job
+from shunter.scheduler.metrics import figures
+from shunter.scheduler.policies import make_policy
+from shunter.scheduler.simulator import simulate
+from shunter.scheduler.timeline import useful_steps, utilisation_steps
 
 CLUSTER = Cluster(
     machines=(Machine(name="<b>one", count=2), Machine(name="two", count=2)),

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.data.dataset import Dataset
-from ingestion.cache import ingest_source
-from ingestion.encoding.encoder import Encoder
-from ingestion.names import value_names
-from ingestion.sources.open import open_source
-from reporting.page.features import ValueStatistics, information, most_frequent, summarise
-from reporting.page.publish import describe_features
+from shunter.engine.data.dataset import Dataset
+from shunter.ingestion.cache import ingest_source
+from shunter.ingestion.encoding.encoder import Encoder
+from shunter.ingestion.names import value_names
+from shunter.ingestion.sources.open import open_source
+from shunter.reporting.page.features import ValueStatistics, information, most_frequent, summarise
+from shunter.reporting.page.publish import describe_features
 from shunter.requests import TrainRequest
 from shunter.settings import Settings
 from tests.engine.synthetic import write_dataset

@@ -2,9 +2,9 @@
 
 import pytest
 
-from reporting.page.figures import trained_chart
-from tracking.history import TrackedRun
-from tracking.tree import RunTree
+from shunter.reporting.page.figures import trained_chart
+from shunter.tracking.history import TrackedRun
+from shunter.tracking.tree import RunTree
 
 
 def member(name: str, source: str) -> TrackedRun:

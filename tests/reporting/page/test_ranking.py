@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from engine.ranking.breakdown import break_down
-from reporting.card.ranking_breakdown import SIDES, RankingSides, summarise_ranking
-from reporting.page.figures import curves_chart, trained_chart
-from reporting.page.ranking import lengths_chart
-from reporting.page.render import render_page
+from shunter.engine.ranking.breakdown import break_down
+from shunter.reporting.card.ranking_breakdown import SIDES, RankingSides, summarise_ranking
+from shunter.reporting.page.figures import curves_chart, trained_chart
+from shunter.reporting.page.ranking import lengths_chart
+from shunter.reporting.page.render import render_page
+from shunter.tracking.history import TrackedRun
+from shunter.tracking.tree import RunTree
 from tests.engine.ranking.test_evaluation import ITEMS, USERS, pairs_of, ranker_of
-from tracking.history import TrackedRun
-from tracking.tree import RunTree
 
 
 def run(name: str, kind: str, metrics: dict[str, float], **tags: str) -> TrackedRun:

@@ -9,29 +9,29 @@ from pathlib import Path
 
 import pytest
 
-from engine.config import Hyperparameters, Schedule
-from engine.execution import execution_of
-from engine.job import TrainingJob
-from engine.profiling.useful_share import LayerShare, UsefulShare
-from engine.results import TrainingFigures
-from models.embeddings.cache_counts import CacheCounts
-from models.registry import model_spec
-from reporting.page.format import duration, figure
-from reporting.page.publish import build_report, log_report
-from reporting.page.render import render_page
+from shunter.engine.config import Hyperparameters, Schedule
+from shunter.engine.execution import execution_of
+from shunter.engine.job import TrainingJob
+from shunter.engine.profiling.useful_share import LayerShare, UsefulShare
+from shunter.engine.results import TrainingFigures
 from shunter.errors import RequestError
+from shunter.models.embeddings.cache_counts import CacheCounts
+from shunter.models.registry import model_spec
+from shunter.reporting.page.format import duration, figure
+from shunter.reporting.page.publish import build_report, log_report
+from shunter.reporting.page.render import render_page
 from shunter.requests import Limits, TrainRequest
-from tasks.select import log_decision
-from tasks.train import train_to_the_end
+from shunter.tasks.select import log_decision
+from shunter.tasks.train import train_to_the_end
+from shunter.tracking.convention import training_metrics
+from shunter.tracking.find import find_run
+from shunter.tracking.reports import log_config
+from shunter.tracking.runs import finish, open_run, start_run, start_run_tree
+from shunter.tracking.tree import read_artifact, read_tree
 from tests.engine.stalls.stall_values import make_report
 from tests.engine.synthetic import write_dataset
 from tests.tracking.test_convention import PLACEMENT
 from tests.tracking.test_reports import decision
-from tracking.convention import training_metrics
-from tracking.find import find_run
-from tracking.reports import log_config
-from tracking.runs import finish, open_run, start_run, start_run_tree
-from tracking.tree import read_artifact, read_tree
 
 NASTY = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&"
 

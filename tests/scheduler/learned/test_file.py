@@ -5,14 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from scheduler.cluster import Cluster, Machine
-from scheduler.job import Iterations, Job
-from scheduler.learned.file import PolicyCard, load_policy, make_learned, save_policy, shape_of
-from scheduler.learned.networks import draw_weights
-from scheduler.learned.planner import AGENTS
-from scheduler.policies import make_policy, policy_names
-from scheduler.simulator import simulate
 from shunter.errors import DataError, RequestError
+from shunter.scheduler.cluster import Cluster, Machine
+from shunter.scheduler.job import Iterations, Job
+from shunter.scheduler.learned.file import PolicyCard, load_policy, make_learned, save_policy, shape_of
+from shunter.scheduler.learned.networks import draw_weights
+from shunter.scheduler.learned.planner import AGENTS
+from shunter.scheduler.policies import make_policy, policy_names
+from shunter.scheduler.simulator import simulate
 
 CLUSTER = Cluster(machines=(Machine(name="a", accelerator="new", count=2), Machine(name="b", accelerator="old")))
 JOBS = [Job(f"j{i}", 0.0, 1, Iterations(10 + i, {"new": 1.0, "old": 3.0})) for i in range(5)]

@@ -5,17 +5,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from scheduler.board import Board
-from scheduler.cluster import AcceleratorType, Cluster, Machine, PowerCap, Slowdown
-from scheduler.job import Iterations, Job, JobState
-from scheduler.learned.choosers import Voters
-from scheduler.learned.networks import draw_weights
-from scheduler.learned.objectives import watts
-from scheduler.learned.planner import AGENTS, SINGLE_AGENT
-from scheduler.learned.policy import Learned
-from scheduler.schedule import Schedule
-from scheduler.simulator import simulate
-from scheduler.timeline import power_steps
+from shunter.scheduler.board import Board
+from shunter.scheduler.cluster import AcceleratorType, Cluster, Machine, PowerCap, Slowdown
+from shunter.scheduler.job import Iterations, Job, JobState
+from shunter.scheduler.learned.choosers import Voters
+from shunter.scheduler.learned.networks import draw_weights
+from shunter.scheduler.learned.objectives import watts
+from shunter.scheduler.learned.planner import AGENTS, SINGLE_AGENT
+from shunter.scheduler.learned.policy import Learned
+from shunter.scheduler.schedule import Schedule
+from shunter.scheduler.simulator import simulate
+from shunter.scheduler.timeline import power_steps
 from tests.scheduler.checks import check_schedule
 from tests.scheduler.test_contract import cases
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from scheduler.learned.voting import STRATEGIES, boltzmann_addition, boltzmann_multiplication, majority, rank
+from shunter.scheduler.learned.voting import STRATEGIES, boltzmann_addition, boltzmann_multiplication, majority, rank
 
 SURE_OF_FIRST = [0.90, 0.06, 0.04]
 MEMBERS = np.array([SURE_OF_FIRST, [0.01, 0.55, 0.44], [0.01, 0.55, 0.44]])

@@ -6,17 +6,17 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from scheduler.cluster import Cluster, Machine
-from scheduler.job import Iterations, Job
-from scheduler.learned.choosers import Voters
-from scheduler.learned.networks import scores
-from scheduler.learned.planner import AGENTS, PLACEMENT
-from scheduler.learning.learn import learn, warm_up
-from scheduler.learning.rollouts import exploit
-from scheduler.learning.torch_networks import Networks, padded
-from scheduler.learning.traces import Traces, split
-from scheduler.learning.trainer import EXPLORATION, LEARNING, Plan, Trainer, cyclic_rate
 from shunter.errors import RequestError
+from shunter.scheduler.cluster import Cluster, Machine
+from shunter.scheduler.job import Iterations, Job
+from shunter.scheduler.learned.choosers import Voters
+from shunter.scheduler.learned.networks import scores
+from shunter.scheduler.learned.planner import AGENTS, PLACEMENT
+from shunter.scheduler.learning.learn import learn, warm_up
+from shunter.scheduler.learning.rollouts import exploit
+from shunter.scheduler.learning.torch_networks import Networks, padded
+from shunter.scheduler.learning.traces import Traces, split
+from shunter.scheduler.learning.trainer import EXPLORATION, LEARNING, Plan, Trainer, cyclic_rate
 
 CLUSTER = Cluster(machines=(Machine(name="a", accelerator="new"), Machine(name="b", accelerator="old")))
 SHORT = Plan(rounds=8, traces=2, rollouts=4, cycles=2, hidden=16)

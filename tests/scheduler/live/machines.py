@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from scheduler.job import Conditions, Job
-from scheduler.live.role import (
+from shunter.scheduler.job import Conditions, Job
+from shunter.scheduler.live.role import (
     Event,
     Failed,
     Finished,
@@ -35,7 +35,7 @@ class Run:
 
 @dataclass
 class MachinesInMemory:
-    """A `scheduler.live.role.Trainings`: the ledger of accelerators is here, so that too much is noticed.
+    """A `shunter.scheduler.live.role.Trainings`: the ledger of accelerators is here, so that too much is noticed.
 
     Args:
         jobs: What the jobs really take.

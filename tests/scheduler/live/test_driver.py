@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.board import Board
-from scheduler.cluster import Cluster, Machine
-from scheduler.job import Iterations, Job
-from scheduler.learned.policy import Learned
-from scheduler.live.driver import MOST_LOSSES, Driver, Surroundings
-from scheduler.live.record import JobRecord, Status
-from scheduler.live.role import LiveMachine
-from scheduler.policies import POLICIES, make_policy
-from scheduler.simulator import simulate
 from shunter.errors import InfeasibleError, RequestError
+from shunter.scheduler.board import Board
+from shunter.scheduler.cluster import Cluster, Machine
+from shunter.scheduler.job import Iterations, Job
+from shunter.scheduler.learned.policy import Learned
+from shunter.scheduler.live.driver import MOST_LOSSES, Driver, Surroundings
+from shunter.scheduler.live.record import JobRecord, Status
+from shunter.scheduler.live.role import LiveMachine
+from shunter.scheduler.policies import POLICIES, make_policy
+from shunter.scheduler.simulator import simulate
 from tests.scheduler.checks import check_schedule
 from tests.scheduler.learned.test_policy import random_policy
 from tests.scheduler.live.machines import MachinesInMemory

@@ -8,9 +8,9 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_info
 
-from engine.data.dataset import Dataset, FieldStatistics, SplitStatistics
-from models.spec import CategoricalFeature, Features
-from search.meta.features import meta_features
+from shunter.engine.data.dataset import Dataset, FieldStatistics, SplitStatistics
+from shunter.models.spec import CategoricalFeature, Features
+from shunter.search.meta.features import meta_features
 from tests.engine.synthetic import write_dataset
 
 Part = tuple[list[int], list[int]]  # ids and labels

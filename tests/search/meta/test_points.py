@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search.meta.points import Domain
-from search.space.settings import SearchSpace, family_options
+from shunter.search.meta.points import Domain
+from shunter.search.space.settings import SearchSpace, family_options
 
 AUTO = SearchSpace(families=("dlrm", "dnn", "dcnv2"), options=family_options("dcnv2"))
 DOMAIN = Domain.of(AUTO)

@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 from optuna import Trial
 
-from engine.config import Execution, Schedule
-from engine.data.dataset import Dataset
-from search.context import PastStudy, SearchContext
-from search.meta.points import Domain
-from search.meta.portfolio import first_points, portfolio, sources_of, thinned
-from search.meta.surrogate import expected_improvement, scores
-from search.meta.transfer import Transfer
-from search.methods.registry import build_method
-from search.protocol import BudgetLeft, Outcome, Parameters
-from search.space.architecture import ArchitectureSpace
-from search.space.settings import SearchSpace
-from search.study.storage import record, tell
+from shunter.engine.config import Execution, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.search.context import PastStudy, SearchContext
+from shunter.search.meta.points import Domain
+from shunter.search.meta.portfolio import first_points, portfolio, sources_of, thinned
+from shunter.search.meta.surrogate import expected_improvement, scores
+from shunter.search.meta.transfer import Transfer
+from shunter.search.methods.registry import build_method
+from shunter.search.protocol import BudgetLeft, Outcome, Parameters
+from shunter.search.space.architecture import ArchitectureSpace
+from shunter.search.space.settings import SearchSpace
+from shunter.search.study.storage import record, tell
 from tests.engine.synthetic import write_dataset
 
 SPACE = SearchSpace(families=("dlrm", "dnn"), top_widths=(32, 64, 128, 256), bottom_widths=())

@@ -8,20 +8,22 @@ import pytest
 import torch
 from mlflow import MlflowClient
 
-from engine.config import Execution, Hyperparameters, Schedule
-from engine.data.dataset import Dataset
-from engine.loop.architecture_search import SupernetSchedule, SupernetTraining
-from engine.loop.evaluation import evaluate
-from hardware.types import Placement
-from models.registry import check_spec
-from models.supernet.masks import draw
-from models.supernet.network import Inherited, Supernet
-from models.supernet.space import Coding
-from search.context import SearchContext
-from search.job import SearchJob
-from search.methods.dnas import Dnas
-from search.methods.registry import build_method
-from search.methods.supernet import (
+from shunter.engine.config import Execution, Hyperparameters, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.loop.architecture_search import SupernetSchedule, SupernetTraining
+from shunter.engine.loop.evaluation import evaluate
+from shunter.errors import RequestError
+from shunter.hardware.types import Placement
+from shunter.models.registry import check_spec
+from shunter.models.supernet.masks import draw
+from shunter.models.supernet.network import Inherited, Supernet
+from shunter.models.supernet.space import Coding
+from shunter.requests import TrainRequest
+from shunter.search.context import SearchContext
+from shunter.search.job import SearchJob
+from shunter.search.methods.dnas import Dnas
+from shunter.search.methods.registry import build_method
+from shunter.search.methods.supernet import (
     WEIGHTS,
     affordable_stages,
     architecture_of,
@@ -31,15 +33,13 @@ from search.methods.supernet import (
     supernet_costs,
     supernet_space,
 )
-from search.protocol import BudgetLeft, Cost, Outcome, Parameters
-from search.search import search
-from search.space.architecture import ArchitectureSpace
-from search.space.settings import SearchSpace
-from shunter.errors import RequestError
-from shunter.requests import TrainRequest
+from shunter.search.protocol import BudgetLeft, Cost, Outcome, Parameters
+from shunter.search.search import search
+from shunter.search.space.architecture import ArchitectureSpace
+from shunter.search.space.settings import SearchSpace
+from shunter.tracking.runs import start_run_tree
+from shunter.tracking.store import tracking_uri
 from tests.engine.synthetic import write_dataset
-from tracking.runs import start_run_tree
-from tracking.store import tracking_uri
 
 QUICK = SupernetSchedule(rounds=1, theta_steps=5)
 LEFT = BudgetLeft(trials=20)
@@ -212,7 +212,7 @@ def test_the_supernet_takes_more_and_smaller_steps_than_a_trial_by_the_rates_for
         built.append((execution, rates))
         return SupernetTraining(network, data, rates, execution, *rest, **more)
 
-    monkeypatch.setattr("search.methods.supernet.SupernetTraining", noted)
+    monkeypatch.setattr("shunter.search.methods.supernet.SupernetTraining", noted)
     for batch_size in (256, 8_192):
         context = context_of(dataset, tmp_path / str(batch_size), execution=Execution(batch_size=batch_size))
         supernet_costs(context)

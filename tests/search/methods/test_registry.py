@@ -8,17 +8,17 @@ from typing import Any
 import optuna
 import pytest
 
-from engine.config import Execution, Schedule
-from engine.data.dataset import Dataset
-from search.context import SearchContext
-from search.methods.registry import METHODS, build_method
-from search.protocol import BudgetLeft, Outcome
-from search.space.architecture import ArchitectureSpace
-from search.space.settings import SearchSpace
-from search.study.address import storage_address
-from search.study.storage import open_study, record, tell
+from shunter.engine.config import Execution, Schedule
+from shunter.engine.data.dataset import Dataset
 from shunter.errors import RequestError
 from shunter.requests import SearchMethodName
+from shunter.search.context import SearchContext
+from shunter.search.methods.registry import METHODS, build_method
+from shunter.search.protocol import BudgetLeft, Outcome
+from shunter.search.space.architecture import ArchitectureSpace
+from shunter.search.space.settings import SearchSpace
+from shunter.search.study.address import storage_address
+from shunter.search.study.storage import open_study, record, tell
 from tests.engine.synthetic import write_dataset
 
 SPACE = SearchSpace()

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from search.context import PastStudy, SearchContext
-from search.meta.transfer import Transfer
-from search.methods.registry import build_method, race_of
-from search.methods.taught import TAUGHT_TRIALS, is_taught
-from search.protocol import Outcome
-from search.space.architecture import ArchitectureSpace
-from search.space.settings import SearchSpace
 from shunter.requests import SearchRequest
+from shunter.search.context import PastStudy, SearchContext
+from shunter.search.meta.transfer import Transfer
+from shunter.search.methods.registry import build_method, race_of
+from shunter.search.methods.taught import TAUGHT_TRIALS, is_taught
+from shunter.search.protocol import Outcome
+from shunter.search.space.architecture import ArchitectureSpace
+from shunter.search.space.settings import SearchSpace
 from tests.search.meta.test_transfer import SPACE, context, dataset, planted, searched
 
 __all__ = ["context", "dataset"]  # fixtures

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from search.protocol import BudgetLeft, Outcome, Parameters
-from search.reinforce.actions import Actions
-from search.reinforce.controller import Controller
-from search.reinforce.experience import History
+from shunter.search.protocol import BudgetLeft, Outcome, Parameters
+from shunter.search.reinforce.actions import Actions
+from shunter.search.reinforce.controller import Controller
+from shunter.search.reinforce.experience import History
 
 SIZES = (4, 4, 4, 4)
 POINTS = list(itertools.product(*map(range, SIZES)))
@@ -154,7 +154,7 @@ def on_new_data(seeds: Sequence[int]) -> dict[str, np.ndarray]:
 
 def _by_surrogate(past: Sequence[History], table: np.ndarray, features: dict[str, float], seed: int) -> int:
     """Points tried in the order of the surrogate's predictions, which learns nothing more, until one is at the goal."""
-    from search.reinforce.guide import guide_for
+    from shunter.search.reinforce.guide import guide_for
 
     guide = guide_for(ACTIONS, past, features, None, seed=seed)
     assert guide is not None

@@ -5,9 +5,9 @@ from functools import cache
 import numpy as np
 import pytest
 
-from search.protocol import BudgetLeft, Outcome, Parameters
-from search.reinforce.actions import Actions
-from search.reinforce.controller import Controller
+from shunter.search.protocol import BudgetLeft, Outcome, Parameters
+from shunter.search.reinforce.actions import Actions
+from shunter.search.reinforce.controller import Controller
 from tests.search.reinforce.planted import ACTIONS, history_of, outcome_at, tables
 
 LEFT = BudgetLeft()

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from search.protocol import Outcome
-from search.reinforce.actions import Actions
-from search.reinforce.experience import History, levels_of, predicted_reward
-from search.reinforce.guide import Guide, agrees, guide_for
-from search.reinforce.inverse import INITIAL_ENTROPY
-from search.reinforce.learner import Tried, standardised
-from search.reinforce.policy import entropy, log_probabilities, most_entropy
-from search.reinforce.surrogate import rank_correlation
+from shunter.search.protocol import Outcome
+from shunter.search.reinforce.actions import Actions
+from shunter.search.reinforce.experience import History, levels_of, predicted_reward
+from shunter.search.reinforce.guide import Guide, agrees, guide_for
+from shunter.search.reinforce.inverse import INITIAL_ENTROPY
+from shunter.search.reinforce.learner import Tried, standardised
+from shunter.search.reinforce.policy import entropy, log_probabilities, most_entropy
+from shunter.search.reinforce.surrogate import rank_correlation
 from tests.search.reinforce import planted
 from tests.search.reinforce.planted import ACTIONS, POINTS, family, history_of, outcome_at, tables
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.optim import SGD, Adam
 
-from search.reinforce.policy import (
+from shunter.search.reinforce.policy import (
     Policy,
     divergence,
     entropy,
@@ -20,7 +20,7 @@ from search.reinforce.policy import (
     temperature_for,
     tempered,
 )
-from search.reinforce.ppo import CLIP, Episodes, improve
+from shunter.search.reinforce.ppo import CLIP, Episodes, improve
 
 MASK = np.array([[True, True, True], [True, True, False], [False, True, True]])
 POINTS = torch.tensor([p for p in itertools.product(range(3), repeat=3) if all(MASK[f, v] for f, v in enumerate(p))])

@@ -6,20 +6,20 @@ import optuna
 import pytest
 from mlflow import MlflowClient
 
-from engine.config import Execution, Schedule
-from engine.data.dataset import Dataset
-from hardware.types import Placement
-from search.context import PastStudy, SearchContext
-from search.job import SearchJob
-from search.methods.registry import build_method
-from search.protocol import BudgetLeft, Outcome, Space
-from search.search import search
-from search.space.architecture import ArchitectureSpace
+from shunter.engine.config import Execution, Schedule
+from shunter.engine.data.dataset import Dataset
 from shunter.errors import InfeasibleError
+from shunter.hardware.types import Placement
 from shunter.requests import Limits, SearchMethodName, TrainRequest
+from shunter.search.context import PastStudy, SearchContext
+from shunter.search.job import SearchJob
+from shunter.search.methods.registry import build_method
+from shunter.search.protocol import BudgetLeft, Outcome, Space
+from shunter.search.search import search
+from shunter.search.space.architecture import ArchitectureSpace
+from shunter.tracking.runs import start_run_tree
+from shunter.tracking.store import tracking_uri
 from tests.search.spaces import SMALL
-from tracking.runs import start_run_tree
-from tracking.store import tracking_uri
 
 PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=256)
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 from scipy.stats import mannwhitneyu
 
-from search.protocol import BudgetLeft
-from search.reinforce.controller import Controller
+from shunter.search.protocol import BudgetLeft
+from shunter.search.reinforce.controller import Controller
 from tests.search.reinforce import planted
 from tests.search.reinforce.planted import ACTIONS, history_of, outcome_at, over_seeds, tables
 

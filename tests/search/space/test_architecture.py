@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from optuna import create_study
 from optuna.samplers import RandomSampler
 
-from engine.data.dataset import Dataset, SplitStatistics
-from engine.fixed import read_fixed
-from models.counting import count_model
-from models.registry import build_model
-from models.spec import CategoricalFeature, Features
-from search.protocol import Parameters, Space
-from search.space.architecture import ArchitectureSpace, shares_worth
+from shunter.engine.data.dataset import Dataset, SplitStatistics
+from shunter.engine.fixed import read_fixed
 from shunter.errors import RequestError
+from shunter.models.counting import count_model
+from shunter.models.registry import build_model
+from shunter.models.spec import CategoricalFeature, Features
+from shunter.search.protocol import Parameters, Space
+from shunter.search.space.architecture import ArchitectureSpace, shares_worth
 from tests.engine.synthetic import write_dataset
 
 FEATURES = Features(

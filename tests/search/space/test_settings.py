@@ -9,13 +9,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.config import Hyperparameters
-from engine.data.dataset import Dataset, SplitStatistics
-from engine.fixed import Fixed, read_fixed
-from models.names import AUTO, AUTO_FAMILIES, auto_families
-from models.registry import FAMILIES, build_layers, check_spec, model_spec
-from models.spec import CategoricalFeature, Features
-from search.space.learning import (
+from shunter.engine.config import Hyperparameters
+from shunter.engine.data.dataset import Dataset, SplitStatistics
+from shunter.engine.fixed import Fixed, read_fixed
+from shunter.models.names import AUTO, AUTO_FAMILIES, auto_families
+from shunter.models.registry import FAMILIES, build_layers, check_spec, model_spec
+from shunter.models.spec import CategoricalFeature, Features
+from shunter.search.space.learning import (
     FIRST_BINS,
     LEARNING_OPTIONS,
     RATE_OF_OPTIMIZER,
@@ -23,7 +23,7 @@ from search.space.learning import (
     rate_scale,
     usual_rates,
 )
-from search.space.settings import SearchSpace
+from shunter.search.space.settings import SearchSpace
 
 
 def dataset_of(train_rows: int, dense: int = 2) -> Dataset:

@@ -6,16 +6,16 @@ import pytest
 from mlflow import MlflowClient
 from pydantic import ValidationError
 
-from engine.data.dataset import Dataset
-from hardware.types import Placement
-from search.job import SearchJob
-from search.search import search
-from search.space.settings import SearchSpace
-from search.space.towers import FILE, tower_partitions
+from shunter.engine.data.dataset import Dataset
 from shunter.errors import RequestError
+from shunter.hardware.types import Placement
 from shunter.requests import TowerStrategy, TrainRequest
-from tracking.runs import open_run
-from tracking.store import tracking_uri
+from shunter.search.job import SearchJob
+from shunter.search.search import search
+from shunter.search.space.settings import SearchSpace
+from shunter.search.space.towers import FILE, tower_partitions
+from shunter.tracking.runs import open_run
+from shunter.tracking.store import tracking_uri
 
 PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)
 NAMES = ("single0", "single1", "single2", "bag0")

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from ingestion.sources import guard
-from search.study import address as addresses
-from search.study.address import storage_address
 from shunter.errors import RequestError
+from shunter.ingestion.sources import guard
 from shunter.requests import TrainRequest
+from shunter.search.study import address as addresses
+from shunter.search.study.address import storage_address
 
 ADDRESS = "postgresql://me:geheim-db@host/studies"
 
@@ -87,7 +87,7 @@ def test_a_request_with_a_password_is_refused_before_it_is_kept(address: str) ->
 def test_an_address_from_a_variable_is_in_no_log(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    import tasks  # noqa: F401 - which hides secrets in logs
+    import shunter.tasks  # noqa: F401 - which hides secrets in logs
 
     monkeypatch.setenv("STUDIES", ADDRESS)
     logging.getLogger("any").warning("opening %s", storage_address(tmp_path, "env:STUDIES"))

@@ -6,18 +6,18 @@ import pytest
 from optuna import create_study
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from engine.config import Schedule
-from engine.data.dataset import Dataset
-from hardware.types import Placement
-from models.names import AUTO_FAMILIES, AUTO_HISTORY_FAMILIES
-from search.job import SearchJob
-from search.protocol import BudgetLeft, Parameters
-from search.search import search
-from search.space.settings import SearchSpace
-from search.study import families
-from search.study.families import FamilyRace
+from shunter.engine.config import Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.hardware.types import Placement
+from shunter.models.names import AUTO_FAMILIES, AUTO_HISTORY_FAMILIES
 from shunter.requests import TrainRequest
 from shunter.requests.search import TRIALS
+from shunter.search.job import SearchJob
+from shunter.search.protocol import BudgetLeft, Parameters
+from shunter.search.search import search
+from shunter.search.space.settings import SearchSpace
+from shunter.search.study import families
+from shunter.search.study.families import FamilyRace
 
 SPACE = SearchSpace(
     families=("dlrm", "dnn", "deepfm", "dcnv2"),

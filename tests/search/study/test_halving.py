@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from search.study.halving import RUNG, Halving, Point, best_first, checks_for, passes_rung
+from shunter.search.study.halving import RUNG, Halving, Point, best_first, checks_for, passes_rung
 
 points = st.lists(
     st.tuples(st.integers(0, 6).map(float), st.integers(0, 6).map(float)), min_size=1, max_size=9, unique=True

@@ -7,25 +7,25 @@ import psutil
 import pytest
 from optuna import Study, Trial
 
-from engine.data.dataset import Dataset
-from engine.executors.here import Here
-from engine.executors.role import Executor
-from engine.job import ClickJob, Hooks
-from engine.results import TrainingFigures
-from hardware.devices import memory_kills
-from hardware.types import Placement
-from search.job import SearchJob
-from search.protocol import Outcome
-from search.result import TuneResult
-from search.search import search
-from search.study import interrupted
-from search.study.address import storage_address
-from search.study.halving import Halving
-from search.study.interrupted import OUT_OF_MEMORY, OWNER
-from search.study.loop import Progress
-from search.study.storage import begun_trials, failures, finished_trials, has_waiting, open_study, record, tell
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.executors.here import Here
+from shunter.engine.executors.role import Executor
+from shunter.engine.job import ClickJob, Hooks
+from shunter.engine.results import TrainingFigures
 from shunter.errors import ProcessLostError
+from shunter.hardware.devices import memory_kills
+from shunter.hardware.types import Placement
 from shunter.requests import TrainRequest
+from shunter.search.job import SearchJob
+from shunter.search.protocol import Outcome
+from shunter.search.result import TuneResult
+from shunter.search.search import search
+from shunter.search.study import interrupted
+from shunter.search.study.address import storage_address
+from shunter.search.study.halving import Halving
+from shunter.search.study.interrupted import OUT_OF_MEMORY, OWNER
+from shunter.search.study.loop import Progress
+from shunter.search.study.storage import begun_trials, failures, finished_trials, has_waiting, open_study, record, tell
 from tests.search.spaces import SMALL
 
 PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)

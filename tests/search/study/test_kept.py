@@ -7,21 +7,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.checkpoint.storage import load_model
-from engine.config import Hyperparameters, Schedule
-from engine.data.dataset import Dataset
-from engine.execution import execution_of
-from engine.job import ClickJob, TrainingJob
-from engine.loop.trainer import train
-from engine.results import TrainResult
-from engine.trained_model import TrainedModel, read_finished
-from hardware.types import EnergyReading, Placement
-from models.registry import model_spec
-from search.job import SearchJob
-from search.protocol import Outcome
-from search.search import search
-from search.study.kept import KeptModels, in_turn, kept_model
+from shunter.engine.checkpoint.storage import load_model
+from shunter.engine.config import Hyperparameters, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.execution import execution_of
+from shunter.engine.job import ClickJob, TrainingJob
+from shunter.engine.loop.trainer import train
+from shunter.engine.results import TrainResult
+from shunter.engine.trained_model import TrainedModel, read_finished
+from shunter.hardware.types import EnergyReading, Placement
+from shunter.models.registry import model_spec
 from shunter.requests import TrainRequest
+from shunter.search.job import SearchJob
+from shunter.search.protocol import Outcome
+from shunter.search.search import search
+from shunter.search.study.kept import KeptModels, in_turn, kept_model
 from tests.search.spaces import SMALL
 
 PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)

@@ -9,14 +9,15 @@ from pathlib import Path
 import optuna
 import pytest
 
-from search.protocol import Outcome
-from search.result import ranked
-from search.space.choose import check_not_empty
-from search.space.settings import SearchSpace
-from search.study import storage as studies
-from search.study.address import storage_address
-from search.study.interrupted import OWNER
-from search.study.storage import (
+from shunter.errors import RequestError, TrackingError
+from shunter.search.protocol import Outcome
+from shunter.search.result import ranked
+from shunter.search.space.choose import check_not_empty
+from shunter.search.space.settings import SearchSpace
+from shunter.search.study import storage as studies
+from shunter.search.study.address import storage_address
+from shunter.search.study.interrupted import OWNER
+from shunter.search.study.storage import (
     begun_trials,
     failures,
     finished_trials,
@@ -26,7 +27,6 @@ from search.study.storage import (
     storage_errors,
     tell,
 )
-from shunter.errors import RequestError, TrackingError
 
 SPACE = SearchSpace(embedding_dims=(4, 8), top_widths=(8, 16), bottom_widths=())
 POINT = SPACE.default()

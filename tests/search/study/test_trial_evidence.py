@@ -4,18 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from engine.data.dataset import Dataset
-from hardware.types import Placement
-from planner.history import read_history
-from planner.predict.observe import observer
-from search.job import SearchJob
-from search.search import search
+from shunter.engine.data.dataset import Dataset
 from shunter.errors import QualityMissedError
+from shunter.hardware.types import Placement
+from shunter.planner.history import read_history
+from shunter.planner.predict.observe import observer
 from shunter.requests import Limits, TrainRequest
+from shunter.search.job import SearchJob
+from shunter.search.search import search
+from shunter.tracking.runs import finish
 from tests.engine.synthetic import write_dataset
 from tests.hardware.profiles import make_profile
 from tests.search.spaces import SMALL
-from tracking.runs import finish
 
 PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=32)
 
@@ -53,7 +53,7 @@ def test_each_trial_teaches_how_it_ended_and_what_its_steps_took(dataset: Datase
 def test_each_trial_teaches_the_power_of_its_steps_where_that_was_measured(
     dataset: Dataset, parent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hardware.types.LEAST_MEASURED_SHARE", 0.0)  # no counter need be here
+    monkeypatch.setattr("shunter.hardware.types.LEAST_MEASURED_SHARE", 0.0)  # no counter need be here
     search(_job(dataset, parent, tmp_path, TrainRequest(trials=1, max_epochs=1)))
     finish(parent)
     [trial] = [run for run in read_history().runs if run.kind == "trial"]

@@ -9,19 +9,19 @@ import pytest
 import torch
 from mlflow import MlflowClient
 
-from engine.data.dataset import Dataset
-from engine.executors.here import Here
-from engine.executors.own_process import OwnProcess
-from engine.executors.this_machine import ThisMachine
-from hardware.types import Placement
-from search.job import SearchJob
-from search.search import search
-from search.study.loop import Progress
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.executors.here import Here
+from shunter.engine.executors.own_process import OwnProcess
+from shunter.engine.executors.this_machine import ThisMachine
 from shunter.errors import RequestError
+from shunter.hardware.types import Placement
 from shunter.requests import TrainRequest
+from shunter.search.job import SearchJob
+from shunter.search.search import search
+from shunter.search.study.loop import Progress
+from shunter.tracking.store import tracking_uri
 from tests.engine.executors.training_processes import training_processes
 from tests.search.spaces import SMALL
-from tracking.store import tracking_uri
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 PLACEMENT = Placement(accelerator="cpu", threads=4, precision="fp32", batch_size=64)
@@ -41,14 +41,14 @@ def test_one_trial_at_a_time_trains_here_with_all_threads() -> None:
 
 @pytest.mark.parametrize(("count", "threads"), [(2, 2), (3, 1), (9, 1)])
 def test_threads_are_divided_and_nobody_gets_none(count: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.executors.this_machine.usable_cores", lambda: 4)
+    monkeypatch.setattr("shunter.engine.executors.this_machine.usable_cores", lambda: 4)
     executors = ThisMachine().executors(PLACEMENT, count)
     assert all(isinstance(executor, OwnProcess) for executor in executors)
     assert [executor.placement.threads for executor in executors] == [threads] * count
 
 
 def test_cores_that_the_placement_leaves_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.executors.this_machine.usable_cores", lambda: 16)
+    monkeypatch.setattr("shunter.engine.executors.this_machine.usable_cores", lambda: 16)
     executors = ThisMachine().executors(PLACEMENT, 4)
     assert [executor.placement.threads for executor in executors] == [4] * 4
 

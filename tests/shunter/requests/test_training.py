@@ -76,7 +76,7 @@ def test_a_probability_without_the_quality_it_is_of_means_nothing() -> None:
 
 
 def test_the_help_names_every_model_family() -> None:
-    from models.registry import FAMILIES
+    from shunter.models.registry import FAMILIES
 
     words = ModelRequest.model_fields["model"].description or ""
     assert all(family in words for family in FAMILIES)

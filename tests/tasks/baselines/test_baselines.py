@@ -11,27 +11,27 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-import planner.candidates.embedding_memory
-import tasks.baselines
-from engine.checkpoint.storage import read_json
-from engine.config import Execution
-from engine.data.dataset import Dataset, SplitStatistics
-from hardware.types import Placement
-from models.graph import SOLVED
-from models.registry import FAMILIES, build_layers
-from models.spec import Features
-from reporting.card.baselines import baseline_metrics, compare_baselines, relative_saving
-from reporting.card.figures import BaselineFigures
+import shunter.planner.candidates.embedding_memory
+import shunter.tasks.baselines
+from shunter.engine.checkpoint.storage import read_json
+from shunter.engine.config import Execution
+from shunter.engine.data.dataset import Dataset, SplitStatistics
+from shunter.hardware.types import Placement
+from shunter.models.graph import SOLVED
+from shunter.models.registry import FAMILIES, build_layers
+from shunter.models.spec import Features
+from shunter.reporting.card.baselines import baseline_metrics, compare_baselines, relative_saving
+from shunter.reporting.card.figures import BaselineFigures
 from shunter.requests import CheckpointRequest, TrainRequest, parse_baselines
 from shunter.requests.effort import CLICK_BASELINES, RANKING_BASELINES
-from tasks.baselines import baseline_checks, baseline_epochs, baseline_spec, candidates_of, train_baselines
-from tasks.ensemble import combine_members
-from tasks.plan import placement_of_one
-from tasks.run_state import RunState
-from tasks.train import train_to_the_end
+from shunter.tasks.baselines import baseline_checks, baseline_epochs, baseline_spec, candidates_of, train_baselines
+from shunter.tasks.ensemble import combine_members
+from shunter.tasks.plan import placement_of_one
+from shunter.tasks.run_state import RunState
+from shunter.tasks.train import train_to_the_end
+from shunter.tracking.runs import start_run_tree
 from tests.engine.synthetic import write_dataset
 from tests.models.families.test_dlrm import features_of
-from tracking.runs import start_run_tree
 
 BASELINE = BaselineFigures(
     name="lr",
@@ -73,7 +73,7 @@ def context_of(dataset: Dataset, folder: Path, *, answers: Sequence[str | None] 
 
 @pytest.fixture(autouse=True)
 def _without_prefect(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks.baselines, "train_member", train_to_the_end)
+    monkeypatch.setattr(shunter.tasks.baselines, "train_member", train_to_the_end)
 
 
 def test_each_is_trained_and_its_better_training_kept(dataset: Dataset, tmp_path: Path) -> None:
@@ -98,8 +98,8 @@ def test_the_rate_that_is_behind_is_given_up_and_the_other_learns_from_every_row
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = train_baselines(context_of(dataset, tmp_path / "whole", baselines="lr"))
-    monkeypatch.setattr(tasks.baselines, "LEAST_SAMPLES", 500)
-    monkeypatch.setattr(tasks.baselines, "LEARNING_RATES", (0.2, 1e-6))
+    monkeypatch.setattr(shunter.tasks.baselines, "LEAST_SAMPLES", 500)
+    monkeypatch.setattr(shunter.tasks.baselines, "LEARNING_RATES", (0.2, 1e-6))
     rows = dataset.splits["train"].rows
     assert baseline_checks(dataset) == (1 / 2,)
     folder = tmp_path / "raced"
@@ -131,7 +131,7 @@ def test_tables_that_one_process_cannot_hold_are_trained_in_several(
     run, spec = context_of(dataset, tmp_path), baseline_spec("fm", dataset.features)
     run.processes = 2
     assert placement_of_one(run, spec) == PLACEMENT
-    monkeypatch.setattr(planner.candidates.embedding_memory, "free_memory_bytes", lambda: 1_000)
+    monkeypatch.setattr(shunter.planner.candidates.embedding_memory, "free_memory_bytes", lambda: 1_000)
     assert placement_of_one(run, spec).processes == 2
     run.processes = 1
     assert placement_of_one(run, spec) == PLACEMENT

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from engine.metrics import Metrics
-from engine.results import EpochReport
-from tasks.baselines.race import Race
+from shunter.engine.metrics import Metrics
+from shunter.engine.results import EpochReport
+from shunter.tasks.baselines.race import Race
 
 
 def report(samples: int, ne: float) -> EpochReport:

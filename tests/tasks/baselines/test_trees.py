@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-import tasks.baselines
-from engine.config import Execution
-from engine.data.dataset import Dataset
-from reporting.card.baselines import baseline_metrics, compare_baselines
+import shunter.tasks.baselines
+from shunter.engine.config import Execution
+from shunter.engine.data.dataset import Dataset
+from shunter.reporting.card.baselines import baseline_metrics, compare_baselines
 from shunter.requests import TrainRequest, baselines_of
-from tasks.baselines import candidates_of, train_baselines, train_rivals
-from tasks.baselines.trees import FOLDS, PRIOR_ROWS, Table, train_trees
-from tasks.ensemble import combine_members
-from tasks.train import train_to_the_end
+from shunter.tasks.baselines import candidates_of, train_baselines, train_rivals
+from shunter.tasks.baselines.trees import FOLDS, PRIOR_ROWS, Table, train_trees
+from shunter.tasks.ensemble import combine_members
+from shunter.tasks.train import train_to_the_end
+from shunter.tracking.runs import start_run_tree
 from tests.engine.synthetic import write_dataset
 from tests.tasks.baselines.test_baselines import PLACEMENT, context_of
-from tracking.runs import start_run_tree
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_trees_learn_are_kept(dataset: Dataset, tmp_path: Path) -> None:
 def test_they_stand_in_the_table_beside_the_result(
     dataset: Dataset, tracking_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tasks.baselines, "train_member", train_to_the_end)
+    monkeypatch.setattr(shunter.tasks.baselines, "train_member", train_to_the_end)
     run = context_of(dataset, tmp_path, baselines="lr,gbt")
     found, (trees,) = train_baselines(run), train_rivals(run)
     assert train_rivals(context_of(dataset, tmp_path)) == []

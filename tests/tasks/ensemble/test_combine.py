@@ -8,25 +8,25 @@ import torch
 from mlflow import MlflowClient
 from torch import nn
 
-from engine.checkpoint.storage import load_model, save_model
-from engine.config import Hyperparameters, Schedule
-from engine.data.dataset import Dataset
-from engine.ensemble.result import EnsembleResult
-from engine.ensemble.serving_cost import ServingCost, ServingLimits
-from engine.execution import execution_of
-from engine.job import TrainingJob
-from engine.loop.evaluation import evaluate
-from engine.metrics import compute_metrics
-from engine.trained_model import TrainedModel
-from hardware.types import Placement
-from models.ensemble import Ensemble
-from models.registry import model_spec
+from shunter.engine.checkpoint.storage import load_model, save_model
+from shunter.engine.config import Hyperparameters, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.ensemble.result import EnsembleResult
+from shunter.engine.ensemble.serving_cost import ServingCost, ServingLimits
+from shunter.engine.execution import execution_of
+from shunter.engine.job import TrainingJob
+from shunter.engine.loop.evaluation import evaluate
+from shunter.engine.metrics import compute_metrics
+from shunter.engine.trained_model import TrainedModel
+from shunter.hardware.types import Placement
+from shunter.models.ensemble import Ensemble
+from shunter.models.registry import model_spec
 from shunter.requests import TrainRequest
-from tasks.ensemble import EnsembleLimits, combine_members
-from tasks.train import train_to_the_end
+from shunter.tasks.ensemble import EnsembleLimits, combine_members
+from shunter.tasks.train import train_to_the_end
+from shunter.tracking.runs import start_run_tree
+from shunter.tracking.store import tracking_uri
 from tests.engine.synthetic import write_dataset
-from tracking.runs import start_run_tree
-from tracking.store import tracking_uri
 
 PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)
 
@@ -159,7 +159,7 @@ def test_a_limit_of_a_prediction_leaves_no_more_than_keep_it(
     """The times are given here, for what a machine takes is not for a test: two of three keep the limit together."""
     given = iter([9.0, 1.0, 1.1, 2.1])  # the last is that of the result
     monkeypatch.setattr(
-        "tasks.ensemble.combine.serving_cost",
+        "shunter.tasks.ensemble.combine.serving_cost",
         lambda *_: ServingCost(milliseconds=next(given), weight_bytes=100, joules=1e-4, joules_by="estimated"),
     )
     limits = EnsembleLimits(serving=ServingLimits(milliseconds=2.5))

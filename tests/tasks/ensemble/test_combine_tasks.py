@@ -4,23 +4,23 @@ from pathlib import Path
 
 import pytest
 
-from engine.checkpoint.storage import load_model
-from engine.config import Hyperparameters, Schedule
-from engine.ensemble.result import EnsembleResult
-from engine.execution import execution_of
-from engine.job import TrainingJob
-from engine.loop.evaluation import evaluate
-from engine.trained_model import TrainedModel
-from flows.command.summary import _format_quality
-from hardware.types import Placement
-from models.registry import model_spec
+from shunter.engine.checkpoint.storage import load_model
+from shunter.engine.config import Hyperparameters, Schedule
+from shunter.engine.ensemble.result import EnsembleResult
+from shunter.engine.execution import execution_of
+from shunter.engine.job import TrainingJob
+from shunter.engine.loop.evaluation import evaluate
+from shunter.engine.trained_model import TrainedModel
+from shunter.flows.command.summary import _format_quality
+from shunter.hardware.types import Placement
+from shunter.models.registry import model_spec
 from shunter.requests import TrainRequest
-from tasks.ensemble import combine_members
-from tasks.train import train_to_the_end
+from shunter.tasks.ensemble import combine_members
+from shunter.tasks.train import train_to_the_end
+from shunter.tracking.history import read_runs
+from shunter.tracking.runs import start_run_tree
 from tests.engine.several_labels import TASKS, with_tasks, with_weights
 from tests.engine.synthetic import write_dataset
-from tracking.history import read_runs
-from tracking.runs import start_run_tree
 
 PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)
 

@@ -6,18 +6,18 @@ from typing import Any, cast
 
 import pytest
 
-from engine.config import Hyperparameters, Schedule
-from engine.data.dataset import Dataset
-from engine.execution import execution_of
-from engine.job import TrainingJob
-from engine.trained_model import TrainedModel
-from hardware.types import Placement
-from models.registry import model_spec
+from shunter.engine.config import Hyperparameters, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.execution import execution_of
+from shunter.engine.job import TrainingJob
+from shunter.engine.trained_model import TrainedModel
+from shunter.hardware.types import Placement
+from shunter.models.registry import model_spec
 from shunter.requests import TrainRequest
-from tasks.ensemble import EnsembleLimits, combine_members, distil, distillation
-from tasks.train import train_to_the_end
+from shunter.tasks.ensemble import EnsembleLimits, combine_members, distil, distillation
+from shunter.tasks.train import train_to_the_end
+from shunter.tracking.runs import start_run_tree
 from tests.engine.synthetic import write_dataset
-from tracking.runs import start_run_tree
 
 PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)
 

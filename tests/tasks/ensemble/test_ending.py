@@ -6,13 +6,13 @@ from typing import Any, cast
 
 import pytest
 
-from search.minutes import Minutes
 from shunter.errors import TrackingError
 from shunter.requests import TrainRequest
-from tasks.ensemble import ending
-from tasks.ensemble.ending import STEPS, set_ending_aside
-from tasks.step_clock import StepClock
-from tracking.convention import STEP_SECONDS
+from shunter.search.minutes import Minutes
+from shunter.tasks.ensemble import ending
+from shunter.tasks.ensemble.ending import STEPS, set_ending_aside
+from shunter.tasks.step_clock import StepClock
+from shunter.tracking.convention import STEP_SECONDS
 
 RUN = cast("Any", SimpleNamespace(dataset=SimpleNamespace(fingerprint="abc"), request=TrainRequest(model="dnn")))
 

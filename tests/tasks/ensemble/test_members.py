@@ -9,12 +9,12 @@ from typing import Any, cast
 
 import pytest
 
-from engine.trained_model import FILE
-from search.minutes import Minutes
-from search.used import FILE as USED
+from shunter.engine.trained_model import FILE
 from shunter.requests import TrainRequest, effort
-from tasks.ensemble import members, room
-from tasks.ensemble.members import train_members
+from shunter.search.minutes import Minutes
+from shunter.search.used import FILE as USED
+from shunter.tasks.ensemble import members, room
+from shunter.tasks.ensemble.members import train_members
 
 
 def asked(

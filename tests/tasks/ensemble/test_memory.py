@@ -4,23 +4,23 @@ from pathlib import Path
 
 import pytest
 
-from engine.checkpoint.storage import load_model
-from engine.config import Hyperparameters, Schedule
-from engine.data.dataset import Dataset
-from engine.ensemble.result import read_finished
-from engine.execution import execution_of
-from engine.job import TrainingJob
-from engine.loop.evaluation import evaluate
-from engine.trained_model import TrainedModel
-from hardware.types import Placement
-from models.registry import model_spec
+from shunter.engine.checkpoint.storage import load_model
+from shunter.engine.config import Hyperparameters, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.ensemble.result import read_finished
+from shunter.engine.execution import execution_of
+from shunter.engine.job import TrainingJob
+from shunter.engine.loop.evaluation import evaluate
+from shunter.engine.trained_model import TrainedModel
 from shunter.errors import InfeasibleError
+from shunter.hardware.types import Placement
+from shunter.models.registry import model_spec
 from shunter.requests import TrainRequest
-from tasks.ensemble import EnsembleLimits, combine_members
-from tasks.train import train_to_the_end
+from shunter.tasks.ensemble import EnsembleLimits, combine_members
+from shunter.tasks.train import train_to_the_end
+from shunter.tracking.history import read_children
+from shunter.tracking.runs import start_run_tree
 from tests.engine.synthetic import write_dataset
-from tracking.history import read_children
-from tracking.runs import start_run_tree
 
 PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)
 WEIGHTS = "model.safetensors"

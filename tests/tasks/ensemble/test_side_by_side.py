@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from engine.executors.role import Place
-from hardware.types import Placement
-from tasks.ensemble import side_by_side as module
-from tasks.ensemble.side_by_side import side_by_side
+from shunter.engine.executors.role import Place
+from shunter.hardware.types import Placement
+from shunter.tasks.ensemble import side_by_side as module
+from shunter.tasks.ensemble.side_by_side import side_by_side
 
 PLACEMENT = Placement(accelerator="cpu", threads=2, precision="fp32", batch_size=64)
 

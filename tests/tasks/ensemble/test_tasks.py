@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from engine.ensemble.verdict import judge
-from engine.ensemble.weights import combine, fit_weights
-from engine.metrics import compute_metrics
+from shunter.engine.ensemble.verdict import judge
+from shunter.engine.ensemble.weights import combine, fit_weights
+from shunter.engine.metrics import compute_metrics
 
 TASKS = ("click", "conversion")
 

@@ -3,11 +3,11 @@
 import sys
 from pathlib import Path
 
-from scheduler.live.asked import read_fleet_jobs
 from shunter.requests import FleetRunRequest
-from tasks.fleet.jobs import prepare_jobs
-from tasks.fleet.run import fleet_state, open_record, run_jobs
-from tracking.runs import start_run
+from shunter.scheduler.live.asked import read_fleet_jobs
+from shunter.tasks.fleet.jobs import prepare_jobs
+from shunter.tasks.fleet.run import fleet_state, open_record, run_jobs
+from shunter.tracking.runs import start_run
 
 
 def main(address: str, jobs: str) -> None:

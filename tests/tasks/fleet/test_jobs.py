@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from engine.execution import execution_of
-from hardware.types import Placement
-from scheduler.live.asked import read_fleet_jobs
-from scheduler.live.record import FleetRecord, JobRecord, Status
+from shunter.engine.execution import execution_of
 from shunter.errors import RequestError
-from tasks.fleet.jobs import prepare_jobs
-from tasks.fleet.result import judge_and_register
-from tasks.fleet.run import fleet_state, open_record
-from tasks.train import train_to_the_end
-from tracking.registry import load_champion
-from tracking.runs import closing, start_run
+from shunter.hardware.types import Placement
+from shunter.scheduler.live.asked import read_fleet_jobs
+from shunter.scheduler.live.record import FleetRecord, JobRecord, Status
+from shunter.tasks.fleet.jobs import prepare_jobs
+from shunter.tasks.fleet.result import judge_and_register
+from shunter.tasks.fleet.run import fleet_state, open_record
+from shunter.tasks.train import train_to_the_end
+from shunter.tracking.registry import load_champion
+from shunter.tracking.runs import closing, start_run
 
 JOB = "jobs: [{name: a, train_seconds: {cpu: 60}, train: {%s}}]\n"
 
@@ -101,7 +101,7 @@ def test_a_fleet_is_found_again_by_its_jobs_and_its_failed_ones_are_tried_again(
 def test_the_command_refuses_jobs_without_prefect_whose_server_is_not_protected_yet(tmp_path: Path) -> None:
     code = (
         "import sys\n"
-        "from flows.command.fleet_commands import _check_run\n"
+        "from shunter.flows.command.fleet_commands import _check_run\n"
         "from shunter.requests import FleetRunRequest\n"
         "_check_run(FleetRunRequest(jobs=sys.argv[1]))\n"
         "assert 'prefect' not in sys.modules\n"

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 import torch
 
-from engine.checkpoint.generations import NEWEST
-from engine.checkpoint.storage import load_model
-from engine.config import Execution
-from engine.loop.trainer import train
-from ingestion.request import ingest_request
-from scheduler.own_training import training_of
+from shunter.engine.checkpoint.generations import NEWEST
+from shunter.engine.checkpoint.storage import load_model
+from shunter.engine.config import Execution
+from shunter.engine.loop.trainer import train
+from shunter.ingestion.request import ingest_request
 from shunter.requests import TrainRequest
+from shunter.scheduler.own_training import training_of
 from shunter.settings import PROJECT_ROOT, Settings
 
 pytestmark = pytest.mark.long

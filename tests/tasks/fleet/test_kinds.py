@@ -6,14 +6,14 @@ from typing import Any, cast
 
 import pytest
 
-from engine.config import Execution
-from hardware.devices.nodes import ClusterNode
-from hardware.types import Accelerator
-from scheduler.files import OwnJob
-from scheduler.live.role import LiveMachine
+from shunter.engine.config import Execution
+from shunter.hardware.devices.nodes import ClusterNode
+from shunter.hardware.types import Accelerator
 from shunter.requests import TrainRequest
-from tasks.fleet.jobs import FleetJob, by_type
-from tasks.fleet.trainings import GIB, RayTrainings, Spot, kind_of, machines_of, seats_on
+from shunter.scheduler.files import OwnJob
+from shunter.scheduler.live.role import LiveMachine
+from shunter.tasks.fleet.jobs import FleetJob, by_type
+from shunter.tasks.fleet.trainings import GIB, RayTrainings, Spot, kind_of, machines_of, seats_on
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ BOX = ClusterNode(
 def test_a_node_with_gpus_offers_the_cores_that_these_leave(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 16 cores each of two GPUs keeps four; one of them is taken with its own, and two of the other cores."""
     free = {"1": {"CPU": 10.0, "GPU": 1.0, "memory": 30.0 * GIB}}
-    monkeypatch.setattr("tasks.fleet.trainings.free_resources", lambda: free)
+    monkeypatch.setattr("shunter.tasks.fleet.trainings.free_resources", lambda: free)
     assert machines_of([BOX]) == [
         LiveMachine("box", "A100", 2, 1, "box", 32.0, 30.0),
         LiveMachine("cpu@box", "cpu", 8, 6, "box", 32.0, 30.0),

@@ -8,23 +8,23 @@ from typing import Any
 import pytest
 import torch
 
-from engine.checkpoint.storage import load_model
-from engine.config import Execution, Hyperparameters, Schedule
-from engine.executors.ray.cluster import open_cluster
-from engine.job import TrainingJob
-from engine.loop.trainer import train
-from models.registry import model_spec
-from scheduler.board import Board
-from scheduler.files import OwnJob
-from scheduler.live.driver import Driver, Surroundings
-from scheduler.live.record import Status
-from scheduler.policies import make_policy
+from shunter.engine.checkpoint.storage import load_model
+from shunter.engine.config import Execution, Hyperparameters, Schedule
+from shunter.engine.executors.ray.cluster import open_cluster
+from shunter.engine.job import TrainingJob
+from shunter.engine.loop.trainer import train
+from shunter.models.registry import model_spec
 from shunter.requests import TrainRequest
-from tasks.fleet.jobs import FleetJob
-from tasks.fleet.trainings import RayTrainings
+from shunter.scheduler.board import Board
+from shunter.scheduler.files import OwnJob
+from shunter.scheduler.live.driver import Driver, Surroundings
+from shunter.scheduler.live.record import Status
+from shunter.scheduler.policies import make_policy
+from shunter.tasks.fleet.jobs import FleetJob
+from shunter.tasks.fleet.trainings import RayTrainings
+from shunter.tracking.runs import closing, start_run
+from shunter.tracking.tree import read_tree
 from tests.engine.synthetic import write_dataset
-from tracking.runs import closing, start_run
-from tracking.tree import read_tree
 
 pytestmark = pytest.mark.slow
 MOVE_AT, KILL_AT = 0.2, 0.6  # shares of the training

@@ -5,22 +5,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.checkpoint.storage import save_model
-from engine.data.dataset import Dataset
-from engine.metrics import compute_metrics
-from engine.results import Evaluation
-from models.registry import build_model, model_spec
-from reporting.card.figures import TaskQuality
-from reporting.card.quality import judge_quality
+from shunter.engine.checkpoint.storage import save_model
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.metrics import compute_metrics
+from shunter.engine.results import Evaluation
+from shunter.models.registry import build_model, model_spec
+from shunter.reporting.card.figures import TaskQuality
+from shunter.reporting.card.quality import judge_quality
 from shunter.requests import NightlyRequest, Promote, TrainRequest
-from tasks.register import why_not_promoted
-from tasks.register.promotion import why_ranker_not_promoted
-from tasks.run_state import RunState
+from shunter.tasks.register import why_not_promoted
+from shunter.tasks.register.promotion import why_ranker_not_promoted
+from shunter.tasks.run_state import RunState
+from shunter.tracking.registry.models import register_model
+from shunter.tracking.registry.versions import champion_of
+from shunter.tracking.runs import start_run_tree
+from shunter.tracking.store import open_store
 from tests.engine.synthetic import write_dataset
-from tracking.registry.models import register_model
-from tracking.registry.versions import champion_of
-from tracking.runs import start_run_tree
-from tracking.store import open_store
 
 
 @pytest.fixture

@@ -5,18 +5,18 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from engine.config import Hyperparameters, Schedule
-from engine.data.dataset import Dataset
-from engine.execution import execution_of
-from engine.job import ClickJob, TrainingJob
-from engine.trained_model import TrainedModel
-from hardware.types import Placement
-from models.registry import model_spec
+from shunter.engine.config import Hyperparameters, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.execution import execution_of
+from shunter.engine.job import ClickJob, TrainingJob
+from shunter.engine.trained_model import TrainedModel
+from shunter.hardware.types import Placement
+from shunter.models.registry import model_spec
 from shunter.requests import TrainRequest
-from tasks.train import adopt_trial, train_to_the_end
+from shunter.tasks.train import adopt_trial, train_to_the_end
+from shunter.tracking.runs import start_run_tree
+from shunter.tracking.store import tracking_uri
 from tests.engine.synthetic import write_dataset
-from tracking.runs import start_run_tree
-from tracking.store import tracking_uri
 
 PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)
 

@@ -6,15 +6,15 @@ from typing import Any, cast
 
 import pytest
 
-from engine.checkpoint.keeping import Keeping
-from engine.config import Execution, Hyperparameters, Schedule
-from engine.job import TrainingJob
-from models.registry import model_spec
+from shunter.engine.checkpoint.keeping import Keeping
+from shunter.engine.config import Execution, Hyperparameters, Schedule
+from shunter.engine.job import TrainingJob
 from shunter.errors import RequestError
+from shunter.models.registry import model_spec
 from shunter.requests import CheckpointRequest, TrainRequest
-from tasks.copies import check_copies, forget_copies
-from tasks.run_state import copies_address
-from tasks.train.checkpoints import checkpointing_of, expected_restores
+from shunter.tasks.copies import check_copies, forget_copies
+from shunter.tasks.run_state import copies_address
+from shunter.tasks.train.checkpoints import checkpointing_of, expected_restores
 from tests.engine.synthetic import write_dataset
 
 

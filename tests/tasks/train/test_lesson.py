@@ -7,24 +7,24 @@ from typing import Any
 
 import pytest
 
-from engine.config import Hyperparameters, Schedule
-from engine.data.dataset import Dataset
-from engine.execution import execution_of
-from engine.job import TrainingJob
-from hardware.budget import Budget
-from hardware.meters.meter import measure_energy
-from hardware.types import EnergyReading, Placement
-from models.registry import model_spec
-from planner.history import History, PastRun, read_history
-from planner.predict.observe import expect
 from shunter import regularly
+from shunter.engine.config import Hyperparameters, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.execution import execution_of
+from shunter.engine.job import TrainingJob
 from shunter.errors import TrainingError
+from shunter.hardware.budget import Budget
+from shunter.hardware.meters.meter import measure_energy
+from shunter.hardware.types import EnergyReading, Placement
+from shunter.models.registry import model_spec
+from shunter.planner.history import History, PastRun, read_history
+from shunter.planner.predict.observe import expect
 from shunter.requests import TrainRequest
-from tasks.train import train_to_the_end
-from tasks.train.lesson import Lesson
+from shunter.tasks.train import train_to_the_end
+from shunter.tasks.train.lesson import Lesson
+from shunter.tracking.runs import child_run, start_run_tree
 from tests.engine.synthetic import write_dataset
 from tests.hardware.profiles import make_profile
-from tracking.runs import child_run, start_run_tree
 
 PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)
 SPEC = model_spec(embedding_dim=4, bottom_widths=(8,), top_widths=(8,))
@@ -117,7 +117,7 @@ def test_training_that_runs_out_of_memory_is_told_apart(
     def exhausted(*_: object, **__: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("engine.executors.here.Here.run", exhausted)
+    monkeypatch.setattr("shunter.engine.executors.here.Here.run", exhausted)
     with pytest.raises(MemoryError):
         trained(dataset, parent, tmp_path / "member")
     assert member_of(read_history()).out_of_memory

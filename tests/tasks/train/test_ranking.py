@@ -10,26 +10,26 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.artifacts import download_artifacts
 
-from engine.config import Schedule
-from engine.data.dataset import Dataset
-from engine.execution import execution_of
-from engine.job import TrainingJob
-from engine.ranking.config import RankingHyperparameters
-from engine.ranking.evaluation import evaluate_ranking
-from engine.ranking.interactions import read_interactions
-from engine.ranking.result import TrainedRanker
-from engine.ranking.storage import load_ranker
-from hardware.types import Placement
-from ingestion.request import ingest_request
-from models.graph import MODELS, SOLVED, graph_spec
-from planner.describe import describe
+from shunter.engine.config import Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.execution import execution_of
+from shunter.engine.job import TrainingJob
+from shunter.engine.ranking.config import RankingHyperparameters
+from shunter.engine.ranking.evaluation import evaluate_ranking
+from shunter.engine.ranking.interactions import read_interactions
+from shunter.engine.ranking.result import TrainedRanker
+from shunter.engine.ranking.storage import load_ranker
 from shunter.errors import CheckpointError, DataError
+from shunter.hardware.types import Placement
+from shunter.ingestion.request import ingest_request
+from shunter.models.graph import MODELS, SOLVED, graph_spec
+from shunter.planner.describe import describe
 from shunter.requests import TrainRequest
-from tasks.card import CARD, write_ranking_card
-from tasks.train import train_to_the_end
-from tracking.registry.models import load_champion, register_model
-from tracking.runs import start_run_tree
-from tracking.store import tracking_uri
+from shunter.tasks.card import CARD, write_ranking_card
+from shunter.tasks.train import train_to_the_end
+from shunter.tracking.registry.models import load_champion, register_model
+from shunter.tracking.runs import start_run_tree
+from shunter.tracking.store import tracking_uri
 
 PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)
 SCHEDULE = Schedule(max_epochs=8, patience=8)

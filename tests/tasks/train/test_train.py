@@ -10,28 +10,28 @@ import pytest
 from mlflow import MlflowClient
 from rich.console import Console
 
-import tasks.train.progress
-from engine.checkpoint.storage import load_model
-from engine.config import Execution, Hyperparameters, Schedule
-from engine.data.dataset import Dataset
-from engine.execution import execution_of
-from engine.executors.adaptation import Adaptation
-from engine.executors.energy import add_readings
-from engine.executors.this_machine import machine_of
-from engine.job import TrainingJob
-from engine.loop.evaluation import evaluate
-from engine.results import TrainingFigures
-from engine.trained_model import TrainedModel
-from hardware.types import EnergyReading, Placement, PowerSample
-from models.registry import model_spec
+import shunter.tasks.train.progress
+from shunter.engine.checkpoint.storage import load_model
+from shunter.engine.config import Execution, Hyperparameters, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.execution import execution_of
+from shunter.engine.executors.adaptation import Adaptation
+from shunter.engine.executors.energy import add_readings
+from shunter.engine.executors.this_machine import machine_of
+from shunter.engine.job import TrainingJob
+from shunter.engine.loop.evaluation import evaluate
+from shunter.engine.results import TrainingFigures
+from shunter.engine.trained_model import TrainedModel
 from shunter.errors import CheckpointError, TrainingError
+from shunter.hardware.types import EnergyReading, Placement, PowerSample
+from shunter.models.registry import model_spec
 from shunter.requests import TrainRequest
-from tasks.train import train_member, train_to_the_end
-from tasks.train.progress import training_progress
+from shunter.tasks.train import train_member, train_to_the_end
+from shunter.tasks.train.progress import training_progress
+from shunter.tracking.runs import start_run_tree
+from shunter.tracking.store import tracking_uri
 from tests.engine.synthetic import write_dataset
 from tests.hardware.profiles import make_profile
-from tracking.runs import start_run_tree
-from tracking.store import tracking_uri
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 
@@ -211,7 +211,7 @@ def test_two_attempts_add_their_uncertainties_and_the_watts_follow_each_other() 
 
 def test_the_bar_is_drawn_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch, dataset: Dataset, tmp_path: Path) -> None:
     report = train_into(tmp_path, dataset).history[0]
-    monkeypatch.setattr(tasks.train.progress, "UPDATE_SECONDS", 0.0)
+    monkeypatch.setattr(shunter.tasks.train.progress, "UPDATE_SECONDS", 0.0)
     drawn = {}
     for is_terminal in (True, False):
         screen = io.StringIO()
@@ -256,7 +256,7 @@ def test_processes_share_the_memory_of_a_cpu_and_have_a_gpu_each() -> None:
 def test_steps_that_leave_their_predicted_time_let_other_threads_take_over_and_the_run_says_so(
     dataset: Dataset, tmp_path: Path, tracking_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.executors.adaptation.WINDOW_SECONDS", 0.0)
+    monkeypatch.setattr("shunter.engine.executors.adaptation.WINDOW_SECONDS", 0.0)
     two = PLACEMENT.model_copy(update={"threads": 2})
 
     def fewest(present: Placement, times: Mapping[Placement, float]) -> Placement:

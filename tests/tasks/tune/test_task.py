@@ -12,16 +12,16 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId
 from prefect.runtime import flow_run
 
-from engine.data.dataset import Dataset
-from hardware.types import Placement
-from search.job import SearchJob
-from search.result import TuneResult
+from shunter.engine.data.dataset import Dataset
+from shunter.hardware.types import Placement
 from shunter.requests import TrainRequest
-from tasks.tune import tune, with_trials_at_a_time
+from shunter.search.job import SearchJob
+from shunter.search.result import TuneResult
+from shunter.tasks.tune import tune, with_trials_at_a_time
+from shunter.tracking.runs import start_run_tree
+from shunter.tracking.store import tracking_uri
 from tests.engine.synthetic import write_dataset
 from tests.planner.test_together import searched
-from tracking.runs import start_run_tree
-from tracking.store import tracking_uri
 
 
 @pytest.mark.usefixtures("prefect_server")
@@ -80,7 +80,7 @@ class Held:
 def test_a_search_by_minutes_alone_uses_the_cores_that_one_trial_leaves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], cores: int, count: int | None
 ) -> None:
-    monkeypatch.setattr("tasks.tune.usable_cores", lambda: 2)
+    monkeypatch.setattr("shunter.tasks.tune.usable_cores", lambda: 2)
     request = TrainRequest(**options)
     run_id = start_run_tree(request, write_dataset(tmp_path / "data", rows=40))
     found = with_trials_at_a_time(request, searched({1: 90, 2: 100}), Held(cores), run_id)  # pyright: ignore[reportArgumentType]

@@ -13,21 +13,21 @@ import pytest
 from mlflow import MlflowClient
 from scipy.special import expit
 
-from engine.checkpoint.storage import load_model, save_model
-from engine.config import Execution, Hyperparameters, Schedule
-from engine.data.dataset import Dataset
-from engine.job import TrainingJob
-from engine.loop.evaluation import evaluate
-from engine.loop.trainer import train
-from ingestion.request import ingest_request
-from models.ensemble import Ensemble
-from models.registry import build_model, model_spec
+from shunter.engine.checkpoint.storage import load_model, save_model
+from shunter.engine.config import Execution, Hyperparameters, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.job import TrainingJob
+from shunter.engine.loop.evaluation import evaluate
+from shunter.engine.loop.trainer import train
 from shunter.errors import DataError, RequestError, TrackingError
+from shunter.ingestion.request import ingest_request
+from shunter.models.ensemble import Ensemble
+from shunter.models.registry import build_model, model_spec
 from shunter.requests import TrainRequest
 from shunter.settings import Settings
-from tracking.registry.models import RegisteredModel, load_champion, register_model
-from tracking.runs import start_run_tree
-from tracking.store import tracking_uri
+from shunter.tracking.registry.models import RegisteredModel, load_champion, register_model
+from shunter.tracking.runs import start_run_tree
+from shunter.tracking.store import tracking_uri
 
 SPEC = model_spec(embedding_dim=4, bottom_widths=(8,), top_widths=(8,))
 FEATURES = ["price", "user", "item", "genres"]

@@ -9,19 +9,19 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
-from engine.checkpoint.storage import save_model
-from engine.data.dataset import Dataset
-from models.registry import build_model, model_spec
+from shunter.engine.checkpoint.storage import save_model
+from shunter.engine.data.dataset import Dataset
 from shunter.errors import TrackingError
+from shunter.models.registry import build_model, model_spec
 from shunter.requests import TrainRequest
+from shunter.tracking import patience
+from shunter.tracking.client import TrackingClient
+from shunter.tracking.registry import card, models, versions
+from shunter.tracking.registry.client import RegistryClient
+from shunter.tracking.registry.models import RegisteredModel, register_model
+from shunter.tracking.runs import Run, start_run_tree
+from shunter.tracking.store import experiment_id, open_store, tracking_uri
 from tests.engine.synthetic import write_dataset
-from tracking import patience
-from tracking.client import TrackingClient
-from tracking.registry import card, models, versions
-from tracking.registry.client import RegistryClient
-from tracking.registry.models import RegisteredModel, register_model
-from tracking.runs import Run, start_run_tree
-from tracking.store import experiment_id, open_store, tracking_uri
 
 METRICS = {"quality.test.auc": 0.7, "quality.test.ne": 0.9}
 SPEC = model_spec(embedding_dim=4, bottom_widths=(8,), top_widths=(8,))

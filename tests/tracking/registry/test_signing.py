@@ -12,20 +12,21 @@ import pandas as pd
 import pytest
 from mlflow import MlflowClient
 
-from engine.checkpoint.storage import save_model
-from engine.data.dataset import Dataset
-from ingestion.cache import ingest_source
-from ingestion.sources.open import open_source
-from models.registry import build_model, model_spec
+from shunter.engine.checkpoint.storage import save_model
+from shunter.engine.data.dataset import Dataset
 from shunter.errors import TrackingError
+from shunter.ingestion.cache import ingest_source
+from shunter.ingestion.sources.open import open_source
+from shunter.models.registry import build_model, model_spec
 from shunter.requests import TrainRequest
 from shunter.settings import Settings
+from shunter.tracking.registry import signing
+from shunter.tracking.registry.models import load_champion, register_model
+from shunter.tracking.registry.named import open_model
+from shunter.tracking.registry.versions import champion_of, download
+from shunter.tracking.runs import start_run_tree
+from shunter.tracking.store import tracking_uri
 from tests.golden.registered import MODELS, raw_rows
-from tracking.registry import signing
-from tracking.registry.models import load_champion, register_model
-from tracking.registry.versions import champion_of, download
-from tracking.runs import start_run_tree
-from tracking.store import tracking_uri
 
 Registered = tuple[Path, Dataset]
 SIGNED = "data/recommender/signed.json"
@@ -131,8 +132,8 @@ def _nothing_said_yet() -> None:
 def test_a_model_of_former_code_is_loaded_and_said_to_be_unsigned(
     champion: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.WARNING):
-        mlflow.pyfunc.load_model(str(MODELS["ensemble"])).predict(raw_rows())
+    with caplog.at_level(logging.WARNING), open_model(str(MODELS["ensemble"])) as model:
+        model.scorer().predict(raw_rows())
     assert "is not signed" in caplog.text
 
 

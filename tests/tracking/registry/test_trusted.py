@@ -13,17 +13,17 @@ import pytest
 import yaml
 from mlflow import MlflowClient
 
-from engine.checkpoint.storage import load_model, save_model
-from ingestion.cache import ingest_source
-from ingestion.encoding.encoder import Encoder
-from ingestion.sources.open import open_source
-from models.registry import build_model, model_spec
+from shunter.engine.checkpoint.storage import load_model, save_model
 from shunter.errors import CheckpointError, DataError, TrackingError
+from shunter.ingestion.cache import ingest_source
+from shunter.ingestion.encoding.encoder import Encoder
+from shunter.ingestion.sources.open import open_source
+from shunter.models.registry import build_model, model_spec
 from shunter.requests import TrainRequest
-from tracking.registry.models import load_champion, register_model
-from tracking.registry.trusted import check_model_folder
-from tracking.runs import start_run_tree
-from tracking.store import tracking_uri
+from shunter.tracking.registry.models import load_champion, register_model
+from shunter.tracking.registry.trusted import check_model_folder
+from shunter.tracking.runs import start_run_tree
+from shunter.tracking.store import tracking_uri
 
 Plant = Callable[[Path], None]
 

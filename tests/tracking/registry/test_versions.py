@@ -8,19 +8,19 @@ import pandas as pd
 import pytest
 from mlflow import MlflowClient
 
-from engine.checkpoint.storage import save_model
-from engine.data.dataset import Dataset
-from engine.ranking.storage import StoredRanker, save_ranker
-from ingestion.request import ingest_request
-from models.graph import graph_spec
-from models.graph.ranker import VectorRanker
-from models.registry import build_model, model_spec
+from shunter.engine.checkpoint.storage import save_model
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.ranking.storage import StoredRanker, save_ranker
 from shunter.errors import CheckpointError, RequestError
+from shunter.ingestion.request import ingest_request
+from shunter.models.graph import graph_spec
+from shunter.models.graph.ranker import VectorRanker
+from shunter.models.registry import build_model, model_spec
 from shunter.requests import TrainRequest
-from tracking.registry.models import register_model
-from tracking.registry.versions import champion_of, download, roll_back
-from tracking.runs import start_run_tree
-from tracking.store import tracking_uri
+from shunter.tracking.registry.models import register_model
+from shunter.tracking.registry.versions import champion_of, download, roll_back
+from shunter.tracking.runs import start_run_tree
+from shunter.tracking.store import tracking_uri
 
 SPEC = model_spec(embedding_dim=4, bottom_widths=(8,), top_widths=(8,))
 

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from engine.executors.ray.choices import Choice, Choices, Elsewhere
-from engine.executors.ray.group import Seat
-from engine.executors.watch import Going
-from hardware.devices.nodes import ClusterNode
-from hardware.types import Placement
+from shunter.engine.executors.ray.choices import Choice, Choices, Elsewhere
+from shunter.engine.executors.ray.group import Seat
+from shunter.engine.executors.watch import Going
+from shunter.hardware.devices.nodes import ClusterNode
+from shunter.hardware.types import Placement
 
 GOING = Going(share=0.1, seconds_left=1000.0, start_seconds=1.0)
 TOTALS = {"fast": 1.0, "middle": 2.0, "slow": 4.0, "unknown": float("inf")}
@@ -41,7 +41,7 @@ def fastest(totals: Mapping[str, float], here: str, going: Going) -> str | None:
 def free(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, float]]:
     """What Ray could give out at this moment."""
     found: dict[str, dict[str, float]] = {}
-    monkeypatch.setattr("engine.executors.ray.choices.free_resources", lambda: found)
+    monkeypatch.setattr("shunter.engine.executors.ray.choices.free_resources", lambda: found)
     return found
 
 

@@ -13,39 +13,39 @@ import torch
 from mlflow import MlflowClient
 from mlflow.entities import Run as MlflowRun
 
-from engine.checkpoint.storage import load_model, read_json
-from engine.config import Hyperparameters, Schedule
-from engine.data.dataset import Dataset
-from engine.execution import execution_of
-from engine.executors.follow import LostError
-from engine.executors.here import Here
-from engine.executors.ray.choices import Choice
-from engine.executors.ray.cluster import Cluster, open_cluster
-from engine.executors.ray.data import copy_directory, find_dataset, read_pieces, write_piece
-from engine.executors.ray.training import NodeLostError, _NodeLine
-from engine.job import Checkpointing, Hooks, TrainingJob
-from engine.loop.trainer import train
-from engine.probes.measurement import Measurement
-from engine.profiling.cache import ProfileFile
-from engine.ranking.config import RankingHyperparameters, RankingReport
-from engine.results import EpochReport, TrainResult
-from engine.trained_model import FILE, TrainedModel
-from hardware.devices.nodes import free_resources, placed
-from hardware.types import Placement
-from models.graph import VectorRanker, graph_spec
-from models.registry import model_spec
-from search.job import SearchJob
-from search.search import search
-from search.space.settings import SearchSpace
-from search.study.kept import kept_model
-from search.study.loop import Progress
+from shunter.engine.checkpoint.storage import load_model, read_json
+from shunter.engine.config import Hyperparameters, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.execution import execution_of
+from shunter.engine.executors.follow import LostError
+from shunter.engine.executors.here import Here
+from shunter.engine.executors.ray.choices import Choice
+from shunter.engine.executors.ray.cluster import Cluster, open_cluster
+from shunter.engine.executors.ray.data import copy_directory, find_dataset, read_pieces, write_piece
+from shunter.engine.executors.ray.training import NodeLostError, _NodeLine
+from shunter.engine.job import Checkpointing, Hooks, TrainingJob
+from shunter.engine.loop.trainer import train
+from shunter.engine.probes.measurement import Measurement
+from shunter.engine.profiling.cache import ProfileFile
+from shunter.engine.ranking.config import RankingHyperparameters, RankingReport
+from shunter.engine.results import EpochReport, TrainResult
+from shunter.engine.trained_model import FILE, TrainedModel
 from shunter.errors import HardwareError, RequestError, TrainingError
+from shunter.hardware.devices.nodes import free_resources, placed
+from shunter.hardware.types import Placement
+from shunter.models.graph import VectorRanker, graph_spec
+from shunter.models.registry import model_spec
 from shunter.requests import TrainRequest
+from shunter.search.job import SearchJob
+from shunter.search.search import search
+from shunter.search.space.settings import SearchSpace
+from shunter.search.study.kept import kept_model
+from shunter.search.study.loop import Progress
+from shunter.tracking.runs import start_run_tree
+from shunter.tracking.store import tracking_uri
 from tests.engine.parts import parts_of
 from tests.engine.ranking.data import write_clicks
 from tests.engine.synthetic import write_dataset
-from tracking.runs import start_run_tree
-from tracking.store import tracking_uri
 
 pytestmark = pytest.mark.slow
 SPEC = model_spec(embedding_dim=8)
@@ -352,7 +352,7 @@ def test_a_process_that_dies_again_and_again_is_given_up(
         attempts.append(node.name)
         raise NodeLostError("gone")
 
-    monkeypatch.setattr("engine.executors.ray.cluster.train_on_node", lose)
+    monkeypatch.setattr("shunter.engine.executors.ray.cluster.train_on_node", lose)
     with pytest.raises(TrainingError, match="gone"):
         run(cluster, dataset, "steady", tmp_path / "checkpoint")
     assert attempts == ["steady"] * 4
@@ -402,8 +402,8 @@ def other_on_second(second: Any, cluster: Cluster, monkeypatch: pytest.MonkeyPat
 
     measure = Cluster.measure
     monkeypatch.setattr(Cluster, "measure", measured)
-    monkeypatch.setattr("engine.executors.watch.LOOK_SECONDS", 0.0)
-    logger = logging.getLogger("engine.executors.ray.cluster")
+    monkeypatch.setattr("shunter.engine.executors.watch.LOOK_SECONDS", 0.0)
+    logger = logging.getLogger("shunter.engine.executors.ray.cluster")
     logger.addFilter(give_way)
     yield
     logger.removeFilter(give_way)
@@ -413,8 +413,8 @@ def test_a_training_is_ordered_on_the_cluster_moves_to_the_better_node_and_is_tr
     address: str, other_on_second: None, tracking_root: Path, shunter_home: Path, prefect_server: str
 ) -> None:
     """`shunter train --cluster` as a whole: begun where there is room, moved when there is better, registered."""
-    from flows.train import train as train_flow
-    from tracking.registry.models import load_champion
+    from shunter.flows.train import train as train_flow
+    from shunter.tracking.registry.models import load_champion
 
     request = TrainRequest(
         data="synthetic:4000",

@@ -7,22 +7,22 @@ from typing import Any, get_args
 
 import pytest
 
-from engine.checkpoint.storage import write_text
-from engine.config import Hyperparameters, Schedule
-from engine.data.dataset import Dataset
-from engine.execution import execution_of
-from engine.executors.ray.choices import Choice
-from engine.executors.ray.cluster import Cluster, open_cluster
-from engine.executors.ray.network import network_between
-from engine.executors.this_machine import ThisMachine
-from engine.job import Checkpointing, ClickJob, Hooks, TrainingJob
-from engine.loop.trainer import train
-from engine.parallel import Division, GivenTable
-from engine.parallel.plan import LINK
-from engine.results import EpochReport, TrainResult
-from hardware.devices.nodes import placed as on_node
-from hardware.types import Collective, Placement
-from models.registry import model_spec
+from shunter.engine.checkpoint.storage import write_text
+from shunter.engine.config import Hyperparameters, Schedule
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.execution import execution_of
+from shunter.engine.executors.ray.choices import Choice
+from shunter.engine.executors.ray.cluster import Cluster, open_cluster
+from shunter.engine.executors.ray.network import network_between
+from shunter.engine.executors.this_machine import ThisMachine
+from shunter.engine.job import Checkpointing, ClickJob, Hooks, TrainingJob
+from shunter.engine.loop.trainer import train
+from shunter.engine.parallel import Division, GivenTable
+from shunter.engine.parallel.plan import LINK
+from shunter.engine.results import EpochReport, TrainResult
+from shunter.hardware.devices.nodes import placed as on_node
+from shunter.hardware.types import Collective, Placement
+from shunter.models.registry import model_spec
 from tests.engine.synthetic import write_dataset
 
 pytest.importorskip("torchrec")
@@ -162,7 +162,7 @@ def test_a_training_begins_where_there_is_room_and_moves_to_the_better_node_that
     """The second node is declared the better one, and another program holds its core until the first epoch ends."""
     import ray
 
-    monkeypatch.setattr("engine.executors.watch.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("shunter.engine.executors.watch.LOOK_SECONDS", 0.0)
     opened, _ = cluster
     better, steady = (placed(f"cpu@{name}").model_copy(update={"processes": 1, "threads": 1}) for name in NODES)
     taken: Any = ray.remote(num_cpus=1)(Other)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from engine.executors.ray.slots import spread
-from hardware.devices.nodes import ClusterNode
-from hardware.types import Accelerator, Placement
+from shunter.engine.executors.ray.slots import spread
 from shunter.errors import RequestError
+from shunter.hardware.devices.nodes import ClusterNode
+from shunter.hardware.types import Accelerator, Placement
 
 
 def node(name: str, *accelerators: tuple[str, str]) -> ClusterNode:

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.embeddings.stored.room import divide, first_rows
-from models.embeddings.stored.row_cache import BYTES_A_SLOT
 from shunter.errors import RequestError
+from shunter.models.embeddings.stored.room import divide, first_rows
+from shunter.models.embeddings.stored.row_cache import BYTES_A_SLOT
 
 TABLES = st.lists(st.integers(1, 50_000), min_size=1, max_size=20)
 

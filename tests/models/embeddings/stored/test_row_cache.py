@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.embeddings.stored.row_cache import WAYS, Policy, RowCache
+from shunter.models.embeddings.stored.row_cache import WAYS, Policy, RowCache
 
 DIM = 4
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from models.embeddings.stored.row_file import BLOCK, RowFile, least_buffer_bytes
 from shunter.errors import CheckpointError, HardwareError
+from shunter.models.embeddings.stored.row_file import BLOCK, RowFile, least_buffer_bytes
 
 
 def written(path: Path, start: int, rows: int, dim: int) -> np.ndarray:
@@ -22,7 +22,7 @@ def written(path: Path, start: int, rows: int, dim: int) -> np.ndarray:
 def opened(path: Path, start: int, rows: int, dim: int, readers: int = 3, *, by_threads: bool = False) -> RowFile:
     with path.open("rb") as file, pytest.MonkeyPatch.context() as patch:
         if by_threads:
-            patch.setattr("models.embeddings.stored.row_file.KernelReads", forbidden)
+            patch.setattr("shunter.models.embeddings.stored.row_file.KernelReads", forbidden)
         return RowFile(file.fileno(), start, rows, dim, readers * least_buffer_bytes(dim))
 
 
@@ -53,7 +53,7 @@ def test_rows_are_those_that_were_written(
 
 def test_without_direct_reads_rows_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = written(tmp_path / "rows", 4, 3_000, 16)
-    monkeypatch.setattr("models.embeddings.stored.row_file._reopened", lambda one: (os.dup(one), False))
+    monkeypatch.setattr("shunter.models.embeddings.stored.row_file._reopened", lambda one: (os.dup(one), False))
     file = opened(tmp_path / "rows", 4, 3_000, 16)
     for which in (np.arange(3_000), np.arange(0, 3_000, 117), np.array([2_999])):
         assert np.array_equal(file.read(which), numbers[which])

@@ -9,11 +9,11 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from models.embeddings.pooled import build_embeddings
-from models.embeddings.stored.room import divide
-from models.embeddings.stored.row_file import RowFile
-from models.embeddings.stored.tables import StoredEmbeddings
 from shunter.errors import TooLargeError
+from shunter.models.embeddings.pooled import build_embeddings
+from shunter.models.embeddings.stored.room import divide
+from shunter.models.embeddings.stored.row_file import RowFile
+from shunter.models.embeddings.stored.tables import StoredEmbeddings
 
 ROWS, DIM, TABLE_OF = (700, 5, 3_000), 8, (0, 1, 2, 2)
 LEAST = 8 * 3 * 4_096

@@ -1,0 +1,16 @@
+"""Every folder of the project is a part of the one package `shunter`; pyproject.toml holds all else."""
+
+from setuptools import find_packages, setup
+
+FOLDERS = (
+    *("flows", "tasks", "reporting", "scheduler", "planner", "search", "retraining", "serving", "tracking"),
+    *("ingestion", "engine", "models", "hardware"),
+)
+
+setup(
+    package_dir={f"shunter.{folder}": folder for folder in FOLDERS},
+    packages=[
+        *find_packages(include=["shunter", "shunter.*"]),
+        *(f"shunter.{name}" for name in find_packages(include=[p for f in FOLDERS for p in (f, f"{f}.*")])),
+    ],
+)
