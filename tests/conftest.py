@@ -1,9 +1,10 @@
 """What every test shares: a home of its own, and what would cost each test seconds, made once for all of them."""
 
+import gc
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -89,6 +90,17 @@ os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 # What their results are is the same. Read when numpy and torch are loaded, so here.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect the tests without a look for garbage: what is loaded stays, and is never looked through again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -200,12 +212,15 @@ def warm_starter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNam
 def ray_node(warm_starter: SimpleNamespace) -> Iterator[dict[str, Any]]:
     """Arguments of each node of a test's cluster: little memory, no pages, workers that have torch loaded already.
 
+    Nobody reads the logs of its workers here or adds nodes by itself, for which each cluster would start a process.
+
     Clusters that begin here ask their nodes twice a second whether they are up, so that tests need not wait until the
     loss of one is noticed; one that is slow to answer has as long as ever.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_health_check_period_ms", "500")
-        yield {"object_store_memory": 80 * 2**20, "include_dashboard": False, **warm_starter.ray_node}
+        nothing_beside = {"include_dashboard": False, "include_log_monitor": False, "no_monitor": True}
+        yield {"object_store_memory": 80 * 2**20, **nothing_beside, **warm_starter.ray_node}
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from cronsim import CronSim
 from prefect import Flow, get_client
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
+from prefect.client.schemas.objects import VersionInfo
 from prefect.client.schemas.schedules import CronSchedule
 from prefect.deployments.runner import RunnerDeployment
 from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
@@ -65,7 +66,8 @@ def register_deployments(directory: Path, nightly: NightlySchedule = NightlySche
         names = []
         for flow in deployed_flows():
             deployment = _deployment(flow, client, nightly)
-            deployment.apply()
+            # Prefect would ask git, 63 times in all, for the version of whatever project the user stands in.
+            deployment.apply(version_info=VersionInfo(type="prefect:simple", version=deployment.version or ""))
             names.append(deployment.full_name)
     return names
 

@@ -230,13 +230,13 @@ class TestRegistered:
                 run = client.create_flow_run_from_deployment(train.id, parameters={"request": request})
                 assert run.parameters["request"] == request
 
+    @pytest.mark.usefixtures("registered")
     def test_what_an_earlier_version_has_left_is_closed(self, tmp_path) -> None:
         """Its pool let everything be chosen, and its deployments chose."""
         from prefect.client.schemas.actions import WorkPoolUpdate
         from prefect.types.entrypoint import EntrypointType
         from prefect.workers.process import ProcessWorker
 
-        register_deployments(tmp_path)
         with get_client(sync_client=True) as client:
             template = ProcessWorker.get_default_base_job_template()
             client.update_work_pool(WORK_POOL, WorkPoolUpdate(base_job_template=template))
@@ -252,10 +252,10 @@ class TestRegistered:
             assert train.job_variables == {}
             assert client.create_flow_run_from_deployment(train.id).job_variables == {}
 
+    @pytest.mark.usefixtures("registered")
     def test_what_a_user_has_set_in_the_ui_outlives_the_next_start(self, tmp_path) -> None:
         from prefect.client.schemas.actions import DeploymentUpdate
 
-        register_deployments(tmp_path)
         with get_client(sync_client=True) as client:
             train = client.read_deployment_by_name("train/train")
             update = DeploymentUpdate(parameters={"request": {"data": "mine.parquet"}}, paused=True)
@@ -268,9 +268,8 @@ class TestRegistered:
         assert after.paused
         assert pool.base_job_template["job_configuration"]["working_dir"] == str(tmp_path / "elsewhere")
 
-    @pytest.mark.skipif("nightly" not in FLOWS, reason="the flow nightly is not there")
+    @pytest.mark.usefixtures("registered")
     def test_nightly_is_off_until_its_data_is_named_and_stays_as_it_was_set(self, tmp_path) -> None:
-        register_deployments(tmp_path)
         assert not schedule().active
         register_deployments(
             tmp_path,
@@ -281,13 +280,10 @@ class TestRegistered:
                 timezone="Europe/Berlin",
             ),
         )
-        for _ in range(2):
-            assert schedule().active
-            assert schedule().schedule.model_dump(include={"cron", "timezone"}) == {
-                "cron": "30 4 * * *",
-                "timezone": "Europe/Berlin",
-            }
-            register_deployments(tmp_path)
+        register_deployments(tmp_path)
+        assert schedule().active
+        chosen = schedule().schedule.model_dump(include={"cron", "timezone"})
+        assert chosen == {"cron": "30 4 * * *", "timezone": "Europe/Berlin"}
         with get_client(sync_client=True) as client:
             nightly = client.read_deployment_by_name("nightly/nightly")
         assert nightly.parameters["request"] == {

@@ -1,17 +1,12 @@
 """Who can reach the servers: this machine alone, or others with a password."""
 
-import shutil
 import sys
-import urllib.error
-import urllib.request
-from base64 import b64encode
-from pathlib import Path
 
 import pytest
 
 from shunter.errors import RequestError
 from shunter.flows.command.exposure import exposure
-from shunter.flows.command.services import free_port, mlflow_service, prefect_service, running, wait_until_ready
+from shunter.flows.command.services import mlflow_service, prefect_service
 from shunter.settings import Settings
 
 PASSWORD = "admin:correct horse"
@@ -94,47 +89,3 @@ def test_password_of_the_store_is_in_no_command(monkeypatch: pytest.MonkeyPatch)
     service = mlflow_service(5000)
     assert not [part for part in service.command if "geheim" in part]
     assert service.environment["MLFLOW_BACKEND_STORE_URI"].endswith("me:geheim@host/db")
-
-
-@pytest.mark.slow
-def test_mlflow_with_basic_auth_answers_nobody_without_it(tracking_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SHUNTER_MLFLOW_BASIC_AUTH", "true")
-    monkeypatch.setenv("MLFLOW_FLASK_SERVER_SECRET_KEY", "long and random")
-    monkeypatch.setenv("MLFLOW_AUTH_ADMIN_PASSWORD", "long and random too")
-    service = mlflow_service(free_port())
-    search = f"{service.url}/api/2.0/mlflow/experiments/search?max_results=5"
-    admin = b64encode(b"admin:long and random too").decode()
-    with running(service) as process:
-        wait_until_ready(service, process)
-        assert status_of(search) == 401
-        assert status_of(search, Authorization=f"Basic {b64encode(b'admin:password1234').decode()}") == 401
-        assert status_of(search, Authorization=f"Basic {admin}") == 200
-        assert status_of(search, Authorization=f"Basic {admin}", Host="evil.example") == 403
-
-
-@pytest.mark.slow
-def test_prefect_with_a_password_answers_nobody_without_it(
-    shunter_home: Path, empty_prefect: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (shunter_home / "prefect").mkdir(parents=True)
-    shutil.copy(empty_prefect, shunter_home / "prefect" / "prefect.db")
-    monkeypatch.setenv("PREFECT_HOME", str(shunter_home / "prefect"))
-    for name in ("PREFECT_SERVER_API_AUTH_STRING", "PREFECT_API_AUTH_STRING"):
-        monkeypatch.setenv(name, PASSWORD)
-    service = prefect_service(free_port())
-
-    version = f"{service.url}/api/admin/version"
-    with running(service) as process:
-        wait_until_ready(service, process)
-        assert status_of(version) == 401
-        assert status_of(version, Authorization=f"Basic {b64encode(b'admin:wrong').decode()}") == 401
-        assert status_of(version, Authorization=f"Basic {b64encode(PASSWORD.encode()).decode()}") == 200
-
-
-def status_of(url: str, **headers: str) -> int:
-    """What a server answers to a request with these headers."""
-    try:
-        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=60) as answer:
-            return answer.status
-    except urllib.error.HTTPError as error:
-        return error.code

@@ -18,11 +18,19 @@ LONG_AGO = datetime.now(UTC) - timedelta(days=1)
 ELSEWHERE = "another-machine-1a2b3c4d"
 
 
+@pytest.fixture(scope="module")
+def registered(prefect_server: None, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Register the deployments on a real server, once for all tests."""
+    folder = tmp_path_factory.mktemp("registered")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SHUNTER_HOME", str(folder / "home"))
+        register_deployments(folder)
+
+
 @pytest.fixture(autouse=True)
-def pool(prefect_server: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a real server; nobody stops when asked."""
+def pool(registered: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nobody stop when asked."""
     monkeypatch.setattr("shunter.flows.command.recovery.GRACE_SECONDS", 0.0)
-    register_deployments(tmp_path)
 
 
 def running(worker: str) -> UUID:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -43,6 +44,12 @@ def executor() -> Iterator[OwnProcess]:
     made = OwnProcess(PLACEMENT, cores=1)
     yield made
     made.close()
+
+
+@pytest.fixture
+def forked(warm_starter: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fork the processes that start from now on: how one starts in truth is shown by the first and the last tests."""
+    monkeypatch.setattr("shunter.hardware.devices.python_process.subprocess", warm_starter)
 
 
 def job_of(dataset: Dataset, schedule: Schedule = SCHEDULE) -> ClickJob:
@@ -95,6 +102,7 @@ def test_a_budget_here_ends_the_training_there(executor: OwnProcess, dataset: Da
     assert run(executor, dataset, LONG, should_stop=lambda: "enough").stopped_because == "budget: enough"
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_mistake_there_is_raised_here_as_itself_and_the_executor_goes_on(
     executor: OwnProcess, dataset: Dataset
 ) -> None:
@@ -113,6 +121,7 @@ def test_a_mistake_there_is_raised_here_as_itself_and_the_executor_goes_on(
     assert run(executor, dataset).history
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_process_that_is_killed_is_lost_with_its_training_and_the_next_one_gets_another(
     executor: OwnProcess, dataset: Dataset
 ) -> None:
@@ -149,6 +158,7 @@ def test_arrays_are_mapped_from_their_files_and_not_copied(executor: OwnProcess,
     assert set(private.values()) == {0}
 
 
+@pytest.mark.usefixtures("forked")
 def test_closing_ends_a_training_under_way_in_another_thread(dataset: Dataset) -> None:
     closing = OwnProcess(PLACEMENT, cores=1)
     began, raised = threading.Event(), []
