@@ -1,15 +1,26 @@
-"""SQLite databases of the home: switched to a write-ahead log, and copied.
+"""SQLite databases of the home: switched to a write-ahead log, copied, and filled with tables that were made once.
 
 A process never opens a database's files itself. POSIX locks belong to a process and a file, so closing any descriptor
 of the file drops the locks of every SQLite connection that the process holds on it. The next connection that closes
 elsewhere then deletes the write-ahead log under a running training. Everything here therefore goes through SQLite.
+
+A library that finds no tables goes through its whole history of migrations, for seconds of the first command. `make
+setup` makes a template of each library's tables, which a new home copies.
 """
 
 import contextlib
 import sqlite3
+import sys
+import time
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from filelock import FileLock
 
 LOCK_SECONDS = 1.0
+BUSY_SECONDS = 20.0
 
 
 def enable_wal(database: Path) -> None:
@@ -28,22 +39,70 @@ def enable_wal(database: Path) -> None:
 
 
 def copy_database(source: Path, target: Path, *, is_immutable: bool = False) -> None:
-    """Copy a database, which other processes may be writing, as of one moment.
+    """Replace the content of a database by that of another one as of one moment, in one transaction.
+
+    A kill leaves the former content or the new one. Connections of other processes to either database stay valid.
 
     Args:
         source: SQLite file to copy.
-        target: File to write; it keeps its permissions.
+        target: SQLite file to write; it keeps its permissions.
         is_immutable: Whether nothing ever writes `source`, so that it is readable in a read-only folder.
 
     Raises:
         sqlite3.Error: The source cannot be read, or the target cannot be written.
     """
+    deadline = time.monotonic() + BUSY_SECONDS
+
+    def raise_if_locked(status: int, remaining: int, total: int) -> None:
+        if status in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED} and time.monotonic() > deadline:
+            raise sqlite3.OperationalError("database is locked")  # `backup` would try again for ever
+
     mode = "mode=ro&immutable=1" if is_immutable else "mode=ro"
-    with (
-        contextlib.closing(_connect(source, mode)) as copied,
-        contextlib.closing(sqlite3.connect(target)) as written,
-    ):
-        copied.backup(written)
+    with contextlib.closing(_connect(source, mode)) as copied, opened(target) as written:
+        copied.backup(written, progress=raise_if_locked)
+
+
+def template_path(library: str) -> Path:
+    """Return where this environment keeps the tables of the installed version of a library."""
+    return Path(sys.prefix) / "share" / "shunter" / f"{library}-{version(library)}.db"
+
+
+def keep_template(library: str, make_tables: Callable[[Path], Path]) -> None:
+    """Make the template of a library, in place of an earlier one.
+
+    Args:
+        library: Name of the library's distribution.
+        make_tables: Makes the tables in an empty folder and returns the database.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    template = template_path(library)
+    template.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=template.parent) as folder:
+        make_tables(Path(folder)).replace(template)
+
+
+def locked(database: Path) -> FileLock:
+    """Return the lock of the processes that make or migrate the tables of a database."""
+    return FileLock(database.with_name(f"{database.name}.lock"), mode=0o600)
+
+
+def has_tables(database: Path) -> bool:
+    """Return True if a database holds any table.
+
+    Raises:
+        sqlite3.Error: The file is no database or cannot be read.
+    """
+    with opened(database) as connection:
+        return connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is not None
+
+
+@contextlib.contextmanager
+def opened(database: Path) -> Iterator[sqlite3.Connection]:
+    """Open a database for the length of the block; each statement is a transaction, unless the caller begins one."""
+    with contextlib.closing(sqlite3.connect(database, timeout=BUSY_SECONDS, isolation_level=None)) as connection:
+        yield connection
 
 
 def _connect(database: Path, parameters: str) -> sqlite3.Connection:

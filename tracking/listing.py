@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from shunter.tracking.store import EXPERIMENT, failure, has_store, open_store, tracking_errors, tracking_uri
+from shunter.tracking.store import EXPERIMENT, failure, has_store, open_store, store_file, tracking_errors
 
 if TYPE_CHECKING:
     from mlflow.entities import Run as MlflowRun
 
-SQLITE = "sqlite:///"
 # Column of the list -> the kind of entry and its name in `shunter.tracking.convention`, which takes seconds to be
 # imported.
 COLUMNS = {
@@ -75,18 +74,20 @@ def list_versions() -> list[Row]:
 def _listed(of_tables: Callable[[sqlite3.Connection], list[Row]], of_mlflow: Callable[[], list[Row]]) -> list[Row]:
     if not has_store():
         return []
-    if tracking_uri().startswith(SQLITE):
-        with contextlib.suppress(sqlite3.OperationalError), _tables() as tables:  # no such table: of another version
+    if file := store_file():
+        with (
+            contextlib.suppress(sqlite3.OperationalError),
+            _tables(file) as tables,
+        ):  # no such table: of another version
             return of_tables(tables)
     with tracking_errors():
         return of_mlflow()
 
 
 @contextlib.contextmanager
-def _tables() -> Iterator[sqlite3.Connection]:
-    path = Path(tracking_uri().removeprefix(SQLITE))
+def _tables(file: Path) -> Iterator[sqlite3.Connection]:
     try:
-        with contextlib.closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as tables:
+        with contextlib.closing(sqlite3.connect(f"file:{quote(str(file))}?mode=ro", uri=True)) as tables:
             tables.row_factory = sqlite3.Row
             yield tables
     except sqlite3.OperationalError:

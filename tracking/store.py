@@ -2,9 +2,9 @@
 
 import contextlib
 import json
-import logging
 import os
 import re
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,11 +18,13 @@ from shunter.settings import settings
 from shunter.tracking.client import TrackingClient
 from shunter.tracking.moved import follow_move
 from shunter.tracking.outbox import Delivery, Outbox, StoreAwayError
+from shunter.tracking.store_schema import ensure_schema
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 EXPERIMENT = "shunter/train"
+SQLITE = "sqlite:///"
 
 
 def tracking_uri() -> str:
@@ -36,29 +38,47 @@ def artifact_root() -> str:
 
 
 def open_store() -> TrackingClient:
-    """Client of the store; the first call ever creates the database, which takes a few seconds.
+    """Return a client of the store, which the first call creates.
 
-    Nothing of MLflow's global state is used anywhere: every call names its run, so that threads and tasks do not write
-    into each other's runs.
+    Nothing of MLflow's global state is used: every call names its run, so that threads and tasks do not write into each
+    other's runs.
 
     Raises:
         TrackingError: The store cannot be reached or created.
     """
     with loading("mlflow"), tracking_errors():
-        if is_file_store():
-            make_private(settings().home)
-            begin_private(settings().tracking_root / "mlflow.db")
-            enable_wal(settings().tracking_root / "mlflow.db")
-            follow_moved_home()
-            # A first start would otherwise tell on the terminal how it creates its tables.
-            logging.getLogger("mlflow.store.db").setLevel(logging.WARNING)
+        prepare_store()
         return TrackingClient(tracking_uri(), experiment_id)
 
 
-def follow_moved_home() -> None:
-    """Let our own store find its artifacts where the home is now."""
-    root = Path(artifact_root())
-    follow_move(root.with_name("mlflow.db"), EXPERIMENT, root)
+def prepare_store() -> None:
+    """Give a SQLite store the schema of the installed MLflow, and our own the paths of its artifacts in the home.
+
+    Raises:
+        TrackingError: The store cannot be written, or its schema cannot be migrated.
+    """
+    database, root = store_file(), Path(artifact_root())
+    if database is None:
+        return
+    try:
+        if is_file_store():
+            make_private(settings().home)
+            begin_private(database)
+            enable_wal(database)
+        database.parent.mkdir(parents=True, exist_ok=True)
+        ensure_schema(database, str(root))
+        if is_file_store():
+            follow_move(database, EXPERIMENT, root)
+    except (sqlite3.Error, OSError) as error:
+        raise failure(error) from error
+
+
+def store_file() -> Path | None:
+    """Return the file of a store in SQLite; None if the store is a server, another database or in memory."""
+    if is_file_store():
+        return Path(artifact_root()).with_name("mlflow.db")
+    path = tracking_uri().removeprefix(SQLITE)
+    return None if path == tracking_uri() or "?" in path or path == ":memory:" else Path(path)
 
 
 def is_file_store() -> bool:

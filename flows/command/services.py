@@ -86,10 +86,11 @@ def mlflow_service(port: int) -> Service:
 
     Raises:
         RequestError: Others would reach it without a password.
+        TrackingError: The store cannot be prepared.
     """
-    from shunter.tracking.store import artifact_root, follow_moved_home, tracking_uri
+    from shunter.tracking.store import artifact_root, prepare_store, tracking_uri
 
-    follow_moved_home()
+    prepare_store()
     where = exposure()
     options, environment = mlflow_auth(where)
     command = (

@@ -3,20 +3,22 @@
 import shutil
 import sqlite3
 import stat
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from shunter.database import keep_template, template_path
 from shunter.flows.command import empty_database
 
 
 @pytest.fixture
 def kept(tmp_path: Path, empty_prefect: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An environment that has one."""
-    monkeypatch.setattr(empty_database.sys, "prefix", str(tmp_path / "environment"))
-    found = empty_database.kept()
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "environment"))
+    found = template_path(empty_database.PREFECT)
     found.parent.mkdir(parents=True)
     shutil.copy(empty_prefect, found)
     return found
@@ -37,7 +39,7 @@ def test_a_home_without_a_database_gets_the_tables_for_its_owner_alone(tmp_path:
     empty_database.begin(database)
     assert {"flow_run", "task_run", "alembic_version"} <= tables_of(database)
     assert stat.S_IMODE(database.stat().st_mode) == 0o600
-    assert [file.name for file in database.parent.iterdir()] == ["prefect.db"]
+    assert {file.name for file in database.parent.iterdir()} == {"prefect.db", "prefect.db.lock"}
 
 
 def test_a_database_that_is_there_stays(tmp_path: Path, kept: Path) -> None:
@@ -56,13 +58,15 @@ def test_commands_that_begin_at_once_find_whole_tables(tmp_path: Path, kept: Pat
 
 
 def test_an_environment_without_one_begins_with_an_empty_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(empty_database.sys, "prefix", str(tmp_path / "environment"))
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "environment"))
     empty_database.begin(tmp_path / "prefect.db")
     assert not (tmp_path / "prefect.db").read_bytes()
 
 
 @pytest.mark.slow
-def test_prefect_makes_them(tmp_path: Path, empty_prefect: Path) -> None:
-    empty_database.make(tmp_path / "made" / "prefect.db")
-    assert tables_of(tmp_path / "made" / "prefect.db") == tables_of(empty_prefect)
-    assert [file.name for file in (tmp_path / "made").iterdir()] == ["prefect.db"]
+def test_prefect_makes_them(tmp_path: Path, empty_prefect: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "environment"))
+    keep_template(empty_database.PREFECT, empty_database.make_tables)
+    made = template_path(empty_database.PREFECT)
+    assert tables_of(made) == tables_of(empty_prefect)
+    assert [*made.parent.iterdir()] == [made]

@@ -49,7 +49,7 @@ def filled(tracking_root: Path, tmp_path: Path) -> list[str]:
 
 def test_what_is_read_from_the_tables_is_what_mlflow_says(filled: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     trainings, versions = list_trainings(), list_versions()
-    monkeypatch.setattr(listing, "SQLITE", "nothing begins so")
+    monkeypatch.setattr(listing, "store_file", lambda: None)
     assert (list_trainings(), list_versions()) == (trainings, versions)
     assert sorted(run["run_id"] for run in trainings) == sorted(filled[:2])
     [first] = [run for run in trainings if run["run_id"] == filled[0]]

@@ -1,0 +1,210 @@
+"""MLflow's schema in a SQLite store: whole or not there, at every kill and with any number of processes.
+
+MLflow commits each step of a migration by itself. A kill leaves a schema that no later start can go on with, and two
+processes that begin at once spoil each other's. Here one process at a time makes or migrates it, in one transaction.
+"""
+
+import sqlite3
+import time
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from shunter.database import BUSY_SECONDS, copy_database, locked, opened, template_path
+from shunter.errors import TrackingError, first_line
+from shunter.files import begin_private
+
+if TYPE_CHECKING:
+    from alembic.config import Config
+    from alembic.script import ScriptDirectory
+
+LIBRARY = "mlflow"
+DEFAULT_EXPERIMENT = 0
+UNFINISHED = "_alembic_tmp_"  # prefix of the table that a migration writes in place of another one
+# Rows that an empty store holds. Every other row of any table is the user's.
+SEEDED = {"experiments": f"experiment_id = {DEFAULT_EXPERIMENT}", "workspaces": "name = 'default'"}
+
+
+def ensure_schema(database: Path, artifact_root: str) -> None:
+    """Give a store the schema of the installed MLflow; a store that has it stays as it is.
+
+    An empty store, or one whose schema is half made and that holds nothing yet, gets the tables anew. A store with runs
+    is migrated, with a copy of its former state beside it.
+
+    Args:
+        database: SQLite file; it may be empty.
+        artifact_root: Folder of the artifacts.
+
+    Raises:
+        TrackingError: The schema of a store with runs cannot be migrated; the store is unchanged.
+        sqlite3.Error: The file is no database, or cannot be read or written.
+        OSError: The folder cannot be written.
+    """
+    if _is_ready(database):
+        return
+    with locked(database):
+        if _is_ready(database):  # another command was faster
+            return
+        if revision_of(database) != newest_revision():
+            if _is_empty(database):
+                _fill(database)
+            else:
+                _migrate(database)
+        _add_default_experiment(database, artifact_root)
+
+
+def make_tables(folder: Path) -> Path:
+    """Make an empty store in an empty folder and return its file."""
+    database = folder / "mlflow.db"
+    upgrade(database)
+    return database
+
+
+def revision_of(database: Path) -> str | None:
+    """Return the revision of a store's schema; None if it has none.
+
+    Raises:
+        sqlite3.Error: The file is no database or cannot be read.
+    """
+    with opened(database) as tables:
+        if "alembic_version" not in _table_names(tables):
+            return None
+        found = tables.execute("SELECT version_num FROM alembic_version").fetchone()
+    return found[0] if found else None
+
+
+def newest_revision() -> str | None:
+    """Return the revision of the installed MLflow."""
+    return _revision_of_template(template_path(LIBRARY)) or _scripts().get_current_head()
+
+
+def upgrade(database: Path, revision: str = "heads") -> None:
+    """Migrate a store in one transaction.
+
+    Args:
+        database: SQLite file; it may be empty.
+        revision: Revision of MLflow's schema.
+
+    Raises:
+        sqlalchemy.exc.SQLAlchemyError: A migration failed; the store is unchanged.
+    """
+    from alembic.runtime.environment import EnvironmentContext
+    from mlflow.store.db.base_sql_model import Base
+    from mlflow.store.tracking.dbmodels import models  # noqa: F401  # registers the tables that migrations refer to
+    from mlflow.store.tracking.dbmodels.initial_models import Base as InitialBase
+    from sqlalchemy import NullPool, create_engine
+
+    is_new = revision_of(database) is None
+    scripts = _scripts()
+    # No transaction of Python's or Alembic's own begins within the one that is begun here.
+    engine = create_engine(
+        "sqlite://",
+        creator=lambda: sqlite3.connect(database, timeout=BUSY_SECONDS, isolation_level=None),
+        poolclass=NullPool,
+    )
+    environment = EnvironmentContext(_config(), scripts, fn=lambda former, _: scripts._upgrade_revs(revision, former))
+    with engine.connect() as connection, environment:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        if is_new:
+            InitialBase.metadata.create_all(connection)
+        environment.configure(connection=connection, target_metadata=Base.metadata, render_as_batch=True)
+        environment.run_migrations()
+        connection.commit()
+
+
+def _is_ready(database: Path) -> bool:
+    ready = f"SELECT version_num FROM alembic_version, experiments WHERE experiment_id = {DEFAULT_EXPERIMENT}"
+    with suppress(sqlite3.OperationalError), opened(database) as tables:  # no such table
+        return tables.execute(ready).fetchall() == [(newest_revision(),)]
+    return False
+
+
+def _is_empty(database: Path) -> bool:
+    """Return True if a store has no table, or no row that MLflow has not written itself."""
+    with opened(database) as tables:
+        return not any(_has_rows(tables, name) for name in _table_names(tables) - {"alembic_version"})
+
+
+def _has_rows(tables: sqlite3.Connection, name: str) -> bool:
+    seeded = SEEDED.get(name.removeprefix(UNFINISHED), "false")
+    return tables.execute(f'SELECT 1 FROM "{name}" WHERE NOT ({seeded}) LIMIT 1').fetchone() is not None
+
+
+def _table_names(tables: sqlite3.Connection) -> set[str]:
+    found = tables.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+    return {name for (name,) in found if not name.startswith("sqlite_")}
+
+
+def _fill(database: Path) -> None:
+    """Replace the content of a store by MLflow's tables, in one transaction."""
+    template = template_path(LIBRARY)
+    if _revision_of_template(template):
+        copy_database(template, database, is_immutable=True)
+        return
+    with TemporaryDirectory() as folder:
+        copy_database(make_tables(Path(folder)), database)
+
+
+def _migrate(database: Path) -> None:
+    from sqlalchemy.exc import SQLAlchemyError
+
+    former = revision_of(database)
+    if former is not None and former not in {script.revision for script in _scripts().walk_revisions()}:
+        raise TrackingError(
+            f"The installed MLflow does not know schema {former} of the tracking store {database}: use the version "
+            "that wrote it, or name another SHUNTER_HOME."
+        )
+    kept = database.with_name(f"{database.name}.before-{newest_revision()}")
+    _keep_copy(database, kept)
+    try:
+        upgrade(database)
+    except SQLAlchemyError as error:
+        kept.unlink()
+        raise TrackingError(
+            f"The schema of the tracking store {database} cannot be migrated ({first_line(error)}); the store is "
+            f"unchanged. Put a backup in its place, or move {database.name}* elsewhere to begin a new store."
+        ) from error
+
+
+@lru_cache
+def _revision_of_template(template: Path) -> str | None:
+    with suppress(sqlite3.Error):  # a damaged template is none
+        return revision_of(template) if template.exists() else None
+    return None
+
+
+@lru_cache
+def _scripts() -> "ScriptDirectory":
+    from alembic.script import ScriptDirectory
+
+    return ScriptDirectory.from_config(_config())
+
+
+def _config() -> "Config":
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", "mlflow:store/db_migrations")
+    return config
+
+
+def _keep_copy(database: Path, kept: Path) -> None:
+    partial = kept.with_name(f"{kept.name}.partial")
+    partial.unlink(missing_ok=True)  # of a command that was killed
+    begin_private(partial)
+    copy_database(database, partial)
+    partial.replace(kept)
+
+
+def _add_default_experiment(database: Path, artifact_root: str) -> None:
+    """Add what MLflow adds to an empty store at its first start, of which only one may do it."""
+    now_milliseconds = int(time.time() * 1000)
+    with opened(database) as tables:
+        tables.execute(
+            "INSERT OR IGNORE INTO experiments "
+            "(experiment_id, name, artifact_location, lifecycle_stage, creation_time, last_update_time) "
+            "VALUES (?, 'Default', ?, 'active', ?, ?)",
+            (DEFAULT_EXPERIMENT, f"{artifact_root}/{DEFAULT_EXPERIMENT}", now_milliseconds, now_milliseconds),
+        )
