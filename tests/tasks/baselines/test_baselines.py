@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-import shunter.planner.candidates.embedding_memory
 import shunter.tasks.baselines
 from shunter.engine.checkpoint.storage import read_json
 from shunter.engine.config import Execution
@@ -131,7 +130,7 @@ def test_tables_that_one_process_cannot_hold_are_trained_in_several(
     run, spec = context_of(dataset, tmp_path), baseline_spec("fm", dataset.features)
     run.processes = 2
     assert placement_of_one(run, spec) == PLACEMENT
-    monkeypatch.setattr(shunter.planner.candidates.embedding_memory, "free_memory_bytes", lambda: 1_000)
+    monkeypatch.setattr("shunter.planner.candidates.embedding_memory.free_memory_bytes", lambda: 1_000)
     assert placement_of_one(run, spec).processes == 2
     run.processes = 1
     assert placement_of_one(run, spec) == PLACEMENT
