@@ -82,9 +82,6 @@ class Outbox:
         home = settings().home
         # A store within the home moves with it.
         self.directory = home / "outbox" / _key(self.store.replace(str(home.resolve()), "$SHUNTER_HOME"))
-        former = home / "outbox" / _key(self.store)  # as it was called at first
-        if former != self.directory and former.exists() and not self.directory.exists():
-            former.rename(self.directory)
         self._journal = self.directory / "journal.jsonl"
         self._delivered = self.directory / "delivered"
         self._runs = self.directory / "runs.json"
@@ -263,8 +260,6 @@ class Outbox:
         journal = hashlib.sha256(lines[0]).hexdigest()[:16] if lines else ""
         try:
             found = json.loads(self._delivered.read_text())
-            if isinstance(found, int):  # as a former version kept it
-                return _Place(journal, min(found, len(lines)))
             place = _Place(str(found["journal"]), int(found["position"]), int(found["failures"]))
         except (OSError, ValueError, KeyError, TypeError):
             return _Place(journal)

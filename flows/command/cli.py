@@ -18,7 +18,7 @@ from shunter.flows.command.plan_commands import plan as find_plan
 from shunter.flows.command.plan_memory import memory
 from shunter.flows.command.plan_scale import scale
 from shunter.flows.command.robustness import robustness
-from shunter.flows.command.run_commands import clean, datasets, deliver, models, report, runs, sync
+from shunter.flows.command.run_commands import clean, datasets, models, report, runs, sync
 from shunter.flows.command.service_commands import down, status, ui, up
 from shunter.flows.command.serving import serve
 from shunter.flows.command.usage import Commands
@@ -94,4 +94,3 @@ plan.callback()(with_output_options(find_plan))
 for command in (diff, memory, scale):
     plan.command()(with_output_options(command))
 app.add_typer(plan)
-app.command(hidden=True)(with_output_options(deliver))

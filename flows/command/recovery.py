@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -118,8 +117,7 @@ def _abandoned(client: SyncPrefectClient, server_since: datetime, has_worker: bo
 def _is_ours(run: FlowRun) -> bool:
     """Whether the worker of this home runs it; also where it was lost before any worker had given its name."""
     name = str(run.labels.get(WORKER_LABEL, worker_name()))
-    former = socket.gethostname()  # what an earlier version has called it
-    return name == former or name.rpartition("-")[2] == worker_name().rpartition("-")[2]
+    return name.rpartition("-")[2] == worker_name().rpartition("-")[2]
 
 
 def _name_others(runs: list[FlowRun], say: Say) -> None:

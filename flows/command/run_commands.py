@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from shunter.flows.command.environment import ensure_home
-from shunter.flows.command.terminal import console, one_sentence_errors, print_json, print_line, say
+from shunter.flows.command.terminal import console, one_sentence_errors, print_json, print_line
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print everything as JSON, errors too.")]
 
@@ -126,9 +126,3 @@ def clean(
             count = "1 leftover" if len(found) == 1 else f"{len(found):,} leftovers"
             end = f" removed, {size}." if remove else f", {size}: `shunter clean --remove` makes room."
             print_line(f"{count}{end}")
-
-
-def deliver() -> None:
-    """Do what `shunter sync` does, under its former name."""
-    say("`shunter deliver` is called `shunter sync` now; the old name goes with the next release.")
-    sync()

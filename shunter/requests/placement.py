@@ -1,9 +1,9 @@
 """Which placements are open to the choice, and how far it may try what it does not know."""
 
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import AfterValidator, Field
 
 from shunter.requests.groups import Group
 from shunter.requests.sizes import checked_bytes, parse_bytes
@@ -55,12 +55,6 @@ class PlacementRequest(Group, frozen=True, title="Advanced: placement"):
         "--processes each has its part of the rows and of this memory; if omitted, as much as they need, or what "
         "there is where they need more.",
     )
-
-    @field_validator("explore", mode="before")
-    @classmethod
-    def _of_former_requests(cls, value: Any) -> Any:
-        """Former requests had a switch, which was off unless asked for."""
-        return {True: Explore.FREE, False: Explore.NEVER}.get(value, value) if isinstance(value, bool) else value
 
     @property
     def embedding_memory_bytes(self) -> int | None:

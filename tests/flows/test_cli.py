@@ -21,7 +21,7 @@ def shunter(*arguments: str) -> "subprocess.CompletedProcess[str]":
 def test_help_of_every_command_shows_its_options() -> None:
     """In one process, for that of a command is the same each time."""
     commands = ["train", "tune", "select", "profile", "nightly", "rollback", "datasets", "runs", "report"]
-    commands += ["sync", "deliver", "ui", "predict", "export", "serve", "models"]
+    commands += ["sync", "ui", "predict", "export", "serve", "models"]
     script = (
         "import sys\nfrom typer.testing import CliRunner\nfrom shunter.flows.command.cli import app\n"
         "for command in sys.argv[1:]:\n"
@@ -84,14 +84,11 @@ def test_packages_of_the_current_folder_shadow_nothing(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", script], check=True, cwd=tmp_path)
 
 
-def test_sync_is_listed_and_its_old_name_still_works_with_a_hint() -> None:
-    listed = shunter("--help").stdout
-    assert "sync" in listed
-    assert "deliver" not in listed
-    done = shunter("deliver")
+def test_sync_without_anything_undelivered_delivers_nothing() -> None:
+    assert "sync" in shunter("--help").stdout
+    done = shunter("sync")
     assert done.returncode == 0, done.stderr
     assert "0 entries delivered" in done.stdout
-    assert "`shunter sync`" in done.stderr
 
 
 def test_a_log_is_checked_and_its_schema_kept(tmp_path: Path) -> None:

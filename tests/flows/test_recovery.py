@@ -87,15 +87,11 @@ def test_who_is_told_to_stop_stops_what_its_own_worker_runs_and_nothing_else() -
     assert len(said) == 2
 
 
-def test_a_run_without_a_name_or_with_that_of_an_earlier_version_is_ours() -> None:
-    import socket
-
-    former = running(socket.gethostname())
+def test_a_run_without_the_name_of_a_worker_is_ours() -> None:
     with get_client(sync_client=True) as client:
         nameless = client.create_flow_run_from_deployment(client.read_deployment_by_name("train/train").id).id
         client.set_flow_run_state(nameless, Cancelling(), force=True)
     recover(lambda sentence: None, server_since=LONG_AGO)
-    assert state_of(former) == (StateType.SCHEDULED, "AwaitingRetry")
     assert state_of(nameless) == (StateType.CANCELLED, "Cancelled")
 
 

@@ -1,6 +1,5 @@
 """A home that was moved or copied finds its own artifacts, and goes on with its own runs."""
 
-import hashlib
 import shutil
 from collections import OrderedDict
 from pathlib import Path
@@ -76,12 +75,3 @@ def test_what_waits_for_the_homes_own_store_moves_with_it(
     assert undelivered() == 0
     [found] = open_store().mlflow.search_runs(["1"])
     assert found.info.run_name == "waits"
-
-
-def test_what_waits_under_the_former_name_of_its_folder_is_found(tracking_root: Path) -> None:
-    open_store()
-    outbox = Outbox(tracking_uri())
-    outbox.append(entries.create_run("waits", {}))
-    key = hashlib.sha256(outbox.store.encode()).hexdigest()[:12]
-    outbox.directory.rename(outbox.directory.with_name(key))
-    assert undelivered() == 1
