@@ -19,8 +19,7 @@ from shunter.engine.config import DenseOptimizer, Execution, Hyperparameters
 from shunter.engine.data.batch import Batch, make_batch
 from shunter.engine.loop.compiled_step import compile_step
 from shunter.engine.loop.recorded_step import record_steps
-from shunter.engine.loop.repeatable import repeatable
-from shunter.engine.loop.step import build_dense_optimizer, train_step
+from shunter.engine.loop.step import build_dense_optimizer, repeatable, train_step
 from shunter.hardware.meters.meter import measure_energy
 from shunter.hardware.probes.tf32 import products_in_tf32
 from shunter.models.registry import build_model, model_spec

@@ -1,5 +1,6 @@
 """One training step, and what it runs on."""
 
+import os
 import resource
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -18,13 +19,16 @@ from shunter.engine.loop.fused_adam import FusedAdam
 from shunter.engine.loop.kept_memory import kept_memory
 from shunter.engine.loop.loss import mean_losses, weighted_sum
 from shunter.engine.loop.packed_activations import PackedActivations
-from shunter.engine.loop.repeatable import repeatable
 from shunter.errors import HardwareError, TrainingError
 from shunter.hardware.probes.tf32 import products_in_tf32
 from shunter.hardware.uncompiled import SGD, Adagrad
 from shunter.models.registry import Model
 from shunter.models.rewriting.scheme import train_with
 from shunter.models.shampoo import Shampoo
+
+# cuBLAS keeps its order of summation in work spaces of fixed sizes alone; NVIDIA names this one for it. Read once by a
+# process, at its first product of matrices.
+CUBLAS_WORKSPACE = ":4096:8"
 
 
 def build_dense_optimizer(model: nn.Module, hyperparameters: Hyperparameters) -> torch.optim.Optimizer:
@@ -134,8 +138,8 @@ def seeded(seed: int, device: torch.device) -> Iterator[None]:
 def applied(execution: Execution) -> Iterator[torch.device]:
     """Use the threads and the device of `execution`, and give the former ones back afterwards.
 
-    Meanwhile a GPU adds up in one order (`shunter.engine.loop.repeatable`), and multiplies in TF32 unless told
-    otherwise; on a processor freed memory is kept (`shunter.engine.loop.kept_memory`).
+    Meanwhile a GPU adds up in one order (`shunter.engine.loop.step`), and multiplies in TF32 unless told otherwise; on
+    a processor freed memory is kept (`shunter.engine.loop.kept_memory`).
 
     Raises:
         HardwareError: the device cannot be used here.
@@ -180,3 +184,27 @@ def peak_memory_bytes(device: torch.device) -> int:
         return int(status.split("VmHWM:")[1].split()[0]) * 1024
     except (OSError, IndexError):
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+@contextmanager
+def repeatable() -> Iterator[None]:
+    """Let a GPU add up in one order, and give back afterwards what held before.
+
+    torch then sums rows of tables by sorting instead of as threads come by (`index_add_`), and FBGEMM sums a row that
+    occurs more than 1,024 times in a batch in one block of threads instead of several. The first costs a sort, the
+    second the parallelism of the few most frequent rows. An operator without such a variant warns and runs on.
+    """
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", CUBLAS_WORKSPACE)
+    before, only_warned = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
+    memory: Any = torch.utils.deterministic
+    filled = memory.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    memory.fill_uninitialized_memory = False  # a help for finding errors that costs a write
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=only_warned)
+        memory.fill_uninitialized_memory = filled

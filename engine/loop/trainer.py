@@ -58,10 +58,10 @@ def train(
     """Train one model to the end, or on from its checkpoint.
 
     A training that was interrupted and is called again with the same job ends with bitwise the same weights as one that
-    was not, on the same machine with the same number of threads; on a GPU too (`shunter.engine.loop.repeatable`).
-    Training stops after `max_epochs`, after `patience` epochs without a better validation (`Schedule.select_by`), or
-    when `should_stop` says so; then the weights of the best epoch are restored. Stopped by the budget within an epoch,
-    the model is evaluated as it is.
+    was not, on the same machine with the same number of threads; on a GPU too (`shunter.engine.loop.step`). Training
+    stops after `max_epochs`, after `patience` epochs without a better validation (`Schedule.select_by`), or when
+    `should_stop` says so; then the weights of the best epoch are restored. Stopped by the budget within an epoch, the
+    model is evaluated as it is.
 
     Args:
         job: The training.

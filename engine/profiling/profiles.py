@@ -1,12 +1,12 @@
 """Profiles of this machine, from the file of the day or measured."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 from shunter.engine.profiling.cache import ProfileKey, read_profiles, write_profiles
-from shunter.engine.profiling.machine import complete, is_complete
 from shunter.engine.profiling.measure import has_training_costs, measure, with_training_costs
+from shunter.errors import HardwareError
 from shunter.hardware.devices.discovery import host_fingerprint, local_accelerators
 from shunter.hardware.devices.identity import machine_id
 from shunter.hardware.reservation import Reservation, Tell, reserve, say
@@ -16,6 +16,8 @@ from shunter.settings import Settings
 PATIENCE_SECONDS = 600  # with a training on an accelerator that is to be measured
 
 Progress = Callable[[str], None]
+
+FEWEST_PROCESSES = 2
 
 
 def quiet(message: str) -> None:
@@ -83,3 +85,47 @@ def _undisturbed(names: list[str], tell: Tell) -> AbstractContextManager[Reserva
 
 def _kept_at(host: str) -> Path:
     return Settings().profile_directory / f"{host}.json"
+
+
+def is_complete(profile: HardwareProfile) -> bool:
+    """Whether disk and, on a CPU, collectives and the exchange through shared memory were measured."""
+    between = bool(profile.collectives) and profile.shared_vectors is not None
+    return profile.disk is not None and (profile.accelerator.kind != "cpu" or between)
+
+
+def complete(
+    profiles: Sequence[HardwareProfile], on_progress: Callable[[str], None] = lambda message: None
+) -> list[HardwareProfile]:
+    """Measure the disk of the cache folder, and collectives between processes on the CPU, where they are missing.
+
+    The disk is the same for all accelerators; one that cannot be measured is left out, and said. Collectives between
+    GPUs are not measured: on a machine with several the stall profiler shows what they cost.
+
+    Args:
+        profiles: Profiles of this machine.
+        on_progress: Called with a description of what is being measured.
+
+    Raises:
+        HardwareError: the processes failed.
+    """
+    from shunter.engine.profiling.shared_vectors import measure_shared_vectors
+    from shunter.hardware.probes.collectives import measure_collectives
+    from shunter.hardware.probes.disk import measure_disk
+
+    on_progress("the disk")
+    try:
+        disk = measure_disk(Settings().cache_directory)
+    except HardwareError as error:
+        on_progress(str(error))
+        disk = None
+    completed = []
+    for profile in profiles:
+        changes: dict[str, object] = {"disk": disk}
+        if profile.accelerator.kind == "cpu":
+            on_progress("collectives between processes")
+            processes = max(FEWEST_PROCESSES, min(profile.accelerator.cores, 4))
+            changes["collectives"] = measure_collectives(processes)
+            on_progress("pooled rows through memory that processes share")
+            changes["shared_vectors"] = measure_shared_vectors(processes)
+        completed.append(profile.model_copy(update=changes))
+    return completed

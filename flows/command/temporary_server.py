@@ -18,17 +18,25 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from shunter.errors import ShunterError
-from shunter.flows.command.orphans import end_orphans, mark_children
 from shunter.flows.command.services import ASK_SECONDS, Service, free_port, wait_until_ready
+from shunter.hardware.devices.process_mark import process_mark
 from shunter.secrets import without_secrets
+from shunter.settings import Settings
+
+if TYPE_CHECKING:
+    import psutil
 
 ANSWER_SECONDS = 20.0  # for a server that somebody else has started
 STOP_SECONDS = 5.0
 # Variables that let Prefect read its settings from somewhere else than usual, and files that may hold some.
 ELSEWHERE = ("PREFECT_PROFILE", "PREFECT_PROFILES_PATH")
 FILES = {"prefect.toml": "", "pyproject.toml": "tool.prefect", ".env": "PREFECT_"}
+
+OWNER = "SHUNTER_COMMAND"
+PATIENCE_SECONDS = 5.0
 
 
 @contextmanager
@@ -188,3 +196,44 @@ def _service(port: int) -> Service:
         port=port,
         health_path="/api/health",
     )
+
+
+def mark_children() -> None:
+    """Let all that this process starts from now on be known as its own."""
+    os.environ[OWNER] = f"{os.getpid()} {process_mark(os.getpid())} {Settings().home.resolve()}"
+
+
+def end_orphans() -> int:
+    """End what commands of this home have started that are gone themselves; returns how many there were."""
+    import psutil
+
+    orphans = [process for process in psutil.process_iter() if _is_orphan(process)]
+    for process in orphans:
+        _signal(process, force=False)
+    for process in psutil.wait_procs(orphans, PATIENCE_SECONDS)[1]:
+        _signal(process, force=True)
+    return len(orphans)
+
+
+def _is_orphan(process: "psutil.Process") -> bool:
+    import psutil
+
+    try:
+        if process.uids().effective != os.geteuid():
+            return False
+        owner = process.environ().get(OWNER, "").split(" ", maxsplit=2)
+    except psutil.Error:
+        return False
+    if len(owner) < 3 or owner[2] != str(Settings().home.resolve()):
+        return False
+    return process_mark(int(owner[0])) != owner[1]
+
+
+def _signal(process: "psutil.Process", *, force: bool) -> None:
+    import psutil
+
+    with contextlib.suppress(psutil.Error):
+        if force:
+            process.kill()
+        else:
+            process.terminate()

@@ -15,7 +15,7 @@ class CompressedLinear(nn.Module, ABC):
     `load_state_dict` keep what it has learned.
 
     Attributes:
-        form: Name in `shunter.models.compression.forms` and in files.
+        form: Name in `shunter.models.compression.scheme` and in files.
         inputs: Width of the input.
         outputs: Width of the output.
     """

@@ -7,8 +7,12 @@ from typing import Any
 
 from torch import nn
 
-from shunter.models.compression.forms import FORMS
+from shunter.models.compression.int8 import Int8Linear
+from shunter.models.compression.product import ProductLinear
+from shunter.models.compression.pruned import PrunedLinear
 from shunter.models.compression.role import CompressedLinear
+
+FORMS: dict[str, type[CompressedLinear]] = {form.form: form for form in (Int8Linear, ProductLinear, PrunedLinear)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,7 +20,7 @@ class LayerForm:
     """The form of one layer.
 
     Attributes:
-        form: Name in `shunter.models.compression.forms`.
+        form: Name in `shunter.models.compression.scheme`.
         options: What the form needs beside the layer's shape.
     """
 

@@ -18,6 +18,7 @@ import os
 import tempfile
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,6 @@ from shunter.errors import HardwareError, RequestError
 from shunter.models.embeddings.cache_counts import CacheCounts
 from shunter.models.embeddings.initial_weights import RowsByThemselves
 from shunter.models.embeddings.request import EmbeddingCache
-from shunter.models.embeddings.row_starts import StartBlock, StartingRows
 from shunter.models.embeddings.slots import Admission, SlotMap
 
 # Rows after which the pages of the files are given back: 64 MiB at most, for Linux maps 64 KiB around what is read, of
@@ -37,6 +37,48 @@ MOST_TOUCHED_ROWS = 512
 ROWS_BEGUN_AT_ONCE = 1 << 14  # where all rows are drawn into the file, for which there is little memory
 BROKEN = "Rows cannot be moved to and from the file of the embedding tables"
 REMEDY = "make room on its disk or see to it, and train again, which goes on from the last checkpoint."
+
+
+@dataclass(frozen=True)
+class StartBlock:
+    """Rows of a table that lie one after the other in a file.
+
+    Attributes:
+        first: Number of the first, counted through the file.
+        rows: How many.
+        first_row: Number of the first within the table.
+        table: Draws them.
+    """
+
+    first: int
+    rows: int
+    first_row: int
+    table: RowsByThemselves
+
+
+class StartingRows:
+    """The rows of a file that can be drawn each by itself.
+
+    Attributes:
+        blocks: Where they lie, in the order of the file.
+    """
+
+    def __init__(self) -> None:
+        self.blocks: list[StartBlock] = []
+
+    def draw(self, rows: np.ndarray, dim: int) -> np.ndarray:
+        """Draw some rows, float32 `[rows, dim]`.
+
+        Args:
+            rows: Their numbers, counted through the file; all lie in a block.
+            dim: Numbers of a row.
+        """
+        block_of_row = np.searchsorted([block.first for block in self.blocks], rows, side="right") - 1
+        drawn = np.empty((len(rows), dim), np.float32)
+        for number in np.unique(block_of_row).tolist():
+            block, here = self.blocks[number], np.flatnonzero(block_of_row == number)
+            drawn[here] = block.table.draw(rows[here] - block.first + block.first_row)
+        return drawn
 
 
 class RowTiers:

@@ -9,14 +9,18 @@ from prefect.cache_policies import NO_CACHE
 from shunter.engine.config import SelectBy
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.ensemble.result import EnsembleResult
+from shunter.engine.execution import execution_of
 from shunter.engine.trained_model import TrainedModel
 from shunter.hardware.types import Placement
-from shunter.tasks.ensemble.champions import champions_before
+from shunter.requests import EnsembleOf
+from shunter.retraining.past_champions import past_champions
 from shunter.tasks.ensemble.combine import NO_LIMITS, EnsembleLimits, combine_members
 from shunter.tasks.ensemble.distillation import distil
 from shunter.tasks.ensemble.ending import set_ending_aside
 from shunter.tasks.ensemble.members import scoring_placement, train_members, trainings_after
 from shunter.tasks.ensemble.room import BASELINES, MEMBERS, minutes_in_words
+from shunter.tasks.run_context import RunContext
+from shunter.tracking.runs import open_run
 
 __all__ = [
     "BASELINES",
@@ -57,3 +61,20 @@ def build_ensemble(
         select_by=select_by,
         limits=limits,
     )
+
+
+def champions_before(run: RunContext, placement: Placement) -> list[TrainedModel]:
+    """The members of the champions that `--register-as` has had on the same data; empty where they are not asked for.
+
+    Which versions they are of, and which are left out, is a tag of the run.
+
+    Raises:
+        TrackingError: The store cannot be read.
+    """
+    if run.request.ensemble.ensemble_of is not EnsembleOf.CHAMPIONS:
+        return []
+    found = past_champions(
+        run.request.register_as, run.dataset, placement, execution_of(placement), run.directory / "champions"
+    )
+    open_run(run.run_id).set_tags({"ensemble.champions": found.words})
+    return found.members

@@ -18,7 +18,6 @@ from shunter.engine.ensemble.result import RESULT, EnsembleResult, Member, Memor
 from shunter.engine.ensemble.scored import kept_scores, score_test
 from shunter.engine.ensemble.serving_cost import ServingCost, ServingLimits, serving_cost, within_limits
 from shunter.engine.ensemble.verdict import Verdict, judge
-from shunter.engine.ensemble.words import words_of
 from shunter.engine.execution import execution_of
 from shunter.engine.loop.evaluation import evaluate
 from shunter.engine.metrics import FIGURES, compute_task_metrics
@@ -31,6 +30,25 @@ from shunter.requests import EnsembleRequest
 from shunter.tasks.ensemble.memory import WEIGHTS, Shrinker, Shrunk
 from shunter.tracking.convention import model_params, placement_params, quality_metrics
 from shunter.tracking.runs import Run, child_run, open_run
+
+HOW = {
+    "single": "The single model",
+    "fitted": "Weights fitted by the log loss",
+    "greedy": "Weights by greedy selection with replacement",
+    "diverse": "Equal weights of members that err little and differ",
+    "stacked": "Stacked by a logistic regression without negative weights",
+}
+OF = {
+    "logits": "of log odds",
+    "probabilities": "of probabilities",
+    "ranks": "of ranks",
+    "votes": "of votes",
+}
+CALIBRATED = {
+    "temperature": "times a factor",
+    "platt": "on a line fitted by Platt's calibration",
+    "isotonic": "calibrated by isotonic regression",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -323,3 +341,10 @@ def _log_details(run: Run, result: EnsembleResult, placement: Placement, members
 def _log_quality(run: Run, result: EnsembleResult) -> None:
     run.log_metrics({**quality_metrics(result.validation), **quality_metrics(result.test, "test")})
     run.set_tags({"ensemble.kept": result.kept, "ensemble.reason": result.reason})
+
+
+def words_of(label: str) -> str:
+    """For instance `Weights fitted by the log loss of probabilities, calibrated by isotonic regression`."""
+    how, *others = label.split("-")
+    of = "" if how == "single" else "".join(f" {OF[part]}" for part in others if part in OF)
+    return HOW[how] + of + "".join(f", {CALIBRATED[part]}" for part in others if part in CALIBRATED)

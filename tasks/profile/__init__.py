@@ -1,6 +1,9 @@
 """Step `profile`: what the accelerators of this machine really do, and where a training waits on them."""
 
+from collections.abc import Iterable
+
 from prefect import task
+from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
 from shunter.engine.data.dataset import Dataset
@@ -10,10 +13,10 @@ from shunter.engine.stalls.advice import advise
 from shunter.engine.stalls.report import StallReport
 from shunter.engine.stalls.search import stalls_of
 from shunter.hardware.types import HardwareProfile
+from shunter.markdown import plain
 from shunter.models.graph import SOLVED
 from shunter.requests import ProfileRequest
 from shunter.tasks.accelerators import tell
-from shunter.tasks.profile.publish import publish
 
 __all__ = ["find_stalls", "profile_cluster", "profile_hardware", "profile_machine"]
 
@@ -50,3 +53,26 @@ def find_stalls(
 def profile_cluster(cluster: Cluster, processes: int = 1) -> list[HardwareProfile]:
     """Profile the accelerators of every node, and for several processes the network, from files of the day."""
     return cluster.profiles(processes)
+
+
+def publish(report: StallReport, advice: Iterable[str]) -> None:
+    """Show the table of the stalls and the advice as artifacts of the running task."""
+    rows = [
+        {
+            "stall": stall.name.replace("_", " "),
+            "state": f"{stall.state}: {stall.reason}" if stall.reason else stall.state,
+            "ms a step": _milliseconds(stall.seconds),
+            "from": _milliseconds(stall.low_seconds),
+            "to": _milliseconds(stall.high_seconds),
+            "share of the step": "" if stall.share_of_slow_run is None else f"{stall.share_of_slow_run:.1%}",
+        }
+        for stall in report.stalls
+    ]
+    job = f"{plain(report.model)} on {plain(report.data_name)}"
+    create_table_artifact(table=rows, key="stalls", description=f"Stalls of {job}, interval of 95 %")
+    sentences = "\n".join(f"- {plain(sentence)}" for sentence in advice) or "Nothing was found to wait for."
+    create_markdown_artifact(f"# {job}\n\n{sentences}\n", key="stall-advice")
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "" if seconds is None else f"{1e3 * seconds:.3f}"

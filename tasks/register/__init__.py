@@ -8,13 +8,14 @@ from prefect.cache_policies import NO_CACHE
 
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.ensemble.result import EnsembleResult
+from shunter.engine.metrics import Metrics
 from shunter.engine.ranking.result import TrainedRanker
+from shunter.errors import QualityMissedError
 from shunter.reporting.card.figures import TaskQuality
 from shunter.reporting.card.promise import Promise
-from shunter.requests import TrainRequest
+from shunter.requests import Limits, TrainRequest
 from shunter.tasks.events import announce
 from shunter.tasks.register.promotion import doubt_of, doubt_of_ranker, why_not_promoted, why_ranker_not_promoted
-from shunter.tasks.register.quality import check_entropy, check_promise, check_quality, misses
 from shunter.tracking.convention import quality_metrics
 from shunter.tracking.ranking import ranking_metrics
 from shunter.tracking.registry import RegisteredModel, register_model
@@ -107,3 +108,54 @@ def _announced(registered: RegisteredModel, obstacle: str | None, *, because: st
     happening, reason = ("promoted", because) if obstacle is None else ("not-promoted", obstacle)
     announce(happening, registered.name, registered.version, reason)
     return registered
+
+
+def misses(limits: Limits, auc: float) -> bool:
+    """Whether an AUC on validation is below the user's limit, or is no number where there is a limit."""
+    return limits.min_auc is not None and not auc >= limits.min_auc
+
+
+def check_quality(limits: Limits, auc: float) -> None:
+    """Refuse a model that misses the user's limit.
+
+    Raises:
+        QualityMissedError: the AUC on validation is below `min_auc`.
+    """
+    if misses(limits, auc):
+        raise QualityMissedError(
+            f"The model reached AUC {auc:.4f} on validation, below --min-auc {limits.min_auc:g}, so it was not "
+            f"registered: allow more --trials or --max-epochs, or lower the limit.",
+            auc,
+        )
+
+
+def check_entropy(max_ne: float | None, validation: Metrics) -> None:
+    """Refuse a model whose NE is above the user's limit, or no number where there is one.
+
+    Raises:
+        QualityMissedError: the NE on validation is above `max_ne`.
+    """
+    if max_ne is not None and not validation.ne <= max_ne:
+        raise QualityMissedError(
+            f"The model reached NE {validation.ne:.4f} on validation, above --max-ne {max_ne:g}, so it was not "
+            f"registered: allow more --trials or --max-epochs, or raise the limit.",
+            validation.auc,
+        )
+
+
+def check_promise(promise: Promise | None, auc: float) -> None:
+    """Refuse a model that cannot promise what is asked for.
+
+    Args:
+        promise: What holds on the test part; None where nothing is to be promised.
+        auc: AUC on validation.
+
+    Raises:
+        QualityMissedError: A bound misses its limit; the message says by how much.
+    """
+    if promise is not None and promise.missed is not None:
+        raise QualityMissedError(
+            f"The model was not registered: {promise.missed}; give more data, lower the limit, or ask for less "
+            "confidence by --min-auc-confidence.",
+            auc,
+        )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shunter.flows.command.orphans import OWNER, end_orphans, mark_children
+from shunter.flows.command.temporary_server import OWNER, end_orphans, mark_children
 
 SLEEP = [sys.executable, "-c", "import time; print(flush=True); time.sleep(600)"]
 

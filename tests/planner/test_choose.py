@@ -16,7 +16,7 @@ from shunter.planner.describe import JobSize, describe
 from shunter.planner.history import History, PastRun, data_key
 from shunter.planner.predict.correct import corrected
 from shunter.planner.predict.predicted import predicted_candidates
-from shunter.planner.predict.probe_order import PILOT_STEPS, PILOTS, next_to_probe, probe_steps
+from shunter.planner.predict.probes import PILOT_STEPS, PILOTS, next_to_probe, probe_steps
 from shunter.planner.rank.ranking import rank
 from shunter.planner.rank.totals import Terms
 from shunter.requests import JobRequest, Limits, NightlyRequest, TrainRequest, Weights

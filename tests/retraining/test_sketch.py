@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shunter.retraining.figures import FieldFigures, new_share
-from shunter.retraining.sketch import KeySketch
+from shunter.retraining.figures import FieldFigures, KeySketch, new_share
 
 
 def field(*batches: np.ndarray, size: int = 1_024) -> FieldFigures:

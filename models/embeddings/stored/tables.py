@@ -1,6 +1,7 @@
 """Embedding tables for scoring whose rows lie in a file: `shunter.models.embeddings.stored` without its parts."""
 
 import threading
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -12,10 +13,49 @@ from torch import Tensor
 from shunter.errors import TooLargeError
 from shunter.models.embeddings.mapped import sum_of_rows
 from shunter.models.embeddings.role import EmbeddingTables
-from shunter.models.embeddings.stored.pooled import SHORTEST, PooledSums
 from shunter.models.embeddings.stored.room import Room
 from shunter.models.embeddings.stored.row_cache import RowCache
 from shunter.models.embeddings.stored.row_file import RowFile
+
+SHORTEST = 4  # ids of a list that is worth keeping
+OVERHEAD_BYTES = 300  # of an entry of Python's dictionary with a key and an array
+
+
+class PooledSums:
+    """The lists used last.
+
+    Args:
+        most_bytes: Memory that it may take.
+
+    Attributes:
+        hits: Lists that were found.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes, self._bytes = most_bytes, 0
+        self._sums: OrderedDict[bytes, np.ndarray] = OrderedDict()
+        self.hits = 0
+
+    def find(self, rows: np.ndarray) -> np.ndarray | None:
+        """The sum of these rows; None where it is not known."""
+        key = rows.tobytes()
+        found = self._sums.get(key)
+        if found is not None:
+            self._sums.move_to_end(key)
+            self.hits += 1
+        return found
+
+    def put(self, rows: np.ndarray, total: np.ndarray) -> None:
+        """Keep the sum of these rows; those that were used longest ago make room."""
+        key = rows.tobytes()
+        size = len(key) + total.nbytes + OVERHEAD_BYTES
+        if key in self._sums or size > self._most_bytes:
+            return
+        self._sums[key] = total.copy()
+        self._bytes += size
+        while self._bytes > self._most_bytes:
+            old, value = self._sums.popitem(last=False)
+            self._bytes -= len(old) + value.nbytes + OVERHEAD_BYTES
 
 
 @dataclass(kw_only=True)

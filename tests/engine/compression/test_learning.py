@@ -11,10 +11,9 @@ from torch import nn
 
 from shunter.engine.checkpoint.storage import load_model, save_model
 from shunter.engine.compression.bench import Bench
-from shunter.engine.compression.clusters import prototypes_of, squared_distances
 from shunter.engine.compression.fine_tune import FineTuning, divergence, fine_tune
 from shunter.engine.compression.fitting import Candidate, fastest_that_keeps
-from shunter.engine.compression.product_learning import LearnedProduct
+from shunter.engine.compression.product_learning import LearnedProduct, prototypes_of, squared_distances
 from shunter.engine.compression.subject import CompressionLimits, CompressionSubject
 from shunter.engine.config import Execution
 from shunter.engine.data.dataset import Dataset

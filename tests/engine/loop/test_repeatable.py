@@ -10,8 +10,7 @@ import torch
 
 from shunter.engine.config import Execution
 from shunter.engine.loop import step
-from shunter.engine.loop.repeatable import repeatable
-from shunter.engine.loop.step import applied
+from shunter.engine.loop.step import applied, repeatable
 
 MEMORY: Any = torch.utils.deterministic
 

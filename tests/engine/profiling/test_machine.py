@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from shunter.engine.profiling.machine import complete, is_complete
+from shunter.engine.profiling.profiles import complete, is_complete
 from tests.hardware.profiles import make_profile
 
 MEMORY = Path("/dev/shm")

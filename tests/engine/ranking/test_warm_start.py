@@ -8,7 +8,7 @@ import torch
 
 from shunter.engine.checkpoint.warm_start import SharedRows, WarmStart
 from shunter.engine.ranking.storage import StoredRanker, save_ranker
-from shunter.engine.ranking.warm_start import take_vectors
+from shunter.engine.ranking.trainer import take_vectors
 from shunter.models.graph import Graph, Ranker, VectorRanker, build_graph_model, graph_spec
 from shunter.models.graph.fusion import FusedRanker
 from shunter.models.spec import CategoricalFeature, Features

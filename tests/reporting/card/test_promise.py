@@ -14,7 +14,7 @@ from shunter.engine.metrics import compute_metrics
 from shunter.errors import QualityMissedError
 from shunter.reporting.card.promise import Promise, independent_units, newest_day
 from shunter.requests import TrainRequest
-from shunter.tasks.register.quality import check_entropy, check_promise
+from shunter.tasks.register import check_entropy, check_promise
 from shunter.tracking.promise import promised
 from tests.engine.synthetic import write_dataset
 

@@ -4,8 +4,8 @@ import numpy as np
 
 from shunter.scheduler.learned.networks import draw_weights
 from shunter.scheduler.learned.planner import AGENTS, JOB
+from shunter.scheduler.learning.learn import differences
 from shunter.scheduler.learning.rollouts import Choice
-from shunter.scheduler.learning.seerl import differences
 
 
 def test_a_snapshot_does_not_differ_from_itself_and_differences_are_mutual() -> None:

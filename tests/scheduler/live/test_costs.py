@@ -1,7 +1,7 @@
 """What starting, training and stopping took of one job."""
 
-from shunter.scheduler.live.costs import Costs
 from shunter.scheduler.live.record import Seen
+from shunter.scheduler.live.training import Costs
 
 
 def test_a_job_that_was_moved_shows_its_costs_where_they_arose() -> None:

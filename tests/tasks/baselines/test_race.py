@@ -4,7 +4,7 @@ from pathlib import Path
 
 from shunter.engine.metrics import Metrics
 from shunter.engine.results import EpochReport
-from shunter.tasks.baselines.race import Race
+from shunter.tasks.baselines import Race
 
 
 def report(samples: int, ne: float) -> EpochReport:
