@@ -9,6 +9,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict
 
+from shunter.files import replace_file
 from shunter.settings import Settings
 
 
@@ -41,10 +42,9 @@ def in_line(name: str, priority: int, wanted: Iterable[str]) -> Iterator[None]:
     waiter = Waiter(name=name, pid=os.getpid(), priority=priority, wanted=tuple(wanted))
     path = _folder() / f"{waiter.pid}-{uuid.uuid4().hex[:8]}"
     path.parent.mkdir(parents=True, exist_ok=True)
-    entry, partial = path.with_suffix(".json"), path.with_suffix(".partial")
+    entry = path.with_suffix(".json")
     with FileLock(path.with_suffix(".lock")):
-        partial.write_text(waiter.model_dump_json())
-        partial.replace(entry)  # only now does anybody look at it
+        replace_file(entry, waiter.model_dump_json())
         try:
             yield
         finally:

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from shunter.files import replace_file
 from shunter.models.trace import Operator, StepTrace
 
 
@@ -39,10 +40,7 @@ def kept_trace(layers: nn.Module, inputs: Sequence[Tensor], named: str, trace: C
         return found
     made = trace()
     with contextlib.suppress(OSError):  # without room on the disk it is traced again
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-        part.write_text(_to_json(made))
-        part.replace(path)
+        replace_file(path, _to_json(made))
     return made
 
 

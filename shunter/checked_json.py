@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from shunter.errors import DamagedFileError
-from shunter.files import replacing
+from shunter.files import replace_file
 from shunter.quarantine import quarantine
 
 KEY = "checksum"
@@ -86,9 +86,7 @@ def write_checked(path: Path, text: str) -> None:
     Raises:
         OSError: The file cannot be written.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as temporary:
-        temporary.write_text(seal(text), encoding="utf-8")
+    replace_file(path, seal(text))
 
 
 def json_object(text: bytes) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Opening files of which others decide what they are: only regular ones, looked at after they were opened."""
+"""Files: opening what others may have put there, private files, and replacing a file in one step."""
 
 import contextlib
 import errno
@@ -61,21 +61,55 @@ def begin_private(file: Path) -> None:
         os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
+def path_of(file: BufferedReader) -> Path:
+    """A path that names what is open, whatever lies under its former name by now; for libraries that open by path."""
+    return Path(f"/dev/fd/{file.fileno()}")
+
+
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Yield a path beside `path` that takes its place after the block; if the block fails, what was there stays.
+def replacing(path: Path, *, is_durable: bool = False) -> Iterator[Path]:
+    """Yield a temporary file beside `path` that replaces it after the block.
+
+    A reader sees the old file or the whole new one. If the block raises, `path` stays as it was.
+
+    Args:
+        path: File to replace; its folder exists.
+        is_durable: Whether the new file survives a power failure from the end of the block on.
 
     Raises:
-        OSError: The file cannot be put in its place.
+        OSError: The file cannot be written.
     """
     temporary = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
         yield temporary
+        if is_durable:
+            _sync(temporary)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+    if is_durable:
+        sync_directory(path.parent)
 
 
-def path_of(file: BufferedReader) -> Path:
-    """A path that names what is open, whatever lies under its former name by now; for libraries that open by path."""
-    return Path(f"/dev/fd/{file.fileno()}")
+def replace_file(path: Path, content: str | bytes, *, is_durable: bool = False) -> None:
+    """Write a file in one step, with its folder; see `replacing`.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path, is_durable=is_durable) as temporary:
+        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def sync_directory(directory: Path) -> None:
+    """Write the entries of a folder to the disk, so that a rename survives a power failure."""
+    _sync(directory)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -27,6 +27,7 @@ from typing import Any
 from filelock import FileLock
 
 from shunter.errors import TrackingError
+from shunter.files import replace_file
 from shunter.secrets import without_secrets
 from shunter.settings import settings
 
@@ -225,7 +226,7 @@ class Outbox:
         """Note the store's id of a run that it has opened."""
         if opened is not None:
             runs = json.loads(self._runs.read_text()) if self._runs.exists() else {}
-            _replace(self._runs, json.dumps({**runs, entry["run_id"]: opened}))
+            replace_file(self._runs, json.dumps({**runs, entry["run_id"]: opened}), is_durable=True)
 
     def _append_line(self, line: str) -> None:
         """Write a line whole, or not at all; one that a power cut left without its end becomes a line of its own."""
@@ -266,7 +267,7 @@ class Outbox:
         return place if place.journal == journal and place.position <= len(lines) else _Place(journal)
 
     def _note(self, place: _Place) -> None:
-        _replace(self._delivered, json.dumps(asdict(place)))
+        replace_file(self._delivered, json.dumps(asdict(place)), is_durable=True)
 
     def _lock(self) -> FileLock:
         return FileLock(self.directory / "lock")
@@ -281,13 +282,3 @@ def _entry(line: bytes) -> Entry:
     if not isinstance(entry, dict):
         raise ValueError("no JSON object")
     return entry
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write a file so that it is there completely, or as it was."""
-    partial = path.with_name(f"{path.name}.partial")
-    with partial.open("w") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    partial.replace(path)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from shunter.engine.checkpoint.packing import MOST_FOLD, is_packed, unpack
 from shunter.engine.checkpoint.tensor_file import TensorFile
 from shunter.errors import CheckpointError, RequestError
-from shunter.files import open_regular, path_of
+from shunter.files import open_regular, path_of, replacing
 from shunter.models.combination import Combination
 from shunter.models.compression.scheme import Compression
 from shunter.models.counting import count_parameter_bytes
@@ -286,7 +286,6 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, st
         save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, temporary, metadata)
         with temporary.open("rb") as file:
             checksum = hashlib.file_digest(file, "sha256").hexdigest()
-            os.fsync(file.fileno())
     return checksum
 
 
@@ -354,30 +353,28 @@ def write_text(path: Path, text: str) -> None:
     Raises:
         CheckpointError: The file cannot be written, for instance because the disk is full.
     """
-    with _replacing(path) as temporary, temporary.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+    with _replacing(path) as temporary:
+        temporary.write_text(text)
 
 
 @contextlib.contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
-    """A file beside `path` that takes its place after the block; when that fails, what was at `path` stays."""
+    """Yield a temporary file that durably replaces `path` after the block.
+
+    Raises:
+        CheckpointError: The file cannot be written; `path` stays as it was.
+    """
     from safetensors import SafetensorError
 
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
-        yield temporary
-        temporary.replace(path)
+        with replacing(path, is_durable=True) as temporary:
+            yield temporary
     except (OSError, SafetensorError) as error:  # the latter is how safetensors tells of a full disk
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())
         raise CheckpointError(
             f"The file {path} cannot be written ({reason}): free some space there and go on; what was written before "
             "is kept."
         ) from error
-    finally:
-        temporary.unlink(missing_ok=True)
-    sync_directory(path.parent)
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -397,12 +394,3 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise CheckpointError(f"The file {path} is damaged (no JSON object): restore it or start anew.")
     return values
-
-
-def sync_directory(directory: Path) -> None:
-    """Make a rename survive a power failure."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

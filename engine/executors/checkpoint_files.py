@@ -4,6 +4,7 @@ from pathlib import Path
 
 from shunter.engine.checkpoint.generations import NEWEST, generation_paths, named_files
 from shunter.engine.checkpoint.storage import write_text
+from shunter.files import replace_file
 
 Files = dict[str, bytes]
 
@@ -67,9 +68,7 @@ def write_checkpoint(files: Files, directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     lists = [name for name in files if not is_part(name)]
     for name in (*(name for name in files if is_part(name)), *(name for name in lists if name != NEWEST)):
-        partial = directory / f"{name}.tmp"
-        partial.write_bytes(files[name])
-        partial.replace(directory / name)
+        replace_file(directory / name, files[name])
     if NEWEST in files:
         write_text(directory / NEWEST, files[NEWEST].decode())
     for path in generation_paths(directory):

@@ -15,6 +15,7 @@ from shunter.engine.parallel.stored import (
     number_of,
     remove_older,
 )
+from shunter.files import replace_file
 
 
 class ShardedWatch:
@@ -91,8 +92,6 @@ def _write_folder(folder: Path, files: Files) -> None:
     target = folder if folder.exists() else partial
     target.mkdir(exist_ok=True)
     for name, content in files.items():
-        written = target / f"{name}.tmp"
-        written.write_bytes(content)
-        written.replace(target / name)
+        replace_file(target / name, content)
     if target == partial:
         partial.rename(folder)

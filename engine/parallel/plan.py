@@ -13,6 +13,7 @@ from torch import distributed as dist
 
 from shunter.engine.parallel.given import GivenTable, given_plan
 from shunter.errors import InfeasibleError
+from shunter.files import replace_file
 from shunter.models.embeddings.exchanged import ExchangedTable
 from shunter.models.embeddings.sharding_types import BY_ROW, EXACT_SHARDING_TYPES, CommunicationPrecision, ShardingType
 from shunter.models.embeddings.torchrec_tables import table_name
@@ -198,10 +199,7 @@ def with_link(sharding: Sharding, device: torch.device, directory: Path) -> Shar
     if found is None or found["processes"] != processes:
         found = {"processes": processes, "bytes_per_second": measure_link(device)}
         if dist.get_rank() == 0:
-            directory.mkdir(parents=True, exist_ok=True)
-            partial = path.with_suffix(".partial")
-            partial.write_text(json.dumps(found))
-            partial.replace(path)
+            replace_file(path, json.dumps(found))
     return replace(sharding, machine=replace(sharding.machine, link_bytes_per_second=found["bytes_per_second"]))
 
 

@@ -1,14 +1,13 @@
 """Keeps the profiles of a machine for a day, since measuring takes seconds and the machine stays the same."""
 
 import logging
-import os
-import tempfile
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
 
 from pydantic import AwareDatetime, ValidationError
 
+from shunter.files import replace_file
 from shunter.frozen import Frozen
 from shunter.hardware.types import HardwareProfile
 
@@ -63,9 +62,5 @@ def read_profiles(path: Path, key: ProfileKey, now: datetime | None = None) -> l
 
 def write_profiles(path: Path, key: ProfileKey, profiles: list[HardwareProfile]) -> None:
     """Keep `profiles`; a reader sees the old file or the whole new one, never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     content = ProfileFile(key=key, measured_at=datetime.now(UTC), profiles=profiles)
-    handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f"{path.stem}.", suffix=".partial")
-    with os.fdopen(handle, "w") as file:
-        file.write(content.model_dump_json(indent=1))
-    Path(partial).replace(path)
+    replace_file(path, content.model_dump_json(indent=1))

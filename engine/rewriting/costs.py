@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import json
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, fx
 
+from shunter.files import replace_file
 from shunter.hardware.devices.identity import machine_id
 from shunter.models.rewriting.program import VALUE, Program, attribute, mapped, operators, target_name
 
@@ -57,10 +57,7 @@ class OperatorCosts:
         if self._path is None or not self.measured:
             return
         with contextlib.suppress(OSError):  # without room on the disk it is measured again
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            part = self._path.with_name(f"{self._path.name}.{os.getpid()}.tmp")
-            part.write_text(json.dumps({**self._read(), **self._known}, indent=0))
-            part.replace(self._path)
+            replace_file(self._path, json.dumps({**self._read(), **self._known}, indent=0))
 
     def _read(self) -> dict[str, float]:
         with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):  # not there, or damaged

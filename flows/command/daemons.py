@@ -11,7 +11,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from shunter.errors import ShunterError
-from shunter.files import make_private
+from shunter.files import make_private, replace_file
 from shunter.flows.command.services import Service, check_port
 from shunter.hardware.devices.process_mark import process_mark
 from shunter.settings import Settings
@@ -93,9 +93,7 @@ def start(service: Service) -> tuple[Daemon, "subprocess.Popen[bytes]"]:
         if mark is None:
             raise ShunterError(f"{service.name} ended while starting: read {log} to see its log.")
         daemon = Daemon(name=service.name, pid=process.pid, mark=mark, url=service.url, log=log)
-        partial = path.with_suffix(".partial")
-        partial.write_text(daemon.model_dump_json())
-        partial.replace(path)
+        replace_file(path, daemon.model_dump_json())
     except OSError as error:
         raise ShunterError(
             f"{service.name} cannot be started from {path.parent} ({error.strerror}): set SHUNTER_HOME to another."

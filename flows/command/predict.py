@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from shunter.errors import RequestError
+from shunter.files import replacing
 from shunter.ingestion.rows import read_rows
 from shunter.requests import DataFormat
 from shunter.tracking.registry.named import open_model
@@ -107,15 +108,11 @@ def writer(out: str) -> Iterator[Write]:
         sys.stdout.buffer.flush()
         return
     target = Path(out)
-    partial = target.with_name(f"{target.name}.partial")
     try:
-        with partial.open("wb") as file, _format_writer(target.suffix, file) as write:
+        with replacing(target) as partial, partial.open("wb") as file, _format_writer(target.suffix, file) as write:
             yield write
-        partial.rename(target)
     except OSError as error:
         raise RequestError(f"--out {out} cannot be written ({error.strerror}): name another file.") from error
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Any, Protocol, TypeVar
 
 from shunter.errors import HardwareError, RequestError, first_line
+from shunter.files import replace_file
 from shunter.hardware.devices.gpu import zeus_gpu
 from shunter.hardware.devices.process_mark import process_mark
 from shunter.settings import Settings
@@ -280,7 +281,4 @@ def _write(record: Path, entries: dict[str, dict[str, Any]]) -> None:
     if not entries:
         record.unlink(missing_ok=True)
         return
-    record.parent.mkdir(parents=True, exist_ok=True)
-    partial = record.with_suffix(".partial")
-    partial.write_text(json.dumps(entries))
-    partial.replace(record)
+    replace_file(record, json.dumps(entries))

@@ -16,7 +16,6 @@ plans of one model have in common beyond the terms is a factor of that model.
 """
 
 import json
-import os
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from typing import Annotated, Any, Literal, get_args
 import numpy as np
 from pydantic import Field, ValidationError, model_validator
 
+from shunter.files import replace_file
 from shunter.frozen import Frozen
 from shunter.planner.parallel.simulate import Task, TaskGraph, critical_path, simulate
 
@@ -332,8 +332,5 @@ def keep_executed(path: Path, plan: ExecutedPlan) -> None:
     others = [one for one in read_executed(path) if one.key != plan.key]
     of_machine = [one for one in others if one.step.machine == plan.step.machine]
     dropped = {one.key for one in of_machine[: max(0, len(of_machine) + 1 - MOST_KEPT)]}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     kept = [*(one for one in others if one.key not in dropped), plan]
-    partial.write_text("".join(f"{one.model_dump_json()}\n" for one in kept), encoding="utf-8")
-    partial.replace(path)
+    replace_file(path, "".join(f"{one.model_dump_json()}\n" for one in kept))

@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import Field, ValidationError
 
 from shunter.errors import DataError, RequestError
-from shunter.files import open_regular
+from shunter.files import open_regular, replace_file
 from shunter.frozen import Frozen
 from shunter.ingestion.sources.guard import check_words
 from shunter.scheduler.cluster import Cluster
@@ -94,11 +94,8 @@ def save_policy(path: Path, card: PolicyCard, members: list[Weights]) -> None:
     tensors = {f"{i}.{name}": value for i, member in enumerate(members) for name, value in sorted(member.items())}
     text = card.model_dump_json()
     payload = save(tensors, metadata={KEY: text, DIGEST: _digest(text, tensors)})
-    beside = path.with_name(f".{path.name}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_bytes(payload)
-        beside.replace(path)
+        replace_file(path, payload)
     except OSError as error:
         raise RequestError(f"The policy cannot be written to {path} ({error.strerror}): name another file.") from error
 

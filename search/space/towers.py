@@ -10,6 +10,7 @@ from shunter.engine.data.dataset import Dataset
 from shunter.engine.data.loader import mean_ids_per_sample
 from shunter.engine.execution import execution_of
 from shunter.engine.probes.field_interactions import MOST_PASSES, field_interactions
+from shunter.files import replace_file
 from shunter.hardware.types import Placement
 from shunter.models.families.dmt import DmtSpec, towers_of
 from shunter.models.tower_partitioner import Strategy, TowerPartition, partition_fields
@@ -81,10 +82,7 @@ def _learned(
         text = _format_partition(partition, found[strategy])
         log.info("%s towers: %s", strategy.capitalize(), text)
         run.set_tags({f"towers.{strategy}": text})
-    partial = path.with_suffix(".partial")
-    directory.mkdir(parents=True, exist_ok=True)
-    partial.write_text(json.dumps(found))
-    partial.replace(path)
+    replace_file(path, json.dumps(found))
     return found
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shunter.engine.checkpoint.storage import sync_directory
+from shunter.files import sync_directory
 from shunter.hardware.devices.memory_kills import memory_kills
 from shunter.hardware.devices.process_mark import process_mark
 

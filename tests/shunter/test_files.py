@@ -3,11 +3,12 @@
 import os
 import stat
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from shunter.files import begin_private, open_regular
+from shunter.files import begin_private, open_regular, replace_file, replacing
 from shunter.flows.command.environment import ensure_home
 from shunter.settings import Settings
 from shunter.tracking.store import open_store
@@ -49,3 +50,34 @@ def test_what_is_there_stays_as_it_is(tmp_path: Path) -> None:
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="it is a folder"):
         open_regular(tmp_path)
+
+
+@pytest.mark.parametrize("is_durable", [False, True])
+def test_a_file_is_replaced_with_its_folder_and_nothing_is_left_beside_it(tmp_path: Path, is_durable: bool) -> None:
+    path = tmp_path / "deep" / "file.json"
+    replace_file(path, "old", is_durable=is_durable)
+    replace_file(path, b"new", is_durable=is_durable)
+    assert path.read_bytes() == b"new"
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_replacement_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "file.json"
+    replace_file(path, "old")
+    with pytest.raises(FileNotFoundError), replacing(path) as temporary:
+        temporary.with_name("absent").read_text()
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_threads_that_replace_one_file_do_not_meet(tmp_path: Path) -> None:
+    path = tmp_path / "file.json"
+
+    def write(content: str) -> None:
+        for _ in range(50):
+            replace_file(path, content)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, ("a" * 10_000, "b" * 10_000, "c" * 10_000, "d" * 10_000)))
+    assert len(path.read_text()) == 10_000
+    assert len(set(path.read_text())) == 1
