@@ -1,7 +1,8 @@
 """What a training, an evaluation and a probe report."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Generic
+from typing import Any, Generic, Self
 
 import numpy as np
 from typing_extensions import TypeVar
@@ -11,6 +12,7 @@ from shunter.engine.metrics import Metrics
 from shunter.models.embeddings.cache_counts import CacheCounts
 from shunter.models.embeddings.row_traffic import RowTraffic
 from shunter.models.registry import Model
+from shunter.statistics.intervals import deciles
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,3 +179,28 @@ class StepTiming:
     compile_seconds: float | None
     peak_memory_bytes: int
     eager_step_seconds: float | None = None
+
+    @classmethod
+    def of_steps(
+        cls,
+        step_seconds: Sequence[float] | np.ndarray,
+        *,
+        wait_seconds: float = 0.0,
+        load_seconds: float = 0.0,
+        compile_seconds: float | None = None,
+        peak_memory_bytes: int,
+        eager_step_seconds: float | None = None,
+    ) -> Self:
+        """Return the timing of steps whose wall clocks are given."""
+        p10, median, p90 = deciles(step_seconds)
+        return cls(
+            steps=len(step_seconds),
+            step_seconds=median,
+            step_seconds_p10=p10,
+            step_seconds_p90=p90,
+            wait_seconds=wait_seconds,
+            load_seconds=load_seconds,
+            compile_seconds=compile_seconds,
+            peak_memory_bytes=peak_memory_bytes,
+            eager_step_seconds=eager_step_seconds,
+        )

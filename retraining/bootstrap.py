@@ -8,10 +8,7 @@ from numpy.typing import NDArray
 from shunter.engine.metrics import binary_entropy
 from shunter.errors import DataError, TrainingError
 from shunter.frozen import Frozen
-
-RESAMPLES = 2_000
-MOST_BLOCKS = 2_000
-_AT_ONCE = 200  # resamples, so that their counts fit into a few MiB
+from shunter.statistics.bootstrap import one_sided_bounds, resampled_block_means
 
 
 class Judgement(Frozen):
@@ -107,33 +104,16 @@ def judge(
             "The challenger's predictions are not all numbers, so the champion stays: lower --learning-rate-share."
         )
     champion_loss, challenger_loss = float(champion.mean()), float(challenger.mean())
-    savings = resampled_savings(champion, challenger, seed)
-    low, high = np.quantile(savings, [1 - confidence, confidence], method="nearest")
+    low, high = one_sided_bounds(resampled_block_means(champion - challenger, seed), confidence)
     needed = margin * champion_loss
     return Judgement(
         rows=len(champion),
         champion_logloss=champion_loss,
         challenger_logloss=challenger_loss,
         saving=champion_loss - challenger_loss,
-        saving_low=float(low),
-        saving_high=float(high),
+        saving_low=low,
+        saving_high=high,
         needed=needed,
         confidence=confidence,
         is_better=bool(low > needed),
     )
-
-
-def resampled_savings(
-    champion: NDArray[np.float64], challenger: NDArray[np.float64], seed: int, resamples: int = RESAMPLES
-) -> NDArray[np.float64]:
-    """Mean saving of each resample, `[resamples]`."""
-    random = np.random.default_rng(seed)
-    savings = champion - challenger
-    blocks = min(len(savings), MOST_BLOCKS)
-    starts = np.linspace(0, len(savings), blocks, endpoint=False).astype(np.int64)
-    sums, sizes = np.add.reduceat(savings, starts), np.diff(np.append(starts, len(savings)))
-    means = []
-    for start in range(0, resamples, _AT_ONCE):
-        drawn = random.integers(0, blocks, (min(_AT_ONCE, resamples - start), blocks))
-        means.append(sums[drawn].sum(axis=1) / sizes[drawn].sum(axis=1))
-    return np.concatenate(means)

@@ -8,9 +8,10 @@ from numpy.typing import NDArray
 from shunter.ingestion.batch import RawBatch
 from shunter.ingestion.sources.days import DayLog, DaysSource
 from shunter.requests import NightlyRequest
-from shunter.retraining.bootstrap import Judgement, judge, resampled_savings
+from shunter.retraining.bootstrap import Judgement, judge
 from shunter.retraining.losses import Keep, losses_of
 from shunter.retraining.picture import draw_judgement
+from shunter.statistics.bootstrap import resampled_block_means
 from shunter.tracking.registry.versions import ModelFiles
 
 
@@ -47,7 +48,7 @@ def compare(
         confidence=request.promotion.promotion_confidence,
         seed=request.seed,
     )
-    draw_judgement(judgement, resampled_savings(before, now, request.seed), picture)
+    draw_judgement(judgement, resampled_block_means(before - now, request.seed), picture)
     return judgement
 
 

@@ -20,8 +20,8 @@ from shunter.ingestion.encoding.encoder import Encoder
 from shunter.ingestion.encoding.shared_rows import shared_rows
 from shunter.models.graph.ranker import Ranker
 from shunter.requests import NightlyRequest
-from shunter.retraining.bootstrap import resampled_savings
 from shunter.retraining.picture import draw_gains
+from shunter.statistics.bootstrap import one_sided_bounds, resampled_block_means
 from shunter.tracking.registry.versions import ModelFiles
 
 FIGURES = (
@@ -111,9 +111,9 @@ def compare_rankers(
         )
     rankers = (translated, now.ranker, now.ranker.by_popularity())
     old, new, popular = (evaluate_users(one, chosen, seen, name="test").ndcg20 for one in rankers)
-    gains = resampled_savings(new, old, request.seed)
+    gains = resampled_block_means(new - old, request.seed)
     confidence = request.promotion.promotion_confidence
-    low, high = np.quantile(gains, [1 - confidence, confidence], method="nearest")
+    low, high = one_sided_bounds(gains, confidence)
     needed = request.promotion.margin * float(old.mean())
     judgement = RankingJudgement(
         users=len(old),
@@ -121,8 +121,8 @@ def compare_rankers(
         challenger_ndcg20=float(new.mean()),
         popularity_ndcg20=float(popular.mean()),
         gain=float((new - old).mean()),
-        gain_low=float(low),
-        gain_high=float(high),
+        gain_low=low,
+        gain_high=high,
         needed=needed,
         confidence=confidence,
         is_better=bool(low > needed),

@@ -9,15 +9,14 @@ on the log odds of the AUC; the lower of the two counts.
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from shunter.engine.ensemble.calibration import log_losses
+from shunter.statistics.bootstrap import multinomial_counts
 
 RESAMPLES, RESAMPLES_OF_MANY, MANY_ROWS = 1_000, 300, 50_000
-MOST_CELLS = 4_000_000  # numbers of resamples that are in memory at a time
 LEAST_UNITS = 20
 LEAST_DEFINED = 0.95  # share of the resamples that must hold both classes
 
@@ -84,7 +83,9 @@ def bounds(
     if count >= LEAST_UNITS and 0 < positives < len(labels) and np.isfinite(logits).all():
         random = np.random.default_rng(seed)
         with threadpool_limits(1):
-            drawn = np.concatenate([ranked.figures(counts) for counts in _counts(random, count, resamples)], axis=1)
+            drawn = np.concatenate(
+                [ranked.figures(counts) for counts in multinomial_counts(random, count, resamples)], axis=1
+            )
         defined = drawn[:, np.isfinite(drawn).all(0)]
         if defined.shape[1] >= LEAST_DEFINED * resamples:
             ends = np.quantile(defined, _shares(quantile), axis=1)
@@ -119,15 +120,6 @@ def _shares(quantile: float) -> tuple[float, float]:
     from scipy.stats import norm
 
     return float(norm.cdf(-quantile)), float(norm.cdf(quantile))
-
-
-def _counts(random: np.random.Generator, units: int, resamples: int) -> Iterator[np.ndarray]:
-    """How often each unit is drawn in each resample, a few resamples at a time: `[some resamples, units]`."""
-    at_once = max(1, MOST_CELLS // units)
-    for begin in range(0, resamples, at_once):
-        size = min(at_once, resamples - begin)
-        drawn = random.integers(0, units, (size, units)) + units * np.arange(size)[:, np.newaxis]
-        yield np.bincount(drawn.ravel(), minlength=size * units).reshape(size, units)
 
 
 def _moved(auc: float, error: float, quantile: float) -> float:

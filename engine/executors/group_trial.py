@@ -99,14 +99,8 @@ def time_together(job: ClickJob, sharding: Sharding, folder: Path) -> StepTiming
     if processes.compile_seconds is not None:
         is_eager = np.array(processes.was_eager[WARM_UPS + 1 :][: len(taken)])
         eager, taken = float(np.median(taken[is_eager])), taken[~is_eager]
-    p10, median, p90 = np.percentile(taken, [10, 50, 90]).tolist()
-    return StepTiming(
-        steps=len(taken),
-        step_seconds=median,
-        step_seconds_p10=p10,
-        step_seconds_p90=p90,
-        wait_seconds=0.0,
-        load_seconds=0.0,
+    return StepTiming.of_steps(
+        taken,
         compile_seconds=processes.compile_seconds,
         peak_memory_bytes=peak_memory_bytes(torch.device(job.execution.device)),
         eager_step_seconds=eager,

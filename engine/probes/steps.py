@@ -131,15 +131,10 @@ def _full_batches(loader: BatchLoader) -> Iterator[Batch]:
 
 
 def _timing(taken: Sequence[StepSeconds], load_seconds: float, memory_bytes: int) -> StepTiming:
-    p10, median, p90 = np.percentile([step.wait + step.compute for step in taken], [10, 50, 90])
-    return StepTiming(
-        steps=len(taken),
-        step_seconds=float(median),
-        step_seconds_p10=float(p10),
-        step_seconds_p90=float(p90),
+    return StepTiming.of_steps(
+        [step.wait + step.compute for step in taken],
         wait_seconds=float(np.mean([step.wait for step in taken])),
         load_seconds=load_seconds,
-        compile_seconds=None,
         peak_memory_bytes=memory_bytes,
     )
 

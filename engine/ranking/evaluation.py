@@ -22,13 +22,13 @@ from shunter.engine.data.dataset import Dataset
 from shunter.engine.ranking.interactions import UNKNOWN, Interactions, is_among, read_before_test, read_interactions
 from shunter.errors import DataError
 from shunter.models.graph.ranker import Ranker
+from shunter.statistics.bootstrap import mean_interval
 
 CUTOFF = 20
 USERS_AT_ONCE = 1_024  # that are judged together
 # Whose memory is used again: more than 32 MiB is given back to the system by malloc and mapped anew each time, which
 # took a third of an evaluation on 22,438 items, by hand.
 SCORES_AT_ONCE = 2**22
-RESAMPLES = 400
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,28 +145,6 @@ def ranked_on_test(dataset: Dataset, ranker: Ranker, *, seed: int) -> dict[str, 
         "popularity": popularity.mean(),
         "gain": mean_interval(figures.ndcg20 - popularity.ndcg20, seed=seed),
     }
-
-
-def mean_interval(values: np.ndarray, *, seed: int = 0) -> tuple[float, float]:
-    """Where the mean over users lies with 95 % confidence: percentiles of the bootstrap.
-
-    A resample counts each user a Poisson(1) number of times (Hanley and MacGibbon, "Creating non-parametric bootstrap
-    samples using Poisson frequencies", 2006), and so n users of equal figures a Poisson(n) number of times together.
-    A single user has no spread: the interval is then that one figure.
-
-    Args:
-        values: Value of each user, at least one.
-        seed: Seed of the resamples.
-    """
-    random = np.random.default_rng(seed)
-    distinct, users = np.unique(values, return_counts=True)
-    means = []
-    for _ in range(RESAMPLES):
-        counts = random.poisson(users)
-        if counts.any():
-            means.append(counts @ distinct / counts.sum())
-    low, high = np.percentile(means, [2.5, 97.5])
-    return float(low), float(high)
 
 
 def first_items(ranker: ScoresItems, users: np.ndarray, seen: Interactions, count: int) -> np.ndarray:

@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from shunter.engine.config import SelectBy
-from shunter.engine.ranking.evaluation import RankingMetrics, UserFigures, evaluate_users, mean_interval
+from shunter.engine.ranking.evaluation import RankingMetrics, UserFigures, evaluate_users
 from shunter.engine.ranking.interactions import Interactions
 from shunter.models.graph.fusion import WAYS, By, FusedRanker
 from shunter.models.graph.ranker import Ranker
+from shunter.statistics.bootstrap import mean_interval
 
 
 @dataclass(frozen=True)

@@ -60,14 +60,9 @@ def time_ranking_steps(
         take(range(warmup_steps), step_clock(device, lambda: drawing.seconds))
         drawn = drawing.seconds
         taken = take(range(warmup_steps, warmup_steps + steps), step_clock(device, lambda: drawing.seconds))
-        p10, median, p90 = np.percentile([step.wait + step.compute for step in taken], [10, 50, 90])
-        return StepTiming(
-            steps=steps,
-            step_seconds=float(median),
-            step_seconds_p10=float(p10),
-            step_seconds_p90=float(p90),
+        return StepTiming.of_steps(
+            [step.wait + step.compute for step in taken],
             wait_seconds=float(np.mean([step.wait for step in taken])),
             load_seconds=(drawing.seconds - drawn) / steps,
-            compile_seconds=None,
             peak_memory_bytes=peak_memory_bytes(device),
         )

@@ -17,6 +17,7 @@ import numpy as np
 
 from shunter.engine.stalls.plan import StallMeasurements
 from shunter.frozen import Frozen
+from shunter.statistics.intervals import central_interval
 
 StallName = Literal[
     "interconnect", "contention", "all_reduce", "embedding_exchange", "prep", "fetch", "network", "slow_memory"
@@ -34,7 +35,7 @@ DIFFERENCES: dict[StallName, tuple[str, str]] = {
     "slow_memory": ("S7", "S1"),
 }
 SIMULATED = ("network",)
-RESAMPLES, CONFIDENCE = 2000, 0.95
+RESAMPLES = 2000
 
 
 class RunTime(Frozen):
@@ -88,7 +89,7 @@ def run_times(measurements: StallMeasurements, seed: int = 0) -> tuple[dict[str,
         own = drawn if len(seconds) == rounds else generator.integers(0, len(seconds), (RESAMPLES, len(seconds)))
         steps = generator.integers(0, seconds.shape[1], (*own.shape, seconds.shape[1]))
         replicates[name] = np.median(seconds[own[..., np.newaxis], steps].mean(axis=2), axis=1)
-        low, high = _interval(replicates[name])
+        low, high = central_interval(replicates[name])
         times[name] = RunTime(
             seconds=float(np.median(seconds.mean(axis=1))), low=low, high=high, rounds=len(seconds), steps=seconds.size
         )
@@ -122,7 +123,7 @@ def _find(
             reason = measurements.not_measurable[run]
             return Stall(name=name, state="not measurable", slow_run=slow, fast_run=fast, reason=reason)
     difference = times[slow].seconds - times[fast].seconds
-    low, high = _interval(replicates[slow] - replicates[fast])
+    low, high = central_interval(replicates[slow] - replicates[fast])
     found = low > 0
     state: State = "not detectable"
     if found:
@@ -149,12 +150,6 @@ def _total(name: StallName, times: Mapping[str, RunTime]) -> float | None:
     if name == "fetch" and {"L3", "L4"} <= times.keys():
         return max(0.0, times["L3"].seconds - times["L4"].seconds)
     return None
-
-
-def _interval(replicates: np.ndarray) -> tuple[float, float]:
-    tail = 100 * (1 - CONFIDENCE) / 2
-    low, high = np.percentile(replicates, [tail, 100 - tail])
-    return float(low), float(high)
 
 
 def cache_what_if(

@@ -16,10 +16,10 @@ from shunter.engine.trained_model import TrainedModel
 from shunter.frozen import Frozen
 from shunter.reporting.card.figures import BaselineFigures
 from shunter.reporting.card.quality import user_field, user_groups
+from shunter.statistics.intervals import central_interval
 
 RESAMPLES = 1_000
 MOST_BLOCKS = 10_000
-CONFIDENCE = 0.95
 
 
 class TrainedBaseline(Frozen):
@@ -125,8 +125,8 @@ def relative_saving(
 ) -> tuple[float, float, float]:
     """Share of their mean loss that ours saves, with the bounds of its paired bootstrap.
 
-    Blocks of rows are counted a Poisson(1) number of times each, as in `shunter.reporting.card.bootstrap`; a block is a
-    row or the rows of a user, or where these are many, some of them drawn together at random.
+    Blocks of rows are counted a Poisson(1) number of times each; a block is a row or the rows of a user, or where these
+    are many, some of them drawn together at random.
 
     Args:
         theirs: Loss of each row by them, `[rows]`.
@@ -147,8 +147,7 @@ def relative_saving(
     total = np.bincount(blocks, weights * theirs)
     drawn = random.poisson(1.0, (RESAMPLES, len(saved))).astype(np.float64)
     shares = (drawn @ saved) / np.maximum(drawn @ total, np.finfo(np.float64).tiny)
-    low, high = np.quantile(shares, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return float(saved.sum() / total.sum()), float(low), float(high)
+    return float(saved.sum() / total.sum()), *central_interval(shares)
 
 
 def _scored(model: TrainedModel | EnsembleResult, dataset: Dataset, execution: Execution) -> Evaluation:

@@ -12,6 +12,8 @@ from threadpoolctl import threadpool_limits
 from shunter.engine.loop.kept_memory import kept_memory
 from shunter.engine.metrics import binary_entropy
 from shunter.hardware.devices.discovery import usable_cores
+from shunter.statistics.bootstrap import poisson_counts
+from shunter.statistics.intervals import central_interval
 
 Figures = tuple[float, float, float, float]
 
@@ -21,10 +23,6 @@ MOST_ROWS = 200_000
 MOST_PENDING = 16  # resamples that wait for a thread
 # Of the resamples that must come to a figure; one of very few positives often holds none of them.
 LEAST_DEFINED = 0.95
-# Quantiles of Poisson(1): so many of the 65,536 are at most 0, 1, 2, ...
-POISSON_TABLE = np.searchsorted(
-    np.cumsum([math.exp(-1) / math.factorial(number) for number in range(7)]), (np.arange(2**16) + 0.5) / 2**16
-).astype(np.float64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,21 +83,13 @@ def bootstrap(
         defined = drawn[:, position][np.isfinite(drawn[:, position])]
         low = high = math.nan
         if len(defined) >= LEAST_DEFINED * resamples and math.isfinite(whole[position]):
-            low, high = np.quantile(defined, (0.025, 0.975)) - centre[position]
+            low, high = np.array(central_interval(defined)) - centre[position]
         intervals[name] = Interval(
             value=float(whole[position]),
             low=float(whole[position] + low * math.sqrt(share)),
             high=float(whole[position] + high * math.sqrt(share)),
         )
     return intervals
-
-
-def poisson_counts(random: np.random.Generator, count: int) -> np.ndarray:
-    """Poisson(1) numbers from a table of 65,536 evenly likely ones, as float64: a tenth of the time of exact ones.
-
-    The probability of each number is off by less than 1 / 65,536; 8 and more, one in 100,000, are drawn as 7.
-    """
-    return POISSON_TABLE[random.integers(0, len(POISSON_TABLE), count, dtype=np.uint16)]
 
 
 def _map_ahead(

@@ -1,11 +1,11 @@
 """How often it happens what is predicted: the reliability of probabilities, as figures and as a picture."""
 
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from shunter.frozen import Frozen
+from shunter.statistics.intervals import wilson_interval
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -70,15 +70,6 @@ def expected_calibration_error(bins: tuple[ReliabilityBin, ...]) -> float:
     """Mean distance between prediction and base rate of the bins, by their rows."""
     rows = sum(bin_.rows for bin_ in bins)
     return sum(bin_.rows * abs(bin_.mean_prediction - bin_.base_rate) for bin_ in bins) / rows
-
-
-def wilson_interval(share: float, rows: int) -> tuple[float, float]:
-    """The 95 % interval of a share that was seen among `rows` rows."""
-    z = 1.959964
-    middle = (share + z * z / (2 * rows)) / (1 + z * z / rows)
-    half = z / (1 + z * z / rows) * math.sqrt(share * (1 - share) / rows + z * z / (4 * rows * rows))
-    # Of none or all of the rows a bound is the share itself, which rounding may miss.
-    return max(0.0, min(share, middle - half)), min(1.0, max(share, middle + half))
 
 
 def calibration_figure(bins: tuple[ReliabilityBin, ...], title: str) -> "Figure":

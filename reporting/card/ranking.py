@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 
 from shunter.engine.data.dataset import Dataset
-from shunter.engine.ranking.evaluation import UserFigures, mean_interval
+from shunter.engine.ranking.evaluation import UserFigures
 from shunter.engine.ranking.result import TrainedRanker
 from shunter.models.graph import MODELS, Graph
 from shunter.models.graph.counting import count_graph_model
 from shunter.models.graph.fusion import FusionSpec
 from shunter.reporting.card.ranking_baselines import RankingBaseline
 from shunter.reporting.card.ranking_breakdown import RankingBreakdown, groups_table, lengths_table
+from shunter.statistics.bootstrap import mean_interval
 
 MIB = 2**20
 LIMITS = (

@@ -6,11 +6,12 @@ from pydantic import Field
 
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.ranking.breakdown import Breakdown, break_down
-from shunter.engine.ranking.evaluation import UserFigures, mean_interval
+from shunter.engine.ranking.evaluation import UserFigures
 from shunter.engine.ranking.interactions import read_before_test, read_interactions
 from shunter.engine.ranking.result import TrainedRanker
 from shunter.engine.ranking.storage import load_ranker
 from shunter.frozen import Frozen
+from shunter.statistics.bootstrap import mean_interval
 
 
 class RankedBaseline(Frozen):

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from shunter.engine.ranking.breakdown import CUTOFFS, GROUPS, Breakdown, quarters_of_users
-from shunter.engine.ranking.evaluation import CUTOFF, mean_interval
+from shunter.engine.ranking.evaluation import CUTOFF
 from shunter.engine.ranking.interactions import UNKNOWN
 from shunter.frozen import Frozen
+from shunter.statistics.bootstrap import mean_interval
 
 SIDES = "ranking.json"  # artifact of a run
 QUARTERS = ("shortest", "second", "third", "longest")

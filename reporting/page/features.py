@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from shunter.engine.data.arrays import read_array
 from shunter.engine.data.dataset import Dataset, FieldStatistics
+from shunter.statistics.intervals import wilson_interval
 
 MOST_ROWS = 500_000
 MOST_VALUES = 8
@@ -43,11 +44,8 @@ class ValueStatistics(_Frozen):
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Of 95 % of the base rate (Wilson, JASA 22, 1927)."""
-        z, n, p = 1.96, self.rows, self.base_rate
-        middle = (p + z * z / (2 * n)) / (1 + z * z / n)
-        half = z / (1 + z * z / n) * (p * (1 - p) / n + z * z / (4 * n * n)) ** 0.5
-        return max(0.0, middle - half), min(1.0, middle + half)
+        """Return the 95 % interval of the base rate."""
+        return wilson_interval(self.base_rate, self.rows)
 
 
 class FeatureStatistics(_Frozen):

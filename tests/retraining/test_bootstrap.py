@@ -5,7 +5,8 @@ import pytest
 from scipy.special import expit
 
 from shunter.errors import DataError, TrainingError
-from shunter.retraining.bootstrap import MOST_BLOCKS, judge, log_losses, resampled_savings
+from shunter.retraining.bootstrap import judge, log_losses
+from shunter.statistics.bootstrap import MOST_BLOCKS, resampled_block_means
 
 
 def losses(seed: int, rows: int, better: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
@@ -39,18 +40,18 @@ def test_the_very_same_model_is_never_promoted() -> None:
 
 def test_resampled_savings_spread_as_the_standard_error_says_and_repeat_by_seed() -> None:
     champion, challenger = losses(1, MOST_BLOCKS * 5 + 7)
-    savings = resampled_savings(champion, challenger, seed=3)
+    savings = resampled_block_means(champion - challenger, seed=3)
     difference = champion - challenger
     assert savings.mean() == pytest.approx(difference.mean(), abs=0.2 * savings.std())
     assert savings.std() == pytest.approx(difference.std() / len(difference) ** 0.5, rel=0.1)
-    np.testing.assert_array_equal(savings, resampled_savings(champion, challenger, seed=3))
+    np.testing.assert_array_equal(savings, resampled_block_means(champion - challenger, seed=3))
 
 
 def test_neighbours_that_depend_on_each_other_widen_the_interval() -> None:
     """Each saving stands five times in a row, as if a user came five times: the interval must be sqrt(5) as wide."""
     champion, challenger = losses(2, MOST_BLOCKS)
-    alone = resampled_savings(champion, challenger, seed=0).std()
-    repeated = resampled_savings(np.repeat(champion, 5), np.repeat(challenger, 5), seed=0).std()
+    alone = resampled_block_means(champion - challenger, seed=0).std()
+    repeated = resampled_block_means(np.repeat(champion - challenger, 5), seed=0).std()
     assert repeated == pytest.approx(alone, rel=0.1)
 
 

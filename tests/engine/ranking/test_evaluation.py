@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shunter.engine.ranking import evaluation
-from shunter.engine.ranking.evaluation import evaluate_ranking, first_items, mean_interval
+from shunter.engine.ranking.evaluation import evaluate_ranking, first_items
 from shunter.engine.ranking.interactions import Interactions
 from shunter.errors import DataError
 from shunter.models.graph import VectorRanker
+from shunter.statistics.bootstrap import mean_interval
 
 USERS, ITEMS = 6, 30
 PAIRS = st.sets(st.tuples(st.integers(1, USERS - 1), st.integers(1, ITEMS - 1)), max_size=60)

@@ -7,12 +7,8 @@ from hypothesis import strategies as st
 from scipy.special import expit
 from scipy.stats import binomtest
 
-from shunter.reporting.card.calibration import (
-    calibration_figure,
-    expected_calibration_error,
-    reliability,
-    wilson_interval,
-)
+from shunter.reporting.card.calibration import calibration_figure, expected_calibration_error, reliability
+from shunter.statistics.intervals import wilson_interval
 
 
 @settings(max_examples=30, deadline=None)

@@ -1,0 +1,86 @@
+"""Bootstrap: how often each unit counts in a resample, and the spread of a mean over resamples.
+
+Efron and Tibshirani, "An Introduction to the Bootstrap", 1993; counts by Poisson(1) after Hanley and MacGibbon,
+"Creating non-parametric bootstrap samples using Poisson frequencies", 2006.
+"""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shunter.statistics.intervals import central_interval
+
+RESAMPLES = 400  # of a mean's interval
+BLOCK_RESAMPLES = 2_000
+MOST_BLOCKS = 2_000
+MOST_CELLS = 4_000_000  # counts that are in memory at a time
+_AT_ONCE = 200  # resamples of blocks, so that their draws fit into a few MiB
+# Quantiles of Poisson(1): so many of the 65,536 are at most 0, 1, 2, ...
+POISSON_TABLE = np.searchsorted(
+    np.cumsum([math.exp(-1) / math.factorial(number) for number in range(7)]), (np.arange(2**16) + 0.5) / 2**16
+).astype(np.float64)
+
+
+def poisson_counts(random: np.random.Generator, count: int) -> np.ndarray:
+    """Draw Poisson(1) numbers from a table of 65,536 evenly likely ones, as float64, in a tenth of the exact time.
+
+    The probability of each number is off by less than 1 / 65,536; 8 and more, one in 100,000, are drawn as 7.
+    """
+    return POISSON_TABLE[random.integers(0, len(POISSON_TABLE), count, dtype=np.uint16)]
+
+
+def multinomial_counts(random: np.random.Generator, units: int, resamples: int) -> Iterator[np.ndarray]:
+    """Yield how often each unit is drawn with replacement, a few resamples at a time: `[some resamples, units]`."""
+    at_once = max(1, MOST_CELLS // units)
+    for begin in range(0, resamples, at_once):
+        size = min(at_once, resamples - begin)
+        drawn = random.integers(0, units, (size, units)) + units * np.arange(size)[:, np.newaxis]
+        yield np.bincount(drawn.ravel(), minlength=size * units).reshape(size, units)
+
+
+def mean_interval(values: np.ndarray, *, seed: int = 0) -> tuple[float, float]:
+    """Return the 95 % interval of a mean, by percentiles over resamples.
+
+    A resample counts each value a Poisson(1) number of times, and so n equal values a Poisson(n) number of times
+    together. The interval of a single value is that value.
+
+    Args:
+        values: Independent values, such as one of each user; at least one.
+        seed: Seed of the resamples.
+    """
+    random = np.random.default_rng(seed)
+    distinct, units = np.unique(values, return_counts=True)
+    means = []
+    for _ in range(RESAMPLES):
+        counts = random.poisson(units)
+        if counts.any():
+            means.append(counts @ distinct / counts.sum())
+    return central_interval(means)
+
+
+def resampled_block_means(
+    values: NDArray[np.float64], seed: int, resamples: int = BLOCK_RESAMPLES
+) -> NDArray[np.float64]:
+    """Return the mean of each resample, `[resamples]`, drawn by blocks of neighbouring values.
+
+    Neighbours in a log share a user or a session, so that single rows would promise more certainty than there is
+    (non-overlapping block bootstrap, Carlstein, Annals of Statistics 14(3), 1986). Up to `MOST_BLOCKS` values each is a
+    block of its own.
+    """
+    random = np.random.default_rng(seed)
+    blocks = min(len(values), MOST_BLOCKS)
+    starts = np.linspace(0, len(values), blocks, endpoint=False).astype(np.int64)
+    sums, sizes = np.add.reduceat(values, starts), np.diff(np.append(starts, len(values)))
+    means = []
+    for start in range(0, resamples, _AT_ONCE):
+        drawn = random.integers(0, blocks, (min(_AT_ONCE, resamples - start), blocks))
+        means.append(sums[drawn].sum(axis=1) / sizes[drawn].sum(axis=1))
+    return np.concatenate(means)
+
+
+def one_sided_bounds(resampled: np.ndarray, confidence: float) -> tuple[float, float]:
+    """Return a lower and an upper bound, each of which holds by itself with `confidence`."""
+    low, high = np.quantile(resampled, [1 - confidence, confidence], method="nearest").tolist()
+    return low, high
