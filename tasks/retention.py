@@ -49,11 +49,10 @@ def _given_up(min_age_seconds: float) -> Iterator[Leftover]:
         lock = FileLock(folder.with_name(f"{folder.name.removesuffix(FINISHED)}.lock"), timeout=0)
         try:
             with lock:
-                found = on_disk("interrupted run that nobody went on with", folder, lock)
+                found = [*on_disk("interrupted run that nobody went on with", folder, lock)]
         except Timeout:
             continue
-        if found.age_seconds >= min_age_seconds:
-            yield found
+        yield from (one for one in found if one.age_seconds >= min_age_seconds)
 
 
 def _data_of(run: Path) -> str:

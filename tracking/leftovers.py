@@ -3,9 +3,11 @@
 import os
 import re
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -56,8 +58,9 @@ def find_leftovers(min_age_seconds: float = DAY_SECONDS) -> list[Leftover]:
 
 def _model_copies() -> Iterator[Leftover]:
     for folder in Path(tempfile.gettempdir()).glob(f"{MODEL_COPY}*"):
-        if not folder.is_symlink() and folder.is_dir() and folder.stat().st_uid == os.getuid():
-            yield on_disk("temporary copy of a model", folder)
+        status = _status(folder)
+        if status is not None and stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid():
+            yield from on_disk("temporary copy of a model", folder)
 
 
 def _half_built() -> Iterator[Leftover]:
@@ -70,15 +73,15 @@ def _half_built() -> Iterator[Leftover]:
                 pass
         except Timeout:
             continue
-        yield on_disk("half of a data set", folder, lock)
+        yield from on_disk("half of a data set", folder, lock)
 
 
 def _half_written() -> Iterator[Leftover]:
     """Files beside which a process died before it put them in their place."""
-    for file in Settings().home.rglob("*"):
+    for file, status in _tree(Settings().home):
         match = _HALF_WRITTEN.search(file.name)
-        if match and file.is_file() and not file.is_symlink() and not _is_alive(int(match[1])):
-            yield on_disk("file that was not finished", file)
+        if match and stat.S_ISREG(status.st_mode) and not _is_alive(int(match[1])):
+            yield from on_disk("file that was not finished", file)
 
 
 def _pending_models() -> Iterator[Leftover]:
@@ -95,7 +98,7 @@ def _pending_models() -> Iterator[Leftover]:
                         what="model that was never finished",
                         name=model.model_id,
                         age_seconds=time.time() - model.last_updated_timestamp / 1000,
-                        size_bytes=_size(Path(urlparse(model.artifact_location).path)),
+                        size_bytes=size_of(Path(urlparse(model.artifact_location).path)),
                         remove=partial(client.delete_logged_model, model.model_id),
                     )
             token = models.token
@@ -103,33 +106,57 @@ def _pending_models() -> Iterator[Leftover]:
                 return
 
 
-def on_disk(what: str, path: Path, lock: FileLock | None = None) -> Leftover:
-    """A file or folder that could go.
+def on_disk(what: str, path: Path, lock: FileLock | None = None) -> Iterator[Leftover]:
+    """Yield a file or folder as a leftover, unless another process has removed it.
 
     Args:
-        what: What it is, in words.
-        path: Where it is.
-        lock: Lock to be held while it is removed.
+        what: Description of the kind.
+        path: File or folder.
+        lock: Lock to hold during the removal.
     """
 
     def remove() -> None:
-        if lock is not None:
-            lock.acquire()
-        try:
-            if path.is_dir():
-                shutil.rmtree(path)
+        with lock or nullcontext():
+            if is_folder:
+                shutil.rmtree(path, onerror=_unless_gone)
             else:
                 path.unlink(missing_ok=True)
-        finally:
-            if lock is not None:
-                lock.release()
 
-    newest = max((file.lstat().st_mtime for file in (path, *path.rglob("*"))), default=path.lstat().st_mtime)
-    return Leftover(what, str(path), time.time() - newest, _size(path), remove)
+    found = [status for _, status in _tree(path)]
+    if found:
+        is_folder = stat.S_ISDIR(found[0].st_mode)
+        yield Leftover(what, str(path), time.time() - max(one.st_mtime for one in found), _bytes(found), remove)
 
 
-def _size(path: Path) -> int:
-    return sum(file.lstat().st_size for file in (path, *path.rglob("*")) if file.is_file() and not file.is_symlink())
+def size_of(path: Path) -> int:
+    """Return the bytes of all regular files in a folder, or of a file."""
+    return _bytes([status for _, status in _tree(path)])
+
+
+def _bytes(found: list[os.stat_result]) -> int:
+    return sum(status.st_size for status in found if stat.S_ISREG(status.st_mode))
+
+
+def _tree(path: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """Yield a path and all paths below it with their status, without those that other processes remove meanwhile."""
+    below = (Path(folder, name) for folder, folders, files in os.walk(path) for name in (*folders, *files))
+    for one in (path, *below):
+        if (status := _status(one)) is not None:
+            yield one, status
+
+
+def _status(path: Path) -> os.stat_result | None:
+    """Return the status of a path itself, not of what it links to; None if the path does not exist."""
+    try:
+        return path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _unless_gone(function: object, path: str, error: tuple[type[BaseException], BaseException, object]) -> None:
+    """Raise the error of a removal unless another process was faster."""
+    if not isinstance(error[1], FileNotFoundError):
+        raise error[1]
 
 
 def _is_alive(process: int) -> bool:

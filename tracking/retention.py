@@ -18,7 +18,7 @@ from filelock import FileLock, Timeout
 
 from shunter.errors import TrackingError
 from shunter.settings import Settings
-from shunter.tracking.leftovers import Leftover, on_disk
+from shunter.tracking.leftovers import Leftover, on_disk, size_of
 from shunter.tracking.store import artifact_root, is_file_store, tracking_errors, tracking_uri
 
 UNUSED_DAYS = 90.0
@@ -44,11 +44,11 @@ def unused_datasets(min_age_seconds: float, needed: Sequence[str] = ()) -> Itera
         lock = FileLock(cache / "locks" / f"{folder.name}.lock", timeout=0)
         try:
             with lock:
-                found = on_disk("data set that nobody asks for", folder, lock)
+                found = [*on_disk("data set that nobody asks for", folder, lock)]
         except Timeout:
             continue
-        if folder.name not in needed and found.age_seconds >= min_age_seconds:
-            yield found
+        if folder.name not in needed:
+            yield from (one for one in found if one.age_seconds >= min_age_seconds)
 
 
 def unused_traces(min_age_seconds: float) -> Iterator[Leftover]:
@@ -57,10 +57,9 @@ def unused_traces(min_age_seconds: float) -> Iterator[Leftover]:
     Args:
         min_age_seconds: Time since the last command that asked for them.
     """
-    oldest = time.time() - min_age_seconds
     for file in sorted(Settings().traces_directory.glob("*.json")):
-        if file.stat().st_mtime <= oldest:
-            yield on_disk("count of a step that nobody asks for", file)
+        found = on_disk("count of a step that nobody asks for", file)
+        yield from (one for one in found if one.age_seconds >= min_age_seconds)
 
 
 def unused_rows(min_age_seconds: float) -> Iterator[Leftover]:
@@ -99,7 +98,7 @@ def unused_rows(min_age_seconds: float) -> Iterator[Leftover]:
             "runs that were deleted in MLflow",
             count_of_runs(len(deleted)),
             time.time() - deleted_since / 1000,
-            sum(on_disk("", folder).size_bytes for folder in folders),
+            sum(map(size_of, folders)),
             partial(_remove_runs, deleted),
         )
 

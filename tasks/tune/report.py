@@ -3,8 +3,10 @@
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from shunter.database import copy_database
 from shunter.search.meta.past import NOISE, TOO_FEW
 from shunter.search.noise import Noise
 from shunter.search.result import TuneResult
@@ -52,7 +54,7 @@ def _of(trials: int | None) -> str:
 
 
 def publish_search(run_id: str, result: TuneResult, directory: Path) -> None:
-    """Keep what a search used and tried with its run: figures, the front, and the study itself for `optuna-dashboard`.
+    """Log a search to its run: figures, the front, and a copy of the study for `optuna-dashboard`.
 
     Args:
         run_id: Parent run in MLflow.
@@ -84,7 +86,10 @@ def publish_search(run_id: str, result: TuneResult, directory: Path) -> None:
         run.set_tags({TOO_FEW: result.too_few_positives})
         tell(result.too_few_positives)
     if (directory / FILE).exists():
-        log_files(run_id, [directory / FILE], "search")
+        with TemporaryDirectory() as folder:
+            copy = Path(folder) / FILE
+            copy_database(directory / FILE, copy)
+            log_files(run_id, [copy], "search")
     publish_front(run_id, result, directory)
 
 

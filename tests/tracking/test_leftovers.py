@@ -1,10 +1,13 @@
 """What killed processes leave behind is found and removed, and nothing else is."""
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -94,3 +97,34 @@ def test_the_command_lists_before_it_removes(tracking_root: Path, temporary: Pat
     assert "1 leftover removed" in removed.stdout
     assert not folder.exists()
     assert "Nothing is left behind." in CliRunner().invoke(app, ["clean"]).stdout
+
+
+def test_what_other_processes_remove_meanwhile_is_passed_over(tracking_root: Path, temporary: Path, dead: int) -> None:
+    """Another process makes and removes what is looked for all the while."""
+    home, over = Settings().home, threading.Event()
+
+    def work() -> None:
+        while not over.is_set():
+            for folder in (temporary / "shunter-model-abc", home / "cache" / ".0123.building", home / "runs" / "one"):
+                written(folder / "deep" / f".weights.{dead}.tmp", 10)
+                shutil.rmtree(folder)
+
+    with ThreadPoolExecutor(1) as other:
+        working = other.submit(work)
+        try:
+            for _ in range(200):
+                find_leftovers(0)
+        finally:
+            over.set()
+        working.result()
+
+
+def test_what_has_gone_since_it_was_found_needs_no_removal(tracking_root: Path, temporary: Path, dead: int) -> None:
+    copy = written(temporary / "shunter-model-abc" / "model.safetensors").parent
+    unfinished = written(Settings().home / f".weights.{dead}.tmp")
+    found = find_leftovers(0)
+    assert {leftover.name for leftover in found} == {str(copy), str(unfinished)}
+    shutil.rmtree(copy)
+    unfinished.unlink()
+    for leftover in found:
+        leftover.remove()
