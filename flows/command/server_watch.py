@@ -22,7 +22,7 @@ class ServerWatch:
     """Watches the temporary server for the length of a block.
 
     Args:
-        server: Server that this command has started; None where it uses one that was there.
+        server: Server that this command has started, or shares with others; None for a server that the user names.
     """
 
     def __init__(self, server: TemporaryServer | None) -> None:
@@ -67,7 +67,7 @@ class ServerWatch:
             if self._server is None or self._server.is_running or self._starts == MOST_STARTS:
                 return
             self._starts += 1
-            say("Prefect's temporary server has ended: it is started again, and the run goes on.")
+            say(self._server.ended)
             self._server.start()
 
     def _answers(self) -> bool:

@@ -16,7 +16,7 @@ from shunter.errors import ShunterError, first_line
 from shunter.flows.command.environment import ensure_home
 from shunter.flows.command.passwords import protect_temporary_server
 from shunter.flows.command.server_watch import ServerWatch
-from shunter.flows.command.temporary_server import TemporaryServer, hand_over, server_starting
+from shunter.flows.command.temporary_server import TemporaryServer, abandon, hand_over, server_starting, shared_server
 from shunter.flows.command.terminal import AGAIN, INTERRUPTED
 from shunter.process_age import process_of_one_run
 from shunter.requests import JobRequest, NightlyRequest, ProfileRequest, Request, TrainRequest
@@ -59,7 +59,8 @@ def start(flow: str, request: Request, **parameters: Any) -> Any:
     from httpx import TransportError
     from prefect.exceptions import TerminationSignal
 
-    with process_of_one_run(), ServerWatch(server) as watch, nullcontext() if server is None else _without_heartbeats():
+    watched, heartbeats = server or shared_server(), nullcontext() if server is None else _without_heartbeats()
+    with process_of_one_run(), ServerWatch(watched) as watch, heartbeats:
         while True:
             try:
                 result = function(request, **parameters)
@@ -70,13 +71,14 @@ def start(flow: str, request: Request, **parameters: Any) -> Any:
                 if watch.is_back():
                     parameters.pop("fresh", None)  # what was begun anew goes on
                     continue
+                abandon()
                 raise ShunterError(
                     f"Prefect's server went away in the middle ({first_line(error)}): give the same command again, it "
                     "goes on."
                 ) from error
-    if server is not None:
+    if watched is not None and watched.has_started:
         hand_over()
-        server.stop()
+        watched.stop()
     return result
 
 

@@ -8,19 +8,24 @@ import atexit
 import base64
 import contextlib
 import os
+import queue
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from shunter.errors import ShunterError
+from shunter.flows.command.daemons import Daemon, find
+from shunter.flows.command.exposure import LOOPBACK
 from shunter.flows.command.services import ASK_SECONDS, Service, free_port, wait_until_ready
 from shunter.hardware.devices.process_mark import process_mark
 from shunter.secrets import without_secrets
@@ -83,6 +88,7 @@ class TemporaryServer:
     """
 
     process: "subprocess.Popen[bytes]"
+    ended = "Prefect's temporary server has ended: it is started again, and the run goes on."
 
     def __init__(self, service: Service) -> None:
         self.service = service
@@ -92,6 +98,11 @@ class TemporaryServer:
     def api_url(self) -> str:
         """Address that Prefect is told."""
         return f"{self.service.url}/api"
+
+    @property
+    def has_started(self) -> bool:
+        """Return True if this command has started a server."""
+        return hasattr(self, "process")
 
     @property
     def is_running(self) -> bool:
@@ -133,6 +144,67 @@ class TemporaryServer:
             return
         self.process.kill()
         self.process.wait()
+
+
+class SharedServer(TemporaryServer):
+    """The server of `shunter up`, which several commands use; a temporary one takes its port where it ends.
+
+    `shunter down` stops that server also under a training in a terminal. The successor serves the same database, and
+    ends with its command; where another command still needs a server, that command starts the next one.
+
+    Args:
+        daemon: The running server.
+    """
+
+    ended = "Prefect's server has ended: a temporary one takes its place, and the run goes on."
+
+    def __init__(self, daemon: Daemon) -> None:
+        login = {"PREFECT_SERVER_API_AUTH_STRING": os.environ.get("PREFECT_API_AUTH_STRING", "")}
+        super().__init__(_service(daemon.port, str(urlsplit(daemon.url).hostname), login))
+        self._daemon = daemon
+
+    @property
+    def is_running(self) -> bool:
+        """Return True if the daemon lives, or another process has its port."""
+        return self._daemon.is_alive or (self.has_started and super().is_running) or self._is_listening()
+
+    def start(self) -> None:
+        """Start the successor, which ends with this process."""
+        mark_children()
+        super().start()
+        atexit.register(self.stop)
+
+    def stop(self) -> None:
+        """Stop the successor if this command has started one."""
+        if self.has_started:
+            super().stop()
+
+    def _is_listening(self) -> bool:
+        try:
+            socket.create_connection((self.service.host, self.service.port), timeout=ANSWER_SECONDS).close()
+        except OSError:
+            return False
+        return True
+
+
+def shared_server() -> SharedServer | None:
+    """Return the server of `shunter up` if this process talks to it, else None."""
+    daemon = find("Prefect")
+    if daemon is None or os.environ.get("PREFECT_API_URL") != f"{daemon.url}/api":
+        return None
+    return SharedServer(daemon)
+
+
+def abandon() -> None:
+    """Drop the lines and events that Prefect's clients hold for a lost server, so that the process ends at once."""
+    from prefect.events.worker import EventsWorker
+    from prefect.logging.handlers import APILogWorker
+
+    for worker in (APILogWorker, EventsWorker):
+        for instance in tuple(worker._instances.values()):
+            with contextlib.suppress(queue.Empty):
+                while not instance._stopped:  # a stopped one has its end in the queue
+                    instance._queue.get_nowait()
 
 
 def hand_over() -> None:
@@ -180,8 +252,8 @@ def _check_answers(url: str) -> None:
         ) from error
 
 
-def _service(port: int) -> Service:
-    """The server as Prefect starts it for a process of its own (`SubprocessASGIServer` in version 3.8)."""
+def _service(port: int, host: str = LOOPBACK, environment: Mapping[str, str] | None = None) -> Service:
+    """Return the server as Prefect starts it for a process of its own (`SubprocessASGIServer` in version 3.8)."""
     program = Path(__file__).with_name("temporary_server_process.py")
     return Service(
         name="Prefect's temporary server",
@@ -189,12 +261,14 @@ def _service(port: int) -> Service:
             sys.executable,
             "-P",
             str(program),
-            Service.host,
+            host,
             str(port),
         ),  # -P: nothing beside it shadows a package
-        environment={"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"},
+        environment={"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
+        | dict(environment or {}),
         port=port,
         health_path="/api/health",
+        host=host,
     )
 
 

@@ -1,9 +1,10 @@
 """Prefect's temporary server is killed in the middle: it comes back, or the command says what to do."""
 
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -12,11 +13,11 @@ import httpx
 import pytest
 
 from shunter.errors import ShunterError
-from shunter.flows.command import server_watch
+from shunter.flows.command import daemons, server_watch
 from shunter.flows.command import start as starting
 from shunter.flows.command.server_watch import MOST_STARTS, ServerWatch
 from shunter.flows.command.services import Service, free_port
-from shunter.flows.command.temporary_server import TemporaryServer
+from shunter.flows.command.temporary_server import SharedServer, TemporaryServer, shared_server
 from shunter.requests import TrainRequest
 
 ANSWERS = """
@@ -142,3 +143,65 @@ def test_a_server_that_ends_with_the_command_stays_away() -> None:
         last = found.process
         end(found)
         assert found.process is last
+
+
+@pytest.fixture
+def of_up(monkeypatch: pytest.MonkeyPatch) -> Iterator[daemons.Daemon]:
+    """The server of `shunter up`, which this process uses."""
+    daemon, process = daemons.start(replace(little(free_port()), name="Prefect"))
+    monkeypatch.setenv("PREFECT_API_URL", f"{daemon.url}/api")
+    while not answers(daemon.port):
+        time.sleep(0.05)
+    yield daemon
+    process.kill()
+    process.wait()
+
+
+def answers(port: int) -> bool:
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/").is_success
+    except httpx.HTTPError:
+        return False
+
+
+def successors(daemon: daemons.Daemon, commands: int) -> list[SharedServer]:
+    """Servers as so many commands share them, each with a little one to take its place."""
+    found = [shared_server() for _ in range(commands)]
+    for server in found:
+        assert server is not None
+        server.service = little(daemon.port)
+    return [server for server in found if server is not None]
+
+
+def test_a_server_of_up_that_is_stopped_under_commands_has_one_successor_at_a_time(of_up: daemons.Daemon) -> None:
+    servers = successors(of_up, 2)
+    with ExitStack() as watches:
+        for server in servers:
+            watches.enter_context(ServerWatch(server))
+            watches.callback(server.stop)
+        daemons.stop(of_up)
+        deadline = time.monotonic() + 60.0
+        while not answers(of_up.port) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        (first,) = listening(servers)
+        first.stop()  # its command has ended
+        first.service = replace(first.service, command=(sys.executable, "-c", ""))
+        while not (answers(of_up.port) and listening(servers)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert listening(servers) == [other for other in servers if other is not first]
+
+
+def listening(servers: list[SharedServer]) -> list[SharedServer]:
+    """Return those whose own process has the port; one that found it taken ends."""
+    for server in servers:
+        if server.has_started:
+            with suppress(subprocess.TimeoutExpired):
+                server.process.wait(2.0)
+    return [server for server in servers if server.has_started and server.process.poll() is None]
+
+
+def test_a_server_of_somebody_else_is_not_shared(of_up: daemons.Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREFECT_API_URL", "http://prefect.example/api")
+    assert shared_server() is None
+    with ServerWatch(shared_server()) as watch:
+        assert not watch.is_back()
