@@ -2,8 +2,10 @@
 
 import os
 import subprocess
+import sys
 from dataclasses import dataclass
 from datetime import date, timedelta
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +22,8 @@ SHORT = ("--trials", "2", "--max-epochs", "1", "--ensemble-size", "2", "--batch-
 PROMOTED = (*SHORT, "--explore", "never", "--promote", "always")
 TRIED = (*PROMOTED, "--baselines", "none")
 SERVERS = frozenset({"serve", "ui"})  # commands that run until Ctrl-C
+NEW = "{new}"  # in an argument: a number that no earlier command got
+SHUNTER = Path(sys.executable).with_name("shunter")
 # Every command but `up` and `down`, in an order that gives each what it needs, with its arguments.
 COMMANDS: dict[str, tuple[str, ...]] = {
     "check": ("logs/day_2026-01-01.parquet",),
@@ -29,8 +33,8 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "train": (*LOG, *TRIED),
     "nightly": ("--data", "logs/day_{date}.parquet", "--schema", "schema.yaml", *PROMOTED, "--day", "2026-01-04"),
     "rollback": ("--to", "1"),
-    "predict": ("shunter", "logs/day_2026-01-01.parquet", "--out", "scores.parquet"),
-    "export": ("shunter", "exported"),
+    "predict": ("shunter", "logs/day_2026-01-01.parquet", "--out", f"scores-{NEW}.parquet"),
+    "export": ("shunter", f"exported-{NEW}"),
     "compress": ("--fine-tune-rows", "256", "--batch-rows", "256"),
     "robustness": ("--error-rates", "1e-4", "--repeats", "1"),
     "serve": ("--port", "0", "--follow-seconds", "1"),
@@ -51,6 +55,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "plan scale": (*LOG, "--accelerator", "NVIDIA H100 SXM5 80GB"),
 }
 UNTRIED = {"fleet run"}  # needs a Ray cluster; each of its jobs is a training as `train` makes it
+_NUMBERS = count()
 
 
 def write_household(folder: Path) -> None:
@@ -80,7 +85,7 @@ class Household:
     Attributes:
         folder: Folder of the logs, in which commands run.
         home: Home of the commands.
-        program: Program `shunter`.
+        program: Program `shunter` for commands that end by themselves; the signals that it gets reach no command.
     """
 
     folder: Path
@@ -89,9 +94,14 @@ class Household:
 
     def start(self, name: str, *arguments: str) -> "subprocess.Popen[str]":
         """Start a command by its name, such as `plan diff`."""
+        number = str(next(_NUMBERS))
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("PREFECT_", "MLFLOW_"))}
         return subprocess.Popen(
-            [self.program, *name.split(), *arguments],
+            [
+                SHUNTER if name in SERVERS else self.program,
+                *name.split(),
+                *(one.replace(NEW, number) for one in arguments),
+            ],
             cwd=self.folder,
             env={**kept, "SHUNTER_HOME": str(self.home)},
             stdout=subprocess.PIPE,

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from flows.command.cli import app
-from flows.command.services import free_port
-from tests.faults.household import COMMANDS, LOG, TRIED, SERVERS, UNTRIED, Household, write_household
+from shunter.flows.command.cli import app
+from shunter.flows.command.services import free_port
+from tests.faults.household import COMMANDS, LOG, SERVERS, TRIED, UNTRIED, Household, write_household
 from tests.warm_commands import warm_commands
 
 pytestmark = pytest.mark.slow
@@ -60,8 +60,11 @@ class Openings:
         return {Path(line) for line in self._record.read_text(errors="surrogateescape").splitlines()}
 
     def databases(self) -> list[str]:
-        """Return the opened files that belong to a database, by their name or their content."""
-        return sorted(str(path) for path in self.paths() if _is_of_database(path))
+        """Return the opened files that belong to a database, by their name or their content.
+
+        Artifacts in MLflow are copies to which no process connects.
+        """
+        return sorted(str(path) for path in self.paths() if _is_of_database(path) and "artifacts" not in path.parts)
 
 
 def _is_of_database(path: Path) -> bool:
@@ -92,7 +95,9 @@ def test_the_record_tells_openings_from_connections(tmp_path: Path, openings: Op
         with sqlite3.connect(home / name) as tables:
             tables.execute("CREATE TABLE made (number)")
     (home / "text").write_text("no database")
-    script = "import sqlite3; sqlite3.connect('connected.db').execute('SELECT * FROM made'); open('opened'); open('text')"
+    script = (
+        "import sqlite3; sqlite3.connect('connected.db').execute('SELECT * FROM made'); open('opened'); open('text')"
+    )
     subprocess.run([sys.executable, "-c", script], cwd=home, check=True)
     assert openings.paths() == {home / "opened", home / "text"}
     assert openings.databases() == [str(home / "opened")]
