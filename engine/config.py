@@ -1,25 +1,18 @@
 """How one training runs: what is learned with, on what, and for how long."""
 
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Literal
 
 from shunter.models.embeddings.learning import EmbeddingLearning
+from shunter.record import OPTIONAL, Record
 
-OPTIONAL = {"is_optional": True}  # metadata of a field that is written to files only where it is not at its default
-_NEVER = object()  # equal to no value
 DenseOptimizer = Literal["adam", "adagrad", "sgd", "shampoo"]
 SelectBy = Literal["ne", "auc", "logloss", "ndcg@20", "recall@20"]
 LearningRateSchedule = Literal["constant", "plateau", "cosine"]
 
 
-def plain_values(settings: Any) -> dict[str, Any]:
-    """The fields of settings, ready for JSON; without those that came later and are at their defaults."""
-    optional = {option.name: option.default for option in fields(settings) if option.metadata.get("is_optional")}
-    return {name: value for name, value in asdict(settings).items() if value != optional.get(name, _NEVER)}
-
-
 @dataclass(frozen=True, kw_only=True)
-class Hyperparameters:
+class Hyperparameters(Record):
     """What tuning chooses beside the architecture.
 
     Attributes:
@@ -72,10 +65,6 @@ class Hyperparameters:
             l2=self.embedding_l2,
             initial_bound=self.embedding_initial_bound,
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON; without those that came later and are at their defaults."""
-        return plain_values(self)
 
 
 @dataclass(frozen=True, kw_only=True)

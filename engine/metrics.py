@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from shunter.engine.config import SelectBy
 from shunter.errors import DataError
+from shunter.record import Record
 
 FIGURES: dict[SelectBy, str] = {  # as people read them
     "ne": "NE",
@@ -20,7 +20,7 @@ FIGURES: dict[SelectBy, str] = {  # as people read them
 
 
 @dataclass(frozen=True, kw_only=True)
-class Metrics:
+class Metrics(Record):
     """Quality over one set of rows, each counted by its weight where they have one.
 
     A set with one class only has no ranking and no entropy: `auc` and `ne` are nan there, and `calibration` is nan
@@ -48,16 +48,6 @@ class Metrics:
     def loss_by(self, select_by: SelectBy) -> float:
         """One figure as a number to be lowered: NE and log loss as they are, of the AUC what it lacks to 1."""
         return 1 - self.auc if select_by == "auc" else getattr(self, select_by)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "Metrics":
-        """Inverse of `to_dict`."""
-        others = {name: cls.from_dict(metrics) for name, metrics in values.get("others", {}).items()}
-        return cls(**{**values, "others": others})
 
 
 def figure_of(loss: float, select_by: SelectBy) -> float:

@@ -1,8 +1,8 @@
 """What a training, an evaluation and a probe report."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Generic, Self
+from dataclasses import dataclass, field, fields
+from typing import Generic, Self
 
 import numpy as np
 from typing_extensions import TypeVar
@@ -12,11 +12,12 @@ from shunter.engine.metrics import Metrics
 from shunter.models.embeddings.cache_counts import CacheCounts
 from shunter.models.embeddings.row_traffic import RowTraffic
 from shunter.models.registry import Model
+from shunter.record import Record
 from shunter.statistics.intervals import deciles
 
 
 @dataclass(frozen=True, kw_only=True)
-class EpochReport:
+class EpochReport(Record):
     """Where a training stood after an epoch, or when its budget was used up within one.
 
     Attributes:
@@ -48,15 +49,6 @@ class EpochReport:
     other_train_loglosses: dict[str, float] = field(default_factory=dict)
     is_check: bool = False
     learning_rates: dict[str, float] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "EpochReport":
-        """Inverse of `to_dict`."""
-        return cls(**{**values, "validation": Metrics.from_dict(values["validation"])})
 
 
 Trained = TypeVar("Trained", default=Model)

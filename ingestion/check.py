@@ -1,6 +1,6 @@
 """Looking at a log before training: what its schema may be, which rows cannot be read, what stands out."""
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -24,13 +24,14 @@ from shunter.ingestion.sources.open import find_files, format_of_files, name_of,
 from shunter.ingestion.sources.recognise import likely_delimiter
 from shunter.ingestion.sources.tabular import CsvSource, ParquetSource, TableChunk, see_times
 from shunter.ingestion.writer import Tally
+from shunter.record import Record
 from shunter.requests import DataFormat
 
 FileSource = CriteoSource | CsvSource | ParquetSource
 
 
 @dataclass(frozen=True)
-class Checked:
+class Checked(Record):
     """What a look at a log found.
 
     Attributes:
@@ -52,10 +53,6 @@ class Checked:
     first_fault: str | None
     schema: str | None
     findings: tuple[Finding, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for a script."""
-        return asdict(self)
 
 
 def check(data: str, data_format: DataFormat | None = None, schema_file: str | None = None) -> Checked:

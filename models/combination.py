@@ -1,11 +1,14 @@
 """How several predicted log odds become one: what an ensemble does beside the weighted mean of its members."""
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
+
+from shunter.record import Record
 
 CombineBy = Literal["logits", "probabilities", "ranks", "votes"]
 # A share of ranks or votes of 0 or 1 would be infinitely sure.
@@ -13,7 +16,7 @@ LEAST_SHARE = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Combination:
+class Combination(Record):
     """A way to combine, fitted and ready to be stored; with several tasks there is only the weighted mean.
 
     Attributes:
@@ -36,12 +39,8 @@ class Combination:
     knots: tuple[tuple[float, float], ...] = ()
     label: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return asdict(self)
-
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "Combination":
+    def from_dict(cls, values: Mapping[str, Any]) -> "Combination":
         """Inverse of `to_dict`.
 
         Raises:

@@ -5,11 +5,12 @@ Plain dataclasses, so that a machine with torch and numpy alone can build and tr
 
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from difflib import get_close_matches
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from shunter.errors import RequestError
+from shunter.record import OPTIONAL, Record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +113,6 @@ ROUNDING = 1e-9  # what a share such as 0.1 may be off as a binary number
 DropoutKind = Literal["random", "structured"]
 TablePrecision = Literal["fp32", "fp16"]
 NUMBER_BYTES: dict[TablePrecision, int] = {"fp32": 4, "fp16": 2}
-OPTIONAL = {"is_optional": True}  # metadata of a field that is written to files only where it is not at its default
 
 
 class TableShape(NamedTuple):
@@ -137,7 +137,7 @@ def rows_kept(ids: int, share: float) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelSpec:
+class ModelSpec(Record):
     """The architecture of one model: what all families share. Each family adds its own options (`models.families`).
 
     `shunter.models.registry.model_spec` builds the spec of a family from its name and options, as they are written in
@@ -196,12 +196,7 @@ class ModelSpec:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON: the family and all options, but for optional ones at their default."""
-        options = {
-            option.name: getattr(self, option.name)
-            for option in fields(self)
-            if not option.metadata.get("is_optional") or getattr(self, option.name) != option.default
-        }
-        return {"family": self.family, **options}
+        return {"family": self.family, **super().to_dict()}
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

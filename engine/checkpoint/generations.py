@@ -24,6 +24,7 @@ from shunter.engine.checkpoint.growth import Content
 from shunter.engine.checkpoint.storage import check_file, read_json, write_text
 from shunter.errors import CheckpointError
 from shunter.models.embeddings.initial_weights import RULE
+from shunter.record import Record
 
 FORMAT = 3
 READ_FORMATS = (1, 2, FORMAT)  # the tables within the file of the state; all rows as one range
@@ -40,7 +41,7 @@ class StoredFile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class Part(Record):
     """Rows of the tables in some files.
 
     Attributes:
@@ -57,11 +58,6 @@ class Part:
     files: tuple[StoredFile, ...]
     range: int = 0
     left_out: str = ""
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Self:
-        """From JSON."""
-        return cls(**{**values, "files": tuple(StoredFile(**file) for file in values["files"])})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,6 +24,7 @@ from typing import Any, Literal
 from shunter.checked_folder import verify_file
 from shunter.engine.data.arrays import damage_reported
 from shunter.models.spec import Features
+from shunter.record import Record
 
 DESCRIPTION = "dataset.json"
 SPLITS = ("train", "validation", "test")
@@ -46,7 +47,7 @@ class LabelStatistics:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SplitStatistics:
+class SplitStatistics(Record):
     """Size and balance of one split.
 
     Attributes:
@@ -58,11 +59,6 @@ class SplitStatistics:
     rows: int
     positives: int
     others: tuple[LabelStatistics, ...] = ()
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "SplitStatistics":
-        """From plain values."""
-        return cls(**{**values, "others": tuple(LabelStatistics(**label) for label in values.get("others", ()))})
 
     @property
     def base_rate(self) -> float:

@@ -1,18 +1,18 @@
 """What a graph model is learned with, and what a training reports."""
 
-from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import ClassVar
 
-from shunter.engine.config import OPTIONAL, plain_values
 from shunter.engine.ranking.evaluation import RankingMetrics
 from shunter.engine.results import TrainResult
 from shunter.models.graph.model import GraphModel
 from shunter.models.graph.ranker import Ranker
 from shunter.models.graph.spec import Range, Searched
+from shunter.record import OPTIONAL, Record
 
 
 @dataclass(frozen=True, kw_only=True)
-class RankingHyperparameters:
+class RankingHyperparameters(Record):
     """What is learned with, beside the architecture.
 
     The defaults are the best of a few short trainings of LightGCN on a tenth and on two fifths of MovieLens-1M's users,
@@ -40,13 +40,9 @@ class RankingHyperparameters:
     negatives: int = 4
     batch_scale: int = field(default=1, metadata=OPTIONAL)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON; without those that came later and are at their defaults."""
-        return plain_values(self)
-
 
 @dataclass(frozen=True, kw_only=True)
-class RankingReport:
+class RankingReport(Record):
     """Where a training stood after an epoch, or when its budget was used up within one.
 
     Attributes:
@@ -73,15 +69,6 @@ class RankingReport:
     compute_seconds: float
     warm_up_steps: int = 0
     warm_up_seconds: float = 0.0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "RankingReport":
-        """Inverse of `to_dict`."""
-        return cls(**{**values, "validation": RankingMetrics(**values["validation"])})
 
 
 RankingResult = TrainResult[GraphModel, RankingMetrics, RankingReport]

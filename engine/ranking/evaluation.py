@@ -10,7 +10,7 @@ for each user, then the mean over users. Users without a chosen item in the part
 Items of equal score are ranked by their id, so that a constant score cannot profit from any order.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,6 +22,7 @@ from shunter.engine.data.dataset import Dataset
 from shunter.engine.ranking.interactions import UNKNOWN, Interactions, is_among, read_before_test, read_interactions
 from shunter.errors import DataError
 from shunter.models.graph.ranker import Ranker
+from shunter.record import Record
 from shunter.statistics.bootstrap import mean_interval
 
 CUTOFF = 20
@@ -32,7 +33,7 @@ SCORES_AT_ONCE = 2**22
 
 
 @dataclass(frozen=True, kw_only=True)
-class RankingMetrics:
+class RankingMetrics(Record):
     """Quality of a ranking.
 
     Attributes:
@@ -50,10 +51,6 @@ class RankingMetrics:
     def figure_by(self, select_by: SelectBy) -> float:
         """The figure by which one ranking is better than another, the higher the better."""
         return self.recall20 if select_by == "recall@20" else self.ndcg20
-
-    def to_dict(self) -> dict[str, float]:
-        """Plain values, ready for JSON."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

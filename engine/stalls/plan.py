@@ -20,14 +20,14 @@ Batches made beforehand are the very batches that S3 and S4 read, so that nothin
 device only, S3 and S4 use local embeddings.
 """
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from shunter.engine.config import Execution, Hyperparameters
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.parallel.plan import Sharding
 from shunter.hardware.devices.network import Link
 from shunter.models.spec import ModelSpec
+from shunter.record import Record
 
 RUNS = ("S0", "S1", "S1g", "S2", "S4", "S6", "S5", "S7", "L4", "L3", "S3")
 
@@ -100,7 +100,7 @@ class CommunicationMeasurement:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StallMeasurements:
+class StallMeasurements(Record):
     """What was measured.
 
     Attributes:
@@ -118,24 +118,3 @@ class StallMeasurements:
     sharding: dict[str, int]
     slow_tier_rows: tuple[int, int] | None
     communication: list[CommunicationMeasurement]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "StallMeasurements":
-        """Inverse of `to_dict`."""
-        traffic, rows = values["traffic"], values["slow_tier_rows"]
-        communication = [
-            CommunicationMeasurement(**{**measured, "traffic": Traffic(**measured["traffic"])})
-            for measured in values["communication"]
-        ]
-        return cls(
-            **{
-                **values,
-                "traffic": None if traffic is None else Traffic(**traffic),
-                "slow_tier_rows": None if rows is None else tuple(rows),
-                "communication": communication,
-            }
-        )

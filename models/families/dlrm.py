@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from shunter.models.families.family import Family
 from shunter.models.interactions import DlrmInteraction, dlrm_interaction, pair_count
 from shunter.models.layers import bottom_mlp, scoring_mlp
-from shunter.models.spec import OPTIONAL, Features, ModelSpec
+from shunter.models.spec import Features, ModelSpec
+from shunter.record import OPTIONAL
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,8 +17,9 @@ from shunter.errors import RequestError
 from shunter.models.dropout import dropout
 from shunter.models.families.family import Family
 from shunter.models.families.histories import HistoryLayers, check_histories
-from shunter.models.spec import OPTIONAL, DropoutKind, Features, ModelSpec
+from shunter.models.spec import DropoutKind, Features, ModelSpec
 from shunter.models.structured_dropout import draw_kept, is_compact, masked, units_kept
+from shunter.record import OPTIONAL
 
 
 @dataclass(frozen=True, kw_only=True)

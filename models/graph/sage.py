@@ -11,7 +11,7 @@ from shunter.models.graph.model import GraphModel, LayerCounts
 from shunter.models.graph.propagation import Backend, neighbour_sum
 from shunter.models.graph.sampling import neighbour_sampler
 from shunter.models.graph.spec import Graph, LayeredSpec, Searched
-from shunter.models.spec import OPTIONAL
+from shunter.record import OPTIONAL
 
 SCALE = 10.0  # of the cosines: their differences are too small for a comparison otherwise
 

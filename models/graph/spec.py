@@ -1,15 +1,15 @@
 """What a graph recommender is built from: its architecture, and the graph of who chose what."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from shunter.errors import DataError
+from shunter.record import Record
 
 Side = Literal["user", "item"]
-NEVER = object()  # equal to no value
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ Searched = Mapping[str, Range | tuple[float, ...]]  # of each option a range, or
 
 
 @dataclass(frozen=True, kw_only=True)
-class GraphSpec:
+class GraphSpec(Record):
     """The architecture of one graph recommender. Each model adds its own options in its file.
 
     `shunter.models.graph.registry.graph_spec` builds the spec of a model from its name and options, as files have them.
@@ -43,9 +43,7 @@ class GraphSpec:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON: all options, but for optional ones at their default."""
-        came_later = {one.name: one.default for one in fields(self) if one.metadata.get("is_optional")}
-        options = {name: value for name, value in asdict(self).items() if came_later.get(name, NEVER) != value}
-        return {"family": self.family, **options}
+        return {"family": self.family, **super().to_dict()}
 
     def in_words(self) -> str:
         """Its options, for a person: `regularization 500`."""

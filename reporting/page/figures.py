@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from shunter.planner.explain.cells import energy_unit, time_unit
+from shunter.record import Record
 from shunter.tracking.history import TrackedRun
 from shunter.tracking.tree import RunTree
 
@@ -66,7 +67,7 @@ class Mark:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chart:
+class Chart(Record):
     """One figure: axes to choose from, points, and what their looks mean."""
 
     x: Sequence[Axis]
@@ -75,10 +76,6 @@ class Chart:
     points: Sequence[Mark]
     marks: Sequence[str] = ()
     connect: bool = False
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return asdict(self)
 
 
 def placements_chart(rows: Sequence[Mapping[str, Any]], limits: Mapping[str, float]) -> Chart | None:
