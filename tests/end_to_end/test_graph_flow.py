@@ -9,6 +9,8 @@ import pytest
 
 from shunter.errors import RequestError
 from shunter.requests import Limits, TrainRequest
+from tests.golden.homes import reproducible
+from tests.golden.whole_runs import assert_run_as_recorded
 
 
 def request_for(folder: Path, **others) -> TrainRequest:
@@ -37,7 +39,9 @@ def test_a_graph_model_goes_from_click_log_to_champion(
     from shunter.tracking.registry.models import load_champion
     from shunter.tracking.tree import read_artifact
 
-    summary = train(request_for(tmp_path, trials=2))
+    with reproducible():
+        summary = train(request_for(tmp_path, trials=2, batch_sizes="64"))
+    assert_run_as_recorded("ranking", MlflowClient(summary.tracking_uri), summary.run_id)
     assert summary.tuned is None
     assert [one.spec.family for one in summary.tried] == ["hetero", "hetero"]
     assert [one.name for one in summary.baselines] == ["popularity", "itemknn", "ease", "ials"]

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -26,6 +27,8 @@ from shunter.settings import Settings
 from shunter.tracking.registry.models import RegisteredModel, load_champion, register_model
 from shunter.tracking.runs import start_run
 from shunter.tracking.store import tracking_uri
+from tests.golden.homes import reproducible
+from tests.golden.whole_runs import assert_run_as_recorded
 
 pytestmark = pytest.mark.slow
 FIRST = date(2026, 5, 1)
@@ -61,6 +64,7 @@ class Log:
     def request(self, number: int, **options: object) -> NightlyRequest:
         """A night that is judged on a day."""
         common = {"schema_file": str(self.folder / "schema.json"), "max_epochs": 2, "trials": 1, "ensemble_size": 1}
+        common["batch_sizes"] = "64"
         common["promote"] = "always"  # of new tastes a night learns too little to beat the base rate
         data = str(self.folder / "logs" / "clicks_{date}.parquet")
         day = FIRST + timedelta(days=number)
@@ -96,10 +100,11 @@ def story(tmp_path_factory: pytest.TempPathFactory, furnish: Callable[[Path], Pa
     """Tastes turn on day 2: the night of day 3 fails halfway and is run again, then once more, then day 4 comes."""
     folder = tmp_path_factory.mktemp("nights")
     log = Log(folder)
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
         patch.setenv("SHUNTER_HOME", str(furnish(folder / "home")))
         from shunter.flows.nightly import nightly
 
+        stack.enter_context(reproducible())
         log.champion(0, 1)
         for number in (2, 3):
             log.write(number, turned=True)
@@ -143,6 +148,11 @@ def test_better_challenger_takes_the_place_and_says_why(home) -> None:
     assert {"config/plan.json", "config/judgement.json", "config/night.json", "pictures/judgement.png"} <= artifacts
     frame = pl.read_parquet(next((home[0].folder / "logs").glob("*"))).to_pandas()
     assert load_champion("shunter").predict(frame.head(5)).shape == (5,)
+
+
+@pytest.mark.parametrize(("night", "case"), [(2, "night promoted"), (4, "night kept")])
+def test_a_night_has_the_recorded_challengers_and_judgement(home, night: int, case: str) -> None:
+    assert_run_as_recorded(case, MlflowClient(tracking_uri()), home[night].run_id)
 
 
 def test_failed_night_promotes_nothing_and_the_next_one_goes_on_with_it(home) -> None:

@@ -1,12 +1,11 @@
-"""Choices of a placement on machines with given figures: every row of the table, and the reasons in words."""
+"""Choices of a placement on machines with given figures, with every row of the table."""
 
-import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
 from shunter.engine.data.dataset import Dataset
 from shunter.hardware.types import Accelerator, HardwareProfile, Quantity
+from shunter.planner.assessment import Assessment
 from shunter.planner.choose import choose
 from shunter.planner.decide import Decision, NoFeasiblePlacementError
 from shunter.requests import ALL_OFFERS, LOCAL_OFFERS, JobRequest, Limits, SelectRequest
@@ -16,7 +15,7 @@ from tests.hardware.profiles import make_profile
 
 FILE = "decision.json"
 KEPT_DECISION = "kept_decision.json"
-SHOWN_ROWS = 8
+COMPARED_ROWS = 40  # of a table with the offers of the catalogue
 PRICE = 1.5
 # Name of the case: what is asked, and among what is chosen.
 CASES: dict[str, tuple[JobRequest, str]] = {
@@ -63,32 +62,33 @@ def decided(case: str, folder: Path, dataset: Dataset) -> dict[str, Any]:
         try:
             return outcome(choose(dataset, asked, profiles(), offers=offers, probe_seconds=0))
         except NoFeasiblePlacementError as error:
-            return {"error": str(error)}
+            return {"error": type(error).__name__}
 
 
 def outcome(decision: Decision) -> dict[str, Any]:
-    """What is compared of a choice: of a long table the first rows, and a hash of all.
+    """Return the figures of a choice that are compared.
 
     A prediction of memory counts what this very process has used so far, so that only differences are compared.
     """
-    rows = [_without_memory(row) for row in decision.table_rows()]
+    prediction = decision.prediction.model_dump(mode="json")
     return {
         "placement": decision.placement.model_dump(mode="json"),
-        "prediction": _without_memory(decision.prediction.model_dump(mode="json")),
+        "prediction": {name: value for name, value in prediction.items() if name != "memory_bytes"},
         "totals": [decision.hours, decision.kwh, decision.cost],
         "considered": [decision.considered, decision.feasible],
         "binds": decision.binds,
-        "reason": decision.reason,
-        "explanation": decision.explanation,
-        "notes": list(decision.notes),
-        "memory_above_least": _memory_above_least(decision)[:SHOWN_ROWS],
-        "rows": rows[:SHOWN_ROWS],
-        "every_row": hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest(),
+        "rows": [_row(row) for row in decision.table[:COMPARED_ROWS]],
+        "memory_above_least": _memory_above_least(decision)[:COMPARED_ROWS],
     }
 
 
-def _without_memory(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if name not in {"memory_gib", "memory_bytes"}}
+def _row(row: Assessment) -> dict[str, Any]:
+    return {
+        "placement": row.candidate.placement.label,
+        "totals": [row.hours, row.kwh, row.cost, row.watts],
+        "excluded_by": [miss.limit for miss in row.excluded_by],
+        "on_front": row.on_front,
+    }
 
 
 def _memory_above_least(decision: Decision) -> list[int]:

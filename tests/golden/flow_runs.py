@@ -5,16 +5,29 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.probes.measurement import Measurement
 from shunter.flows.train import train
-from shunter.requests import TrainRequest
-from tests.engine.profiling.short_profiles import keep_short_profiles
-from tests.golden.homes import at_home
+from shunter.hardware.types import Placement
+from shunter.models.spec import ModelSpec
+from shunter.requests import Limits, TrainRequest
+from tests.golden.homes import at_home, reproducible
 
 FILE = "mlflow_names.json"
-REQUEST = TrainRequest(data="synthetic:3000", trials=3, max_epochs=2, ensemble_size=4, fixed_threads=True)
+REQUEST = TrainRequest(
+    data="synthetic:3000", trials=3, max_epochs=2, ensemble_size=4, fixed_threads=True, batch_sizes="64"
+)
+# After it: a larger batch is expected to save most of the time, and misses a quality that the smaller one reaches.
+EXPLORING = REQUEST.model_copy(
+    update={
+        **{"batch_sizes": "64,512", "explore": "free", "limits": Limits(min_auc=0.64)},
+        **{"trials": 2, "ensemble_size": 1, "baselines": "none"},
+    }
+)
 MOST_CHILDREN = 100
 # What is there or not by the batch size that was fastest, by the setting that was best, and by who is in the ensemble.
 UNSURE = (
@@ -24,16 +37,22 @@ UNSURE = (
 OF_MEMBERS = re.compile(r"model_card/architecture-\w+\.svg")
 
 
-def run_flow(home: Path) -> tuple[MlflowClient, str]:
+def run_flow(home: Path, request: TrainRequest = REQUEST) -> tuple[MlflowClient, str]:
     """Train; needs a server of Prefect.
 
     Returns:
         The store, and the run of the flow.
     """
-    with at_home(home):
-        keep_short_profiles()
-        summary = train(REQUEST)
+    with at_home(home), reproducible(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("shunter.flows.train.measure", _measured)
+        summary = train(request)
     return MlflowClient(summary.tracking_uri), summary.run_id
+
+
+def _measured(dataset: Dataset, spec: ModelSpec, placement: Placement, steps: int) -> Measurement:
+    """Stand in for a measurement: what a step takes decides whether a larger batch is worth an exploration."""
+    seconds = 1e-3 + 2e-6 * placement.batch_size
+    return Measurement(steps=steps, step_seconds=seconds, memory_bytes=10**9, mean_watts=3.0, watts_measured=False)
 
 
 def children_of(client: MlflowClient, run_id: str) -> list[Run]:

@@ -1,6 +1,7 @@
 """Records the results that the tests beside compare with: `python -m tests.golden.record`, with names to record a part.
 
-To be run on purpose only, where a result shall be another one from now on.
+Whole runs are recorded by their tests: `GOLDEN_RECORD=1 pytest FILE` records instead of comparing. Record on purpose
+only, where a result is to change.
 """
 
 import sys
@@ -64,8 +65,8 @@ def record_unfinished(folder: Path) -> None:
     unfinished.write_unfinished(folder)
 
 
-def record_flow(folder: Path) -> None:
-    """A whole training in MLflow."""
+def record_past(folder: Path) -> None:
+    """The runs of a whole training, as past runs to be read."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PREFECT_HOME", str(folder / "prefect"))
         patch.setenv("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
@@ -73,7 +74,6 @@ def record_flow(folder: Path) -> None:
 
         with prefect_test_harness(server_startup_timeout=120):
             client, run_id = flow_runs.run_flow(folder / "home")
-    write(flow_runs.FILE, flow_runs.names(client, run_id))
     past_runs.write_past(client, run_id, folder / "past")
 
 
@@ -85,7 +85,7 @@ RECORDERS: dict[str, Callable[[Path], None]] = {
     "decisions": record_decisions,
     "registered": record_registered,
     "unfinished": record_unfinished,
-    "flow": record_flow,
+    "past": record_past,
 }
 
 

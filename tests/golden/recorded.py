@@ -1,11 +1,13 @@
-"""What is recorded, as files of JSON, and how what is computed now is compared with it.
+"""Recorded results as files of JSON, and the comparison of new results with them.
 
-Where this processor rounds as the recording one did, all must be equal bit by bit. Elsewhere what follows from rounding
-must be near, and the rest equal.
+Equality has three grades. Weights, predictions and metrics are equal bit by bit where this processor rounds as the
+recording one did; elsewhere they are near. Decisions have the same placement and figures within `EXACT`. Texts are not
+recorded.
 """
 
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,11 @@ from tests.golden.numerics import fingerprint
 
 RECORDED = Path(__file__).parent / "recorded"
 NEAR = 2e-2  # relative, of figures that another processor rounds otherwise
+EXACT = 1e-9  # relative, of figures of a decision
 LEAST = 1e-9  # absolute, for figures that are zero but for rounding
 # What tells nothing where rounding differs: hashes of figures, and which of two close figures is better.
-ONLY_WHERE_ROUNDED_ALIKE = frozenset(("weights", "every_row", "best_epoch"))
+ONLY_WHERE_ROUNDED_ALIKE = frozenset(("weights", "predictions", "best_epoch"))
+RECORDING = "GOLDEN_RECORD"  # variable of the environment; if it is set, a comparison records the case instead
 
 
 def read(name: str) -> Any:
@@ -37,6 +41,23 @@ def write_cases(name: str, cases: dict[str, Any]) -> None:
 def plain(values: Any) -> Any:
     """The values as they come back from a file."""
     return json.loads(json.dumps(values))
+
+
+def is_recording() -> bool:
+    """Return True if results are to be recorded instead of compared."""
+    return RECORDING in os.environ
+
+
+def record_case(name: str, case: str, found: Any) -> bool:
+    """Record one case if the environment asks for it; return True if it did.
+
+    A file holds the cases of one kind of processor, so that all of its cases are to be recorded on the same.
+    """
+    if not is_recording():
+        return False
+    former = read(name)["cases"] if (RECORDED / name).exists() and is_rounded_alike(name) else {}
+    write_cases(name, {**former, case: plain(found)})
+    return True
 
 
 def is_rounded_alike(name: str) -> bool:

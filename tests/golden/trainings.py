@@ -21,11 +21,12 @@ from shunter.engine.loop.evaluation import evaluate
 from shunter.engine.loop.trainer import train
 from shunter.engine.metrics import Metrics
 from shunter.engine.parallel import Machine, Sharding
-from shunter.engine.ranking.config import RankingHyperparameters, RankingResult
+from shunter.engine.ranking.config import RankingHyperparameters, RankingResult, SolvedResult
+from shunter.engine.ranking.solver import solve_ranking
 from shunter.engine.ranking.trainer import train_ranking
 from shunter.engine.results import TrainResult
 from shunter.hardware.types import Placement
-from shunter.models.graph import GraphSpec, graph_spec
+from shunter.models.graph import GraphModel, GraphSpec, graph_spec
 from shunter.models.graph.ranker import VectorRanker
 from shunter.models.registry import model_spec
 from shunter.models.spec import ModelSpec
@@ -62,6 +63,7 @@ GRAPHS = {
     "sage": graph_spec(family="sage", embedding_dim=8, layers=2, neighbours=3),
     "hetero": graph_spec(family="hetero", embedding_dim=8, layers=2),
 }
+CLOSED_FORMS = {name: graph_spec(family=name) for name in ("ease", "ials", "itemknn")}
 OPTIMIZERS = ("adagrad", "sgd", "shampoo")
 
 
@@ -88,6 +90,7 @@ def figures(metrics: Metrics) -> dict[str, Any]:
 
 def outcome(result: TrainResult, dataset: Dataset) -> dict[str, Any]:
     """What is compared of a training."""
+    test = evaluate(result.model, dataset, "test", EXECUTION)
     reports = [
         {"step": one.step, "train_logloss": one.train_logloss, **figures(one.validation)} for one in result.history
     ]
@@ -96,8 +99,8 @@ def outcome(result: TrainResult, dataset: Dataset) -> dict[str, Any]:
         "epochs": reports,
         "best_epoch": result.best_epoch,
         "samples_seen": result.samples_seen,
-        "stopped_because": result.stopped_because,
-        "test": figures(evaluate(result.model, dataset, "test", EXECUTION).metrics),
+        "test": figures(test.metrics),
+        "predictions": hash_of({"logits": torch.from_numpy(test.logits)}),
     }
 
 
@@ -178,17 +181,17 @@ def of_two_processes(folder: Path) -> dict[str, Any]:
     return outcome(result, dataset)
 
 
-def ranking_outcome(result: RankingResult) -> dict[str, Any]:
-    """What is compared of a training of a graph model."""
+def ranking_outcome(result: RankingResult | SolvedResult) -> dict[str, Any]:
+    """What is compared of a training of a graph model, or of a model that is solved."""
     epochs = [
         {"step": one.step, "train_loss": one.train_loss, "ndcg20": one.validation.ndcg20} for one in result.history
     ]
+    ranker = VectorRanker.of(result.model) if isinstance(result.model, GraphModel) else result.model
     return {
-        "weights": hash_of(dict(VectorRanker.of(result.model).state_dict())),
+        "weights": hash_of(dict(ranker.state_dict())),
         "epochs": epochs,
         "best_epoch": result.best_epoch,
         "samples_seen": result.samples_seen,
-        "stopped_because": result.stopped_because,
         "parameters": sum(parameter.numel() for parameter in result.model.parameters()),
     }
 
@@ -199,10 +202,17 @@ def of_graph(spec: GraphSpec, folder: Path) -> dict[str, Any]:
     return ranking_outcome(train_ranking(TrainingJob(data, spec, RANKING_RATES, EXECUTION, SCHEDULE)))
 
 
+def of_solved(spec: GraphSpec, folder: Path) -> dict[str, Any]:
+    """A ranking model in closed form."""
+    data = ranking_data(folder / "solved")
+    return ranking_outcome(solve_ranking(TrainingJob(data, spec, RANKING_RATES, EXECUTION, SCHEDULE)))
+
+
 CASES: dict[str, Callable[[Path], dict[str, Any]]] = {
     **{name: partial(of_spec, spec) for name, spec in FAMILIES.items()},
     "sequence": of_sequence,
     **{name: partial(of_graph, spec) for name, spec in GRAPHS.items()},
+    **{name: partial(of_solved, spec) for name, spec in CLOSED_FORMS.items()},
     **{name: partial(of_optimizer, name) for name in OPTIMIZERS},
     "two labels": of_several_labels,
     "bf16": partial(of_spec, SPEC, execution=replace(EXECUTION, precision="bf16")),

@@ -8,11 +8,22 @@ from shunter.hardware.types import HardwareProfile
 from shunter.settings import Settings
 
 
-def keep_short_profiles(seconds_each: float = 0.02) -> list[HardwareProfile]:
-    """Measure the accelerators shortly, and keep the result where the step looks for it."""
+def measure_shortly(seconds_each: float = 0.02) -> list[HardwareProfile]:
+    """Measure the accelerators shortly."""
     accelerators = local_accelerators()
     host = host_fingerprint(accelerators)
     measured = [measure(accelerator, host, seconds_each) for accelerator in accelerators]
-    profiles = [profile.model_copy(update={"machine": machine_id()}) for profile in measured]
+    return [profile.model_copy(update={"machine": machine_id()}) for profile in measured]
+
+
+def keep_profiles(profiles: list[HardwareProfile]) -> None:
+    """Write the profiles to the file where the step looks for them."""
+    host = profiles[0].host
     write_profiles(Settings().profile_directory / f"{host}.json", ProfileKey.of(host), profiles)
+
+
+def keep_short_profiles(seconds_each: float = 0.02) -> list[HardwareProfile]:
+    """Measure the accelerators shortly, and keep the result where the step looks for it."""
+    profiles = measure_shortly(seconds_each)
+    keep_profiles(profiles)
     return profiles

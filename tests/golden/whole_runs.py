@@ -1,0 +1,62 @@
+"""Whole runs as MLflow holds them: the figures that follow from the request, the data and the placement alone."""
+
+import re
+from typing import Any
+
+from mlflow import MlflowClient
+from mlflow.entities import Run
+
+from tests.golden.flow_runs import children_of
+from tests.golden.recorded import is_rounded_alike, plain, read, record_case
+
+FILE = "whole_runs.json"
+FIGURES = re.compile(
+    r"^(quality|ensemble|schedule|learning_rate|data|nightly)\.|^search\.(best_ne|noise|\w+_trials)$"
+    r"|^training\.best_epoch$|^baseline\."
+)
+MEASURED = re.compile(r"seconds|joules|bytes|watts|per_second")
+PARAMS = ("model.", "placement.", "schedule.")
+
+
+def whole_run(client: MlflowClient, run_id: str) -> dict[str, Any]:
+    """Return what is compared of a run and of those below it, by their kinds and names."""
+    parent = client.get_run(run_id)
+    kind = parent.data.tags["run.kind"]
+    children = children_of(client, run_id)
+    return {
+        kind: _compared(client, parent),
+        **{f"{run.data.tags['run.kind']} {run.info.run_name}": _compared(client, run) for run in children},
+    }
+
+
+def _compared(client: MlflowClient, run: Run) -> dict[str, Any]:
+    names = [name for name in run.data.metrics if FIGURES.match(name) and not MEASURED.search(name)]
+    points = {name: client.get_metric_history(run.info.run_id, name) for name in names}
+    return {
+        "params": {name: value for name, value in run.data.params.items() if name.startswith(PARAMS)},
+        "figures": {name: [[point.step, point.value] for point in found] for name, found in points.items()},
+    }
+
+
+def assert_run_as_recorded(case: str, client: MlflowClient, run_id: str) -> None:
+    """Compare every figure of a run bit by bit where the processor and the placement are those of the recording.
+
+    Elsewhere other settings may win, so that only what is known of the data is compared.
+    """
+    found = plain(whole_run(client, run_id))
+    if record_case(FILE, case, found):
+        return
+    expected = read(FILE)["cases"][case]
+    kind = next(iter(found))
+    if is_rounded_alike(FILE) and _placement(found[kind]) == _placement(expected[kind]):
+        assert found == expected
+    else:
+        assert _of_data(found[kind]) == _of_data(expected[kind])
+
+
+def _placement(run: dict[str, Any]) -> dict[str, str]:
+    return {name: value for name, value in run["params"].items() if name.startswith("placement.")}
+
+
+def _of_data(run: dict[str, Any]) -> dict[str, Any]:
+    return {name: points for name, points in run["figures"].items() if name.startswith("data.")}
