@@ -27,6 +27,7 @@ from tests.engine.synthetic import write_dataset
 
 RATES = replace(DECAYING, weight_decay=0.0)
 SCHEDULE = Schedule(max_epochs=2, seed=3)
+IN_BF16 = replace(COMPILED, precision="bf16")  # one for all tests of the layers alone, which find it in the cache
 
 WITHOUT_COMPILER = """
 import sys
@@ -111,7 +112,7 @@ def test_compiling_leaves_weights_gradients_and_random_state(dataset: Dataset) -
     model = build_model(SPEC, dataset.features).train()
     before = [parameter.clone() for parameter in model.parameters()]
     random_state = torch.get_rng_state()
-    assert compile_layers(model, COMPILED) is not None
+    assert compile_layers(model, IN_BF16) is not None
     assert all(map(torch.equal, before, model.parameters()))
     assert all(parameter.grad is None for parameter in model.parameters())
     assert torch.equal(torch.get_rng_state(), random_state)
@@ -129,7 +130,7 @@ def test_without_a_working_compiler_training_goes_on_eagerly(dataset: Dataset, t
 
 @pytest.mark.slow
 def test_a_probe_reports_what_compiling_took(dataset: Dataset) -> None:
-    timing = time_steps(dataset, SPEC, RATES, COMPILED, steps=3)
+    timing = time_steps(dataset, SPEC, DECAYING, COMPILED, steps=3)
     assert timing.compile_seconds is not None
     assert timing.compile_seconds > 0
     assert time_steps(dataset, SPEC, RATES, replace(COMPILED, compiled=False), steps=3).compile_seconds is None
@@ -146,10 +147,11 @@ def test_what_compiling_took_is_told_apart_from_the_steps(dataset: Dataset, monk
 @pytest.mark.slow
 def test_other_batch_sizes_and_scoring_stay_uncompiled(dataset: Dataset) -> None:
     model = build_model(SPEC, dataset.features).train()
-    assert compile_layers(model, COMPILED) is not None
+    assert compile_layers(model, IN_BF16) is not None
     batches = BatchLoader(dataset, "train", 50).batches()
     compilations = torch._dynamo.utils.counters["stats"]["unique_graphs"]
-    model(*next(batches).inputs)
+    with autocast(torch.device("cpu"), "bf16"):
+        model(*next(batches).inputs)
     with torch.no_grad():
         model.eval()(*next(BatchLoader(dataset, "train", 64).batches()).inputs)
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == compilations

@@ -47,7 +47,7 @@ from tests.engine.parts import parts_of
 from tests.engine.synthetic import write_dataset
 
 pytest.importorskip("torchrec")
-KILLS = 8
+KILLS = 4
 LONG = Schedule(max_epochs=15, patience=15, seed=3)
 ROW_WISE = {"sharding": {"types": ("row_wise",)}}
 SHARDING = Sharding(machine=MACHINE)
@@ -303,11 +303,13 @@ def failure_of(folder: Path, behaviour: str) -> ShunterError:
         os.close(writing)
 
 
+@pytest.mark.usefixtures("warm_processes")
 def test_the_error_of_a_process_is_the_error_of_the_training(tmp_path: Path) -> None:
     error = failure_of(tmp_path, "refuse")
     assert (type(error), str(error)) == (RequestError, "process 1 does not like it")
 
 
+@pytest.mark.usefixtures("warm_processes")
 def test_a_process_that_fails_unexpectedly_is_named_with_its_last_words(tmp_path: Path) -> None:
     error = failure_of(tmp_path, "crash")
     assert isinstance(error, TrainingError)

@@ -148,6 +148,7 @@ def _both(dataset: Dataset, folder: Path) -> list[dict[str, Any]]:
     return [train_here(dataset, folder / "checkpoint", **in_file), train_here(dataset, folder / "memory", **OPTIONS)]
 
 
+@pytest.mark.usefixtures("warm_processes")
 def test_the_group_hands_over_a_model_in_a_file_with_the_counts_of_all(dataset: Dataset, tmp_path: Path) -> None:
     execution = in_files(ROOMY, dataset)
     placement = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=97, processes=2)
