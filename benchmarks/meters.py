@@ -35,13 +35,13 @@ import numpy as np
 
 from benchmarks import report
 from benchmarks.optimizers import ingest_planted
+from shunter.engine import stopping
 from shunter.engine.config import Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.execution import execution_of
 from shunter.engine.executors.here import Here
 from shunter.engine.job import Hooks, TrainingJob
-from shunter.hardware import budget as budgets
-from shunter.hardware.budget import Budget
+from shunter.engine.stopping import Budget, StopKind, StopReason
 from shunter.hardware.meters.component import Component
 from shunter.hardware.meters.cpu import CpuTimeEstimate
 from shunter.hardware.meters.meter import MOST_SAMPLING_SHARE, EnergyMeter, measure_energy
@@ -81,13 +81,13 @@ QUICK = Plan(rows=60_000, seconds={128: 12.0})
 @contextmanager
 def looking(times_as_many: float) -> Iterator[None]:
     """Every meter that is opened in the block looks so many times as often, and so does an energy limit."""
-    meter_seconds, limit_seconds = CpuTimeEstimate.interval_seconds, budgets.ENERGY_INTERVAL_SECONDS
+    meter_seconds, limit_seconds = CpuTimeEstimate.interval_seconds, stopping.ENERGY_INTERVAL_SECONDS
     CpuTimeEstimate.interval_seconds = meter_seconds / times_as_many
-    budgets.ENERGY_INTERVAL_SECONDS = limit_seconds / times_as_many
+    stopping.ENERGY_INTERVAL_SECONDS = limit_seconds / times_as_many
     try:
         yield
     finally:
-        CpuTimeEstimate.interval_seconds, budgets.ENERGY_INTERVAL_SECONDS = meter_seconds, limit_seconds
+        CpuTimeEstimate.interval_seconds, stopping.ENERGY_INTERVAL_SECONDS = meter_seconds, limit_seconds
 
 
 @contextmanager
@@ -167,7 +167,7 @@ class Alternation:
         """Validation is no step: the block that it falls into does not count."""
         self._spoilt = True
 
-    def _after_step(self) -> str | None:
+    def _after_step(self) -> StopReason | None:
         self._ask()
         self._steps += 1
         read = self._watch.read()
@@ -177,7 +177,7 @@ class Alternation:
             self.blocks.append((self._name, {clock: read[clock] / self._steps for clock in CLOCKS}))
             self._number += 1
         self._begin()
-        return "measured enough" if time.monotonic() >= self._ends_at else None
+        return StopReason(StopKind.INTERRUPTED) if time.monotonic() >= self._ends_at else None
 
     def _begin(self) -> None:
         """Close the block's variant and open the next one; a block that was spoilt is run again."""

@@ -9,6 +9,7 @@ from shunter.engine.checkpoint.keeping import BY_DEFAULT, Keeping
 from shunter.engine.checkpoint.warm_start import WarmStart
 from shunter.engine.config import Execution, Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
+from shunter.engine.stopping import ShouldStop
 from shunter.models.spec import ModelSpec
 
 Data = TypeVar("Data")
@@ -51,14 +52,14 @@ class Hooks:
         on_epoch: Called after each epoch with its report; for an epoch that was interrupted before its end was saved,
             again. Also called at the schedule's checks.
         on_step: Called after each step with the steps done and the steps of `max_epochs`.
-        should_stop: Called after each step, so it must be cheap; a text ends the training as `budget: <text>`.
+        should_stop: Called after each step, so it must be cheap; a reason ends the training.
         adapt: Called after each step with its seconds, waiting for its batch included; returns the intra-operator
             threads of the next one. Another number rounds otherwise, so that repetitions are not bitwise equal.
     """
 
     on_epoch: Callable[[Any], None] | None = None
     on_step: Callable[[int, int], None] | None = None
-    should_stop: Callable[[], str | None] | None = None
+    should_stop: ShouldStop | None = None
     adapt: Callable[[float], int] | None = None
 
 

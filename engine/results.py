@@ -9,6 +9,7 @@ from typing_extensions import TypeVar
 
 from shunter.engine.checkpoint.keeping import CheckpointFigures
 from shunter.engine.metrics import Metrics
+from shunter.engine.stopping import StopReason
 from shunter.models.embeddings.cache_counts import CacheCounts
 from shunter.models.embeddings.row_traffic import RowTraffic
 from shunter.models.registry import Model
@@ -72,7 +73,7 @@ class TrainingFigures(Generic[Quality, Report]):
         warm_up_steps: on a GPU, the first steps of each attempt, which make its kernels ready and record a step.
         warm_up_seconds: part of the two times that these took.
         compile_seconds: part of it that compiling the dense part took, in all attempts; 0 when it was not compiled.
-        stopped_because: `max_epochs`, `patience` or `budget: ...`.
+        stop_reason: Reason why it ended.
         peak_memory_bytes: most memory used: of the device for a GPU, of the process for a CPU.
         checkpoints: What its checkpoints came to; None where it kept none.
         tiers: What its last attempt moved between memory and the file of its embedding tables; None where these lay in
@@ -91,7 +92,7 @@ class TrainingFigures(Generic[Quality, Report]):
     warm_up_steps: int = 0
     warm_up_seconds: float = 0.0
     compile_seconds: float = 0.0
-    stopped_because: str
+    stop_reason: StopReason
     peak_memory_bytes: int
     checkpoints: CheckpointFigures | None = None
     tiers: CacheCounts | None = None

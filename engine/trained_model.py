@@ -4,7 +4,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, computed_field, model_validator
 
 from shunter.engine.checkpoint.keeping import CheckpointFigures
 from shunter.engine.checkpoint.storage import read_json, write_text
@@ -14,6 +14,8 @@ from shunter.engine.metrics import Metrics
 from shunter.engine.passes.record import PassRecord
 from shunter.engine.results import EpochReport, TrainingFigures, TrainResult
 from shunter.engine.specs import AnyModelSpec
+from shunter.engine.stopping import StopReason
+from shunter.engine.stopping_text import training_stop_text, with_stop_reason
 from shunter.errors import CheckpointError
 from shunter.frozen import Frozen
 from shunter.hardware.types import EnergyReading, Placement
@@ -39,6 +41,7 @@ class Trained(Frozen, Generic[Spec, Rates, Quality, Report]):
         hyperparameters: Settings that it was learned with.
         placement: Where it ran.
         schedule: Longest duration, and the seed.
+        stop_reason: Reason why it ended.
         samples_per_second: Training throughput, validation and checkpoints left out.
         passes: Passes that were tried on it, with what they gained or why they were refused.
         energy: Energy of the training, earlier attempts up to their last saved epoch included.
@@ -70,9 +73,21 @@ class Trained(Frozen, Generic[Spec, Rates, Quality, Report]):
     checkpoints: CheckpointFigures | None = None
     tiers: CacheCounts | None = Field(default=None, exclude_if=lambda value: value is None)
     row_traffic: RowTraffic | None = Field(default=None, exclude_if=lambda value: value is None)
-    stopped_because: str
+    stop_reason: StopReason
     run_id: str | None
     passes: tuple[PassRecord, ...] = Field(default=(), exclude_if=lambda value: not value)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_old(cls, values: Any) -> Any:
+        """Accept the description of an earlier version, which holds the text of the reason alone."""
+        return with_stop_reason(values)
+
+    @computed_field
+    @property
+    def stopped_because(self) -> str:
+        """The reason as a text, for people."""
+        return training_stop_text(self.stop_reason)
 
     @classmethod
     def of(cls, result: TrainResult[Any, Any, Any], job: TrainingJob[Any, Any, Any], **values: Any) -> Self:

@@ -18,7 +18,8 @@ from shunter.engine.executors.ray.cluster import Cluster, requested_cluster
 from shunter.engine.fixed import read_fixed
 from shunter.engine.probes.measurement import measure
 from shunter.engine.ranking.result import TrainedRanker
-from shunter.errors import ExplorationEndedError, QualityMissedError
+from shunter.engine.stopping import StoppedError
+from shunter.errors import QualityMissedError
 from shunter.hardware.devices.power_limit import limited
 from shunter.hardware.reservation import Reservation, trainings_together
 from shunter.hardware.types import EnergyReading, HardwareProfile
@@ -144,7 +145,7 @@ def train_on(request: TrainRequest, dataset: Dataset, clock: StepClock, *, fresh
             job = _Job(request, dataset, profiles, state, clock, cluster)
             try:
                 summary = _train_held(job)
-            except (ExplorationEndedError, QualityMissedError) as error:
+            except (StoppedError, QualityMissedError) as error:
                 if not _goes_back(state, error):
                     raise
                 summary = _train_held(job)
@@ -201,7 +202,9 @@ def _train_held(job: _Job) -> TrainSummary:
 
 
 def _goes_back(state: RunState, error: Exception) -> bool:
-    """Whether it was an exploration that came to nothing; then all but what was spent gives way to the best known."""
+    """Return True if an exploration came to nothing; its state but what was spent gives way to the best known."""
+    if isinstance(error, StoppedError) and not error.is_exploration:
+        return False
     decision, spent = state.recall("decision", Decision), state.recall("spent", Spent)
     if decision is None or decision.exploration is None:
         return False

@@ -11,10 +11,9 @@ from pydantic import Field
 
 from shunter.errors import InfeasibleError
 from shunter.frozen import Frozen
-from shunter.hardware.budget import JOULES_PER_KWH
 from shunter.hardware.cost.grid import Grid
 from shunter.hardware.cost.residual import StepObservation
-from shunter.hardware.types import Placement, Prediction, Workload
+from shunter.hardware.types import JOULES_PER_KWH, Placement, Prediction, Workload
 from shunter.planner.assessment import Assessment, Candidate, Miss
 from shunter.planner.calibration import UNCALIBRATED, Calibration
 from shunter.planner.describe import JobSize

@@ -12,6 +12,7 @@ from shunter.engine.config import Execution, Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.loop.evaluation import evaluate
 from shunter.engine.metrics import Metrics
+from shunter.engine.stopping import StopKind, StopReason
 from shunter.engine.trained_model import TrainedModel
 from shunter.errors import CheckpointError, TrackingError
 from shunter.hardware.types import EnergyReading, Placement
@@ -120,6 +121,6 @@ def _trained(  # noqa: PLR0917
         energy=EnergyReading(
             joules=0.0, seconds=0.0, mean_watts=None, method="estimated", source="it was trained before"
         ),
-        stopped_because=f"trained before, as version {number.partition('-')[0]}",
+        stop_reason=StopReason(StopKind.EARLIER, details={"version": number.partition("-")[0]}),
         run_id=None,
     )

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Self
 
 from shunter.engine.checkpoint.storage import write_text
-from shunter.hardware.budget import ENERGY_INTERVAL_SECONDS, JOULES_PER_KWH
+from shunter.engine.stopping import ENERGY_INTERVAL_SECONDS, StopKind, StopLimit, StopReason
+from shunter.hardware.types import JOULES_PER_KWH
 from shunter.requests.search import SearchRequest
 from shunter.search.protocol import BudgetLeft
 from shunter.search.used import FILE, read_used
@@ -19,7 +20,7 @@ MOST_RESERVED = 0.5  # share of the search's time that seeds of the best setting
 class SearchBudget:
     """Time and energy of a search: those of this attempt, and of the earlier ones of an interrupted search.
 
-    It bounds the search alone; `shunter.hardware.budget.Budget` bounds the whole run by the user's limits.
+    It bounds the search alone; `shunter.engine.stopping.Budget` bounds the whole run by the user's limits.
 
     Args:
         directory: Folder of the search, where what it used is kept.
@@ -43,7 +44,7 @@ class SearchBudget:
         self._earlier = read_used(directory)
         self._began = time.monotonic()
         self._asked_at = -ENERGY_INTERVAL_SECONDS
-        self._answer: str | None = None
+        self._answer: StopReason | None = None
         self._saving = threading.Lock()
 
     @classmethod
@@ -100,12 +101,13 @@ class SearchBudget:
         """Whether the trials have had their time."""
         return self.max_seconds is not None and self._seconds_left(self.max_seconds) == 0
 
-    def exhausted(self) -> str | None:
-        """Which part is used up, in one sentence; cheap enough to ask after each step."""
+    def exhausted(self) -> StopReason | None:
+        """Return the part that is used up; cheap enough to call after each step."""
         if self.time_is_up() and self.max_seconds is not None:
-            kept = self.reserved_seconds / 60
-            rest = f", but for {kept:.2g} in which seeds of the best setting are trained" if kept else ""
-            return f"The {self.max_seconds / 60:.4g} minutes of the search are used up{rest}."
+            details: dict[str, float | str] = {"minutes": self.max_seconds / 60}
+            if self.reserved_seconds:
+                details["reserved_minutes"] = self.reserved_seconds / 60
+            return StopReason(StopKind.SEARCH_BUDGET, StopLimit.TIME, details)
         now = time.monotonic()
         if self.max_joules is not None and now - self._asked_at >= ENERGY_INTERVAL_SECONDS:
             self._asked_at, self._answer = now, self._judge_energy(self.max_joules)
@@ -129,9 +131,11 @@ class SearchBudget:
         """What is theirs of the time: not what went before them, nor what is left to what follows."""
         return self._earlier.most_seconds(most) - self._earlier.around_seconds - self.reserved_seconds
 
-    def _judge_energy(self, most: float) -> str | None:
-        budget = f"{most / JOULES_PER_KWH:.4g} kWh of the search"
+    def _judge_energy(self, most: float) -> StopReason | None:
+        details: dict[str, float | str] = {"kwh": most / JOULES_PER_KWH}
         used = self.joules
-        if used is None:  # a budget that nobody can watch would be none
-            return f"The {budget} cannot be watched, since no meter of energy works here."
-        return f"The {budget} are used up." if used >= most else None
+        if used is None:  # a budget that nothing can measure ends the search at once
+            details["unavailable"] = "no meter of energy works here"
+        elif used < most:
+            return None
+        return StopReason(StopKind.SEARCH_BUDGET, StopLimit.ENERGY, details)

@@ -1,12 +1,13 @@
 """What a search method may know of the search it serves, and of the searches before it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shunter.engine.config import Execution, Schedule
 from shunter.engine.data.dataset import Dataset
+from shunter.engine.stopping import ShouldStop
 from shunter.requests import Limits
 from shunter.search.protocol import Cost, Outcome, Parameters, Space
 
@@ -58,7 +59,7 @@ class SearchContext:
         past: Studies of other data sets, the nearest first; see `shunter.search.meta`.
         limits: The user's limits, for a method that can tell before training that a point breaks one.
         run_id: MLflow run of the search, for a method that logs to it; None logs nothing.
-        should_stop: Asked by a method that takes long to find a point; a text ends the search.
+        should_stop: Asked by a method that takes long to find a point; a reason ends the search.
     """
 
     space: Space
@@ -73,4 +74,4 @@ class SearchContext:
     past: tuple[PastStudy, ...] = ()
     limits: Limits | None = None
     run_id: str | None = None
-    should_stop: Callable[[], str | None] | None = None
+    should_stop: ShouldStop | None = None

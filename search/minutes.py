@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Self
 
 from shunter.engine.checkpoint.storage import write_text
+from shunter.engine.stopping import StopKind, StopLimit, StopReason
 from shunter.regularly import regularly
 from shunter.requests.search import SearchRequest
 from shunter.search.used import AROUND, COMMAND, read_used
@@ -127,25 +128,26 @@ class Minutes:
         return self.most_seconds - used - self.ending_seconds
 
     @property
-    def used_up(self) -> str:
-        """What is said when they are."""
-        return f"The {(self.most_seconds or 0.0) / 60:.4g} minutes of the search are used up."
+    def used_up(self) -> StopReason:
+        """The reason to stop once they are used up."""
+        return StopReason(StopKind.SEARCH_BUDGET, StopLimit.TIME, {"minutes": (self.most_seconds or 0.0) / 60})
 
-    def exhausted(self) -> str | None:
-        """That they are used up, in one sentence; None while there are some, or none were given."""
+    def exhausted(self) -> StopReason | None:
+        """Return the reason to stop once the minutes are used up; None before, and without minutes."""
         return None if self.left_seconds > 0 else self.used_up
 
-    def command_exhausted(self) -> str | None:
+    def command_exhausted(self) -> StopReason | None:
         """The same, with all of start and end counted, however long they take."""
         return None if self.left_of_command_seconds > 0 else self.used_up
 
-    def baselines_ended(self) -> str | None:
-        """The same of the share that baselines may have."""
+    def baselines_ended(self) -> StopReason | None:
+        """Return the reason to stop once baselines have used their share."""
         if self.most_seconds is None:
             return None
         if self.around_seconds < BASELINES_SHARE * self._most_trained(self.most_seconds):
             return None
-        return f"Baselines have had {BASELINES_SHARE:.0%} of the {self.most_seconds / 60:.4g} minutes."
+        details = {"share": BASELINES_SHARE, "minutes": self.most_seconds / 60}
+        return StopReason(StopKind.SHARE, StopLimit.TIME, details)
 
     def room_for(self, seconds: float) -> float:
         """How many trainings of so many seconds are begun, one after the other; infinite where they take none."""

@@ -10,7 +10,6 @@ from shunter.engine.config import SelectBy
 from shunter.engine.trained_model import TrainedModel
 from shunter.frozen import Frozen
 from shunter.search.result import TuneResult
-from shunter.tracking.evidence import limit_named
 
 
 class Noise(Frozen):
@@ -34,7 +33,7 @@ def noise_of(trained: Sequence[TrainedModel], select_by: SelectBy) -> Noise | No
     """
     losses: dict[str, dict[int, float]] = defaultdict(dict)
     for one in trained:
-        if limit_named(one.stopped_because):
+        if not one.stop_reason.is_scheduled:
             continue  # cut off: that it is behind is no chance
         losses[repr((one.spec, one.hyperparameters))][one.schedule.seed] = one.validation.loss_by(select_by)
     repeated = [list(by_seed.values()) for by_seed in losses.values() if len(by_seed) > 1]

@@ -3,14 +3,16 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pydantic import Field
+from pydantic import Field, computed_field, model_validator
 
 from shunter.engine.config import Hyperparameters, SelectBy
 from shunter.engine.metrics import FIGURES, figure_of
 from shunter.engine.pareto import non_dominated
 from shunter.engine.specs import AnyModelSpec
+from shunter.engine.stopping import StopReason
+from shunter.engine.stopping_text import stop_text, with_stop_reason
 from shunter.frozen import Frozen
 from shunter.search.constraints import breaks_a_measured_limit
 from shunter.search.protocol import Cost, Space
@@ -64,7 +66,7 @@ class TuneResult(Frozen):
     pruned_trials: int
     failed_trials: int
     resumed_trials: int = Field(description="Trials that an earlier, interrupted attempt had already finished.")
-    stopped_because: str | None = Field(description="What ended the search before all trials were made; None if none.")
+    stop_reason: StopReason | None = Field(description="What ended the search before all trials were made, if so.")
     method: str = Field(default="tpe", description="Who proposed the settings.")
     select_by: SelectBy = Field(default="ne", description="Figure of the validation part that ranks them.")
     cost: str | None = Field(default=None, description="What NE was weighed against; None: nothing.")
@@ -81,6 +83,18 @@ class TuneResult(Frozen):
         description="Why the validation part cannot tell settings apart; None where it can.",
         exclude_if=lambda value: value is None,
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_old(cls, values: Any) -> Any:
+        """Accept the result of an earlier version, which holds the text of the reason alone."""
+        return with_stop_reason(values)
+
+    @computed_field
+    @property
+    def stopped_because(self) -> str | None:
+        """The reason as a text, for people."""
+        return self.stop_reason and stop_text(self.stop_reason)
 
     @property
     def best(self) -> Setting:
@@ -139,7 +153,7 @@ def summarise(
     method: str,
     cost: Cost | None,
     resumed_trials: int,
-    stopped_because: str | None,
+    stop_reason: StopReason | None,
     usage: Usage,
     select_by: SelectBy = "ne",
     too_few_positives: str | None = None,
@@ -152,7 +166,7 @@ def summarise(
         pruned_trials=pruned,
         failed_trials=len(failures(study)),
         resumed_trials=resumed_trials,
-        stopped_because=stopped_because,
+        stop_reason=stop_reason,
         method=method,
         select_by=select_by,
         cost=cost,

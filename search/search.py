@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from shunter.engine.data.resolution import too_few_to_choose
 from shunter.engine.execution import execution_of
 from shunter.engine.executors.role import Place
+from shunter.engine.stopping import ShouldStop, StopKind, StoppedError, StopReason
+from shunter.engine.stopping_text import stop_text
 from shunter.errors import InfeasibleError, QualityMissedError, TrainingError
 from shunter.regularly import regularly
 from shunter.requests import SearchCost
@@ -37,7 +39,7 @@ def search(
     job: SearchJob,
     *,
     place: Place | None = None,
-    should_stop: Callable[[], str | None] | None = None,
+    should_stop: ShouldStop | None = None,
     on_trial: Callable[[Progress], None] | None = None,
 ) -> TuneResult:
     """Try settings within the budget, on the training and validation parts only, and rank them.
@@ -49,7 +51,7 @@ def search(
     Args:
         job: The search that is asked for.
         place: Place that trains instead of this machine.
-        should_stop: Asked after each step; a text ends the search, which keeps what it has.
+        should_stop: Asked after each step; a reason ends the search, which keeps what it has.
         on_trial: Called after each trial.
 
     Raises:
@@ -99,7 +101,7 @@ def search(
         )
         with regularly(budget.save):
             loop.run(build_method(options.search_method, context), trials, executors)
-        _check_has_result(study, loop.stopped_because)
+        _check_has_result(study, loop.stop_reason)
         settings, validation = ranked(study, space, job.cost), job.dataset.splits["validation"]
         _check_feasible(settings, job.request.limits.min_auc)
         return summarise(
@@ -109,7 +111,7 @@ def search(
             select_by=job.schedule.select_by,
             cost=job.cost,
             resumed_trials=loop.resumed,
-            stopped_because=loop.stopped_because,
+            stop_reason=loop.stop_reason,
             too_few_positives=too_few_to_choose(validation.positives, validation.rows),
             usage=Usage(seconds=budget.seconds, joules=budget.joules, energy_source=meters.source),
         )
@@ -145,18 +147,20 @@ def _method_context(job: SearchJob, space: Space, study: "Study", loop: Loop) ->
     )
 
 
-def _check_has_result(study: "Study", stopped_because: str | None) -> None:
-    """Raise when there is no setting to go on with.
+def _check_has_result(study: "Study", reason: StopReason | None) -> None:
+    """Raise if no trial has a result.
 
     Raises:
-        TrainingError: Every trial failed, or the budget ended before the first one.
+        StoppedError: A limit ended the search before its first trial.
+        TrainingError: Every trial failed.
     """
     if trials_with_result(study):
         return
     reasons = failures(study)
     if reasons:
         raise TrainingError(f"All {len(reasons)} trials failed, the last one so: {reasons[-1]}")
-    raise TrainingError(f"The budget ended before the first trial ({stopped_because}): raise the limits.")
+    reason = reason or StopReason(StopKind.TRIALS)
+    raise StoppedError(f"The budget ended before the first trial ({stop_text(reason)}): raise the limits.", reason)
 
 
 def _check_feasible(settings: Sequence[Setting], min_auc: float | None) -> None:

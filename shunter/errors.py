@@ -70,12 +70,6 @@ class TrainingError(ShunterError):
     exit_code = 5
 
 
-class ExplorationEndedError(ShunterError):
-    """An exploration took so much longer than the best known placement that it is given up; the run goes on there."""
-
-    exit_code = 5
-
-
 class ProcessLostError(TrainingError):
     """A process that trained was ended from outside, which says nothing of what it trained."""
 

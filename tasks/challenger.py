@@ -1,7 +1,7 @@
 """What one night does with a champion: train a challenger that goes on from it, judge both, promote the better one."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date
@@ -10,6 +10,7 @@ from shunter.engine.config import Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.execution import execution_of
 from shunter.engine.job import TrainingJob
+from shunter.engine.stopping import ShouldStop, StopKind, StopLimit, StopReason
 from shunter.engine.trained_model import TrainedModel
 from shunter.errors import RequestError
 from shunter.hardware.devices.power_limit import limited
@@ -49,9 +50,6 @@ from shunter.tracking.runs import open_run
 PATIENCE = 1  # a pass that does not help is followed by worse ones: the days are few and were learned
 
 LAST_DAY = "last-day"
-
-
-ShouldStop = Callable[[], str | None]
 
 
 @dataclass(frozen=True)
@@ -337,14 +335,14 @@ def placed(tonight: Tonight, dataset: Dataset, request: NightlyRequest) -> Itera
 
 
 def ending_with(exploration: Exploration | None, should_stop: ShouldStop) -> ShouldStop:
-    """The reason to stop: one of the night's, or the end of an exploration, which counts from now on."""
+    """Return the conditions of the night with the end of an exploration, whose time counts from now on."""
     if exploration is None:
         return should_stop
-    stop_hours, began = exploration.stop_hours, time.monotonic()
+    end = StopReason(StopKind.EXPLORATION, StopLimit.TIME, {"multiple": exploration.stop_multiple})
+    stop_seconds, began = 3600 * exploration.stop_hours, time.monotonic()
 
-    def reason() -> str | None:
-        is_over = time.monotonic() - began >= 3600 * stop_hours
-        return should_stop() or (f"The time limit of {stop_hours:.4g} h is used up." if is_over else None)
+    def reason() -> StopReason | None:
+        return should_stop() or (end if time.monotonic() - began >= stop_seconds else None)
 
     return reason
 

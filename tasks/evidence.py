@@ -17,7 +17,7 @@ from shunter.tracking.evidence import (
     EvidenceKind,
     Figures,
     data_key,
-    limit_named,
+    limit_of,
     log_evidence,
     read_evidence,
 )
@@ -25,9 +25,9 @@ from shunter.tracking.history import read_children
 
 
 def note_trainings(notes: FlowNotes, trained: Sequence[Trained[Any, Any, Any, Any]]) -> None:
-    """Write down whether a limit stopped one of the trainings; the end of the search's minutes is how it is planned."""
-    stops = [one.stopped_because for one in trained if limit_named(one.stopped_because) not in (None, "search")]
-    notes.stopped_because = stops[0] if stops else None
+    """Note the limit that ended one of the trainings; the end of the search's minutes is planned and is none."""
+    reasons = [one.stop_reason for one in trained if limit_of(one.stop_reason) not in (None, "search")]
+    notes.stop_reason = reasons[0] if reasons else None
 
 
 def note_search(notes: FlowNotes, result: TuneResult) -> None:

@@ -19,6 +19,7 @@ from shunter.engine.ranking.config import RankingHyperparameters
 from shunter.engine.ranking.interactions import read_graph
 from shunter.engine.ranking.result import TrainedRanker
 from shunter.engine.ranking.solver import check_solvable
+from shunter.engine.stopping import ShouldStop, StopKind, StopLimit, StopReason
 from shunter.errors import TooLargeError, TrainingError
 from shunter.hardware.types import Placement
 from shunter.models.graph import SOLVED, GraphSpec
@@ -50,7 +51,7 @@ class Purpose:
 
     kind: RunKind
     name: str
-    should_stop: Callable[[], str | None]
+    should_stop: ShouldStop
 
 
 @dataclass
@@ -59,11 +60,11 @@ class Tried:
 
     Attributes:
         trained: Those that came to a result.
-        stopped_because: What ended the search before all were made; None if nothing did.
+        stop_reason: What ended the search before all were made; None if nothing did.
     """
 
     trained: list[TrainedRanker] = field(default_factory=list)
-    stopped_because: str | None = None
+    stop_reason: StopReason | None = None
 
     @property
     def best(self) -> TrainedRanker:
@@ -85,13 +86,13 @@ def try_settings(run: RunContext, minutes: Minutes | None = None) -> Tried:
     space = RankingSpace(request.model, read_fixed(request.model, request.architecture.set))
     options, minutes = request.search, minutes or unlimited()
 
-    def ended(tried: Tried) -> str | None:
+    def ended(tried: Tried) -> StopReason | None:
         again = tried.best.train_seconds if tried.trained else 0.0  # the best is learned again
         if minutes.left_of_command_seconds <= again:
             return minutes.used_up
         joules = sum(one.energy.joules or 0.0 for one in tried.trained)
         if options.search_kwh is not None and joules >= 3.6e6 * options.search_kwh:
-            return f"The search's {options.search_kwh:g} kWh are used up."
+            return StopReason(StopKind.SEARCH_BUDGET, StopLimit.ENERGY, {"kwh": options.search_kwh})
         return run.should_stop()
 
     return _try(run, space, options.most_trials, Purpose("trial", "trial", run.should_stop), ended=ended)
@@ -146,7 +147,7 @@ def learn_again(run: RunContext, chosen: TrainedRanker, purpose: Purpose) -> Tra
     schedule = replace(chosen.schedule, max_epochs=chosen.best_epoch, patience=chosen.best_epoch)
     job = replace(_job(run, chosen.spec, chosen.hyperparameters, schedule), learn_validation=True)
     again = _train(run, job, replace(purpose, name=f"{purpose.name}{WHOLE}"))
-    if again.stopped_because.startswith("budget"):
+    if not again.stop_reason.is_scheduled:
         return chosen
     return again.model_copy(update={"validation": chosen.validation})
 
@@ -157,7 +158,7 @@ def _try(
     trials: int | None,
     purpose: Purpose,
     *,
-    ended: Callable[[Tried], str | None],
+    ended: Callable[[Tried], StopReason | None],
 ) -> Tried:
     """Train points until there are enough, or something ends the search; the first is trained in any case."""
     request = run.request
@@ -169,8 +170,8 @@ def _try(
     search, tried = RankingSearch(space, trials, seed=request.seed), Tried()
     failure: Exception | None = None
     for number in range(trials or 10**6):
-        tried.stopped_because = ended(tried) if tried.trained else None
-        point = None if tried.stopped_because else search.ask()
+        tried.stop_reason = ended(tried) if tried.trained else None
+        point = None if tried.stop_reason else search.ask()
         if point is None:
             break
         spec, rates = space.build(point)
@@ -179,8 +180,10 @@ def _try(
         def note(report: Any, qualities: list[float] = qualities) -> None:
             qualities.append(report.validation.figure_by(select_by))
 
-        def stop(qualities: list[float] = qualities) -> str | None:
-            return "others were better by this epoch" if search.is_beaten(qualities) else ended(tried)
+        def stop(qualities: list[float] = qualities) -> StopReason | None:
+            if search.is_beaten(qualities):
+                return StopReason(StopKind.PRUNED, details={"epochs": len(qualities)})
+            return ended(tried)
 
         one = Purpose(purpose.kind, f"{purpose.name}-{number}", stop)
         try:

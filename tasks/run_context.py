@@ -1,14 +1,14 @@
 """What the steps of one training share once its placement is chosen."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.executors.ray.cluster import Cluster
-from shunter.errors import ExplorationEndedError
-from shunter.hardware.budget import Budget
+from shunter.engine.stopping import Budget, ShouldStop, StopKind, StopLimit, StoppedError, StopReason
+from shunter.engine.stopping_text import stop_text
 from shunter.hardware.types import HardwareProfile
 from shunter.planner.decide import Decision, Exploration
 from shunter.planner.history.record import FlowNotes
@@ -16,7 +16,6 @@ from shunter.planner.parallel.plan import processes_of
 from shunter.requests import CheckpointRequest, TrainRequest
 from shunter.tasks.better import BetterOfThisMachine
 from shunter.tasks.run_state import copies_address
-from shunter.tracking.evidence import EXPLORED
 
 
 class ExplorationEnd:
@@ -30,14 +29,13 @@ class ExplorationEnd:
         self._exploration = exploration
         self._began: float | None = None
 
-    def reached(self) -> str | None:
-        """Why it ends, a sentence; None while it may go on. Time counts from the first call."""
+    def reached(self) -> StopReason | None:
+        """Return the reason to stop once its time is over; time counts from the first call."""
         now = time.monotonic()
         self._began = now if self._began is None else self._began
         if now - self._began < 3600 * self._exploration.stop_hours:
             return None
-        multiple = self._exploration.stop_multiple
-        return f"{EXPLORED} {multiple:g} times what the best known is expected to take."
+        return StopReason(StopKind.EXPLORATION, StopLimit.TIME, {"multiple": self._exploration.stop_multiple})
 
 
 @dataclass(frozen=True)
@@ -71,28 +69,28 @@ class RunContext:
     notes: FlowNotes = field(default_factory=FlowNotes)
     exploration: ExplorationEnd | None = None
     better: BetterOfThisMachine | None = None
-    until: Callable[[], str | None] | None = None
+    until: ShouldStop | None = None
 
-    def should_stop(self) -> str | None:
-        """What ends the search and the training: a limit that is used up, or the end of an exploration."""
+    def should_stop(self) -> StopReason | None:
+        """Return what ends the search and the training: a limit that is used up, or the end of an exploration."""
         explored = self.exploration.reached() if self.exploration else None
         return self.budget.exhausted() or explored or (self.until() if self.until else None)
 
-    def within(self, until: Callable[[], str | None]) -> "RunContext":
+    def within(self, until: ShouldStop) -> "RunContext":
         """The same run, whose trainings something else may end too."""
         return replace(self, until=until)
 
-    def check_exploration(self, stopped_because: str | None) -> None:
-        """Give an exploration up whose end stopped a search or a training.
+    def check_exploration(self, reason: StopReason | None) -> None:
+        """Raise if the time of an exploration ended a search or a training.
 
         Args:
-            stopped_because: What stopped it; None where it came to its end.
+            reason: What ended it; None where it came to its end.
 
         Raises:
-            ExplorationEndedError: The end of the exploration did.
+            StoppedError: The exploration took its time.
         """
-        if EXPLORED in (stopped_because or ""):
-            raise ExplorationEndedError(stopped_because)
+        if reason is not None and reason.kind is StopKind.EXPLORATION:
+            raise StoppedError(stop_text(reason), reason)
 
     @property
     def checkpoints(self) -> CheckpointRequest:

@@ -9,16 +9,17 @@ from pydantic import BaseModel
 
 from shunter.engine.executors.energy import add_readings
 from shunter.engine.executors.ray.cluster import Cluster
+from shunter.engine.stopping import Budget, Meter
 from shunter.errors import RequestError
-from shunter.hardware.budget import Budget, Meter
 from shunter.hardware.catalogue.prices import Prices
+from shunter.hardware.cost.billing import affordable_seconds
 from shunter.hardware.devices.discovery import local_accelerators
 from shunter.hardware.meters.meter import measure_energy
 from shunter.hardware.reservation import watching
-from shunter.hardware.types import EnergyReading
+from shunter.hardware.types import JOULES_PER_KWH, EnergyReading
 from shunter.planner.decide import Decision
 from shunter.regularly import regularly
-from shunter.requests import JobRequest, Limits
+from shunter.requests import JobRequest, Limits, Pricing
 from shunter.tasks.run_state import StateFolder
 
 Asked = TypeVar("Asked", bound=JobRequest)
@@ -57,12 +58,28 @@ class Spending:
             request: What was asked for, with the price.
             limits: Limits to watch; those of the request if None.
         """
-        return Budget.of(limits or request.limits, request.pricing, self._meter, used=self._earlier)
+        limits, pricing, used = limits or request.limits, request.pricing, self._earlier
+        return Budget(
+            meter=self._meter,
+            max_seconds=None if limits.max_hours is None else limits.max_hours * 3600,
+            max_joules=None if limits.max_kwh is None else limits.max_kwh * JOULES_PER_KWH,
+            max_cost=affordable_cost(limits.max_cost, pricing),
+            price_per_hour=pricing.price_per_hour,
+            used_seconds=used.seconds if used else 0.0,
+            used_joules=(used.joules or 0.0) if used else 0.0,
+        )
 
     def save(self) -> None:
         """Keep the total for the next attempt."""
         with self._saving:
             self._state.remember("spent", Spent(energy=self.total))
+
+
+def affordable_cost(limit: float | None, pricing: Pricing) -> float | None:
+    """Return what may be spent by the exact time, so that a bill of whole units of time keeps the limit."""
+    if limit is None or pricing.price_per_hour is None:
+        return limit
+    return affordable_seconds(limit, pricing.price_per_hour, pricing.billing) * pricing.price_per_hour / 3600
 
 
 def charged(request: Asked, decision: Decision | None = None) -> Asked:

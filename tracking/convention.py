@@ -13,6 +13,8 @@ from shunter.engine.config import Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.metrics import Metrics
 from shunter.engine.results import EpochReport, TrainingFigures
+from shunter.engine.stopping import StopReason
+from shunter.engine.stopping_text import stop_text, training_stop_text
 from shunter.engine.trained_model import Trained
 from shunter.hardware.types import EnergyReading, Placement, Prediction, Workload
 from shunter.models.embeddings.cache_counts import CacheCounts
@@ -196,6 +198,21 @@ def _tier_metrics(tiers: CacheCounts) -> Values:
 def _traffic_metrics(traffic: RowTraffic) -> Values:
     """What the first process asked of the others, row by row: `row_traffic.*`."""
     return _flat("row_traffic", {**asdict(traffic), "rows_per_lookup": traffic.rows_per_lookup})
+
+
+def training_stop_tags(reason: StopReason) -> dict[str, str]:
+    """Return why a training ended, as a text and as typed tags."""
+    return {"training.stopped_because": training_stop_text(reason), **_typed_stop("training", reason)}
+
+
+def search_stop_tags(reason: StopReason) -> dict[str, str]:
+    """Return why a search ended, as a text and as typed tags."""
+    return {"search.stopped_because": stop_text(reason), **_typed_stop("search", reason)}
+
+
+def _typed_stop(prefix: str, reason: StopReason) -> dict[str, str]:
+    limit = {f"{prefix}.stop_limit": reason.limit.value} if reason.limit else {}
+    return {f"{prefix}.stop_kind": reason.kind.value, **limit}
 
 
 def epoch_metrics(report: EpochReport) -> Values:

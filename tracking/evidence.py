@@ -11,6 +11,8 @@ from typing import Literal
 from pydantic import Field, ValidationError
 
 from shunter.engine.memory import is_out_of_memory
+from shunter.engine.stopping import StopKind, StoppedError, StopReason
+from shunter.engine.stopping_text import stop_text
 from shunter.errors import ProcessLostError, QualityMissedError, TooLargeError, TrackingError, first_line
 from shunter.frozen import Frozen
 from shunter.hardware.types import Placement
@@ -19,8 +21,6 @@ from shunter.tracking.runs import open_run
 
 EVIDENCE = "learning.evidence"
 LONGEST_REASON = 300
-STOPPED = "budget: "  # how a training begins to say that it was stopped from outside
-EXPLORED = "The exploration has taken"  # how one begins to say that it is given up
 
 EvidenceKind = Literal["train", "nightly", "tune", "select", "trial", "member"]
 Outcome = Literal["reached", "missed", "stopped", "failed"]
@@ -123,40 +123,46 @@ def ending_of(
     *,
     auc: float | None = None,
     asked_auc: float | None = None,
-    stopped_because: str | None = None,
+    reason: StopReason | None = None,
     error: BaseException | None = None,
 ) -> Ending:
-    """How a run ended.
+    """Return how a run ended.
 
     Args:
         auc: AUC on the validation part; None where none was measured.
         asked_auc: Least AUC asked for; None for any.
-        stopped_because: Sentence of the limit that ended it; anything else, such as `patience`, is no limit.
+        reason: What ended its training; the schedule's own end is no limit.
         error: What it raised; None where it came to its end.
     """
-    limit = limit_named(stopped_because or "")
     if isinstance(error, QualityMissedError):
         auc, error = error.auc, None
     if error is None:
         if asked_auc is not None and auc is not None and auc >= asked_auc:
             return Ending(outcome="reached")
-        if limit is not None:
-            return Ending(outcome="stopped", limit=limit, reason=_line(stopped_because or ""))
+        if reason is not None and (limit := limit_of(reason)) is not None:
+            return Ending(outcome="stopped", limit=limit, reason=_line(stop_text(reason)))
         return Ending(outcome="reached" if asked_auc is None else "missed")
     # Ctrl-C, a cancelled flow, the end of a process: someone's wish
     if isinstance(error, ProcessLostError) or not isinstance(error, Exception):
         return Ending(outcome="stopped", limit="interrupted", reason=_line(str(error) or type(error).__name__))
-    limit = limit or limit_named(str(error))
-    if limit is not None:
+    reason = reason or (error.reason if isinstance(error, StoppedError) else None)
+    if reason is not None and (limit := limit_of(reason)) is not None:
         return Ending(outcome="stopped", limit=limit, reason=_line(first_line(error)))
     return Ending(outcome="failed", reason=_line(first_line(error)), out_of_memory=_ran_out_of_memory(error))
 
 
-def limit_named(sentence: str) -> Limit | None:
-    """The limit that a training names as what stopped it, or that a budget names as used up; None for no limit."""
-    words: dict[str, Limit] = {f"The {name} limit of": name for name in ("time", "energy", "cost")}
-    words |= {" of the search ": "search", EXPLORED: "early_stop", STOPPED: "early_stop"}
-    return next((limit for word, limit in words.items() if word in sentence), None)
+def limit_of(reason: StopReason) -> Limit | None:
+    """Return the limit that a reason counts as in the record; None for the end of a schedule or of all trials."""
+    match reason.kind:
+        case StopKind.LIMIT:
+            assert reason.limit is not None, "a limit of the request names its quantity"
+            return reason.limit.value
+        case StopKind.SEARCH_BUDGET:
+            return "search"
+        case StopKind.EXPLORATION | StopKind.PRUNED | StopKind.LOOK | StopKind.SHARE | StopKind.INTERRUPTED:
+            return "early_stop"
+        case _:
+            return None
 
 
 def log_evidence(run_id: str, evidence: Evidence) -> None:

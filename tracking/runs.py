@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from shunter.engine.data.dataset import Dataset
-from shunter.errors import ExplorationEndedError, ProcessLostError, TrackingError
+from shunter.engine.stopping import StoppedError
+from shunter.errors import ProcessLostError, TrackingError
 from shunter.hardware.types import EnergyReading
 from shunter.requests import JobRequest
 from shunter.tracking.client import TrackingClient
@@ -187,7 +188,8 @@ def closing(run_id: str) -> Iterator[None]:
     except BaseException as error:
         # Only an error is a failure: Ctrl-C, a cancelled flow and the end of a process are someone's wish, and an
         # exploration was bounded to be given up.
-        is_failure = isinstance(error, Exception) and not isinstance(error, ProcessLostError | ExplorationEndedError)
+        is_given_up = isinstance(error, StoppedError) and error.is_exploration
+        is_failure = isinstance(error, Exception) and not (isinstance(error, ProcessLostError) or is_given_up)
         status = "FAILED" if is_failure else "KILLED"
         with contextlib.suppress(TrackingError):  # the first error is the one to report
             finish(run_id, status, reason=f"{type(error).__name__}: {error}")

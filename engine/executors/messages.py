@@ -15,6 +15,7 @@ from shunter.engine.job import Checkpointing, ClickJob, TrainingJob
 from shunter.engine.parallel import Division
 from shunter.engine.ranking.trainer import RankingData
 from shunter.engine.results import EpochReport, TrainingFigures, TrainResult
+from shunter.engine.stopping import StopReason
 from shunter.errors import TrainingError
 from shunter.hardware.types import EnergyReading
 from shunter.models.graph import GraphSpec, build_graph_model
@@ -106,10 +107,10 @@ class Stop:
     """The training shall end after its current step.
 
     Attributes:
-        because: Reason, as of a budget; None ends it as Ctrl-C does, with its state saved.
+        because: Reason; None ends it as Ctrl-C does, with its state saved.
     """
 
-    because: str | None
+    because: StopReason | None
 
 
 Message = Progress | EpochEnded | EnergyUsed | CheckpointSaved | Done | Failed

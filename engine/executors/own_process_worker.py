@@ -30,6 +30,7 @@ from shunter.engine.job import Hooks
 from shunter.engine.libraries import load_libraries
 from shunter.engine.loop.trainer import train
 from shunter.engine.results import EpochReport
+from shunter.engine.stopping import StopReason
 from shunter.hardware.meters.meter import EnergyMeter, measure_energy
 
 NEWS_SECONDS = 0.5  # between two messages about energy
@@ -92,7 +93,7 @@ class Worker:
             if isinstance(self._answers.get(), Stop):
                 raise KeyboardInterrupt
 
-        def should_stop() -> str | None:
+        def should_stop() -> StopReason | None:
             if time.monotonic() - self._told_at >= NEWS_SECONDS:
                 self._tell(EnergyUsed(meter.so_far().model_copy(update={"power": ()})))
                 self._told_at = time.monotonic()

@@ -18,6 +18,7 @@ from shunter.engine.parallel.folders import Folders
 from shunter.engine.parallel.plan import Sharding, with_link
 from shunter.engine.parallel.processes import ManyProcesses
 from shunter.engine.results import TrainingFigures
+from shunter.engine.stopping import StopKind, StopReason
 from shunter.models.embeddings.cache_counts import CacheCounts
 
 GO_ON, STOP, INTERRUPT = range(3)
@@ -81,7 +82,7 @@ class _Orders:
         self._read = read
         self._on_its_way: tuple[dist.Work, torch.Tensor, Stop | None] | None = None
 
-    def __call__(self) -> str | None:
+    def __call__(self) -> StopReason | None:
         heard = GO_ON, None
         if self._on_its_way is not None:
             sending, word, stop = self._on_its_way
@@ -97,4 +98,4 @@ class _Orders:
             raise KeyboardInterrupt
         if agreed == GO_ON:
             return None
-        return (of.because if of else None) or "stopped by the first process"
+        return (of.because if of else None) or StopReason(StopKind.INTERRUPTED)

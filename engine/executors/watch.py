@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from shunter.engine.job import Hooks
+from shunter.engine.stopping import StopReason
 
 LOOK_SECONDS = 5.0  # between two looks at what is free
 
@@ -61,7 +62,7 @@ class Watch:
             if hooks.on_step:
                 hooks.on_step(done, total)
 
-        def should_stop() -> str | None:
+        def should_stop() -> StopReason | None:
             self._look()
             return hooks.should_stop() if hooks.should_stop else None
 

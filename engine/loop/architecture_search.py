@@ -32,12 +32,12 @@ from shunter.engine.data.dataset import Dataset
 from shunter.engine.data.loader import BatchLoader, shuffled_windows
 from shunter.engine.loop.loss import mean_losses, task_weights, weighted_sum
 from shunter.engine.loop.step import applied, autocast, build_dense_optimizer, prefetch, seeded
+from shunter.engine.stopping import ShouldStop, StopReason
 from shunter.errors import RequestError, TrainingError
 from shunter.models.supernet.costs import CostTable
 from shunter.models.supernet.masks import Masks
 from shunter.models.supernet.network import Supernet
 
-ShouldStop = Callable[[], str | None] | None
 Part = Literal["weights", "theta"]
 # The fractional parts of its multiples spread evenly, whatever period the order of the rows has (Weyl, 1916).
 GOLDEN_RATIO = (math.sqrt(5) - 1) / 2
@@ -112,13 +112,13 @@ class Learned:
         weight: NE that a factor e of cost was worth.
         theta: the logits of each choice.
         rounds: one report each; the last may have been stopped in its pass of theta.
-        stopped_because: Reason why it ended early; None if it did not.
+        stop_reason: Reason why it ended early; None if it did not.
     """
 
     weight: float
     theta: dict[str, list[float]]
     rounds: tuple[RoundReport, ...]
-    stopped_because: str | None
+    stop_reason: StopReason | None
 
 
 class SupernetTraining:
@@ -162,7 +162,7 @@ class SupernetTraining:
         self._task_weights = task_weights(hyperparameters.task_weights, dataset.features.tasks, execution.device)
         self._base_entropy = _base_entropy(dataset)
 
-    def warm_up(self, should_stop: ShouldStop = None) -> str | None:
+    def warm_up(self, should_stop: ShouldStop | None = None) -> StopReason | None:
         """Let the weights learn with all candidates as likely; returns what ended it early.
 
         Raises:
@@ -183,7 +183,7 @@ class SupernetTraining:
         *,
         rounds: int | None = None,
         theta_alone: bool = False,
-        should_stop: ShouldStop = None,
+        should_stop: ShouldStop | None = None,
     ) -> Learned:
         """Go on with weights and theta in turn.
 
@@ -192,7 +192,7 @@ class SupernetTraining:
             costs: Costs of the architectures; None leaves the cost out.
             rounds: None is the schedule's.
             theta_alone: the weights stay as they are.
-            should_stop: asked after each step; a text ends it with theta as it is.
+            should_stop: asked after each step; a reason ends it with theta as it is.
 
         Raises:
             TrainingError: the loss is not a number any more.
@@ -214,7 +214,7 @@ class SupernetTraining:
                 self.rounds += 1
                 if stopped is not None:
                     break
-        return Learned(weight=weight, theta=network.choices.values(), rounds=tuple(reports), stopped_because=stopped)
+        return Learned(weight=weight, theta=network.choices.values(), rounds=tuple(reports), stop_reason=stopped)
 
     def state(self) -> dict[str, Tensor]:
         """All that the next stage goes on from."""
@@ -238,8 +238,8 @@ class SupernetTraining:
         return self.seed * 1_000_003 + self.passes
 
     def _learn_weights(
-        self, optimizer: torch.optim.Optimizer, temperature: float, should_stop: ShouldStop
-    ) -> tuple[float, str | None]:
+        self, optimizer: torch.optim.Optimizer, temperature: float, should_stop: ShouldStop | None
+    ) -> tuple[float, StopReason | None]:
         """A pass of the weights; returns the mean NE, and what ended it early."""
         network = self.network
         self._let_learn("weights")
@@ -269,8 +269,8 @@ class SupernetTraining:
         optimizer: torch.optim.Optimizer,
         temperature: float,
         weighed: Callable[[Tensor, Masks], Tensor],
-        should_stop: ShouldStop,
-    ) -> tuple[float, str | None]:
+        should_stop: ShouldStop | None,
+    ) -> tuple[float, StopReason | None]:
         """A pass of theta, over the rows that are held out from the weights; returns as `_learn_weights`."""
         network = self.network
         self._let_learn("theta")
@@ -335,8 +335,8 @@ class SupernetTraining:
         self,
         part: Part,
         step: Callable[[Batch], Tensor],
-        should_stop: ShouldStop,
-    ) -> tuple[float, str | None]:
+        should_stop: ShouldStop | None,
+    ) -> tuple[float, StopReason | None]:
         """Every batch of a part of the rows of a pass once; the mean NE, and what ended it early."""
         rows = self._rows(part, self.passes)
         self.passes += 1

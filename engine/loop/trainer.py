@@ -41,6 +41,7 @@ from shunter.engine.loop.step_clock import StepSeconds, step_clock
 from shunter.engine.loop.training_run import RunState, TrainingRun
 from shunter.engine.metrics import Metrics
 from shunter.engine.results import EpochReport, TrainResult
+from shunter.engine.stopping import StopReason
 from shunter.errors import DataError, RequestError, TrainingError
 from shunter.models.embeddings.request import EmbeddingCache
 from shunter.models.number_bins import begin_bins
@@ -116,8 +117,8 @@ def _train(
         if checkpoint is not None and checkpointing is not None:
             run.resume(checkpoint, checkpointing)
         with deferred_interrupt() as raise_if_interrupted, run.saved():
-            stopped_because = run.to_the_end(raise_if_interrupted)
-        return run.result(stopped_because, peak_memory_bytes(device))
+            stop_reason = run.to_the_end(raise_if_interrupted)
+        return run.result(stop_reason, peak_memory_bytes(device))
 
 
 def _check(job: ClickJob) -> None:
@@ -261,7 +262,7 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
         if is_continued:
             self.state.compile_seconds += compile_seconds
 
-    def result(self, stopped_because: str, memory_bytes: int) -> TrainResult:
+    def result(self, stop_reason: StopReason, memory_bytes: int) -> TrainResult:
         """Summarise; the model is in evaluation mode."""
         state = self.state
         self.model.compiled_step = None  # it holds the optimiser's memory, and on a GPU that of a step
@@ -279,7 +280,7 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
             warm_up_steps=state.warm_up_steps,
             warm_up_seconds=state.warm_up_seconds,
             compile_seconds=state.compile_seconds,
-            stopped_because=stopped_because,
+            stop_reason=stop_reason,
             peak_memory_bytes=memory_bytes,
             validation_logits=self.best_logits if self._scores_as_loaded else None,
             checkpoints=self.checkpoint.figures if self.checkpoint is not None else None,
@@ -290,8 +291,8 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
     def _read_state(self, values: dict[str, Any]) -> _State:
         return _State.from_dict(values)
 
-    def _train_epoch(self, raise_if_interrupted: Callable[[], None]) -> str | None:
-        """Train to the end of the current epoch; returns the reason when the budget ends it before."""
+    def _train_epoch(self, raise_if_interrupted: Callable[[], None]) -> StopReason | None:
+        """Train to the end of the current epoch; return the reason if a condition ends the training before."""
         state = self.state
         total_steps = self.schedule.max_epochs * len(self.loader)
         rows = self.loader.rows_of_batches(epoch=state.epoch, start_batch=state.next_batch)
@@ -315,7 +316,7 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
                     self.clock.go_on()
                 reason = self._reason_to_stop()
                 if reason is not None:
-                    return f"budget: {reason}"
+                    return reason
         return None
 
     def _train_batch(self, batch: Batch) -> None:

@@ -16,6 +16,7 @@ from shunter.engine.config import Schedule
 from shunter.engine.job import Checkpointing, Hooks
 from shunter.engine.loop.loss_watch import LossWatch
 from shunter.engine.loop.step_clock import StepClock, StepSeconds
+from shunter.engine.stopping import StopKind, StopReason
 from shunter.errors import ShunterError
 
 
@@ -89,8 +90,8 @@ class TrainingRun(ABC, Generic[Trained, State, Quality, Report]):
         """The state that a checkpoint holds as plain values."""
 
     @abstractmethod
-    def _train_epoch(self, raise_if_interrupted: Callable[[], None]) -> str | None:
-        """Train to the end of the current epoch; returns the reason when the budget ends it before."""
+    def _train_epoch(self, raise_if_interrupted: Callable[[], None]) -> StopReason | None:
+        """Train to the end of the current epoch; return the reason if a condition ends the training before."""
 
     @abstractmethod
     def _validate(self) -> Quality:
@@ -116,8 +117,8 @@ class TrainingRun(ABC, Generic[Trained, State, Quality, Report]):
             self.losses.restart(loss if isinstance(loss, list) else [loss], self.state.step)
         self.saved_at, self.saved_step = time.perf_counter(), self.state.step
 
-    def to_the_end(self, raise_if_interrupted: Callable[[], None]) -> str:
-        """Train until something says stop, and put the best weights into the model; the reason is returned."""
+    def to_the_end(self, raise_if_interrupted: Callable[[], None]) -> StopReason:
+        """Train until something ends the training, restore the best weights, and return the reason."""
         reason = self._finished()
         while reason is None:
             reason = self._train_epoch(raise_if_interrupted)
@@ -165,10 +166,10 @@ class TrainingRun(ABC, Generic[Trained, State, Quality, Report]):
         if self.checkpoint is not None:
             self.checkpoint.finish(is_over=is_over)
 
-    def _finished(self) -> str | None:
+    def _finished(self) -> StopReason | None:
         if self.state.epochs_without_gain >= self.schedule.patience:
-            return "patience"
-        return "max_epochs" if self.state.epoch >= self.schedule.max_epochs else None
+            return StopReason(StopKind.PATIENCE)
+        return StopReason(StopKind.MAX_EPOCHS) if self.state.epoch >= self.schedule.max_epochs else None
 
     def _close_epoch(self) -> None:
         """Evaluate, move on to the next epoch, report and save."""
@@ -215,8 +216,8 @@ class TrainingRun(ABC, Generic[Trained, State, Quality, Report]):
         else:
             self.model.load_state_dict(self.best_weights)
 
-    def _reason_to_stop(self) -> str | None:
-        """Why the training shall end, whatever its schedule says."""
+    def _reason_to_stop(self) -> StopReason | None:
+        """Return the reason to end the training before its schedule does."""
         return self.hooks.should_stop() if self.hooks.should_stop else None
 
     def _is_late(self) -> bool:

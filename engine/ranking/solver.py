@@ -11,6 +11,7 @@ from shunter.engine.loop.step import applied, peak_memory_bytes, reset_peak_memo
 from shunter.engine.memory import available_memory_bytes
 from shunter.engine.ranking.config import RankingReport, SolvedResult
 from shunter.engine.ranking.trainer import GraphJob
+from shunter.engine.stopping import StopKind, StopReason
 from shunter.models.graph import SOLVED, Graph, GraphSpec, Ranker
 from shunter.models.graph.registry import check_graph_spec
 
@@ -38,7 +39,7 @@ def solve_ranking(job: GraphJob, hooks: Hooks = Hooks(), _: Checkpointing | None
     data.graph.check()
     most = schedule.max_epochs if SOLVED[job.spec.family].is_iterative else 1
     passes = _Passes(schedule.select_by, only_last=data.learns_validation)
-    reason = "max_epochs" if most > 1 else "solved"
+    reason = StopReason(StopKind.MAX_EPOCHS if most > 1 else StopKind.SOLVED)
     with applied(job.execution) as device, deferred_interrupt() as raise_if_interrupted, torch.no_grad():
         check_solvable(job.spec, data.graph, device)
         reset_peak_memory(device)
@@ -66,7 +67,7 @@ def solve_ranking(job: GraphJob, hooks: Hooks = Hooks(), _: Checkpointing | None
             raise_if_interrupted()
             stop = hooks.should_stop() if hooks.should_stop else None
             if number < most and (stop or passes.without_gain >= schedule.patience):
-                reason = f"budget: {stop}" if stop else "patience"
+                reason = stop or StopReason(StopKind.PATIENCE)
                 break
         return passes.result(reason, peak_memory_bytes(device))
 
@@ -100,7 +101,7 @@ class _Passes:
         """Passes since the last that was clearly better than those before."""
         return self._history[-1].epoch - self._gained_at
 
-    def result(self, reason: str, memory_bytes: int) -> SolvedResult:
+    def result(self, reason: StopReason, memory_bytes: int) -> SolvedResult:
         """What came of them, at least one."""
         assert self._best is not None
         (ranker, best), last = self._best, self._history[-1]
@@ -113,7 +114,7 @@ class _Passes:
             train_seconds=last.train_seconds,
             wait_seconds=0.0,
             compute_seconds=last.compute_seconds,
-            stopped_because=reason,
+            stop_reason=reason,
             peak_memory_bytes=memory_bytes,
         )
 

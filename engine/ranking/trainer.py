@@ -29,6 +29,7 @@ from shunter.engine.ranking.evaluation import RankingMetrics, evaluate_ranking
 from shunter.engine.ranking.interactions import Interactions, read_graph, read_interactions
 from shunter.engine.ranking.storage import load_ranker
 from shunter.engine.ranking.triples import Drawing, TripleBatches, Triples
+from shunter.engine.stopping import StopReason
 from shunter.errors import RequestError
 from shunter.models.graph import Graph, GraphModel, GraphSpec, Ranker, VectorRanker, build_graph_model
 from shunter.models.graph.fusion import FusedRanker
@@ -112,8 +113,8 @@ def train_ranking(job: GraphJob, hooks: Hooks = Hooks(), checkpointing: Checkpoi
             kept = CheckpointDirectory(checkpointing.directory, _identity(job), checkpointing.keeping)
             run.resume(kept, checkpointing)
         with deferred_interrupt() as raise_if_interrupted, run.saved():
-            stopped_because = run.to_the_end(raise_if_interrupted)
-        return run.result(stopped_because, peak_memory_bytes(device))
+            stop_reason = run.to_the_end(raise_if_interrupted)
+        return run.result(stop_reason, peak_memory_bytes(device))
 
 
 def ranking_step(
@@ -172,7 +173,7 @@ class _Run(TrainingRun[GraphModel, _State, RankingMetrics, RankingReport]):
         self.batches = batches_for(model, execution.batch_size, hyperparameters, seed=schedule.seed)
         self.seen = data.seen
 
-    def result(self, stopped_because: str, memory_bytes: int) -> RankingResult:
+    def result(self, stop_reason: StopReason, memory_bytes: int) -> RankingResult:
         """Summarise."""
         state = self.state
         return RankingResult(
@@ -186,15 +187,15 @@ class _Run(TrainingRun[GraphModel, _State, RankingMetrics, RankingReport]):
             compute_seconds=state.compute_seconds,
             warm_up_steps=state.warm_up_steps,
             warm_up_seconds=state.warm_up_seconds,
-            stopped_because=stopped_because,
+            stop_reason=stop_reason,
             peak_memory_bytes=memory_bytes,
         )
 
     def _read_state(self, values: dict[str, Any]) -> _State:
         return _State.from_dict(values)
 
-    def _train_epoch(self, raise_if_interrupted: Callable[[], None]) -> str | None:
-        """Train to the end of the current epoch; returns the reason when the budget ends it before."""
+    def _train_epoch(self, raise_if_interrupted: Callable[[], None]) -> StopReason | None:
+        """Train to the end of the current epoch; return the reason if a condition ends the training before."""
         total_steps = self.schedule.max_epochs * len(self.batches)
         drawing = Drawing(self.batches, self.device)
         self.clock = step_clock(self.device, lambda: drawing.seconds)
@@ -211,7 +212,7 @@ class _Run(TrainingRun[GraphModel, _State, RankingMetrics, RankingReport]):
                 self.clock.go_on()
             reason = self._reason_to_stop()
             if reason is not None:
-                return f"budget: {reason}"
+                return reason
         return None
 
     def _train_batch(self, triples: Triples, index: int) -> None:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from shunter.engine.stopping import StopReason
 from shunter.hardware.types import EnergyReading
 from shunter.planner.decide import Decision
 from shunter.planner.describe import JobSize
@@ -20,7 +21,7 @@ class FlowNotes:
         decision: The placement and what it was expected to take; None before it is chosen.
         search: Time and energy of the search, earlier attempts included; None before it ended.
         auc: AUC of the result on the validation part; None before it is known, and of a model that ranks.
-        stopped_because: The limit that ended a training; None where none did.
+        stop_reason: Limit that ended a training; None where none did.
         beside: Names of trainings that the decision is not about.
     """
 
@@ -28,7 +29,7 @@ class FlowNotes:
     decision: Decision | None = None
     search: Figures | None = None
     auc: float | None = None
-    stopped_because: str | None = None
+    stop_reason: StopReason | None = None
     beside: tuple[str, ...] = ()
 
 
@@ -55,11 +56,11 @@ def flow_evidence(
     auc = getattr(error, "auc", notes.auc)
     decision, price = notes.decision, request.pricing.price_per_hour
     price = price if price is not None or decision is None else decision.given_price_per_hour
-    ending = ending_of(auc=auc, asked_auc=asked, stopped_because=notes.stopped_because, error=error)
+    ending = ending_of(auc=auc, asked_auc=asked, reason=notes.stop_reason, error=error)
     members = [one for one in trainings if one.kind == "member"]
     return Evidence(
         kind=kind,
-        **dict(_of_exploration(ending, decision)),
+        **dict(ending),
         data=notes.data,
         family=request.model,
         placement=decision.placement if decision else None,
@@ -87,12 +88,6 @@ def _too_large(decision: Decision, ending: Ending) -> tuple[TooLarge, ...]:
     return tuple(
         TooLarge(placement=one, accelerator_memory_bytes=memory[one]) for one in dict.fromkeys(found) if one in memory
     )
-
-
-def _of_exploration(ending: Ending, decision: Decision | None) -> Ending:
-    """An exploration that ran into the end it was given was stopped early, and not by a limit of the user's."""
-    was_bounded = decision is not None and decision.watched_limits != decision.limits
-    return ending.model_copy(update={"limit": "early_stop"}) if ending.limit == "time" and was_bounded else ending
 
 
 def _planned_epochs(job: JobSize, kind: EvidenceKind) -> float | None:

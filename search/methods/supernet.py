@@ -8,7 +8,7 @@ import json
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -19,6 +19,8 @@ from shunter.engine.config import Execution, Hyperparameters
 from shunter.engine.loop.architecture_search import Learned, RoundReport, SupernetSchedule, SupernetTraining
 from shunter.engine.memory import available_memory_bytes
 from shunter.engine.probes.operator_costs import MeasuredCosts
+from shunter.engine.stopping import ShouldStop, StopKind, StopLimit, StopReason
+from shunter.engine.stopping_text import stop_reason_of_old_text, stop_text
 from shunter.errors import RequestError
 from shunter.hardware.meters.meter import EnergyMeter, measure_energy
 from shunter.models.families.dlrm import DlrmSpec
@@ -135,7 +137,7 @@ def _train(context: SearchContext, schedule: SupernetSchedule, kept: "_Kept", al
         log.info("Super-net with %g of NE for a factor e of cost: %s", weight, _format_stage(learned))
         if learned.rounds or not kept.stages:
             kept.stages.append(learned)
-        if learned.stopped_because is not None:
+        if learned.stop_reason is not None:
             kept.stages_planned = kept.stages_planned[: len(kept.stages)]
             kept.save(training)
             break
@@ -229,7 +231,7 @@ def _costs(context: SearchContext, training: SupernetTraining) -> CostTable | No
 class _Allowance:
     """Ends the training of a super-net at its share of the budget, or when the search is to end."""
 
-    def __init__(self, left: BudgetLeft, should_stop: Callable[[], str | None] | None, meter: EnergyMeter) -> None:
+    def __init__(self, left: BudgetLeft, should_stop: ShouldStop | None, meter: EnergyMeter) -> None:
         self._ends_at = math.inf if left.seconds is None else time.monotonic() + BUDGET_SHARE * left.seconds
         self._most_joules = None if left.joules is None else BUDGET_SHARE * left.joules
         self._should_stop, self._meter, self._looked_at = should_stop, meter, time.monotonic()
@@ -238,14 +240,14 @@ class _Allowance:
         """Infinity where no time is set."""
         return max(0.0, self._ends_at - time.monotonic())
 
-    def __call__(self) -> str | None:
+    def __call__(self) -> StopReason | None:
         now = time.monotonic()
         if now >= self._ends_at:
-            return "its share of the time is used"
+            return StopReason(StopKind.SHARE, StopLimit.TIME)
         if self._most_joules is not None and now - self._looked_at >= JOULES_EVERY_SECONDS:
             self._looked_at = now
             if (self._meter.joules_so_far() or 0.0) >= self._most_joules:
-                return "its share of the energy is used"
+                return StopReason(StopKind.SHARE, StopLimit.ENERGY)
         return self._should_stop() if self._should_stop else None
 
 
@@ -304,12 +306,17 @@ class _Kept:
 
 
 def _learned(values: dict[str, Any]) -> Learned:
-    return Learned(**{**values, "rounds": tuple(RoundReport(**report) for report in values["rounds"])})
+    """Return a stage that was kept; an earlier version kept the text of the reason."""
+    values = dict(values)
+    old, kept = values.pop("stopped_because", None), values.pop("stop_reason", None)
+    reason = StopReason.from_dict(kept) if kept else old and stop_reason_of_old_text(old)
+    rounds = tuple(RoundReport(**report) for report in values["rounds"])
+    return Learned(**{**values, "rounds": rounds}, stop_reason=reason)
 
 
 def _format_stage(learned: Learned) -> str:
     if not learned.rounds:
-        return f"no round ended ({learned.stopped_because})"
+        return f"no round ended ({stop_text(learned.stop_reason) if learned.stop_reason else 'none was asked for'})"
     last = learned.rounds[-1]
     cost = "" if last.cost is None else f", expected cost {last.cost:.4g}"
     return f"NE {last.theta_ne:.4f} of the mixture{cost}"

@@ -15,7 +15,6 @@ from shunter.search.protocol import Cost, Outcome
 from shunter.search.reward import reward
 
 MODELS = "models"  # in the folder of a search
-FINISHED = ("max_epochs", "patience")  # ends after which nothing is left to train, whatever the time
 
 
 class KeptModels:
@@ -68,7 +67,7 @@ class KeptModels:
             energy: What it took.
             run_id: Its run in MLflow.
         """
-        if result.stopped_because not in FINISHED and not self._is_cut():
+        if not result.stop_reason.is_scheduled and not self._is_cut():
             return
         with self._lock:
             families = {

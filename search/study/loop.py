@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from shunter.engine.executors.role import Executor
 from shunter.engine.metrics import FIGURES, SelectBy, figure_of
+from shunter.engine.stopping import ShouldStop, StopKind, StopReason
 from shunter.errors import ProcessLostError
 from shunter.search.budget import SearchBudget
 from shunter.search.protocol import Outcome, Parameters, SearchMethod
@@ -68,7 +69,7 @@ class Loop:
         study: Record of the trials.
         budget: Budget of the search alone.
         trials: Budget in trials; None sets none.
-        should_stop: Asked after each step; a text ends the search.
+        should_stop: Asked after each step; a reason ends the search.
         on_trial: Called after each trial.
         seeds: Trainings of the best setting that follow, in turns as long as its trial, within the search's time.
     """
@@ -79,12 +80,12 @@ class Loop:
         budget: SearchBudget,
         trials: int | None,
         *,
-        should_stop: Callable[[], str | None],
+        should_stop: ShouldStop,
         on_trial: Callable[[Progress], None] | None,
         seeds: int = 0,
     ) -> None:
         self.study, self.budget, self.trials = study, budget, trials
-        self.stopped_because: str | None = None
+        self.stop_reason: StopReason | None = None
         self.resumed = len(finished_trials(study))
         self._should_stop, self._on_trial, self._seeds = should_stop, on_trial, seeds
         self._told: set[int] = set()
@@ -113,7 +114,7 @@ class Loop:
                     slot.close()
                 raise
 
-    def ended(self) -> str | None:
+    def ended(self) -> StopReason | None:
         """What ends the search, its trials under way included; None while it may go on."""
         if self._gave_up.is_set():
             raise KeyboardInterrupt
@@ -147,8 +148,8 @@ class Loop:
                 begun = self._next()
                 if begun is not None:
                     return begun
-                because = self.ended() or "The method has no other point to propose."
-            self.stopped_because = self.stopped_because or because
+                because = self.ended() or StopReason(StopKind.EXHAUSTED)
+            self.stop_reason = self.stop_reason or because
             return None
 
     def _next(self) -> "tuple[Trial, Parameters] | None":

@@ -14,6 +14,7 @@ from shunter.engine.executors.role import Executor, Reading
 from shunter.engine.job import Hooks, TrainingJob
 from shunter.engine.memory import is_out_of_memory
 from shunter.engine.results import EpochReport, TrainingFigures, TrainResult
+from shunter.engine.stopping import ShouldStop, StopKind, StopReason
 from shunter.errors import ProcessLostError, TooLargeError, TrackingError, TrainingError
 from shunter.hardware.cost.residual import StepObservation
 from shunter.hardware.types import EnergyReading, Placement
@@ -35,6 +36,7 @@ from shunter.tracking.convention import (
     quality_metrics,
     schedule_params,
     training_metrics,
+    training_stop_tags,
 )
 from shunter.tracking.evidence import Ending, ending_of, log_evidence
 from shunter.tracking.learning import log_steps
@@ -46,8 +48,6 @@ if TYPE_CHECKING:
 
 FEWEST_STEPS = 20  # below which the first, slow ones make up too much of their mean
 NOT_METERED = EnergyReading(joules=None, seconds=0.0, mean_watts=None, method="unavailable", source="not begun")
-BEATEN = Ending(outcome="stopped", limit="early_stop", reason="Others were better where it stood.")
-LOOKED_AT = Ending(outcome="stopped", limit="early_stop", reason="It was a brief look at its family.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ class TrialContext:
         limits: Limits of the user.
         final: Time, energy and money for training the winners.
         parent_run_id: MLflow run of the search.
-        should_stop: Asked after each step; a text ends a training, which counts with what it has.
+        should_stop: Asked after each step; a reason ends a training, which counts with what it has.
         study: Record of all trials, by which a training that is worse than others is stopped early.
         kept: Where the models of the best are kept; None keeps none.
         observe: As of `shunter.search.job.SearchJob`.
@@ -76,7 +76,7 @@ class TrialContext:
     limits: Limits
     final: FinalTraining
     parent_run_id: str
-    should_stop: Callable[[], str | None]
+    should_stop: ShouldStop
     study: "Study"
     kept: KeptModels | None = None
     observe: Callable[[ModelSpec, Placement, float, float | None], StepObservation | None] | None = None
@@ -237,7 +237,7 @@ class _Attempt:
 
     def _epochs_to_the_end(self, best: EpochReport, figures: TrainingFigures | None) -> float:
         """As many as it took here where it came to its end, or else all: nobody knows when its patience ends."""
-        if figures and figures.stopped_because == "patience":
+        if figures and figures.stop_reason.kind is StopKind.PATIENCE:
             return float(min(self.most_epochs, best.epoch + self.context.schedule.patience))
         return float(self.most_epochs)
 
@@ -268,13 +268,12 @@ class _Attempt:
                 },
                 step=figures.history[-1].epoch + 1,
             )
-            tags["training.stopped_because"] = figures.stopped_because
+            tags |= training_stop_tags(figures.stop_reason)
         if not outcome.is_feasible:
             tags["search.violations"] = format_violations(outcome.violations)
         run.set_tags(tags)
-        stopped = LOOKED_AT if self.is_look else BEATEN
-        ending = ending_of(stopped_because=figures.stopped_because) if figures else stopped
-        self.keep_evidence(ending, figures)
+        ended_early = StopReason(StopKind.LOOK if self.is_look else StopKind.PRUNED)
+        self.keep_evidence(ending_of(reason=figures.stop_reason if figures else ended_early), figures)
         self._keep_step_time()
 
     def keep_evidence(self, ending: Ending, figures: TrainingFigures | None = None) -> None:

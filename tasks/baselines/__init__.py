@@ -1,7 +1,7 @@
 """Step `baselines`: what costs seconds is trained first, and whatever comes after has to beat it."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from shunter.engine.data.dataset import Dataset
 from shunter.engine.execution import execution_of
 from shunter.engine.job import TrainingJob
 from shunter.engine.results import EpochReport
+from shunter.engine.stopping import ShouldStop, StopKind, StopReason
 from shunter.engine.trained_model import TrainedModel
 from shunter.errors import CheckpointError
 from shunter.models.registry import model_spec
@@ -48,7 +49,7 @@ class Race:
     """
 
     def __init__(self, path: Path, select_by: SelectBy, least_samples: int) -> None:
-        self.lost_because: str | None = None
+        self.lost: StopReason | None = None
         self._path, self._least_samples = path, least_samples
         self._select_by: SelectBy = select_by
         self._losses: dict[str, float] = self._kept()
@@ -60,11 +61,11 @@ class Race:
         write_text(self._path, json.dumps(self._losses))
 
     def follow(self, report: EpochReport) -> None:
-        """Compare a validation of the second; once it is behind, `lost_because` says so."""
+        """Compare a validation of the second; once it is behind, `lost` is set."""
         first = self._losses.get(str(report.samples_seen))
         second = report.validation.loss_by(self._select_by)
         if first is not None and report.samples_seen >= self._least_samples and second > first:
-            self.lost_because = f"another learning rate was ahead after {report.samples_seen:,} samples"
+            self.lost = StopReason(StopKind.PRUNED, details={"samples": report.samples_seen})
 
     def _kept(self) -> dict[str, float]:
         try:
@@ -73,7 +74,7 @@ class Race:
             return {}
 
 
-def train_baselines(run: RunContext, ended: Callable[[], str | None] | None = None) -> list[TrainedBaseline]:
+def train_baselines(run: RunContext, ended: ShouldStop | None = None) -> list[TrainedBaseline]:
     """Train each baseline that is asked for, with the data and the engine of the model, and keep its better training.
 
     The second learning rate is given up as soon as it is behind the first after as many samples; the better one of the
@@ -107,7 +108,7 @@ def train_baselines(run: RunContext, ended: Callable[[], str | None] | None = No
     return found
 
 
-def train_rivals(run: RunContext, ended: Callable[[], str | None] | None = None) -> list[Rival]:
+def train_rivals(run: RunContext, ended: ShouldStop | None = None) -> list[Rival]:
     """What is compared with the result alone, where it is asked for and a limit leaves room; see `train_baselines`."""
     if TREES not in baselines_of(run.request) or _ended(run.within(ended) if ended else run):
         return []
@@ -180,14 +181,14 @@ def _train(run: RunContext, family: str, learning_rate: float, race: Race) -> Tr
         name=name,
         parent_run_id=run.run_id,
         run_kind="baseline",
-        should_stop=(lambda: _ended(run)) if is_first else lambda: race.lost_because or _ended(run),
+        should_stop=(lambda: _ended(run)) if is_first else lambda: race.lost or _ended(run),
         place=run.cluster,
         checkpoints=run.checkpoints,
         watch=race.lead if is_first else race.follow,
     )
 
 
-def _ended(run: RunContext) -> str | None:
+def _ended(run: RunContext) -> StopReason | None:
     """What ends a baseline: a limit, or the end of its share of the search's minutes; no exploration does."""
     return run.budget.exhausted() or (run.until() if run.until else None)
 

@@ -1,8 +1,9 @@
 """Which members a search's minutes have room for, and where these minutes went."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
+from shunter.engine.stopping import ShouldStop, StopReason
 from shunter.engine.trained_model import FILE, TrainedModel
 from shunter.search.minutes import SLACK, Minutes
 from shunter.search.result import Setting, TuneResult
@@ -55,11 +56,11 @@ def whole_seconds(setting: Setting, best: Setting) -> float:
     return max(setting.seconds, best.seconds * (ratio if known else 1.0))
 
 
-def for_as_long(seconds: float, until: Callable[[], str | None]) -> Callable[[], str | None]:
+def for_as_long(seconds: float, until: ShouldStop) -> ShouldStop:
     """What ends a training that may go on past a limit: `until`, but so many seconds after it was first asked."""
     began: list[float] = []
 
-    def ended() -> str | None:
+    def ended() -> StopReason | None:
         if not began:
             began.append(time.monotonic())
         return until() if time.monotonic() - began[0] >= seconds else None
@@ -84,7 +85,7 @@ def minutes_in_words(
     before, after = (minutes.around.get(step, 0.0) for step in (BASELINES, MEMBERS))
     searched = tuned.seconds or 0.0
     taken = sum(one.trial is not None for one in members)
-    cut = sum(one.trial is None and one.stopped_because.startswith("budget") for one in members)
+    cut = sum(one.trial is None and not one.stop_reason.is_scheduled for one in members)
     beside, ending = minutes.command_seconds, minutes.ending_seconds
     together = f", {at_a_time} at a time," if at_a_time > 1 else ""
     used = before + searched + after + beside

@@ -1,6 +1,6 @@
 """Several trainings of one job at a time, each in a process, or on an accelerator or node, of its own."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ from queue import SimpleQueue
 from typing import Protocol, TypeVar
 
 from shunter.engine.executors.role import Executor, Place
+from shunter.engine.stopping import ShouldStop
 from shunter.hardware.types import Placement
 from shunter.search.study.workers import open_executors
 
@@ -43,7 +44,7 @@ def side_by_side(
     placement: Placement | None,
     count: int,
     place: Place | None,
-    should_stop: Callable[[], str | None],
+    should_stop: ShouldStop,
 ) -> list[Result_co]:
     """Run trainings, so many at a time, and give their results in their order; the first is run whatever is left.
 
@@ -52,7 +53,7 @@ def side_by_side(
         placement: Where one of them runs; None where they run one after the other.
         count: How many at a time.
         place: Machines that train instead of this one.
-        should_stop: Asked before each; a text leaves it out.
+        should_stop: Asked before each; a reason leaves it out.
     """
     if count == 1 or placement is None:
         found: list[Result_co] = []

@@ -156,10 +156,9 @@ class RayTrainings:
         name, job = running.job, self._jobs[running.job]
         placement = running.seats[0].placement
 
-        def should_stop() -> str | None:
+        def should_stop() -> None:
             if running.stops.is_set():
                 raise KeyboardInterrupt
-            return None
 
         try:
             trained = train_to_the_end(

@@ -10,6 +10,7 @@ from prefect.cache_policies import NO_CACHE
 from shunter.engine.executors.adaptation import Adaptation
 from shunter.engine.executors.role import Place
 from shunter.engine.job import TrainingJob
+from shunter.engine.stopping import ShouldStop
 from shunter.hardware.types import Placement
 from shunter.planner.predict.observe import Expectation
 from shunter.requests import CheckpointRequest
@@ -31,7 +32,7 @@ def train_member(
     name: str = "member-0",
     parent_run_id: str | None = None,
     run_kind: RunKind = "member",
-    should_stop: Callable[[], str | None] | None = None,
+    should_stop: ShouldStop | None = None,
     adaptation: Adaptation | None = None,
     checkpoints: CheckpointRequest = AS_USUAL,
     place: Place | None = None,

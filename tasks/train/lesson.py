@@ -52,7 +52,7 @@ class Lesson:
             learns_steps: Whether all its steps ran at the placement.
         """
         self._progress = trained
-        log_evidence(run.run_id, self._evidence(ending_of(stopped_because=trained.stopped_because)))
+        log_evidence(run.run_id, self._evidence(ending_of(reason=trained.stop_reason)))
         seconds = mean_step_seconds(trained, self._placement)
         if self._expected is None or seconds is None or not learns_steps:
             return

@@ -13,6 +13,7 @@ from shunter.engine.executors.energy import EnergyRecord
 from shunter.engine.executors.role import Place
 from shunter.engine.executors.this_machine import ThisMachine
 from shunter.engine.job import Hooks, TrainingJob
+from shunter.engine.stopping import ShouldStop
 from shunter.engine.trained_model import read_finished
 from shunter.hardware.types import Placement
 from shunter.planner.predict.observe import Expectation
@@ -22,7 +23,7 @@ from shunter.tasks.train.checkpoints import checkpointing_of
 from shunter.tasks.train.kinds import CHECKPOINT, Kind, kind_of
 from shunter.tasks.train.lesson import Lesson
 from shunter.tasks.train.progress import TrainingProgress, training_progress
-from shunter.tracking.convention import RunKind, placement_params, training_metrics
+from shunter.tracking.convention import RunKind, placement_params, training_metrics, training_stop_tags
 from shunter.tracking.runs import Run, child_run
 
 AS_USUAL = CheckpointRequest()
@@ -36,7 +37,7 @@ def train_to_the_end(
     name: str = "member",
     parent_run_id: str | None = None,
     run_kind: RunKind = "member",
-    should_stop: Callable[[], str | None] | None = None,
+    should_stop: ShouldStop | None = None,
     adaptation: Adaptation | None = None,
     checkpoints: CheckpointRequest = AS_USUAL,
     place: Place | None = None,
@@ -53,7 +54,7 @@ def train_to_the_end(
         name: Name of the run in MLflow and of the progress bar.
         parent_run_id: MLflow run under which this one is logged; None logs nothing.
         run_kind: Kind of its own run.
-        should_stop: Asked after each step; a text ends the training.
+        should_stop: Asked after each step; a reason ends the training.
         adaptation: Lets the threads follow the measured steps, where one process trains without compiling; what a
             compiler has made keeps its threads.
         checkpoints: How its state is kept meanwhile.
@@ -128,7 +129,7 @@ def _hooks(
     run: Run | None,
     progress: TrainingProgress,
     lesson: Lesson,
-    should_stop: Callable[[], str | None] | None,
+    should_stop: ShouldStop | None,
 ) -> Hooks:
     def on_epoch(report: Any) -> None:
         lesson.save(report)
@@ -182,4 +183,4 @@ def log_result(run: Run, trained: Any, kind: Kind) -> None:
     for metrics, step in kind.quality(trained):
         run.log_metrics(metrics, step=step)
     run.log_energy(trained.energy)
-    run.set_tags({"training.stopped_because": trained.stopped_because})
+    run.set_tags(training_stop_tags(trained.stop_reason))

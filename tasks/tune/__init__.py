@@ -1,12 +1,13 @@
 """Step `tune`: settings tried in short trainings, the bad ones stopped early, the best ones first in the result."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.executors.role import Place
+from shunter.engine.stopping import ShouldStop
 from shunter.hardware.devices.discovery import usable_cores
 from shunter.hardware.reservation import Reservation
 from shunter.hardware.types import HardwareProfile
@@ -54,9 +55,7 @@ def with_trials_at_a_time(request: TrainRequest, decision: Decision, held: Reser
 
 # Tried again, it goes on with the trials that are left.
 @task(name="tune", cache_policy=NO_CACHE, **retried())
-def tune(
-    job: SearchJob, *, should_stop: Callable[[], str | None] | None = None, place: Place | None = None
-) -> TuneResult:
+def tune(job: SearchJob, *, should_stop: ShouldStop | None = None, place: Place | None = None) -> TuneResult:
     """Search settings within the budget, with the progress shown in the Prefect UI."""
     with trial_progress() as on_trial:
         return search(job, should_stop=should_stop, on_trial=on_trial, place=place)

@@ -7,6 +7,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from shunter.database import copy_database
+from shunter.engine.stopping import StopKind, StopReason
 from shunter.search.meta.past import NOISE, TOO_FEW
 from shunter.search.noise import Noise
 from shunter.search.result import TuneResult
@@ -14,6 +15,7 @@ from shunter.search.study.address import FILE
 from shunter.tasks.share_progress import share_progress
 from shunter.tasks.story import tell
 from shunter.tasks.tune.front_report import publish_front
+from shunter.tracking.convention import search_stop_tags
 from shunter.tracking.reports import log_files
 from shunter.tracking.runs import open_run
 
@@ -79,7 +81,7 @@ def publish_search(run_id: str, result: TuneResult, directory: Path) -> None:
         {
             "search.method": result.method,
             "search.front": " ".join(map(str, result.front)) or "none",
-            "search.stopped_because": result.stopped_because or "all trials were made",
+            **search_stop_tags(result.stop_reason or StopReason(StopKind.TRIALS)),
         }
     )
     if result.too_few_positives:

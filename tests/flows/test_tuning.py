@@ -1,10 +1,10 @@
 """The flow that only tunes, on generated clicks with a real store: ranked settings, and nothing registered."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from shunter.engine.stopping import ShouldStop, StopKind, StopLimit
 from shunter.flows.tuning import tune_only
 from shunter.hardware.meters.meter import EnergyMeter
 from shunter.planner.history import read_history
@@ -65,7 +65,8 @@ def test_a_recipe_is_one_point_trained_as_it_says_and_chosen_by_what_it_says(
     assert only.hyperparameters.learning_rate_schedule == "plateau"
     assert only.selected is not None
     assert result.best_quality == f"AUC {1 - only.selected:.4f}"
-    assert result.stopped_because == "The method has no other point to propose."
+    assert result.stop_reason is not None
+    assert result.stop_reason.kind is StopKind.EXHAUSTED
 
 
 class Interrupted(KeyboardInterrupt):
@@ -73,11 +74,11 @@ class Interrupted(KeyboardInterrupt):
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], str | None]]:
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[ShouldStop]:
     """The `should_stop` of each search, which is interrupted at once; by the clock each has run for an hour."""
-    found: list[Callable[[], str | None]] = []
+    found: list[ShouldStop] = []
 
-    def interrupted(*_: object, should_stop: Callable[[], str | None], **__: object) -> None:
+    def interrupted(*_: object, should_stop: ShouldStop, **__: object) -> None:
         found.append(should_stop)
         raise Interrupted
 
@@ -87,23 +88,25 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], str | None]]:
 
 
 def test_a_search_ends_before_a_unit_of_time_begins_that_the_cost_limit_does_not_cover(
-    furnished_home: Path, prefect_server: str, asked: list[Callable[[], str | None]]
+    furnished_home: Path, prefect_server: str, asked: list[ShouldStop]
 ) -> None:
     request = TrainRequest(data="synthetic:3000", limits=Limits(max_cost=1.5), price_per_hour=1, billing="hour")
     with pytest.raises(Interrupted):
         tune_only(request)
     reason = asked[0]()
     assert reason is not None, "a second hour would be charged in full, 2 in all"
-    assert "cost limit" in reason
+    assert (reason.kind, reason.limit) == (StopKind.LIMIT, StopLimit.COST)
 
 
 def test_an_interrupted_search_goes_on_with_what_is_left_of_its_limits(
-    furnished_home: Path, prefect_server: str, asked: list[Callable[[], str | None]]
+    furnished_home: Path, prefect_server: str, asked: list[ShouldStop]
 ) -> None:
     request = TrainRequest(data="synthetic:3000", limits=Limits(max_hours=1.5))
     for _ in range(2):
         with pytest.raises(Interrupted):
             tune_only(request)
     first, second = asked
-    assert "time limit" in (second() or "")
+    reason = second()
+    assert reason is not None
+    assert (reason.kind, reason.limit) == (StopKind.LIMIT, StopLimit.TIME)
     assert first is not second

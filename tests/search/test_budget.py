@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from shunter.engine.stopping import StopKind, StopLimit, StopReason
 from shunter.search.budget import SearchBudget
 from shunter.search.protocol import BudgetLeft
 from shunter.search.used import FILE
@@ -32,13 +33,14 @@ def test_what_an_earlier_attempt_used_counts(tmp_path: Path) -> None:
     assert left.seconds is not None
     assert left.seconds <= 3_600
     reason = second.exhausted()
-    assert reason is not None
-    assert "kWh of the search are used up" in reason
+    assert reason == StopReason(StopKind.SEARCH_BUDGET, StopLimit.ENERGY, {"kwh": 50 / 3.6e6})
 
 
 def test_time_is_up(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text('{"seconds": 61, "joules": 0}')
-    assert budget(tmp_path, max_seconds=60).exhausted() == "The 1 minutes of the search are used up."
+    assert budget(tmp_path, max_seconds=60).exhausted() == StopReason(
+        StopKind.SEARCH_BUDGET, StopLimit.TIME, {"minutes": 1}
+    )
     assert budget(tmp_path, max_seconds=120).exhausted() is None
 
 
@@ -52,17 +54,16 @@ def test_trials_end_as_early_as_the_trainings_after_them_need(tmp_path: Path) ->
     assert left is not None
     assert 0 < left <= 60
     one.reserve(10_000)  # the trials keep half
-    reason = one.exhausted()
-    assert (
-        reason == "The 20 minutes of the search are used up, but for 10 in which seeds of the best setting are trained."
-    )
+    details = {"minutes": 20, "reserved_minutes": 10}
+    assert one.exhausted() == StopReason(StopKind.SEARCH_BUDGET, StopLimit.TIME, details)
     budget(tmp_path).reserve(60)  # without a time there is nothing to leave
 
 
 def test_energy_that_nobody_can_watch_is_no_budget(tmp_path: Path) -> None:
     reason = budget(tmp_path, joules=None, max_joules=1e9).exhausted()
     assert reason is not None
-    assert "cannot be watched" in reason
+    assert (reason.kind, reason.limit) == (StopKind.SEARCH_BUDGET, StopLimit.ENERGY)
+    assert "unavailable" in reason.details
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"seconds": "x"}', "[]"])

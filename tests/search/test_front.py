@@ -11,6 +11,7 @@ from mlflow import MlflowClient
 from shunter.engine.config import Hyperparameters
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.pareto import hypervolume
+from shunter.engine.stopping import StopKind, StopLimit, StopReason
 from shunter.models.registry import model_spec
 from shunter.reporting.front_figure import front_figure
 from shunter.requests import TrainRequest
@@ -51,7 +52,7 @@ def result() -> TuneResult:
         pruned_trials=1,
         failed_trials=0,
         resumed_trials=0,
-        stopped_because="The 2 minutes of the search are used up.",
+        stop_reason=StopReason(StopKind.SEARCH_BUDGET, StopLimit.TIME, {"minutes": 2.0}),
         front=(3, 1, 2),
         seconds=120.0,
         joules=5000.0,
@@ -126,7 +127,7 @@ def test_a_search_of_one_trial_without_costs_has_a_picture_too() -> None:
         pruned_trials=1,
         failed_trials=0,
         resumed_trials=0,
-        stopped_because=None,
+        stop_reason=None,
     )
     assert front_figure(lone).axes == []
 

@@ -9,10 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shunter.engine.stopping import StopKind, StopLimit, StopReason
 from shunter.requests import TrainRequest
 from shunter.search.budget import SearchBudget
 from shunter.search.minutes import BASELINES_SHARE, Minutes, unlimited
 from shunter.search.used import AROUND, FILE, MOST_OVERHEAD, read_used
+
+FIVE_MINUTES = StopReason(StopKind.SEARCH_BUDGET, StopLimit.TIME, {"minutes": 5.0})
 
 
 def used(folder: Path, trials: float, **around: float) -> None:
@@ -41,11 +44,11 @@ def test_what_is_used_up_ends_trials_and_members_alike(tmp_path: Path) -> None:
     used(tmp_path, 100.0, members=200.5)
     minutes = Minutes.of(TrainRequest(search_minutes=5).search, tmp_path)
     with minutes.counted("members"):
-        assert minutes.exhausted() == "The 5 minutes of the search are used up."
+        assert minutes.exhausted() == FIVE_MINUTES
         assert minutes.room_for(1.0) == 0
     trials = SearchBudget(tmp_path, lambda: 0.0, max_seconds=300.0)
     assert trials.time_is_up()
-    assert trials.exhausted() == "The 5 minutes of the search are used up."
+    assert trials.exhausted() == FIVE_MINUTES
 
 
 def test_a_failure_within_counts_what_it_took(tmp_path: Path) -> None:
@@ -58,7 +61,8 @@ def test_a_failure_within_counts_what_it_took(tmp_path: Path) -> None:
 
 def test_baselines_have_their_share(tmp_path: Path) -> None:
     used(tmp_path, 0.0, baselines=300 * BASELINES_SHARE)
-    assert Minutes(tmp_path, 300.0).baselines_ended() == "Baselines have had 25% of the 5 minutes."
+    share = {"share": BASELINES_SHARE, "minutes": 5.0}
+    assert Minutes(tmp_path, 300.0).baselines_ended() == StopReason(StopKind.SHARE, StopLimit.TIME, share)
     assert Minutes(tmp_path, 301.0).baselines_ended() is None
 
 

@@ -6,26 +6,27 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shunter.engine.stopping import StopKind, StopReason
 from shunter.search.meta.belief import NOISES, hypotheses
 from shunter.search.meta.surrogate import NOISE_BOUNDS, Surrogate, noise_of_scores
 from shunter.search.noise import noise_of
 from shunter.search.protocol import Outcome
 
 
-def trained(setting: int, seed: int, ne: float, stopped_because: str = "patience") -> Any:
+def trained(setting: int, seed: int, ne: float, kind: StopKind = StopKind.PATIENCE) -> Any:
     """A finished training, as far as it is looked at."""
     return SimpleNamespace(
         spec=setting,
         hyperparameters=0,
         schedule=SimpleNamespace(seed=seed),
         validation=SimpleNamespace(loss_by=lambda by: ne),
-        stopped_because=stopped_because,
+        stop_reason=StopReason(kind),
     )
 
 
 def test_what_a_limit_cut_off_tells_nothing_of_chance() -> None:
     whole = [trained(0, seed, 0.5 + 0.01 * seed) for seed in range(2)]
-    cut = trained(0, 2, 0.9, "budget: The 3 minutes of the search are used up.")
+    cut = trained(0, 2, 0.9, StopKind.SEARCH_BUDGET)
     assert noise_of([*whole, cut], "ne") == noise_of(whole, "ne") is not None
 
 

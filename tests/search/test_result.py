@@ -25,7 +25,7 @@ def result(*settings: Setting) -> TuneResult:
         pruned_trials=0,
         failed_trials=0,
         resumed_trials=0,
-        stopped_because=None,
+        stop_reason=None,
     )
 
 

@@ -13,6 +13,8 @@ from mlflow.entities import Run as MlflowRun
 
 from shunter.engine.config import Hyperparameters
 from shunter.engine.data.dataset import Dataset
+from shunter.engine.stopping import StoppedError, StopReason
+from shunter.engine.stopping_text import training_stop_text
 from shunter.errors import RequestError, TrainingError
 from shunter.hardware.types import Placement
 from shunter.models.names import AUTO, AUTO_FAMILIES
@@ -27,6 +29,7 @@ from shunter.search.study.loop import Progress
 from shunter.search.study.storage import open_study
 from shunter.tracking.runs import start_run_tree
 from shunter.tracking.store import tracking_uri
+from tests.engine.reasons import ENOUGH
 from tests.engine.synthetic import write_dataset
 from tests.search.spaces import SMALL
 
@@ -56,7 +59,7 @@ def test_settings_are_ranked_and_the_default_comes_first(dataset: Dataset, paren
     )
     assert result.complete_trials + result.pruned_trials == len(result.settings) == 5
     assert result.failed_trials == result.resumed_trials == 0
-    assert result.stopped_because is None
+    assert result.stop_reason is None
     reached = [setting.validation_ne for setting in result.settings]
     assert reached == sorted(reached)
     default = next(setting for setting in result.settings if setting.trial_number == 0)
@@ -350,10 +353,10 @@ def test_all_settings_failing_is_one_sentence_with_the_reason(dataset: Dataset, 
 def test_budget_ends_the_search_and_keeps_what_there_is(dataset: Dataset, parent: str, tmp_path: Path) -> None:
     asked = 0
 
-    def budget() -> str | None:
+    def budget() -> StopReason | None:
         nonlocal asked
         asked += 1
-        return "the time limit is reached" if asked > 16 else None
+        return ENOUGH if asked > 16 else None
 
     result = search(
         SearchJob(
@@ -366,14 +369,18 @@ def test_budget_ends_the_search_and_keeps_what_there_is(dataset: Dataset, parent
         ),
         should_stop=budget,
     )
-    assert result.stopped_because == "the time limit is reached"
+    assert result.stop_reason == ENOUGH
     assert result.complete_trials == 2
-    tags = [run.data.tags["training.stopped_because"] for run in trial_runs(parent)]
-    assert tags == ["max_epochs", "budget: the time limit is reached"]
+    tags = [run.data.tags for run in trial_runs(parent)]
+    assert [(of.get("training.stop_kind"), of.get("training.stop_limit")) for of in tags] == [
+        ("max_epochs", None),
+        ("limit", "time"),
+    ]
+    assert [of["training.stopped_because"] for of in tags] == ["max_epochs", training_stop_text(ENOUGH)]
 
 
 def test_budget_that_is_used_up_before_the_first_trial_is_said(dataset: Dataset, parent: str, tmp_path: Path) -> None:
-    with pytest.raises(TrainingError, match="before the first trial"):
+    with pytest.raises(StoppedError) as error:
         search(
             SearchJob(
                 dataset=dataset,
@@ -383,8 +390,9 @@ def test_budget_that_is_used_up_before_the_first_trial_is_said(dataset: Dataset,
                 parent_run_id=parent,
                 space=SMALL,
             ),
-            should_stop=lambda: "no time left",
+            should_stop=lambda: ENOUGH,
         )
+    assert error.value.reason == ENOUGH
 
 
 def test_mistake_of_the_request_is_not_taken_for_a_bad_setting(dataset: Dataset, parent: str, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from mlflow import MlflowClient
 
 from shunter import regularly
 from shunter.engine.data.dataset import Dataset
+from shunter.engine.stopping import StopKind, StopLimit
 from shunter.errors import InfeasibleError
 from shunter.hardware.types import Placement
 from shunter.requests import Limits, SearchCost, SearchMethodName, TrainRequest
@@ -81,7 +82,8 @@ def test_without_trials_the_time_ends_the_search_and_what_was_used_is_kept(
     assert used["seconds"] > 0
     (tmp_path / USED).write_text(json.dumps({**used, "seconds": 3_600.0}))
     result = tune(dataset, parent, tmp_path, request)
-    assert result.stopped_because == "The 60 minutes of the search are used up."
+    assert result.stop_reason is not None
+    assert (result.stop_reason.kind, result.stop_reason.limit) == (StopKind.SEARCH_BUDGET, StopLimit.TIME)
     assert (result.resumed_trials, result.complete_trials) == (2, 2)
     assert result.seconds is not None
     assert result.seconds >= 3_600

@@ -2,10 +2,12 @@
 
 import pytest
 
+from shunter.engine.stopping import StopKind, StopLimit, StopReason
 from shunter.hardware.types import Placement
 from shunter.planner.decide import Exploration
 from shunter.tasks import challenger
 from shunter.tasks.challenger import ending_with
+from tests.engine.reasons import ENOUGH
 
 PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)
 EXPLORATION = Exploration(best_known=PLACEMENT, stop_multiple=2.0, stop_hours=0.5)
@@ -18,9 +20,9 @@ def test_an_exploration_ends_at_its_hours(monkeypatch: pytest.MonkeyPatch) -> No
     now[0] += 1_799
     assert stop() is None
     now[0] += 1
-    assert stop() == "The time limit of 0.5 h is used up."
+    assert stop() == StopReason(StopKind.EXPLORATION, StopLimit.TIME, {"multiple": 2.0})
 
 
 def test_the_nights_own_reasons_come_first() -> None:
-    assert ending_with(None, lambda: "enough")() == "enough"
-    assert ending_with(EXPLORATION, lambda: "enough")() == "enough"
+    assert ending_with(None, lambda: ENOUGH)() == ENOUGH
+    assert ending_with(EXPLORATION, lambda: ENOUGH)() == ENOUGH

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from shunter.engine.data.dataset import Dataset
+from shunter.engine.stopping import StoppedError
 from shunter.errors import QualityMissedError, TrainingError
 from shunter.hardware.types import EnergyReading, Placement
 from shunter.planner.history import PastRun, read_history
@@ -12,6 +13,7 @@ from shunter.requests import Limits, TrainRequest
 from shunter.tasks.evidence import keeping_evidence
 from shunter.tracking.evidence import Evidence, Figures, log_evidence
 from shunter.tracking.runs import child_run, closing, start_run_tree
+from tests.engine.reasons import ENOUGH
 from tests.engine.synthetic import write_dataset
 
 REQUEST = TrainRequest(limits=Limits(min_auc=0.78))
@@ -57,7 +59,7 @@ def _learned(run_id: str) -> PastRun:
         (QualityMissedError("The model reached AUC 0.7.", 0.7), "missed", None),
         (TrainingError("The loss is not a number."), "failed", None),
         (
-            TrainingError("The budget ended before the first trial (The time limit of 1 h is used up.)"),
+            StoppedError("The budget ended before the first trial.", ENOUGH),
             "stopped",
             "time",
         ),

@@ -1,12 +1,14 @@
 """An exploration is bounded: it is given up at its end, and the run goes on at the best known placement."""
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from shunter.errors import ExplorationEndedError, QualityMissedError
+from shunter.engine.stopping import StopKind, StopLimit, StoppedError, StopReason
+from shunter.errors import QualityMissedError
 from shunter.flows import train as flow
 from shunter.hardware.types import EnergyReading
 from shunter.planner.decide import Decision, Exploration
@@ -17,9 +19,12 @@ from shunter.tasks.run_state import StateFolder
 from shunter.tasks.spending import Spent
 from shunter.tasks.step_clock import StepClock
 from shunter.tracking.evidence import ending_of
+from tests.engine.reasons import ENOUGH
 from tests.engine.synthetic import write_dataset
 from tests.hardware.profiles import make_profile
 from tests.planner.test_explore import after, by_plan, night
+
+TOO_LONG = StopReason(StopKind.EXPLORATION, StopLimit.TIME, {"multiple": 2.0})
 
 
 def exploration() -> Decision:
@@ -38,10 +43,10 @@ def test_its_time_counts_from_the_search_on(monkeypatch: pytest.MonkeyPatch) -> 
     now[0] = 509.0
     assert end.reached() is None
     now[0] = 511.0
-    sentence = end.reached()
-    assert sentence == "The exploration has taken 2 times what the best known is expected to take."
-    assert ending_of(error=ExplorationEndedError(sentence)).limit == "early_stop"
-    assert ending_of(stopped_because=f"budget: {sentence}").limit == "early_stop"
+    reason = end.reached()
+    assert reason == TOO_LONG
+    assert ending_of(error=StoppedError("It took too long.", TOO_LONG)).limit == "early_stop"
+    assert ending_of(reason=TOO_LONG).limit == "early_stop"
 
 
 def test_the_best_known_takes_over_with_the_figures_of_its_row() -> None:
@@ -55,9 +60,7 @@ def test_the_best_known_takes_over_with_the_figures_of_its_row() -> None:
     assert f"{tried.placement.label} was tried first: It took too long." in decision.reason
 
 
-@pytest.mark.parametrize(
-    "error", [ExplorationEndedError("The exploration has taken too long."), QualityMissedError("AUC .6.", 0.6)]
-)
+@pytest.mark.parametrize("error", [StoppedError("It took too long.", TOO_LONG), QualityMissedError("AUC .6.", 0.6)])
 def test_a_run_goes_on_after_an_exploration_that_came_to_nothing(
     error: Exception, tmp_path: Path, shunter_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,15 +92,23 @@ def test_a_run_goes_on_after_an_exploration_that_came_to_nothing(
     assert spent[1].energy.seconds == 5.0  # what the exploration took counts against the limits
 
 
-def test_a_run_that_explored_nothing_ends_with_its_error(
-    tmp_path: Path, shunter_home: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("decided", "error"),
+    [(by_plan, QualityMissedError("AUC .6.", 0.6)), (exploration, StoppedError("The time is used up.", ENOUGH))],
+)
+def test_a_run_ends_with_its_error_where_it_explored_nothing_or_a_limit_ended_it(
+    decided: Callable[[], Decision],
+    error: Exception,
+    tmp_path: Path,
+    shunter_home: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def train(job: Any) -> Any:
-        job.state.remember("decision", by_plan())
-        raise QualityMissedError("AUC .6.", 0.6)
+        job.state.remember("decision", decided())
+        raise error
 
     monkeypatch.setattr(flow, "recipe_of", lambda _: SimpleNamespace(check=lambda *_: None))
     monkeypatch.setattr(flow, "profile_hardware", lambda _: [make_profile()])
     monkeypatch.setattr(flow, "_train_held", train)
-    with pytest.raises(QualityMissedError):
+    with pytest.raises(type(error)):
         flow.train_on(TrainRequest(), write_dataset(tmp_path / "data", rows=100), StepClock())

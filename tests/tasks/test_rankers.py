@@ -14,6 +14,7 @@ from shunter.engine.ranking.fusion import Fusion
 from shunter.engine.ranking.interactions import read_interactions
 from shunter.engine.ranking.result import TrainedRanker
 from shunter.engine.ranking.storage import load_ranker
+from shunter.engine.stopping import StopKind, StopLimit, StopReason
 from shunter.hardware.types import Placement
 from shunter.models.graph.fusion import FusedRanker
 from shunter.reporting.card.ranking_baselines import breakdown_on_test, compare_rankings, ranking_baseline_metrics
@@ -24,6 +25,7 @@ from shunter.tasks.fusion import fuse
 from shunter.tasks.rankers import Purpose, best_again, best_of, learn_again, train_rankers, try_settings
 from shunter.tasks.train import train_to_the_end
 from tests.engine.ranking.data import write_clicks
+from tests.engine.reasons import ENOUGH
 
 PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)
 
@@ -48,8 +50,16 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
+EXPLORED = StopReason(StopKind.EXPLORATION, StopLimit.TIME, {"multiple": 2.0})
+
+
 def run_of(
-    dataset: Dataset, folder: Path, *, exhausted: str | None = None, explored: str | None = None, **options: Any
+    dataset: Dataset,
+    folder: Path,
+    *,
+    exhausted: StopReason | None = None,
+    explored: StopReason | None = None,
+    **options: Any,
 ) -> Any:
     return SimpleNamespace(
         cluster=None,
@@ -113,10 +123,10 @@ def test_settings_are_tried_and_the_best_by_validation_is_kept(
 def test_a_limit_that_is_used_up_leaves_the_first_setting_as_it_is(
     dataset: Dataset, trained: list[str], tmp_path: Path
 ) -> None:
-    run = run_of(dataset, tmp_path, model="ease", exhausted="The time limit is used up.")
+    run = run_of(dataset, tmp_path, model="ease", exhausted=ENOUGH)
     tried = try_settings(run)
     assert trained == ["trial-0"]
-    assert tried.stopped_because == "The time limit is used up."
+    assert tried.stop_reason == ENOUGH
     assert learn_again(run, tried.best, Purpose("member", "ranker", run.should_stop)) is tried.best
     assert train_rankers(run) == []
 
@@ -127,16 +137,16 @@ def test_the_search_ends_where_learning_again_and_the_end_need_the_rest_of_the_m
     run = run_of(dataset, tmp_path, model="ease", trials=5, search_minutes=1)
     minutes = Minutes(tmp_path / "tune", 60.0, lambda: 50.0)
     minutes.set_aside(9.9999, "")
-    assert try_settings(run, minutes).stopped_because == "The 1 minutes of the search are used up."
+    assert try_settings(run, minutes).stop_reason == minutes.used_up
     assert trained == ["trial-0"]
     minutes.set_aside(-1e6, "")  # as if there was all the time
-    assert try_settings(run, minutes).stopped_because is None
+    assert try_settings(run, minutes).stop_reason is None
 
 
 def test_the_end_of_an_exploration_ends_no_baseline(dataset: Dataset, trained: list[str], tmp_path: Path) -> None:
-    run = run_of(dataset, tmp_path, explored="The exploration has taken 2 times what was expected.", baselines="ease")
+    run = run_of(dataset, tmp_path, explored=EXPLORED, baselines="ease")
     assert [one.model.name for one in train_rankers(run)] == ["ease-whole"]
-    assert try_settings(run).stopped_because == run.should_stop()
+    assert try_settings(run).stop_reason == EXPLORED
 
 
 def test_a_trained_model_goes_on_for_as_many_epochs_as_were_best(

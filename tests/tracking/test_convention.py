@@ -7,6 +7,7 @@ from pathlib import Path
 from shunter.engine.config import Hyperparameters
 from shunter.engine.metrics import Metrics
 from shunter.engine.results import EpochReport, TrainingFigures
+from shunter.engine.stopping import StopKind, StopReason
 from shunter.hardware.types import EnergyReading, Placement, Workload
 from shunter.models.registry import model_spec
 from shunter.requests import Limits, TrainRequest
@@ -76,7 +77,7 @@ def test_the_first_steps_of_a_gpu_are_shown_where_there_are_any() -> None:
         train_seconds=3.0,
         wait_seconds=1.0,
         compute_seconds=2.0,
-        stopped_because="max_epochs",
+        stop_reason=StopReason(StopKind.MAX_EPOCHS),
         peak_memory_bytes=1,
     )
     assert "time.warm_up_seconds" not in training_metrics(figures)

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
+from shunter.engine.stopping import Budget, StopKind, StopLimit, StoppedError, StopReason
 from shunter.errors import QualityMissedError, TooLargeError, TrackingError, TrainingError
-from shunter.hardware.budget import Budget
 from shunter.hardware.types import EnergyReading, Placement
-from shunter.tracking.evidence import EVIDENCE, Evidence, Figures, ending_of, evidence_tags, limit_named, read_evidence
+from shunter.tracking.evidence import EVIDENCE, Evidence, Figures, ending_of, evidence_tags, limit_of, read_evidence
 from shunter.tracking.runs import LONGEST_TAG
 
 PLACEMENT = Placement(accelerator="cuda:0", threads=8, precision="bf16", batch_size=16384, power_limit_watts=250.0)
@@ -65,8 +65,8 @@ def test_record_that_cannot_be_understood_is_refused(text: str) -> None:
 
 def test_finished_run_is_judged_by_the_quality_asked_for() -> None:
     assert ending_of().outcome == "reached"
-    assert ending_of(auc=0.8, asked_auc=0.78, stopped_because="patience").outcome == "reached"
-    assert ending_of(auc=0.7, asked_auc=0.78, stopped_because="max_epochs").outcome == "missed"
+    assert ending_of(auc=0.8, asked_auc=0.78, reason=StopReason(StopKind.PATIENCE)).outcome == "reached"
+    assert ending_of(auc=0.7, asked_auc=0.78, reason=StopReason(StopKind.MAX_EPOCHS)).outcome == "missed"
     error = QualityMissedError("The model reached AUC 0.7.", 0.7)
     assert ending_of(asked_auc=0.78, error=error).outcome == "missed"
 
@@ -90,13 +90,36 @@ class _Meter:
     ],
 )
 def test_limit_is_known_by_what_the_budget_says(limit: str, budget: Budget) -> None:
-    sentence = budget.exhausted()
-    assert sentence is not None
-    assert limit_named(sentence) == limit
-    stopped = ending_of(auc=0.7, asked_auc=0.78, stopped_because=f"budget: {sentence}")
+    reason = budget.exhausted()
+    assert reason is not None
+    assert limit_of(reason) == limit
+    stopped = ending_of(auc=0.7, asked_auc=0.78, reason=reason)
     assert (stopped.outcome, stopped.limit) == ("stopped", limit)
-    assert ending_of(auc=0.79, asked_auc=0.78, stopped_because=f"budget: {sentence}").outcome == "reached"
-    assert ending_of(error=TrainingError(f"The budget ended before the first trial ({sentence})")).limit == limit
+    assert ending_of(auc=0.79, asked_auc=0.78, reason=reason).outcome == "reached"
+    assert ending_of(error=StoppedError("The budget ended before the first trial.", reason)).limit == limit
+
+
+@pytest.mark.parametrize(
+    ("kind", "limit"),
+    [
+        (StopKind.SEARCH_BUDGET, "search"),
+        (StopKind.EXPLORATION, "early_stop"),
+        (StopKind.SHARE, "early_stop"),
+        (StopKind.PRUNED, "early_stop"),
+        (StopKind.LOOK, "early_stop"),
+        (StopKind.INTERRUPTED, "early_stop"),
+        (StopKind.EXHAUSTED, None),
+        (StopKind.EARLIER, None),
+        (StopKind.SOLVED, None),
+    ],
+)
+def test_the_record_names_the_limit_of_each_kind(kind: StopKind, limit: str | None) -> None:
+    assert limit_of(StopReason(kind, StopLimit.TIME)) == limit
+
+
+def test_the_words_of_an_error_decide_nothing() -> None:
+    said = ending_of(error=TrainingError("The time limit of 1 h is used up."))
+    assert (said.outcome, said.limit) == ("failed", None)
 
 
 def test_error_says_what_went_wrong_and_memory_is_told_apart() -> None:

@@ -6,7 +6,7 @@ from shunter.hardware.types import EnergyReading
 
 
 class FlowMeter:
-    """Energy of the flow's own process and of the nodes that train for it; a `shunter.hardware.budget.Meter`.
+    """Energy of the flow's own process and of the nodes that train for it; a `shunter.engine.stopping.Meter`.
 
     Args:
         here: meter of this process, entered.

@@ -24,6 +24,7 @@ from shunter.engine.executors.ray.data import find_dataset
 from shunter.engine.job import Hooks
 from shunter.engine.libraries import load_libraries
 from shunter.engine.results import EpochReport, TrainResult
+from shunter.engine.stopping import StopReason
 from shunter.hardware.meters.meter import EnergyMeter, measure_energy
 
 ANSWER_SECONDS = 0.5  # the longest time until the one who asks hears something
@@ -100,7 +101,7 @@ class NodeTrainer:
 
         return Hooks(on_step=on_step, on_epoch=on_epoch, should_stop=self._should_stop)
 
-    def _should_stop(self) -> str | None:
+    def _should_stop(self) -> StopReason | None:
         if self._stop is None:
             return None
         if self._stop.because is None:

@@ -11,6 +11,7 @@ from shunter.engine.executors.role import Executor
 from shunter.engine.job import Checkpointing, ClickJob, Hooks, TrainingJob
 from shunter.engine.parallel import Division
 from shunter.engine.results import TrainingFigures, TrainResult
+from shunter.engine.stopping import StopReason
 from shunter.errors import RequestError
 from shunter.hardware.devices.nodes import ClusterNode
 from shunter.hardware.types import Placement
@@ -133,7 +134,7 @@ class OnNode(Executor):
         self._closed.set()
 
     def _train(self, task: Task, hooks: Hooks) -> Done:
-        def should_stop() -> str | None:
+        def should_stop() -> StopReason | None:
             if self._closed.is_set():
                 raise KeyboardInterrupt
             return hooks.should_stop() if hooks.should_stop else None

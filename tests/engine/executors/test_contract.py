@@ -26,6 +26,7 @@ from shunter.engine.results import EpochReport, TrainResult
 from shunter.errors import RequestError
 from shunter.hardware.types import Placement
 from shunter.models.registry import model_spec
+from tests.engine.reasons import ENOUGH
 from tests.engine.synthetic import write_dataset
 from tests.listeners import listening, public, started_with
 
@@ -157,7 +158,7 @@ def test_it_is_the_training_of_one_process_and_its_hooks_are_called_in_order(
     else:
         assert_same_weights(result, plain)
         assert result.validation.ne == plain.validation.ne
-    assert result.stopped_because == plain.stopped_because
+    assert result.stop_reason == plain.stop_reason
     assert result.history == tuple(epochs)
     assert [report.epoch for report in epochs] == [1, 2]
     assert steps == sorted(steps)
@@ -166,8 +167,8 @@ def test_it_is_the_training_of_one_process_and_its_hooks_are_called_in_order(
 
 
 def test_a_reason_to_stop_ends_it_with_that_reason(executor: Executor, dataset: Dataset) -> None:
-    figures = executor.figures(job_of(dataset, LONG), Hooks(should_stop=lambda: "enough"))
-    assert figures.stopped_because == "budget: enough"
+    figures = executor.figures(job_of(dataset, LONG), Hooks(should_stop=lambda: ENOUGH))
+    assert figures.stop_reason == ENOUGH
     assert not hasattr(figures, "model"), "nobody asked for the weights"
 
 

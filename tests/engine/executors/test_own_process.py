@@ -25,6 +25,7 @@ from shunter.hardware.types import Placement
 from shunter.models.registry import model_spec
 from shunter.settings import PROJECT_ROOT
 from tests.engine.executors.training_processes import training_processes
+from tests.engine.reasons import ENOUGH
 from tests.engine.synthetic import write_dataset
 
 PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)
@@ -99,7 +100,7 @@ def test_what_a_callback_raises_ends_the_training_and_the_process_goes_on(
 
 
 def test_a_budget_here_ends_the_training_there(executor: OwnProcess, dataset: Dataset) -> None:
-    assert run(executor, dataset, LONG, should_stop=lambda: "enough").stopped_because == "budget: enough"
+    assert run(executor, dataset, LONG, should_stop=lambda: ENOUGH).stop_reason == ENOUGH
 
 
 @pytest.mark.usefixtures("forked")

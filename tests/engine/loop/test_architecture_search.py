@@ -21,6 +21,7 @@ from shunter.models.supernet.costs import CostTable, CountedBytes, cost_table
 from shunter.models.supernet.masks import Masks, draw
 from shunter.models.supernet.network import Supernet
 from shunter.models.supernet.space import Architecture, SupernetSpace
+from tests.engine.reasons import ENOUGH
 from tests.engine.synthetic import write_dataset
 
 IDS, NARROW, WIDE = 24, 2, 16
@@ -173,8 +174,8 @@ def test_of_a_large_log_each_pass_takes_some_rows_and_each_other_ones(
 def test_it_ends_when_told(planted: Dataset) -> None:
     training, costs = trained(planted, planted_space(), SupernetSchedule())
     asked = iter([None] * 70)  # past the pass of the weights, into that of theta
-    learned = training.learn(0.0, costs, should_stop=lambda: next(asked, "time is up"))
-    assert learned.stopped_because == "time is up"
+    learned = training.learn(0.0, costs, should_stop=lambda: next(asked, ENOUGH))
+    assert learned.stop_reason == ENOUGH
     assert len(learned.rounds) == 1
     assert training.network.choices.theta.any()
 

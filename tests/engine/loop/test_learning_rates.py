@@ -17,6 +17,7 @@ from shunter.engine.loop.learning_rates import LOWEST_SHARE, LearningRates
 from shunter.engine.loop.step import build_dense_optimizer
 from shunter.engine.loop.trainer import train
 from shunter.engine.results import TrainResult
+from shunter.engine.stopping import StopKind
 from shunter.errors import CheckpointError, RequestError
 from shunter.models.registry import build_model, model_spec
 from tests.engine.synthetic import write_dataset
@@ -84,7 +85,7 @@ def test_a_cosine_may_end_a_training_before_its_schedule_does(dataset: Dataset) 
     ):
         result = train(TrainingJob(dataset, SPEC, rates, EXECUTION, schedule), hooks)
         ended.append(result)
-        assert (len(result.history), result.stopped_because) == (2, "max_epochs")
+        assert (len(result.history), result.stop_reason.kind) == (2, StopKind.MAX_EPOCHS)
     assert len(total) == 1, "and the steps that are left are known"
     for name, weights in ended[0].model.state_dict().items():
         assert torch.equal(weights, ended[1].model.state_dict()[name])

@@ -15,6 +15,7 @@ from shunter.engine.loop.trainer import train
 from shunter.engine.probes.steps import time_steps
 from shunter.models.registry import model_spec
 from tests.engine.late_clock import LateClock
+from tests.engine.reasons import ENOUGH
 from tests.engine.synthetic import write_dataset
 
 LAUNCH = 0.001  # seconds that the host takes for one step
@@ -137,7 +138,7 @@ def test_a_training_counts_the_steps_that_ended_late(
     dataset = write_dataset(tmp_path, rows=1_000)
     steps: list[int] = []
     hooks = Hooks(
-        on_step=lambda step, _: steps.append(step), should_stop=lambda: "enough" if len(steps) == stops_at else None
+        on_step=lambda step, _: steps.append(step), should_stop=lambda: ENOUGH if len(steps) == stops_at else None
     )
     schedule = Schedule(max_epochs=2, checks=(0.5,))
     result = train(TrainingJob(dataset, model_spec(), Hyperparameters(), Execution(batch_size=100), schedule), hooks)

@@ -17,10 +17,12 @@ from shunter.engine.job import Hooks, TrainingJob
 from shunter.engine.loop.evaluation import evaluate
 from shunter.engine.loop.trainer import train
 from shunter.engine.results import EpochReport, TrainResult
+from shunter.engine.stopping import StopKind
 from shunter.errors import DataError, HardwareError, RequestError, TrainingError
 from shunter.models.number_bins import NumberBins
 from shunter.models.registry import model_spec
 from tests.engine.parts import parts_of
+from tests.engine.reasons import ENOUGH
 from tests.engine.synthetic import write_dataset
 
 SPEC = model_spec(embedding_dim=8, bottom_widths=(8,), top_widths=(16,), dropout=0.2)
@@ -82,7 +84,7 @@ def test_the_report_adds_up(dataset: Dataset) -> None:
     assert [report.step for report in result.history] == [per_epoch, 2 * per_epoch, 3 * per_epoch]
     assert steps == [(step, 3 * per_epoch) for step in range(1, 3 * per_epoch + 1)]
     assert result.samples_seen == 3 * 2_100
-    assert result.stopped_because == "max_epochs"
+    assert result.stop_reason.kind is StopKind.MAX_EPOCHS
     assert result.train_seconds > result.compute_seconds > 0
     assert result.samples_per_second > 0
     assert result.peak_memory_bytes > 10 * 2**20
@@ -96,7 +98,7 @@ def test_the_best_weights_come_back(dataset: Dataset, tmp_path: Path) -> None:
     }
     for directory in (None, tmp_path / "checkpoint"):
         result = train_on(dataset, checkpoint_directory=directory, **overfitting)
-        assert result.stopped_because == "patience"
+        assert result.stop_reason.kind is StopKind.PATIENCE
         assert len(result.history) == result.best_epoch + 2
         assert result.validation.ne == min(report.validation.ne for report in result.history)
         assert evaluate(result.model, dataset, "validation", EXECUTION).metrics == result.validation
@@ -133,9 +135,9 @@ def test_a_budget_ends_the_training_with_what_there_is(dataset: Dataset) -> None
     result = train_on(
         dataset,
         on_step=lambda step, _: seen.append(step),
-        should_stop=lambda: "2 h are used up" if len(seen) >= 10 else None,
+        should_stop=lambda: ENOUGH if len(seen) >= 10 else None,
     )
-    assert result.stopped_because == "budget: 2 h are used up"
+    assert result.stop_reason == ENOUGH
     assert seen == list(range(1, 11))
     assert [report.step for report in result.history] == [10]
     assert evaluate(result.model, dataset, "validation", EXECUTION).metrics == result.validation
@@ -189,7 +191,7 @@ def test_a_larger_budget_goes_on_to_the_undisturbed_result(dataset: Dataset, tmp
         dataset,
         checkpoint_directory=tmp_path,
         on_step=lambda step, _: steps.append(step),
-        should_stop=lambda: "enough" if len(steps) >= 40 else None,
+        should_stop=lambda: ENOUGH if len(steps) >= 40 else None,
     )
     resumed = train_on(dataset, checkpoint_directory=tmp_path, on_step=lambda step, _: steps.append(step))
     assert steps == list(range(1, undisturbed.history[-1].step + 1))

@@ -25,6 +25,7 @@ from shunter.engine.loop.evaluation import evaluate
 from shunter.engine.loop.trainer import train
 from shunter.engine.parallel import Sharding, holds_sharded_checkpoint
 from shunter.engine.parallel.stored import checkpoints, latest_checkpoint
+from shunter.engine.stopping import StopKind
 from shunter.errors import HardwareError, ProcessLostError, RequestError, ShunterError, TrainingError
 from shunter.hardware.devices.processes import Group
 from shunter.hardware.types import Placement
@@ -276,7 +277,7 @@ def test_a_launched_training_survives_a_dead_process_and_an_interrupt(
     result = launch(3, on_epoch=lambda report: epochs.append(report.epoch))
     expected = train(TrainingJob(dataset, SPEC, RATES, EXECUTION, schedule))
     assert curve(result.history) == pytest.approx(curve(expected.history), abs=1e-5)
-    assert result.stopped_because == "max_epochs"
+    assert result.stop_reason.kind is StopKind.MAX_EPOCHS
     assert epochs[-1] == 3
     assert result.validation == result.history[result.best_epoch - 1].validation
     metrics = evaluate(result.model, dataset, "validation", EXECUTION).metrics

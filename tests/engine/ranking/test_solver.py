@@ -15,10 +15,12 @@ from shunter.engine.ranking.evaluation import RankingMetrics, evaluate_ranking
 from shunter.engine.ranking.solver import solve_ranking
 from shunter.engine.ranking.storage import StoredRanker, load_ranker, save_ranker
 from shunter.engine.ranking.trainer import RankingData
+from shunter.engine.stopping import StopKind
 from shunter.errors import CheckpointError, TooLargeError
 from shunter.hardware.types import Placement
 from shunter.models.graph import SOLVED, Ranker, graph_spec
 from tests.engine.ranking.data import ranking_data, write_clicks
+from tests.engine.reasons import ENOUGH
 
 RATES, EXECUTION = RankingHyperparameters(), Execution(threads=1)
 
@@ -65,7 +67,7 @@ def test_only_an_iterative_model_makes_several_passes_and_it_stops_by_patience(d
     assert len(solve_ranking(job(data, "ease")).history) == 1
     long = replace(job(data, "ials"), schedule=Schedule(max_epochs=60, patience=2))
     result = solve_ranking(long)
-    assert result.stopped_because == "patience"
+    assert result.stop_reason.kind is StopKind.PATIENCE
     figures = [report.validation.ndcg20 for report in result.history]
     gained_at, gained = 0, 0.0
     for epoch, figure in enumerate(figures, 1):
@@ -80,13 +82,13 @@ def test_a_gain_that_is_hardly_one_lets_patience_run_on(data: RankingData, monke
     judged = lambda *_: RankingMetrics(recall20=0.0, ndcg20=next(figures), users=1)  # noqa: E731
     monkeypatch.setattr(RankingData, "judge", judged)
     result = solve_ranking(job(data, "ials", Schedule(max_epochs=5, patience=2)))
-    assert result.stopped_because == "patience"
+    assert result.stop_reason.kind is StopKind.PATIENCE
     assert (len(result.history), result.best_epoch, result.validation.ndcg20) == (4, 4, 0.2003)
 
 
 def test_a_budget_ends_it_after_a_pass(data: RankingData) -> None:
-    result = solve_ranking(job(data, "ials"), Hooks(should_stop=lambda: "enough"))
-    assert (len(result.history), result.stopped_because) == (1, "budget: enough")
+    result = solve_ranking(job(data, "ials"), Hooks(should_stop=lambda: ENOUGH))
+    assert (len(result.history), result.stop_reason) == (1, ENOUGH)
 
 
 def test_what_is_larger_than_memory_is_refused(data: RankingData, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,10 +16,12 @@ from shunter.engine.ranking.solver import solve_ranking
 from shunter.engine.ranking.storage import StoredRanker, is_ranker, load_ranker, save_ranker
 from shunter.engine.ranking.trainer import RankingData, train_ranking
 from shunter.engine.ranking.triples import TripleBatches
+from shunter.engine.stopping import StopKind
 from shunter.errors import CheckpointError, RequestError, TrainingError
 from shunter.models.graph import MODELS, GraphSpec, VectorRanker, build_graph_model, graph_spec
 from tests.engine.late_clock import LateClock
 from tests.engine.ranking.data import Scripted, ranking_data, write_clicks
+from tests.engine.reasons import ENOUGH
 
 LEARNED_WITH = RankingHyperparameters(learning_rate=0.02, weight_decay=1e-3, negatives=2)
 EXECUTION = Execution(batch_size=64)
@@ -129,7 +131,7 @@ def test_it_stops_by_patience_and_keeps_the_best_epoch(data: RankingData, tmp_pa
             TrainingJob(data, spec_of("lightgcn"), wild, EXECUTION, Schedule(max_epochs=40, patience=2)),
             checkpointing=checkpointing,
         )
-        assert result.stopped_because == "patience"
+        assert result.stop_reason.kind is StopKind.PATIENCE
         assert len(result.history) == result.best_epoch + 2
         assert result.history[result.best_epoch - 1].validation == result.validation
 
@@ -138,9 +140,9 @@ def test_a_budget_ends_it_within_an_epoch_and_what_there_is_is_validated(data: R
     steps = []
     result = train_ranking(
         TrainingJob(data, spec_of("lightgcn"), LEARNED_WITH, EXECUTION, Schedule(max_epochs=3)),
-        Hooks(on_step=lambda step, _: steps.append(step), should_stop=lambda: "enough" if len(steps) == 2 else None),
+        Hooks(on_step=lambda step, _: steps.append(step), should_stop=lambda: ENOUGH if len(steps) == 2 else None),
     )
-    assert result.stopped_because == "budget: enough"
+    assert result.stop_reason == ENOUGH
     assert (result.samples_seen, len(result.history)) == (128, 1)
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from shunter.engine.stopping import StopKind, StopLimit, StopReason
 from shunter.errors import QualityMissedError
 from shunter.hardware.types import EnergyReading, Placement, Prediction
 from shunter.planner.assessment import Candidate
@@ -16,6 +17,10 @@ from shunter.tracking.evidence import Evidence, Figures
 
 PLACEMENT = Placement(accelerator="cpu", threads=2, precision="fp32", batch_size=512)
 TOTAL = EnergyReading.of(900.0, 90.0, "measured", "a counter")
+
+
+def used_up(limit: StopLimit) -> StopReason:
+    return StopReason(StopKind.LIMIT, limit, {"hours": 1.0, "kwh": 1.0, "cost": 1.0})
 
 
 def decision() -> Decision:
@@ -89,21 +94,21 @@ def test_whatever_ends_it_the_work_that_was_done_is_kept(error: BaseException, o
     assert found.out_of_memory == isinstance(error, MemoryError)
 
 
-def test_exploration_that_ran_into_its_end_was_stopped_early() -> None:
+def test_only_the_time_of_an_exploration_stops_it_early() -> None:
     exploration = Exploration(best_known=PLACEMENT, stop_multiple=2.0, stop_hours=0.5)
     notes = FlowNotes(
         decision=decision().model_copy(update={"exploration": exploration}),
-        stopped_because="budget: The time limit of 0.5 h is used up.",
+        stop_reason=StopReason(StopKind.EXPLORATION, StopLimit.TIME, {"multiple": 2.0}),
     )
     found = flow_evidence("train", TrainRequest(), notes)
     assert (found.outcome, found.limit) == ("stopped", "early_stop")
-    notes.stopped_because = "budget: The energy limit of 1 kWh is used up."
-    assert flow_evidence("train", TrainRequest(), notes).limit == "energy"
+    for limit in StopLimit:
+        notes.stop_reason = used_up(limit)
+        assert flow_evidence("train", TrainRequest(), notes).limit == limit
 
 
 def test_training_that_a_limit_stopped_is_a_lower_bound_unless_it_was_good_enough() -> None:
-    stopped = "budget: The time limit of 1 h is used up."
-    notes = FlowNotes(decision=decision(), auc=0.8, stopped_because=stopped)
+    notes = FlowNotes(decision=decision(), auc=0.8, stop_reason=used_up(StopLimit.TIME))
     assert flow_evidence("train", TrainRequest(), notes).limit == "time"
     assert flow_evidence("train", TrainRequest(limits=Limits(min_auc=0.79)), notes).outcome == "reached"
     assert flow_evidence("train", TrainRequest(limits=Limits(min_auc=0.81)), notes).outcome == "stopped"

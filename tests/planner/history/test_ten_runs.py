@@ -21,6 +21,7 @@ from shunter.tasks.select import log_decision
 from shunter.tracking.convention import data_params
 from shunter.tracking.evidence import Evidence, Figures, data_key, log_evidence
 from shunter.tracking.runs import finish, start_run_tree
+from tests.engine.reasons import ENOUGH
 from tests.engine.synthetic import write_dataset
 from tests.hardware.profiles import make_profile
 from tests.planner.measurements import measurement
@@ -79,8 +80,8 @@ class World:
         figures = Figures(seconds=seconds, joules=20 * seconds, joules_source="measured")
         member = Evidence(kind="member", outcome="reached", epochs=passes, measured=figures)
         data = data_key(data_params(self.dataset))
-        stopped = "budget: The time limit of 1 h is used up." if is_stopped else None
-        notes = FlowNotes(data=data, decision=decision, auc=auc, stopped_because=stopped)
+        stopped = ENOUGH if is_stopped else None
+        notes = FlowNotes(data=data, decision=decision, auc=auc, stop_reason=stopped)
         error = None if auc >= ASKED else QualityMissedError(f"The model reached AUC {auc:.4f}.", auc)
         total = EnergyReading.of(20 * seconds, seconds, "measured", "a counter")
         log_evidence(run_id, flow_evidence("train", REQUEST, notes, total=total, trainings=[member], error=error))

@@ -22,6 +22,7 @@ from shunter.search.job import SearchJob
 from shunter.search.protocol import Outcome
 from shunter.search.search import search
 from shunter.search.study.kept import KeptModels, in_turn, kept_model
+from tests.engine.reasons import ENOUGH
 from tests.search.spaces import SMALL
 
 PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)
@@ -90,7 +91,7 @@ def test_one_that_breaks_a_limit_gives_way(job: ClickJob, result: TrainResult, t
 
 
 def test_what_a_budget_ended_is_not_kept(job: ClickJob, result: TrainResult, tmp_path: Path) -> None:
-    ended = TrainResult(**{**vars(result), "stopped_because": "budget: enough"})
+    ended = TrainResult(**{**vars(result), "stop_reason": ENOUGH})
     keep(KeptModels(tmp_path, 1, None), 0, ended, job, {0: Outcome(state="complete", validation_ne=0.5)})
     assert kept_model(tmp_path, 0) is None
 
@@ -142,7 +143,7 @@ def test_search_that_was_not_asked_keeps_nothing(dataset: Dataset, parent: str, 
 def test_what_the_end_of_the_search_cut_off_is_kept_for_it_is_not_made_again(
     job: ClickJob, result: TrainResult, tmp_path: Path
 ) -> None:
-    ended = TrainResult(**{**vars(result), "stopped_because": "budget: enough"})
+    ended = TrainResult(**{**vars(result), "stop_reason": ENOUGH})
     kept = KeptModels(tmp_path, 1, None, is_cut=lambda: True)
     keep(kept, 0, ended, job, {0: Outcome(state="complete", validation_ne=0.5)})
     assert kept_model(tmp_path, 0)

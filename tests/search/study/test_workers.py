@@ -21,6 +21,7 @@ from shunter.search.search import search
 from shunter.search.study.loop import Progress
 from shunter.tracking.store import tracking_uri
 from tests.engine.executors.training_processes import training_processes
+from tests.engine.reasons import ENOUGH
 from tests.search.spaces import SMALL
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
@@ -120,7 +121,7 @@ def test_a_budget_that_ends_stops_the_trials_of_all_slots_which_count_with_what_
             dataset=dataset, request=request, placement=PLACEMENT, directory=tmp_path, parent_run_id=parent, space=SMALL
         ),
         on_trial=over.append,
-        should_stop=lambda: "enough" if len(over) >= 2 else None,
+        should_stop=lambda: ENOUGH if len(over) >= 2 else None,
     )
-    assert result.stopped_because == "enough"
+    assert result.stop_reason == ENOUGH
     assert 2 <= len(result.settings) <= 3

@@ -15,6 +15,7 @@ import shunter.tasks.baselines
 from shunter.engine.checkpoint.storage import read_json
 from shunter.engine.config import Execution
 from shunter.engine.data.dataset import Dataset, SplitStatistics
+from shunter.engine.stopping import StopReason
 from shunter.hardware.types import Placement
 from shunter.models.graph import SOLVED
 from shunter.models.registry import FAMILIES, build_layers
@@ -29,6 +30,7 @@ from shunter.tasks.plan import placement_of_one
 from shunter.tasks.run_state import RunState
 from shunter.tasks.train import train_to_the_end
 from shunter.tracking.runs import start_run_tree
+from tests.engine.reasons import ENOUGH
 from tests.engine.synthetic import write_dataset
 from tests.models.families.test_dlrm import features_of
 
@@ -53,9 +55,9 @@ def dataset(tmp_path: Path) -> Dataset:
     return write_dataset(tmp_path / "data", rows=2_000)
 
 
-def context_of(dataset: Dataset, folder: Path, *, answers: Sequence[str | None] = (), **options: Any) -> Any:
+def context_of(dataset: Dataset, folder: Path, *, answers: Sequence[StopReason | None] = (), **options: Any) -> Any:
     """What the step reads of a run; the budget gives the answers in turn, and then that there is time."""
-    left: list[str | None] = list(answers)
+    left: list[StopReason | None] = list(answers)
     return SimpleNamespace(
         request=TrainRequest(max_epochs=2, **options),
         dataset=dataset,
@@ -121,7 +123,7 @@ def test_those_not_asked_for_and_that_of_the_model_itself_are_left_out(dataset: 
 
 
 def test_what_a_limit_leaves_no_room_for_is_left_out(dataset: Dataset, tmp_path: Path) -> None:
-    assert train_baselines(context_of(dataset, tmp_path, answers=["over"] * 9)) == []
+    assert train_baselines(context_of(dataset, tmp_path, answers=[ENOUGH] * 9)) == []
 
 
 def test_tables_that_one_process_cannot_hold_are_trained_in_several(

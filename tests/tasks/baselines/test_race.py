@@ -4,6 +4,7 @@ from pathlib import Path
 
 from shunter.engine.metrics import Metrics
 from shunter.engine.results import EpochReport
+from shunter.engine.stopping import StopKind, StopReason
 from shunter.tasks.baselines import Race
 
 
@@ -26,17 +27,17 @@ def test_only_what_is_behind_after_enough_samples_has_lost(tmp_path: Path) -> No
         race.lead(report(samples, ne))
     for samples, ne in ((50, 0.95), (100, 0.79), (150, 0.99), (200, 0.7)):
         race.follow(report(samples, ne))
-        assert race.lost_because is None
+        assert race.lost is None
     race.follow(report(200, 0.71))
-    assert race.lost_because == "another learning rate was ahead after 200 samples"
+    assert race.lost == StopReason(StopKind.PRUNED, details={"samples": 200})
 
 
 def test_a_later_attempt_knows_the_first(tmp_path: Path) -> None:
     Race(tmp_path / "new" / "lr.json", "ne", least_samples=1).lead(report(100, 0.8))
     later = Race(tmp_path / "new" / "lr.json", "ne", least_samples=1)
     later.follow(report(100, 0.9))
-    assert later.lost_because
+    assert later.lost
     (tmp_path / "new" / "lr.json").write_text("{")
     damaged = Race(tmp_path / "new" / "lr.json", "ne", least_samples=1)
     damaged.follow(report(100, 0.9))
-    assert damaged.lost_because is None
+    assert damaged.lost is None

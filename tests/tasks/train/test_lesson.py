@@ -12,8 +12,8 @@ from shunter.engine.config import Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.execution import execution_of
 from shunter.engine.job import TrainingJob
+from shunter.engine.stopping import Budget, StopKind
 from shunter.errors import TrainingError
-from shunter.hardware.budget import Budget
 from shunter.hardware.meters.meter import measure_energy
 from shunter.hardware.types import EnergyReading, Placement
 from shunter.models.registry import model_spec
@@ -23,6 +23,7 @@ from shunter.requests import TrainRequest
 from shunter.tasks.train import train_to_the_end
 from shunter.tasks.train.lesson import Lesson
 from shunter.tracking.runs import child_run, start_run_tree
+from tests.engine.reasons import ENOUGH
 from tests.engine.synthetic import write_dataset
 from tests.hardware.profiles import make_profile
 
@@ -92,7 +93,7 @@ def test_energy_is_kept_while_it_trains_for_the_attempt_after_a_kill(
 
 
 def test_stopped_training_is_a_lower_bound(dataset: Dataset, parent: str, tmp_path: Path) -> None:
-    trained(dataset, parent, tmp_path / "member", should_stop=lambda: "The time limit of 1 h is used up.")
+    trained(dataset, parent, tmp_path / "member", should_stop=lambda: ENOUGH)
     member = member_of(read_history())
     assert (member.outcome, member.limit, member.is_censored) == ("stopped", "time", True)
     assert member.epochs is not None
@@ -171,6 +172,6 @@ def test_a_clock_that_jumps_at_every_look_changes_no_duration_and_no_limit(
         result = trained(dataset, parent, tmp_path / "member", should_stop=budget.exhausted)
     most_seconds = time.monotonic() - began
     assert next(looks) > 1, "otherwise nobody has looked"
-    assert result.stopped_because == "max_epochs"
+    assert result.stop_reason.kind is StopKind.MAX_EPOCHS
     for seconds in (result.train_seconds, result.compute_seconds, result.energy.seconds, meter.reading.seconds):
         assert 0 < seconds <= most_seconds

@@ -30,6 +30,7 @@ from shunter.tasks.train import train_member, train_to_the_end
 from shunter.tasks.train.progress import training_progress
 from shunter.tracking.runs import start_run_tree
 from shunter.tracking.store import tracking_uri
+from tests.engine.reasons import ENOUGH
 from tests.engine.synthetic import write_dataset
 from tests.hardware.profiles import make_profile
 
@@ -151,8 +152,8 @@ def test_a_failed_training_is_a_failed_run(dataset: Dataset, tmp_path: Path, tra
 
 
 def test_a_budget_is_told(dataset: Dataset, tmp_path: Path) -> None:
-    trained = train_into(tmp_path, dataset, should_stop=lambda: "the time is up")
-    assert trained.stopped_because == "budget: the time is up"
+    trained = train_into(tmp_path, dataset, should_stop=lambda: ENOUGH)
+    assert trained.stop_reason == ENOUGH
     assert trained.samples_seen == 128
 
 

@@ -30,9 +30,8 @@ def test_step_in_a_flow_shows_its_progress(tracking_root: Path, tmp_path: Path) 
     asked: list[int] = []
     flow_run_ids: list[UUID] = []
 
-    def should_stop() -> str | None:
+    def should_stop() -> None:
         asked.append(1)
-        return None
 
     @flow
     def tune_only(dataset: Dataset) -> TuneResult:

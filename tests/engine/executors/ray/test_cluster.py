@@ -45,6 +45,7 @@ from shunter.tracking.runs import start_run_tree
 from shunter.tracking.store import tracking_uri
 from tests.engine.parts import parts_of
 from tests.engine.ranking.data import write_clicks
+from tests.engine.reasons import ENOUGH
 from tests.engine.synthetic import write_dataset
 
 pytestmark = pytest.mark.slow
@@ -250,8 +251,8 @@ def test_what_fails_there_is_raised_here(cluster: Cluster, dataset: Dataset) -> 
 
 
 def test_a_budget_here_ends_the_training_there(cluster: Cluster, dataset: Dataset) -> None:
-    result = run(cluster, dataset, "steady", should_stop=lambda: "enough")
-    assert result.stopped_because == "budget: enough"
+    result = run(cluster, dataset, "steady", should_stop=lambda: ENOUGH)
+    assert result.stop_reason == ENOUGH
 
 
 @pytest.mark.long

@@ -1,8 +1,8 @@
-"""Budgets: when they are used up, and what they say then."""
+"""Limits on time, energy and money: when they are used up, and the reason then."""
 
 import pytest
 
-from shunter.hardware.budget import Budget
+from shunter.engine.stopping import Budget, StopKind, StopLimit, StopReason
 from shunter.hardware.meters.component import Component
 from shunter.hardware.meters.meter import EnergyMeter
 from shunter.hardware.meters.source import EnergySource
@@ -33,24 +33,32 @@ class Clock:
 
 
 @pytest.mark.parametrize(
-    ("limits", "enough", "too_long", "sentence"),
+    ("limits", "enough", "too_long", "limit", "details"),
     [
-        ({}, 0, 1e9, None),
-        ({"max_seconds": 3600}, 3599, 3600, "The time limit of 1 h is used up."),
-        ({"max_seconds": 3600, "used_seconds": 3000}, 599, 600, "The time limit of 1 h is used up."),
-        ({"max_joules": 3.6e6}, 359_998, 360_000, "The energy limit of 1 kWh is used up."),
-        ({"max_joules": 3.6e6, "used_joules": 3.5e6}, 9_998, 10_000, "The energy limit of 1 kWh is used up."),
-        ({"max_cost": 2, "price_per_hour": 4}, 1799, 1800, "The cost limit of 2 is used up."),
+        ({"max_seconds": 3600}, 3599, 3600, "time", {"hours": 1}),
+        ({"max_seconds": 3600, "used_seconds": 3000}, 599, 600, "time", {"hours": 1}),
+        ({"max_joules": 3.6e6}, 359_998, 360_000, "energy", {"kwh": 1}),
+        ({"max_joules": 3.6e6, "used_joules": 3.5e6}, 9_998, 10_000, "energy", {"kwh": 1}),
+        ({"max_cost": 2, "price_per_hour": 4}, 1799, 1800, "cost", {"cost": 2}),
     ],
 )
-def test_exhausted(limits: dict[str, float], enough: float, too_long: float, sentence: str | None) -> None:
+def test_exhausted(
+    limits: dict[str, float], enough: float, too_long: float, limit: str, details: dict[str, float]
+) -> None:
     clock = Clock()
     with EnergyMeter([Component("processor", [Watts(clock)])], clock, sample=False) as meter:
         budget = Budget(meter=meter, **limits)
         clock.now = enough
         assert budget.exhausted() is None
         clock.now = too_long
-        assert budget.exhausted() == sentence
+        assert budget.exhausted() == StopReason(StopKind.LIMIT, StopLimit(limit), details)
+
+
+def test_without_a_limit_nothing_ends_the_work() -> None:
+    clock = Clock()
+    with EnergyMeter([], clock, sample=False) as meter:
+        clock.now = 1e9
+        assert Budget(meter=meter).exhausted() is None
 
 
 def test_what_was_used_before_is_carried_in() -> None:
@@ -68,8 +76,8 @@ def test_an_energy_limit_that_nobody_can_watch_stops_the_work() -> None:
         reason = Budget(meter=meter, max_joules=1.0).exhausted()
         assert Budget(meter=meter).joules is None
     assert reason is not None
-    assert "cannot be kept" in reason
-    assert "no counter" in reason
+    assert (reason.kind, reason.limit) == (StopKind.LIMIT, StopLimit.ENERGY)
+    assert "no counter" in str(reason.details["unavailable"])
 
 
 def test_asking_after_every_step_does_not_read_the_counter_every_time() -> None:
