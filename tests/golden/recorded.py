@@ -90,6 +90,7 @@ def assert_near(found: Any, expected: Any, where: str = "", tolerance: float = N
         for index, (one, other) in enumerate(zip(found, expected, strict=True)):
             assert_near(one, other, f"{where} {index}", tolerance)
     elif isinstance(expected, float) and isinstance(found, float):
-        assert math.isclose(found, expected, rel_tol=tolerance, abs_tol=LEAST), f"{where}: {found} against {expected}"
+        least = LEAST if tolerance > EXACT else 0.0
+        assert math.isclose(found, expected, rel_tol=tolerance, abs_tol=least), f"{where}: {found} against {expected}"
     else:
         assert found == expected, where
