@@ -22,12 +22,12 @@ ATTACKS: dict[str, tuple[str, str]] = {
         "test_who_starts_a_run_chooses_neither_command_nor_environment_nor_folder",
     ),
     "Prefect is asked without its password": (
-        "tests/flows/test_exposure.py",
-        "test_prefect_with_a_password_answers_nobody_without_it",
+        "tests/flows/test_ui.py",
+        "test_prefect_shows_its_page_and_answers_nobody_without_its_password",
     ),
     "MLflow is asked without its password": (
-        "tests/flows/test_exposure.py",
-        "test_mlflow_with_basic_auth_answers_nobody_without_it",
+        "tests/flows/test_ui.py",
+        "test_mlflow_answers_nobody_without_its_password_and_no_foreign_host",
     ),
     "servers are opened to the network without passwords": (
         "tests/flows/test_exposure.py",

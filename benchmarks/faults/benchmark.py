@@ -1,4 +1,4 @@
-"""What goes wrong around a training: kills, a misbehaving MLflow, attacks, data that nobody can read.
+"""What goes wrong around a training: kills, a misbehaving MLflow, other commands, attacks, data that nobody can read.
 
 The product's own command trains on 10,000 rows of Criteo's log, ingestion included, in homes of their own.
 
@@ -16,96 +16,100 @@ make them on the real thing, run once more; each counts once. Listeners: address
 waited for connections, and others could reach. Bad inputs: clear is the right exit code and a sentence that names the
 thing, without a traceback.
 
-Nothing is timed, so it may run on a busy machine; the parts run side by side. What is found is written after each
-finding, to `results/faults.partial.json`, so that an interruption keeps it.
+Commands: trainings share a home with every pair of the commands that use it, and rounds of a training, a night and a
+server that follows the champion with all other commands; lost counts trainings whose runs or figures are not those of
+an undisturbed training, commands that failed, and rollbacks that the server did not see.
 
-    python -m benchmarks.faults [--quick] [--kills 500] [--minutes 60] [--parts kills,tracking] [--faults errs,stopped]
+Nothing is timed, so it may run on a busy machine; the parts run side by side. What is found is written after each
+finding, to `results/faults.partial.json`, so that an interruption keeps it. Parts that `--parts` leaves out keep their
+published figures.
+
+    python -m benchmarks.faults [--quick] [--parts kills,commands] [--kills 500] [--rounds 20] [--minutes 60]
 """
 
 import argparse
+import json
 import os
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from itertools import combinations_with_replacement
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from benchmarks.faults.attacks import ATTACKS, Attack, attacks
-from benchmarks.faults.bad_inputs import BAD_INPUTS, BadInput, bad_input
-from benchmarks.faults.command import KINDS
-from benchmarks.faults.kills import MOST_IN_ONE_TRAINING, References, Training, killed_training
+from benchmarks.faults.attacks import ATTACKS, attacks
+from benchmarks.faults.bad_inputs import BAD_INPUTS, bad_input
+from benchmarks.faults.command import DATA, KINDS, TRAIN
+from benchmarks.faults.commands import IN_PAIRS, commands_beside, commands_by_outcome
+from benchmarks.faults.kills import MOST_IN_ONE_TRAINING, References, killed_training, kills_by_outcome
 from benchmarks.faults.proxy import FAULTS
-from benchmarks.faults.tracking import Spoilt, all_spoilt
-from benchmarks.report import parse_arguments, publish, table
+from benchmarks.faults.tracking import all_spoilt
+from benchmarks.report import parse_arguments, publish, result_path, table
 
 KILLS, QUICK_KILLS = 40, 3
 QUICK = 2  # of each of the other kinds
 SEED = 0
-PARTS = ("kills", "tracking", "attacks", "inputs")
+ROUNDS = 20
+# Part of the benchmark -> sections of the findings that it fills.
+PARTS: dict[str, tuple[str, ...]] = {
+    "kills": ("kills", "public_listeners"),
+    "tracking": ("tracking_faults", "public_listeners"),
+    "attacks": ("attacks",),
+    "inputs": ("bad_inputs",),
+    "commands": ("commands",),
+}
+
+
+@dataclass(frozen=True)
+class Listener:
+    """Address on which a training could be reached from other machines."""
+
+    address: str
+
+
+# Section of the findings -> its headline figures. Another section is a line here, one in `PARTS`, and one in `main`.
+COUNTS: dict[str, Callable[[Sequence[Any]], dict[str, int]]] = {
+    "kills": kills_by_outcome,
+    "tracking_faults": lambda found: {
+        "tracking_faults": len(found),
+        "tracking_faults_survived": sum(one.is_survived for one in found),
+    },
+    "attacks": lambda found: {"attacks": len(found), "attacks_refused": sum(one.is_refused for one in found)},
+    "public_listeners": lambda found: {"public_listeners": len({*found})},
+    "bad_inputs": lambda found: {"bad_inputs": len(found), "bad_inputs_clear": sum(one.is_clear for one in found)},
+    "commands": commands_by_outcome,
+}
 
 
 class Findings:
-    """What was found so far, in a file after each finding; safe to use from several threads.
+    """Findings of all sections so far, written to a file after each; safe to use from several threads.
 
     Args:
         quick: Whether the sizes were reduced.
+        parts: Parts that run.
     """
 
-    def __init__(self, *, quick: bool) -> None:
+    def __init__(self, *, quick: bool, parts: Sequence[str] = tuple(PARTS)) -> None:
         self._quick, self._lock = quick, threading.Lock()
-        self.trainings: list[Training] = []
-        self.spoilt: list[Spoilt] = []
-        self.made: list[Attack] = []
-        self.inputs: list[BadInput] = []
-        self.listeners: set[str] = set()
+        self._found: dict[str, list[Any]] = {section: [] for part in parts for section in PARTS[part]}
 
-    def add(
-        self,
-        *,
-        trainings: Sequence[Training] = (),
-        spoilt: Sequence[Spoilt] = (),
-        made: Sequence[Attack] = (),
-        inputs: Sequence[BadInput] = (),
-        listeners: Sequence[str] = (),
-    ) -> None:
-        """Keep these, too."""
+    def add(self, section: str, *found: Any) -> None:
+        """Add dataclasses to a section."""
         with self._lock:
-            self.trainings += trainings
-            self.spoilt += spoilt
-            self.made += made
-            self.inputs += inputs
-            self.listeners |= {*listeners}
-            figures, details = self.headline(), self.details()
-            publish("faults", figures, details, seeds=(SEED,), quick=self._quick, partial=True)
+            self._found[section] += found
+            publish("faults", self.headline(), self.details(), seeds=(SEED,), quick=self._quick, partial=True)
 
     def headline(self) -> dict[str, int]:
-        """The counts."""
-        return {
-            "kills": sum(len(one.kills) for one in self.trainings),
-            "kills_survived": sum(len(one.kills) for one in self.trainings if one.is_survived),
-            "kills_bitwise": sum(len(one.kills) for one in self.trainings if one.is_bitwise),
-            "tracking_faults": len(self.spoilt),
-            "tracking_faults_survived": sum(one.is_survived for one in self.spoilt),
-            "attacks": len(self.made),
-            "attacks_refused": sum(one.is_refused for one in self.made),
-            "public_listeners": len(self.listeners),
-            "bad_inputs": len(self.inputs),
-            "bad_inputs_clear": sum(one.is_clear for one in self.inputs),
-        }
+        """Return the counts of the sections."""
+        return {name: value for section, found in self._found.items() for name, value in COUNTS[section](found).items()}
 
     def details(self) -> dict[str, Any]:
-        """Each finding."""
-        return {
-            "kills": [asdict(one) for one in self.trainings],
-            "tracking_faults": [asdict(one) for one in self.spoilt],
-            "attacks": [asdict(one) for one in self.made],
-            "public_listeners": sorted(self.listeners),
-            "bad_inputs": [asdict(one) for one in self.inputs],
-        }
+        """Return each finding, by section."""
+        return {section: [asdict(one) for one in found] for section, found in self._found.items()}
 
 
 class Undisturbed:
@@ -124,8 +128,9 @@ class Undisturbed:
         """Those of a kind."""
         with self._lock:
             if kind not in self._known:
-                self._known[kind] = References(self._folder / kind.replace(" ", "-"), kind)
-                self._findings.add(listeners=sorted(self._known[kind].first.public_listeners))
+                arguments = (*TRAIN, *KINDS[kind], "--data", str(DATA))
+                self._known[kind] = References(self._folder / kind.replace(" ", "-"), arguments)
+                self._findings.add("public_listeners", *map(Listener, sorted(self._known[kind].first.public_listeners)))
             return self._known[kind]
 
 
@@ -136,7 +141,7 @@ def kill_many(home: Path, undisturbed: Undisturbed, kills: int, deadline: float,
     while made < kills and time.monotonic() < deadline:
         kind = kinds[number % len(kinds)]
         trained = killed_training(home / str(number), undisturbed.of(kind), random, min(kills - made, most))
-        findings.add(trainings=[trained])
+        findings.add("kills", trained)
         print(f"{kind}: {len(trained.kills)} kills: {trained.came}; left {trained.left}", flush=True)
         if not trained.kills:  # whatever else is wrong, this would not end
             break
@@ -147,7 +152,7 @@ def misuse(home: Path, count: int | None, findings: Findings) -> None:
     """All bad inputs, or the first few."""
     for number, what in enumerate(list(BAD_INPUTS)[:count]):
         found = bad_input(what, home / "home", home / str(number))
-        findings.add(inputs=[found])
+        findings.add("bad_inputs", found)
         print(f"{what}: {found.came}", flush=True)
 
 
@@ -159,7 +164,7 @@ def main() -> None:
     kills = QUICK_KILLS if arguments.quick else arguments.kills
     faults = [fault for fault in FAULTS if fault.__name__ in arguments.faults][:count]
     deadline = time.monotonic() + arguments.minutes * 60
-    findings = Findings(quick=arguments.quick)
+    findings = Findings(quick=arguments.quick, parts=arguments.parts)
     with tempfile.TemporaryDirectory(prefix="shunter-faults-") as name, ThreadPoolExecutor(len(PARTS)) as lanes:
         folder = Path(name)
         undisturbed = Undisturbed(folder / "undisturbed", findings)
@@ -171,24 +176,39 @@ def main() -> None:
                 undisturbed.of(one),
                 faults,
                 deadline,
-                lambda found: findings.add(spoilt=[found]),
+                lambda found: findings.add("tracking_faults", found),
             ),
-            "attacks": lambda: findings.add(made=attacks(list(ATTACKS)[:count])),
+            "attacks": lambda: findings.add("attacks", *attacks(list(ATTACKS)[:count])),
             "inputs": lambda: misuse(folder / "inputs", count, findings),
+            "commands": lambda: commands_beside(
+                folder / "commands",
+                list(combinations_with_replacement(IN_PAIRS, 2))[:count],
+                arguments.rounds if count is None else 0,
+                deadline,
+                lambda found: findings.add("commands", found),
+            ),
         }
         begun = [lanes.submit(work[part]) for part in arguments.parts]
         for part in begun:
             part.result()
-    figures = findings.headline()
+    figures, details = findings.headline(), findings.details()
     table("Faults", ("figure", "count"), [(name, str(value)) for name, value in figures.items()])
-    publish("faults", figures, findings.details(), seeds=(SEED,), quick=arguments.quick)
+    if not arguments.quick and (path := result_path("faults")).exists():  # parts that did not run keep their figures
+        before = json.loads(path.read_text())
+        figures, details = before["headline"] | figures, before["details"] | details
+    publish("faults", figures, details, seeds=(SEED,), quick=arguments.quick)
 
 
 def _options(parser: argparse.ArgumentParser) -> None:
     names = [fault.__name__ for fault in FAULTS]
     parser.add_argument("--kills", type=int, default=KILLS, help=f"how many kills ({KILLS})")
-    parser.add_argument("--minutes", type=float, default=600.0, help="begin no kills or tracking faults after so many")
-    parser.add_argument("--parts", type=_among(PARTS), default=PARTS, help=f"those of {','.join(PARTS)} (all)")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"rounds of all commands at once ({ROUNDS})")
+    parser.add_argument(
+        "--minutes", type=float, default=600.0, help="begin no kills, tracking faults or commands after so many"
+    )
+    parser.add_argument(
+        "--parts", type=_among(tuple(PARTS)), default=tuple(PARTS), help=f"those of {','.join(PARTS)} (all)"
+    )
     parser.add_argument("--faults", type=_among(names), default=names, help=f"those of {','.join(names)} (all)")
 
 

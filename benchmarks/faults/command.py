@@ -41,19 +41,22 @@ class Started:
         arguments: What follows `shunter`.
         home: Its home.
         environment: Variables beside those of this process.
+        log: Name of the file in the home that gets what it prints.
     """
 
-    def __init__(self, arguments: Sequence[str], home: Path, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, arguments: Sequence[str], home: Path, environment: dict[str, str] | None = None, log: str = LOG
+    ) -> None:
         home.mkdir(parents=True, exist_ok=True)
-        self.arguments, self.log = list(arguments), home / LOG
+        self.arguments, self.log = list(arguments), home / log
         self._began = time.monotonic()
-        with self.log.open("a") as log:
+        with self.log.open("a") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "shunter.flows.cli", *arguments],
                 cwd=home,
                 env={**os.environ, "PYTHONPATH": str(ROOT), "SHUNTER_HOME": str(home), **(environment or {})},
-                stdout=log,
-                stderr=log,
+                stdout=output,
+                stderr=output,
                 start_new_session=True,
             )
         os.sched_setaffinity(self.process.pid, {next(_CORES)})  # before it has imported anything

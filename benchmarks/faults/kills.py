@@ -3,6 +3,7 @@
 import ipaddress
 import shutil
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +11,7 @@ from random import Random
 
 import psutil
 
-from benchmarks.faults.command import DATA, KINDS, MODEL, TRAIN, Outcome, Started, outcome_of
+from benchmarks.faults.command import DATA, MODEL, Outcome, Started, outcome_of
 
 WHOM = ("process", "tree", "child")  # the command alone, with all that it has started, or one of these alone
 MOST_IN_ONE_TRAINING = 4
@@ -58,6 +59,15 @@ class Training:
     left: list[str] = field(default_factory=list)
 
 
+def kills_by_outcome(trainings: Sequence[Training]) -> dict[str, int]:
+    """Count kills by what became of their training."""
+    return {
+        "kills": sum(len(one.kills) for one in trainings),
+        "kills_survived": sum(len(one.kills) for one in trainings if one.is_survived),
+        "kills_bitwise": sum(len(one.kills) for one in trainings if one.is_bitwise),
+    }
+
+
 @dataclass(frozen=True)
 class Reference:
     """An undisturbed training.
@@ -82,15 +92,15 @@ class References:
 
     Args:
         folder: Where they train.
-        kind: How, by its name.
+        arguments: What follows `shunter`.
 
     Attributes:
         arguments: What follows `shunter`.
         first: The first of them.
     """
 
-    def __init__(self, folder: Path, kind: str) -> None:
-        self.arguments = (*TRAIN, *KINDS[kind], "--data", str(DATA))
+    def __init__(self, folder: Path, arguments: tuple[str, ...]) -> None:
+        self.arguments = arguments
         self._folder, self._lock = folder, threading.Lock()
         self.first = undisturbed(folder / "first", self.arguments)
         self._by_placement = {self.first.outcome.placement: self.first}
@@ -106,9 +116,9 @@ class References:
         with self._lock:
             if outcome.placement not in self._by_placement:
                 own = self._folder / str(len(self._by_placement))
-                (kept,) = home.glob(f"{KEPT}/*")
-                (own / "runs" / kept.name).mkdir(parents=True)
-                shutil.copy(kept / DECISION, own / "runs" / kept.name / DECISION)
+                for kept in home.glob(f"{KEPT}/*"):  # of trainings of other names too, which this one passes over
+                    (own / "runs" / kept.name).mkdir(parents=True)
+                    shutil.copy(kept / DECISION, own / "runs" / kept.name / DECISION)
                 shutil.copytree(home / "profiles", own / "profiles")
                 arguments = self.arguments if name == MODEL else (*self.arguments, "--register-as", name)
                 self._by_placement[outcome.placement] = undisturbed(own, arguments, name)

@@ -18,8 +18,9 @@ from benchmarks import report
 from benchmarks.faults import benchmark
 from benchmarks.faults.attacks import ATTACKS, Attack
 from benchmarks.faults.bad_inputs import BadInput
-from benchmarks.faults.benchmark import Findings, kill_many
+from benchmarks.faults.benchmark import Findings, Listener, kill_many
 from benchmarks.faults.command import KINDS, ROOT, Outcome
+from benchmarks.faults.commands import Beside
 from benchmarks.faults.kills import Kill, Training
 from benchmarks.faults.proxy import FAULTS, Proxy, does_twice, fails_to_write, stopped
 from benchmarks.faults.tracking import Spoilt
@@ -111,10 +112,12 @@ def test_the_headline_counts_kills_by_what_became_of_their_training_and_is_kept(
         Training(kills=[kill]),
     ]
     findings = Findings(quick=True)
-    findings.add(trainings=trainings, listeners=["0.0.0.0:1"])
-    findings.add(spoilt=[Spoilt("a", "b", is_survived=True), Spoilt("c", "d")])
-    findings.add(made=[Attack("a", "b"), Attack("c", "d", came="failure")])
-    findings.add(inputs=[BadInput("a", "b", "c"), BadInput("d", "e", "f", came="a traceback")])
+    findings.add("kills", *trainings)
+    findings.add("public_listeners", *[Listener("0.0.0.0:1")] * 2)
+    findings.add("tracking_faults", Spoilt("a", "b", is_survived=True), Spoilt("c", "d"))
+    findings.add("attacks", Attack("a", "b"), Attack("c", "d", came="failure"))
+    findings.add("bad_inputs", BadInput("a", "b", "c"), BadInput("d", "e", "f", came="a traceback"))
+    findings.add("commands", Beside("pairs", ["sync + clean", "runs + runs"]), Beside("round", ["sync"], ["night"]))
     kept = json.loads((tmp_path / "faults.partial.json").read_text())
     assert kept["details"]["kills"][1]["kills"][0]["whom"] == "process"
     assert kept["headline"] == findings.headline()
@@ -123,6 +126,7 @@ def test_the_headline_counts_kills_by_what_became_of_their_training_and_is_kept(
         **{"tracking_faults": 2, "tracking_faults_survived": 1},
         **{"attacks": 2, "attacks_refused": 1, "public_listeners": 1},
         **{"bad_inputs": 2, "bad_inputs_clear": 1},
+        **{"command_pairs": 2, "command_rounds": 1, "lost_by_commands": 1},
     }
 
 

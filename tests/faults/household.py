@@ -43,7 +43,6 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "runs": (),
     "report": (),
     "sync": (),
-    "deliver": (),
     "clean": ("--remove", "--days", "0", "--unused-days", "1"),
     "status": (),
     "ui": (),
