@@ -17,7 +17,7 @@ from benchmarks.report import parse_arguments, publish, table
 from shunter.hardware.types import Placement, Prediction
 from shunter.planner.assessment import Candidate
 from shunter.planner.decide import Decision, decide
-from shunter.planner.describe import JobSize
+from shunter.planner.job_size import JobSize
 from shunter.planner.rank.totals import Terms
 from shunter.requests import Limits
 

@@ -16,11 +16,11 @@ from shunter.hardware.cost.residual import StepObservation
 from shunter.hardware.types import JOULES_PER_KWH, Placement, Prediction, Workload
 from shunter.planner.assessment import Assessment, Candidate, Miss
 from shunter.planner.calibration import UNCALIBRATED, Calibration
-from shunter.planner.describe import JobSize
 from shunter.planner.explain.sentences import explain, explain_infeasible, reason
 from shunter.planner.explain.table import shown_row, table_row
+from shunter.planner.job_size import JobSize
+from shunter.planner.rank.checks import Relaxation, nearest_relaxations
 from shunter.planner.rank.ranking import rank
-from shunter.planner.rank.relaxation import Relaxation, nearest_relaxations
 from shunter.planner.rank.totals import Terms, totals_of
 from shunter.requests import Billing, Limits, Weights
 

@@ -11,7 +11,6 @@ from shunter.engine.data.loader import mean_ids_per_sample
 from shunter.engine.profiling.workload import workload_of
 from shunter.engine.ranking.config import RankingHyperparameters
 from shunter.engine.ranking.interactions import read_graph
-from shunter.frozen import Frozen
 from shunter.hardware.types import JOULES_PER_KWH, Workload
 from shunter.models.counting import count_model
 from shunter.models.embeddings.role import EmbeddingTables
@@ -19,37 +18,13 @@ from shunter.models.graph import GRAPH_FAMILIES, SOLVED, GraphSpec, graph_spec
 from shunter.models.graph.counting import count_graph_model
 from shunter.models.registry import model_spec
 from shunter.models.spec import ModelSpec
+from shunter.planner.job_size import JobSize
 from shunter.requests import EnsembleOf, JobRequest, NightlyRequest, SelectRequest, TrainRequest
 
 # Hyperband's reduction factor in the tuning step: one in three settings goes on to three times the epochs.
 REDUCTION_FACTOR = 3
 # Forward pass against forward, backward and update: the backward of a layer is two products where forward is one.
 EVALUATION_SHARE = 1 / 3
-
-
-class JobSize(Frozen):
-    """How much training the whole job asks for, estimated upwards, so that limits are not promised away.
-
-    Attributes:
-        tuning_epochs: Epochs of the search, where a number of trials ends it.
-        final_epochs: Epochs of the members of the ensemble.
-        evaluation_share: Cost of a validation, as a share of an epoch.
-        tuning_seconds: Time of the search, where its own time ends it and not a number of trials.
-        tuning_joules: Energy of the search, where its own energy ends it.
-        lost_share: What checkpoints and interruptions are expected to add, as a share of an epoch.
-    """
-
-    tuning_epochs: float
-    final_epochs: float
-    evaluation_share: float
-    tuning_seconds: float | None = None
-    tuning_joules: float | None = None
-    lost_share: float = 0.0
-
-    @property
-    def epochs(self) -> float:
-        """Passes over the training part; validations, checkpoints and what is done again count as parts of passes."""
-        return (self.tuning_epochs + self.final_epochs) * (1 + self.evaluation_share + self.lost_share)
 
 
 def describe(

@@ -9,11 +9,11 @@ from pydantic import Field, computed_field, model_validator
 
 from shunter.engine.config import Hyperparameters, SelectBy
 from shunter.engine.metrics import FIGURES, figure_of
-from shunter.engine.pareto import non_dominated
 from shunter.engine.specs import AnyModelSpec
 from shunter.engine.stopping import StopReason
 from shunter.engine.stopping_text import stop_text, with_stop_reason
 from shunter.frozen import Frozen
+from shunter.pareto import non_dominated
 from shunter.search.constraints import breaks_a_measured_limit
 from shunter.search.protocol import Cost, Space
 from shunter.search.reward import COST_WEIGHT

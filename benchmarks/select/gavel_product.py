@@ -21,8 +21,8 @@ from shunter.planner.assessment import Candidate
 from shunter.planner.candidates.offers import Offer, catalogue_offers
 from shunter.planner.candidates.placements import everywhere
 from shunter.planner.decide import decide
-from shunter.planner.describe import JobSize
 from shunter.planner.history import History, read_history
+from shunter.planner.job_size import JobSize
 from shunter.planner.predict.predicted import absent_candidates
 from shunter.planner.rank.totals import Terms
 from shunter.requests import Billing, Limits

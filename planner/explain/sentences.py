@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from shunter.planner.assessment import Assessment
 from shunter.planner.explain.cells import format_carbon, format_energy, format_money, format_time, how_sure
 from shunter.planner.explain.table import format_objective
+from shunter.planner.rank.checks import Relaxation
 from shunter.planner.rank.ranking import Ranking
-from shunter.planner.rank.relaxation import Relaxation
 from shunter.planner.rank.totals import Terms
 from shunter.requests import Objective, Weights
 

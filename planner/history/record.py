@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from shunter.engine.stopping import StopReason
 from shunter.hardware.types import EnergyReading
 from shunter.planner.decide import Decision
-from shunter.planner.describe import JobSize
+from shunter.planner.job_size import JobSize
 from shunter.requests import JobRequest
 from shunter.tracking.evidence import Ending, Evidence, EvidenceKind, Figures, Source, TooLarge, ending_of
 

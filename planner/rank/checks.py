@@ -1,21 +1,26 @@
-"""Every limit against every candidate.
+"""Check of every limit against every candidate, and the least change of limits that a candidate would keep.
 
 A limit is judged by the likeliest figure, or with a stated confidence: then it must hold at that quantile of what past
 predictions of such jobs led to. Too few of them tell nothing so sure: then the step time is taken as log-normal about
 its point estimate, with the spread of its prediction; a figure without one is judged as it is.
 """
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shunter.frozen import Frozen
+from shunter.planner.assessment import Assessment, Miss
 from shunter.planner.calibration import Ratios
 from shunter.planner.rank.totals import Column, Terms, Totals, billed_seconds
 
 Z90 = NormalDist().inv_cdf(0.95)  # half width of a 90 % interval, in standard deviations
 MEMORY_OF = "memory of"
+RELAXED_DIGITS = 3  # of a limit that is proposed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,3 +103,53 @@ def _unknown_objective(totals: Totals, terms: Terms, limited: set[str]) -> list[
 def _like(values: Column, bound: float | None) -> Column:
     """The same bound for all; None is infinite, kept by whatever is known."""
     return np.full_like(values, np.inf if bound is None else bound)
+
+
+class Relaxation(Frozen):
+    """Bounds of some limits that a candidate would keep, the other limits unchanged."""
+
+    placement: str
+    bounds: dict[str, float]
+    share: float
+
+    @property
+    def text(self) -> str:
+        """For instance: `--max-hours 0.334 (for A100 x1 bf16 b4096)`."""
+        return f"{' '.join(f'{option} {bound:.4g}' for option, bound in self.bounds.items())} (for {self.placement})"
+
+
+def nearest_relaxations(table: Sequence[Assessment]) -> tuple[Relaxation, ...]:
+    """Return the least change of each limit that suffices alone, and the smallest change of several together.
+
+    Args:
+        table: Candidates that all break a limit, the nearest first.
+
+    Returns:
+        The smallest change first; empty when nothing that the user sets would help.
+    """
+    possible = [row for row in table if all(_can_be_set(miss) for miss in row.excluded_by)]
+    alone: dict[str, Assessment] = {}
+    for row in possible:
+        option = row.excluded_by[0].option
+        if len(row.excluded_by) == 1 and option and (option not in alone or row.excess < alone[option].excess):
+            alone[option] = row
+    together = [row for row in possible if len(row.excluded_by) > 1][:1]
+    chosen = [*alone.values(), *together]
+    return tuple(sorted((_relaxation(row) for row in chosen), key=lambda relaxation: relaxation.share))
+
+
+def _can_be_set(miss: Miss) -> bool:
+    return miss.option is not None and miss.value is not None and math.isfinite(miss.excess)
+
+
+def _relaxation(row: Assessment) -> Relaxation:
+    bounds = {miss.option: _bound(miss) for miss in row.excluded_by if miss.option is not None}
+    return Relaxation(placement=row.candidate.placement.label, bounds=bounds, share=row.excess)
+
+
+def _bound(miss: Miss) -> float:
+    """Return the value rounded to few digits, to the side on which the candidate keeps it."""
+    assert miss.value is not None
+    unit = 10.0 ** (math.floor(math.log10(miss.value)) - RELAXED_DIGITS + 1)
+    steps = miss.value / unit
+    return (math.floor(steps) if miss.at_least else math.ceil(steps)) * unit

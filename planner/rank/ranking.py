@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from shunter.engine.pareto import on_front
+from shunter.pareto import on_front
 from shunter.planner.assessment import Assessment, Candidate, Interval, Miss
 from shunter.planner.rank.checks import MEMORY_OF, Check, checks_of
 from shunter.planner.rank.totals import Column, Terms, Totals, scores_of, totals_of

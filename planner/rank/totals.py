@@ -12,7 +12,7 @@ from shunter.hardware.cost.grid import Grid
 from shunter.hardware.types import JOULES_PER_KWH
 from shunter.planner.assessment import Candidate
 from shunter.planner.calibration import UNCALIBRATED, Calibration, Ratios
-from shunter.planner.describe import JobSize
+from shunter.planner.job_size import JobSize
 from shunter.requests import Billing, Limits, Weights
 
 Column = NDArray[np.float64]

@@ -13,11 +13,11 @@ import numpy as np
 import torch
 
 from shunter.engine.loop.architecture_search import Learned, SupernetSchedule
-from shunter.engine.pareto import hypervolume
 from shunter.models.spec import ModelSpec
 from shunter.models.supernet.masks import draw
 from shunter.models.supernet.network import cost_of
 from shunter.models.supernet.space import Coding
+from shunter.pareto import hypervolume
 from shunter.search.context import SearchContext
 from shunter.search.methods.supernet import architecture_of, point_of, supernet_costs, supernet_space
 from shunter.search.protocol import Outcome, Parameters

@@ -7,8 +7,8 @@ from shunter.markdown import plain
 from shunter.planner.assessment import Assessment, Interval
 from shunter.planner.calibration import FEWEST
 from shunter.planner.decide import Decision
-from shunter.planner.describe import JobSize
 from shunter.planner.explain.cells import format_carbon, format_energy, format_money, format_time, how_sure
+from shunter.planner.job_size import JobSize
 from shunter.requests import Objective
 
 TABLE_KEY = "decision"

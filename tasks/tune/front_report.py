@@ -10,8 +10,8 @@ from typing import Any
 
 from shunter.engine.checkpoint.storage import write_text
 from shunter.engine.metrics import FIGURES, figure_of
-from shunter.engine.pareto import hypervolume
 from shunter.markdown import plain
+from shunter.pareto import hypervolume
 from shunter.reporting.front_figure import front_figure
 from shunter.search.front import AXES, all_rows, front_rows
 from shunter.search.result import TuneResult

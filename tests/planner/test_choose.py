@@ -12,8 +12,9 @@ from shunter.planner.candidates.offers import local_offers
 from shunter.planner.candidates.placements import kind
 from shunter.planner.choose import choose
 from shunter.planner.decide import Decision, NoFeasiblePlacementError
-from shunter.planner.describe import JobSize, describe
+from shunter.planner.describe import describe
 from shunter.planner.history import History, PastRun, data_key
+from shunter.planner.job_size import JobSize
 from shunter.planner.predict.correct import corrected
 from shunter.planner.predict.predicted import predicted_candidates
 from shunter.planner.predict.probes import PILOT_STEPS, PILOTS, next_to_probe, probe_steps

@@ -12,7 +12,7 @@ from shunter.hardware.cost.grid import Grid
 from shunter.hardware.types import Placement, Prediction
 from shunter.planner.assessment import Candidate
 from shunter.planner.decide import Decision, NoFeasiblePlacementError, decide
-from shunter.planner.describe import JobSize
+from shunter.planner.job_size import JobSize
 from shunter.planner.rank.totals import Terms
 from shunter.requests import Billing, Limits, Objective
 

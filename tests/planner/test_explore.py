@@ -9,9 +9,9 @@ import pytest
 from shunter.hardware.types import Placement, Prediction
 from shunter.planner.assessment import Candidate
 from shunter.planner.decide import Decision, decide
-from shunter.planner.describe import JobSize
 from shunter.planner.explore import MOST_WASTED, STOP_MULTIPLE, PastJob, explored
 from shunter.planner.history import History, PastRun
+from shunter.planner.job_size import JobSize
 from shunter.planner.predict.predicted import with_quality, with_work
 from shunter.planner.rank.totals import Terms
 from shunter.requests import Explore, Limits

@@ -10,9 +10,9 @@ from mlflow import MlflowClient
 
 from shunter.engine.config import Hyperparameters
 from shunter.engine.data.dataset import Dataset
-from shunter.engine.pareto import hypervolume
 from shunter.engine.stopping import StopKind, StopLimit, StopReason
 from shunter.models.registry import model_spec
+from shunter.pareto import hypervolume
 from shunter.reporting.front_figure import front_figure
 from shunter.requests import TrainRequest
 from shunter.search.front import format_setting, front_rows

@@ -10,7 +10,7 @@ from mlflow.artifacts import download_artifacts
 from shunter.hardware.types import Prediction
 from shunter.planner.assessment import Candidate
 from shunter.planner.decide import Decision, decide
-from shunter.planner.describe import JobSize
+from shunter.planner.job_size import JobSize
 from shunter.planner.rank.totals import Terms
 from shunter.requests import Limits, Objective, TrainRequest
 from shunter.tasks.select import log_decision

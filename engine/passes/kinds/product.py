@@ -20,13 +20,13 @@ from shunter.engine.compression.subject import (
     inputs_of_layers,
     members_of,
 )
-from shunter.engine.pareto import on_front
 from shunter.engine.passes.smaller import SmallerModel
 from shunter.errors import InfeasibleError
 from shunter.models.compression.int8 import Int8Linear
 from shunter.models.compression.product import ProductLinear
 from shunter.models.compression.role import CompressedLinear
 from shunter.models.compression.scheme import replaced
+from shunter.pareto import on_front
 
 # Sub-vector lengths, prototypes and bits that are tried, by the names of the points of the search.
 FORMS: dict[str, dict[str, int]] = {

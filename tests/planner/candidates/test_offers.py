@@ -9,8 +9,8 @@ from shunter.hardware.catalogue.rows import load_catalogue
 from shunter.hardware.types import Quantity
 from shunter.planner.candidates.offers import catalogue_offers, check_limits, local_offers
 from shunter.planner.decide import decide
-from shunter.planner.describe import JobSize
 from shunter.planner.explain.elsewhere import better_elsewhere
+from shunter.planner.job_size import JobSize
 from shunter.planner.predict.predicted import COUNTS, offer_placements, predicted_candidates
 from shunter.planner.rank.ranking import rank
 from shunter.planner.rank.totals import Terms

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from shunter.planner.describe import JobSize
 from shunter.planner.history.interruptions import Interruptions
+from shunter.planner.job_size import JobSize
 
 
 def past(*restores: float, seconds: float = 3_600.0) -> list[Any]:

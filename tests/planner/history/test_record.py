@@ -9,8 +9,8 @@ from shunter.errors import QualityMissedError
 from shunter.hardware.types import EnergyReading, Placement, Prediction
 from shunter.planner.assessment import Candidate
 from shunter.planner.decide import Decision, Exploration, decide
-from shunter.planner.describe import JobSize
 from shunter.planner.history.record import FlowNotes, flow_evidence
+from shunter.planner.job_size import JobSize
 from shunter.planner.rank.totals import Terms
 from shunter.requests import Limits, TrainRequest
 from shunter.tracking.evidence import Evidence, Figures

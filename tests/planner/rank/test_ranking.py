@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from shunter.hardware.cost.billing import affordable_seconds
 from shunter.planner.assessment import Candidate
+from shunter.planner.rank.checks import nearest_relaxations
 from shunter.planner.rank.ranking import rank
-from shunter.planner.rank.relaxation import nearest_relaxations
 from shunter.planner.rank.totals import Terms, billed_seconds
 from shunter.requests import Billing, Limits, Weights
 from tests.planner.test_decide import TEN_EPOCHS, candidate

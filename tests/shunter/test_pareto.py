@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shunter.engine.pareto import Point, hypervolume, non_dominated, on_front
+from shunter.pareto import Point, hypervolume, non_dominated, on_front
 
 # Few distinct values, so that points often tie or are equal.
 GRID = st.integers(0, 6)
