@@ -20,6 +20,9 @@ Commands: trainings share a home with every pair of the commands that use it, an
 server that follows the champion with all other commands; lost counts trainings whose runs or figures are not those of
 an undisturbed training, commands that failed, and rollbacks that the server did not see.
 
+First commands: the first command of a new home is killed at a random moment, in environments with and without the
+template of MLflow's tables in turn; a home is bricked when the next command there fails.
+
 Nothing is timed, so it may run on a busy machine; the parts run side by side. What is found is written after each
 finding, to `results/faults.partial.json`, so that an interruption keeps it. Parts that `--parts` leaves out keep their
 published figures.
@@ -45,6 +48,7 @@ from benchmarks.faults.attacks import ATTACKS, attacks
 from benchmarks.faults.bad_inputs import BAD_INPUTS, bad_input
 from benchmarks.faults.command import DATA, KINDS, TRAIN
 from benchmarks.faults.commands import IN_PAIRS, commands_beside, commands_by_outcome
+from benchmarks.faults.first_commands import first_commands_by_outcome, kill_first_commands
 from benchmarks.faults.kills import MOST_IN_ONE_TRAINING, References, killed_training, kills_by_outcome
 from benchmarks.faults.proxy import FAULTS
 from benchmarks.faults.tracking import all_spoilt
@@ -54,6 +58,7 @@ KILLS, QUICK_KILLS = 40, 3
 QUICK = 2  # of each of the other kinds
 SEED = 0
 ROUNDS = 20
+FIRST_COMMANDS = 200
 # Part of the benchmark -> sections of the findings that it fills.
 PARTS: dict[str, tuple[str, ...]] = {
     "kills": ("kills", "public_listeners"),
@@ -61,6 +66,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "attacks": ("attacks",),
     "inputs": ("bad_inputs",),
     "commands": ("commands",),
+    "first": ("first_commands",),
 }
 
 
@@ -82,6 +88,7 @@ COUNTS: dict[str, Callable[[Sequence[Any]], dict[str, int]]] = {
     "public_listeners": lambda found: {"public_listeners": len({*found})},
     "bad_inputs": lambda found: {"bad_inputs": len(found), "bad_inputs_clear": sum(one.is_clear for one in found)},
     "commands": commands_by_outcome,
+    "first_commands": first_commands_by_outcome,
 }
 
 
@@ -187,6 +194,13 @@ def main() -> None:
                 deadline,
                 lambda found: findings.add("commands", found),
             ),
+            "first": lambda: kill_first_commands(
+                folder / "first",
+                count or arguments.first_commands,
+                deadline,
+                lambda found: findings.add("first_commands", found),
+                SEED,
+            ),
         }
         begun = [lanes.submit(work[part]) for part in arguments.parts]
         for part in begun:
@@ -203,6 +217,9 @@ def _options(parser: argparse.ArgumentParser) -> None:
     names = [fault.__name__ for fault in FAULTS]
     parser.add_argument("--kills", type=int, default=KILLS, help=f"how many kills ({KILLS})")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"rounds of all commands at once ({ROUNDS})")
+    parser.add_argument(
+        "--first-commands", type=int, default=FIRST_COMMANDS, help=f"kills of first commands ({FIRST_COMMANDS})"
+    )
     parser.add_argument(
         "--minutes", type=float, default=600.0, help="begin no kills, tracking faults or commands after so many"
     )

@@ -7,6 +7,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +22,7 @@ from benchmarks.faults.bad_inputs import BadInput
 from benchmarks.faults.benchmark import Findings, Listener, kill_many
 from benchmarks.faults.command import KINDS, ROOT, Outcome
 from benchmarks.faults.commands import Beside
+from benchmarks.faults.first_commands import KilledFirstCommand
 from benchmarks.faults.kills import Kill, Training
 from benchmarks.faults.proxy import FAULTS, Proxy, does_twice, fails_to_write, stopped
 from benchmarks.faults.tracking import Spoilt
@@ -118,6 +120,8 @@ def test_the_headline_counts_kills_by_what_became_of_their_training_and_is_kept(
     findings.add("attacks", Attack("a", "b"), Attack("c", "d", came="failure"))
     findings.add("bad_inputs", BadInput("a", "b", "c"), BadInput("d", "e", "f", came="a traceback"))
     findings.add("commands", Beside("pairs", ["sync + clean", "runs + runs"]), Beside("round", ["sync"], ["night"]))
+    killed = KilledFirstCommand(has_template=True, kill_at_second=1.0, has_store=True, next_exit_code=0)
+    findings.add("first_commands", killed, replace(killed, next_exit_code=8))
     kept = json.loads((tmp_path / "faults.partial.json").read_text())
     assert kept["details"]["kills"][1]["kills"][0]["whom"] == "process"
     assert kept["headline"] == findings.headline()
@@ -127,6 +131,7 @@ def test_the_headline_counts_kills_by_what_became_of_their_training_and_is_kept(
         **{"attacks": 2, "attacks_refused": 1, "public_listeners": 1},
         **{"bad_inputs": 2, "bad_inputs_clear": 1},
         **{"command_pairs": 2, "command_rounds": 1, "lost_by_commands": 1},
+        **{"first_commands_killed": 2, "bricked_homes": 1},
     }
 
 

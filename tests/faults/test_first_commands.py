@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.faults.first_commands import KILLED, KILLED_IN_WRITE, FirstCommand, run
 from shunter.database import template_path
 from shunter.errors import TrackingError
 from shunter.tracking.store import open_store
 from shunter.tracking.store_schema import newest_revision, revision_of, upgrade
-from tests.faults.first_commands import KILLED, KILLED_IN_WRITE, Command, run
 
 
 @pytest.fixture(params=["template", "no template"])
 def command(
     request: pytest.FixtureRequest, tmp_path: Path, empty_database: Path, monkeypatch: pytest.MonkeyPatch
-) -> Command:
+) -> FirstCommand:
     """First command in an environment with or without a template of MLflow's tables."""
     prefix = tmp_path / "environment"
     if request.param == "template":
@@ -27,14 +27,14 @@ def command(
             template = template_path("mlflow")
         template.parent.mkdir(parents=True)
         shutil.copy(empty_database, template)
-    return Command(home=tmp_path / "home", prefix=prefix)
+    return FirstCommand(home=tmp_path / "home", prefix=prefix)
 
 
 def tables(home: Path) -> Path:
     return home / "mlflow" / "mlflow.db"
 
 
-def test_after_a_kill_at_any_statement_the_next_command_works(command: Command, tmp_path: Path) -> None:
+def test_after_a_kill_at_any_statement_the_next_command_works(command: FirstCommand, tmp_path: Path) -> None:
     has_template = command.prefix.exists()
     kills = 0
     for number in range(1, 5_000, 4 if has_template else 200):
@@ -49,13 +49,13 @@ def test_after_a_kill_at_any_statement_the_next_command_works(command: Command, 
 
 
 @pytest.mark.parametrize("byte", [4_096, 300_000, 900_000])
-def test_after_a_kill_within_a_write_the_next_command_works(command: Command, byte: int) -> None:
+def test_after_a_kill_within_a_write_the_next_command_works(command: FirstCommand, byte: int) -> None:
     assert run(replace(command, kill_at_byte=byte)) == [KILLED_IN_WRITE]
     assert run(command) == [0]
 
 
 @pytest.mark.parametrize("is_named", [False, True])
-def test_three_first_commands_at_once_work(command: Command, is_named: bool, tmp_path: Path) -> None:
+def test_three_first_commands_at_once_work(command: FirstCommand, is_named: bool, tmp_path: Path) -> None:
     for number in range(2):
         variables = {"MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path / 'named' / f'{number}.db'}"} if is_named else {}
         one = replace(command, home=tmp_path / str(number), variables=variables)
@@ -82,10 +82,10 @@ def leave_half_made(database: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", HALF_MADE)
-def test_a_home_that_was_left_half_made_is_repaired(command: Command, kind: str) -> None:
+def test_a_home_that_was_left_half_made_is_repaired(command: FirstCommand, kind: str) -> None:
     database = tables(command.home)
     leave_half_made(database, kind)
-    assert run(replace(command, as_mlflow=True)) == [TrackingError.exit_code]
+    assert run(replace(command, as_mlflow=True)) == [1]
     assert run(command) == [0]
     assert revision_of(database) == newest_revision()
 

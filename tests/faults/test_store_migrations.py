@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.faults.first_commands import KILLED, KILLED_IN_WRITE, FirstCommand, run
 from shunter.errors import TrackingError
 from shunter.tracking.store import open_store
 from shunter.tracking.store_schema import newest_revision, revision_of, upgrade
-from tests.faults.first_commands import KILLED, KILLED_IN_WRITE, Command, run
 
 MLFLOW_2 = "acf3f17fdcc7"
 MLFLOW_3 = "1b5f0d9ad7c1"
@@ -62,7 +62,7 @@ def test_a_migration_keeps_the_runs_and_leaves_a_copy(older: Path) -> None:
 def test_a_migration_that_is_killed_at_any_statement_has_not_begun(tmp_path: Path) -> None:
     kills = 0
     for number in range(3, 5_000, 60):
-        command = Command(home=tmp_path / str(number), prefix=tmp_path / "environment", kill_at_statement=number)
+        command = FirstCommand(home=tmp_path / str(number), prefix=tmp_path / "environment", kill_at_statement=number)
         database = command.home / "mlflow" / "mlflow.db"
         write_older_store(database, MLFLOW_3)
         [code] = run(command)
@@ -79,7 +79,7 @@ def test_a_migration_that_is_killed_at_any_statement_has_not_begun(tmp_path: Pat
 
 @pytest.mark.parametrize("byte", [4_096, 200_000, 600_000])
 def test_a_migration_that_is_killed_within_a_write_is_made_by_the_next_command(older: Path, byte: int) -> None:
-    command = Command(home=older.parent.parent, prefix=older.parent / "environment", kill_at_byte=byte)
+    command = FirstCommand(home=older.parent.parent, prefix=older.parent / "environment", kill_at_byte=byte)
     assert run(command) == [KILLED_IN_WRITE]
     assert run(replace(command, kill_at_byte=None)) == [0]
     assert (revision_of(older), auc(older)) == (newest_revision(), [0.75])
@@ -87,7 +87,7 @@ def test_a_migration_that_is_killed_within_a_write_is_made_by_the_next_command(o
 
 
 def test_three_commands_at_once_migrate_once(older: Path) -> None:
-    command = Command(home=older.parent.parent, prefix=older.parent / "environment")
+    command = FirstCommand(home=older.parent.parent, prefix=older.parent / "environment")
     assert run(command, command, command) == [0, 0, 0]
     assert (revision_of(older), auc(older), len(copies(older))) == (newest_revision(), [0.75], 1)
 
@@ -95,7 +95,7 @@ def test_three_commands_at_once_migrate_once(older: Path) -> None:
 def test_a_process_that_has_the_store_open_writes_into_the_migrated_one(older: Path) -> None:
     with closing(sqlite3.connect(older)) as connection:
         connection.execute("SELECT * FROM runs").fetchall()
-        assert run(Command(home=older.parent.parent, prefix=older.parent / "environment")) == [0]
+        assert run(FirstCommand(home=older.parent.parent, prefix=older.parent / "environment")) == [0]
         with connection:
             connection.execute("UPDATE metrics SET value = 0.5")
     assert auc(older) == [0.5]
