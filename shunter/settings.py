@@ -1,6 +1,7 @@
 """Where Shunter keeps things. One place decides, every folder asks here."""
 
 import os
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,17 @@ class Settings(BaseSettings):
         default=None,
         description="Command that is given the same JSON on its standard input; run without a shell.",
     )
+
+    def absolute_paths(self, variables: Mapping[str, str]) -> dict[str, str]:
+        """Return those variables that name a path of these settings, with the paths made absolute."""
+        paths = {name: value for name, value in self if isinstance(value, Path)}
+        names = {name: f"SHUNTER_{name.upper()}" for name in paths}
+        return {names[name]: str(path.absolute()) for name, path in paths.items() if variables.get(names[name])}
+
+    @property
+    def process_directory(self) -> Path:
+        """Working folder of the processes that this home starts; nothing is written there on purpose."""
+        return self.home / "services" / "folder"
 
     @property
     def locks(self) -> Path:

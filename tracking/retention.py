@@ -6,8 +6,6 @@ rows, that explain nothing once a run is long over. A store on a server is its o
 """
 
 import sqlite3
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -17,6 +15,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from shunter.errors import TrackingError
+from shunter.python_processes import run_python
 from shunter.settings import Settings
 from shunter.tracking.leftovers import Leftover, on_disk, size_of
 from shunter.tracking.store import artifact_root, is_file_store, tracking_errors, tracking_uri
@@ -130,8 +129,8 @@ def _remove_samples(database: Path, before: int) -> None:
 def _remove_runs(runs: Sequence[str]) -> None:
     """By MLflow's own collector, which knows what belongs to a run."""
     store = ("--backend-store-uri", tracking_uri(), "--tracking-uri", tracking_uri())
-    command = [sys.executable, "-m", "mlflow", "gc", *store, "--run-ids", ",".join(runs)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = ["-m", "mlflow", "gc", *store, "--run-ids", ",".join(runs)]
+    done = run_python(*command)
     if done.returncode:
         raise TrackingError(
             f"MLflow did not remove {len(runs)} deleted runs ({done.stderr.strip()[-200:]}): try `mlflow gc` by hand."

@@ -28,8 +28,13 @@ SQLITE = "sqlite:///"
 
 
 def tracking_uri() -> str:
-    """Address of MLflow's store: the environment's `MLFLOW_TRACKING_URI`, else a SQLite file of our own."""
-    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{settings().tracking_root.resolve() / 'mlflow.db'}"
+    """Return the address of MLflow's store: the environment's `MLFLOW_TRACKING_URI`, else a SQLite file of the home.
+
+    The path of a SQLite file is absolute, because the processes that open the file have other working folders.
+    """
+    given = os.environ.get("MLFLOW_TRACKING_URI") or f"{SQLITE}{settings().tracking_root.resolve() / 'mlflow.db'}"
+    path = given.removeprefix(SQLITE)
+    return given if path in (given, "", ":memory:") else f"{SQLITE}{Path(path).absolute()}"
 
 
 def artifact_root() -> str:

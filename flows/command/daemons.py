@@ -14,6 +14,7 @@ from shunter.errors import ShunterError
 from shunter.files import make_private, replace_file
 from shunter.flows.command.services import Service, check_port
 from shunter.hardware.devices.process_mark import process_mark
+from shunter.python_processes import start_python
 from shunter.settings import Settings
 from shunter.tasks.upkeep import rotate
 
@@ -81,9 +82,9 @@ def start(service: Service) -> tuple[Daemon, "subprocess.Popen[bytes]"]:
         make_private(path.parent)
         rotate(log)
         with log.open("ab") as output:
-            process = subprocess.Popen(
-                service.command,
-                env={**os.environ, **service.environment},
+            process = start_python(
+                *service.command,
+                environment={**os.environ, **service.environment},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -1,5 +1,7 @@
 """What can be triggered in Prefect's UI: one deployment for each flow, with a form made from its request."""
 
+import shlex
+import sys
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -94,7 +96,7 @@ def _job_template(directory: Path) -> dict[str, Any]:
     return {
         "job_configuration": {
             "name": "{{ name }}",
-            "command": None,  # the worker's own
+            "command": shlex.join([sys.executable, "-P", "-m", "shunter.flows.command.deployed_run"]),
             "env": {"PREFECT_CLIENT_MAX_RETRIES": str(SERVER_RETRIES)},
             "labels": {},
             "stream_output": True,

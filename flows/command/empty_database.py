@@ -5,13 +5,12 @@
 
 import os
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing, suppress
 from pathlib import Path
 
 from shunter.database import copy_database, has_tables, keep_template, locked, template_path
 from shunter.files import begin_private
+from shunter.python_processes import run_python
 from shunter.tracking import store_schema
 
 PREFECT = "prefect"
@@ -25,8 +24,8 @@ def make_tables(folder: Path) -> Path:
     """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
     environment |= {"PREFECT_HOME": str(folder), "PREFECT_SERVER_ANALYTICS_ENABLED": "false", "DO_NOT_TRACK": "1"}
-    upgrade = [sys.executable, "-m", "prefect", "server", "database", "upgrade", "--yes"]
-    subprocess.run(upgrade, env=environment, cwd=folder, check=True, capture_output=True)
+    upgrade = ("-m", "prefect", "server", "database", "upgrade", "--yes")
+    run_python(*upgrade, environment=environment, folder=folder).check_returncode()
     database = folder / "prefect.db"
     with closing(sqlite3.connect(database)) as tables:
         tables.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # one file is the whole

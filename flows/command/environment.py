@@ -6,6 +6,7 @@ from pathlib import Path
 from shunter.errors import ShunterError
 from shunter.files import make_private
 from shunter.flows.command import empty_database
+from shunter.flows.command.prefect_settings import ignore_settings_files
 from shunter.hardware.devices.process_limits import memory_left_bytes
 from shunter.settings import Settings
 
@@ -38,6 +39,7 @@ def prepare_environment(*, debug: bool) -> None:
         import warnings
 
         warnings.simplefilter("ignore")
+    ignore_settings_files()
     use_running_server()
 
 

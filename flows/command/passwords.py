@@ -7,6 +7,7 @@ from pathlib import Path
 from shunter.errors import ShunterError
 from shunter.files import make_private
 from shunter.flows.command.exposure import LOOPBACK
+from shunter.flows.command.prefect_settings import has_profile_setting
 from shunter.settings import Settings
 
 USER = "shunter"
@@ -43,9 +44,7 @@ def protect_temporary_server() -> None:
     To be called before Prefect is imported, which reads the password then. Where another server is named, nothing is
     changed.
     """
-    profiles = Path(os.environ["PREFECT_HOME"]) / "profiles.toml"
-    known = os.environ.get("PREFECT_API_URL") or (profiles.exists() and "PREFECT_API_URL" in profiles.read_text())
-    if known:
+    if os.environ.get("PREFECT_API_URL") or has_profile_setting("PREFECT_API_URL"):
         return
     login = f"{USER}:{secrets.token_urlsafe(24)}"
     os.environ["PREFECT_SERVER_API_AUTH_STRING"] = os.environ["PREFECT_API_AUTH_STRING"] = login

@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from shunter.errors import RequestError, ShunterError
 from shunter.flows.command.exposure import LOOPBACK, check_prefect, exposure, mlflow_auth
 from shunter.flows.command.passwords import prefect_login
+from shunter.python_processes import start_python
 from shunter.settings import Settings
 
 PATIENCE_SECONDS = 120  # with a server that starts and does nothing: a slow machine may take as long as it needs
@@ -32,7 +32,7 @@ class Service:
 
     Attributes:
         name: Name that people know it by.
-        command: Command that starts it.
+        command: Arguments of Python that start it.
         environment: Variables beyond those of this process.
         port: Port on which it listens.
         health_path: Path that answers 200 when the server is ready.
@@ -62,7 +62,7 @@ def prefect_service(port: int) -> Service:
     where = exposure()
     check_prefect(where)
     url = f"http://{where.reached_at}:{port}/api"
-    command = (sys.executable, "-m", "prefect", "server", "start", "--host", where.host, "--port", str(port))
+    command = ("-m", "prefect", "server", "start", "--host", where.host, "--port", str(port))
     return Service(
         name="Prefect",
         command=command,
@@ -94,7 +94,7 @@ def mlflow_service(port: int) -> Service:
     where = exposure()
     options, environment = mlflow_auth(where)
     command = (
-        *(sys.executable, "-m", "mlflow", "server", "--host", where.host, "--port", str(port), "--workers", "1"),
+        *("-m", "mlflow", "server", "--host", where.host, "--port", str(port), "--workers", "1"),
         *("--artifacts-destination", artifact_root()),
         *("--allowed-hosts", where.hosts(port), "--cors-allowed-origins", where.origins(port)),
         *("--x-frame-options", "SAMEORIGIN", *options),  # its own pages show reports in frames
@@ -123,7 +123,7 @@ def worker_service(prefect_url: str, port: int) -> Service:
         port: Port of loopback on which it tells that it lives.
     """
     command = (
-        *(sys.executable, "-m", "prefect", "worker", "start", "--pool", WORK_POOL, "--type", "process"),
+        *("-m", "prefect", "worker", "start", "--pool", WORK_POOL, "--type", "process"),
         *("--name", worker_name(), "--with-healthcheck"),
     )
     environment = {
@@ -201,9 +201,9 @@ def check_port(service: Service) -> None:
 def running(service: Service) -> Iterator["subprocess.Popen[bytes]"]:
     """Run the service as a child process for the length of the block; it may not be ready yet."""
     show_log = os.environ.get("SHUNTER_DEBUG") == "1"
-    process = subprocess.Popen(
-        service.command,
-        env={**os.environ, **service.environment},
+    process = start_python(
+        *service.command,
+        environment={**os.environ, **service.environment},
         stdout=None if show_log else subprocess.DEVNULL,
         stderr=None if show_log else subprocess.DEVNULL,
         start_new_session=True,  # Ctrl-C reaches us first; we stop the children in order

@@ -12,7 +12,6 @@ import queue
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 import urllib.error
@@ -26,8 +25,10 @@ from urllib.parse import urlsplit
 from shunter.errors import ShunterError
 from shunter.flows.command.daemons import Daemon, find
 from shunter.flows.command.exposure import LOOPBACK
+from shunter.flows.command.prefect_settings import has_profile_setting
 from shunter.flows.command.services import ASK_SECONDS, Service, free_port, wait_until_ready
 from shunter.hardware.devices.process_mark import process_mark
+from shunter.python_processes import start_python
 from shunter.secrets import without_secrets
 from shunter.settings import Settings
 
@@ -36,10 +37,6 @@ if TYPE_CHECKING:
 
 ANSWER_SECONDS = 20.0  # for a server that somebody else has started
 STOP_SECONDS = 5.0
-# Variables that let Prefect read its settings from somewhere else than usual, and files that may hold some.
-ELSEWHERE = ("PREFECT_PROFILE", "PREFECT_PROFILES_PATH")
-FILES = {"prefect.toml": "", "pyproject.toml": "tool.prefect", ".env": "PREFECT_"}
-
 OWNER = "SHUNTER_COMMAND"
 PATIENCE_SECONDS = 5.0
 
@@ -49,7 +46,7 @@ def server_starting() -> "Iterator[TemporaryServer | None]":
     """Start the temporary server, and let the block go on meanwhile; the server answers when the block is left.
 
     Yields the server; None where another one is used. It is told to Prefect as any other server is, by PREFECT_API_URL,
-    so Prefect must not be imported before. Where that is set already, or one of Prefect's own files names a server,
+    so Prefect must not be imported before. Where that is set already, or a profile of the home names a server,
     there is nothing to start.
 
     Ctrl-C is kept from it. A terminal sends that to every process it shows, and the server has to outlive ours long
@@ -116,7 +113,7 @@ class TemporaryServer:
         environment.pop("PREFECT_API_URL", None)  # it asks nobody, not even itself
         earlier = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            self.process = subprocess.Popen(self.service.command, env=environment, stdout=output, stderr=output)
+            self.process = start_python(*self.service.command, environment=environment, stdout=output, stderr=output)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, earlier)
 
@@ -220,23 +217,11 @@ def _named_server() -> str | None:
     """Address of a server that the user has named; Prefect is slow to import, and asked only where it may know."""
     if url := os.environ.get("PREFECT_API_URL"):
         return url
-    profiles = Path(os.environ["PREFECT_HOME"]) / "profiles.toml"
-    if not (
-        any(os.environ.get(name) for name in ELSEWHERE)
-        or _holds(profiles, "PREFECT_")
-        or any(_holds(Path(name), text) for name, text in FILES.items())
-    ):
+    if not os.environ.get("PREFECT_PROFILE") and not has_profile_setting("PREFECT_"):
         return None
     from prefect.settings import get_current_settings
 
     return get_current_settings().api.url
-
-
-def _holds(path: Path, text: str) -> bool:
-    try:
-        return text in path.read_text(errors="replace")
-    except OSError:
-        return False
 
 
 def _check_answers(url: str) -> None:
@@ -257,13 +242,7 @@ def _service(port: int, host: str = LOOPBACK, environment: Mapping[str, str] | N
     program = Path(__file__).with_name("temporary_server_process.py")
     return Service(
         name="Prefect's temporary server",
-        command=(
-            sys.executable,
-            "-P",
-            str(program),
-            host,
-            str(port),
-        ),  # -P: nothing beside it shadows a package
+        command=(str(program), host, str(port)),
         environment={"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
         | dict(environment or {}),
         port=port,

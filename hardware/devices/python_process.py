@@ -3,13 +3,13 @@
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import shunter.errors
 from shunter.hardware.devices.memory_kills import memory_kills
+from shunter.python_processes import start_python
 
 FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM)
 LONGEST_WORDS = 300  # of a process's output in a message
@@ -42,9 +42,10 @@ class PythonProcess:
         paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
         self._log = log.open("w+b") if log else tempfile.TemporaryFile()  # noqa: SIM115 - closed when it is gone
         self._memory_kills = memory_kills()
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", module, *arguments],
-            env={
+        self._process = start_python(
+            *("-m", module, *arguments),
+            folder=Path.cwd(),  # its tasks name files relative to the folder of the command
+            environment={
                 **os.environ,
                 "PYTHONPATH": os.pathsep.join(paths),
                 "OMP_NUM_THREADS": str(threads),

@@ -3,8 +3,6 @@
 import hashlib
 import io
 import json
-import subprocess
-import sys
 import tempfile
 import zipfile
 from pathlib import Path
@@ -21,6 +19,7 @@ from shunter.ingestion.sources.criteo import criteo_schema
 from shunter.ingestion.sources.names import DEFAULT_ROWS, MOVIELENS
 from shunter.ingestion.sources.synthetic import SyntheticSource
 from shunter.ingestion.sources.tabular import ParquetSource
+from shunter.python_processes import run_python
 from shunter.quarantine import quarantine
 
 _WHEEL = "recbole-1.2.1-py3-none-any.whl"
@@ -120,9 +119,9 @@ def fetch_wheel(name: str, sha256: str, downloads: Path) -> Path:
     requirement = "==".join(name.split("-")[:2])
     downloads.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=downloads) as folder:
-        command = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", "--disable-pip-version-check"]
-        command += ["--only-binary=:all:", "--dest", folder, requirement]
-        finished = subprocess.run(command, capture_output=True, text=True, check=False)
+        command = ["-m", "pip", "download", "--no-deps", "--quiet", "--disable-pip-version-check"]
+        command += ["--only-binary=:all:", "--dest", str(Path(folder).absolute()), requirement]
+        finished = run_python(*command, folder=Path(folder))
         fetched = Path(folder) / name
         if finished.returncode or not fetched.exists():
             raise DataError(f"The wheel {requirement} cannot be fetched: check that pip reaches its package index.")

@@ -11,7 +11,7 @@ from shunter.flows.command.services import Service, free_port
 from shunter.hardware.devices.process_mark import process_mark
 from shunter.settings import Settings
 
-SLEEP = (sys.executable, "-c", "import time; time.sleep(600)")
+SLEEP = ("-c", "import time; time.sleep(600)")
 
 
 def service(command: tuple[str, ...] = SLEEP) -> Service:
@@ -29,7 +29,7 @@ def test_started_it_is_found_until_it_is_stopped() -> None:
 
 def test_what_it_writes_is_in_its_log() -> None:
     program = "import time; print('words of the service'); time.sleep(1)"
-    daemon, process = start(service((sys.executable, "-c", program)))
+    daemon, process = start(service(("-c", program)))
     process.wait(60)
     assert daemon.log.read_text() == "words of the service\n"
     assert find("Sleeper") is None
@@ -37,7 +37,7 @@ def test_what_it_writes_is_in_its_log() -> None:
 
 def test_another_process_with_the_pid_of_a_former_one_is_left_alone() -> None:
     """After a reboot, or when the numbers have come round, the pid in the file is someone else's."""
-    with subprocess.Popen(SLEEP) as other:
+    with subprocess.Popen([sys.executable, *SLEEP]) as other:
         former = Daemon(name="Sleeper", pid=other.pid, mark="another boot/1", url="", log=Settings().home)
         path = Settings().services_directory / "sleeper.json"
         path.parent.mkdir(parents=True)

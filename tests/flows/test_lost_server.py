@@ -33,7 +33,7 @@ http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 
 def little(port: int) -> Service:
     """Stands for Prefect's: a process of its own that answers on a port, which begins without importing Prefect."""
-    command = (sys.executable, "-c", ANSWERS, str(port))
+    command = ("-c", ANSWERS, str(port))
     return Service(name="little", command=command, environment={}, port=port, health_path="/api/health")
 
 
@@ -124,7 +124,7 @@ def test_a_server_that_is_killed_answers_again_by_itself(capsys: pytest.CaptureF
 def test_a_server_that_ends_again_and_again_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_watch, "PATIENCE_SECONDS", 0.1)
     with server() as found, ServerWatch(found) as watch:
-        found.service = replace(found.service, command=(sys.executable, "-c", ""))
+        found.service = replace(found.service, command=("-c", ""))
         answers = []
         for _ in range(MOST_STARTS + 1):
             end(found)
@@ -185,7 +185,7 @@ def test_a_server_of_up_that_is_stopped_under_commands_has_one_successor_at_a_ti
             time.sleep(0.05)
         (first,) = listening(servers)
         first.stop()  # its command has ended
-        first.service = replace(first.service, command=(sys.executable, "-c", ""))
+        first.service = replace(first.service, command=("-c", ""))
         while not (answers(of_up.port) and listening(servers)) and time.monotonic() < deadline:
             time.sleep(0.05)
         assert listening(servers) == [other for other in servers if other is not first]

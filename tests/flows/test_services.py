@@ -1,7 +1,6 @@
 """Which services start, how long one is waited for, and what is said of one that does not answer."""
 
 import socket
-import sys
 import urllib.request
 from pathlib import Path
 
@@ -29,7 +28,9 @@ def test_port_in_use_names_the_option_that_changes_it() -> None:
 
 
 def test_server_that_ends_while_starting_is_reported_at_once() -> None:
-    broken = Service(name="Broken", command=("false",), environment={}, port=free_port(), health_path="/")
+    broken = Service(
+        name="Broken", command=("-c", "raise SystemExit(1)"), environment={}, port=free_port(), health_path="/"
+    )
     with running(broken) as process, pytest.raises(ShunterError, match="Broken ended while starting"):
         wait_until_ready(broken, process)
 
@@ -50,7 +51,7 @@ def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_slow_machine_is_waited_for_as_long_as_its_server_goes_on(impatience: None) -> None:
     port = free_port()
-    command = (sys.executable, "-c", COMPUTES_FIRST, str(port))
+    command = ("-c", COMPUTES_FIRST, str(port))
     slow = Service(name="Slow", command=command, environment={}, port=port, health_path="/")
     with running(slow) as process:
         wait_until_ready(slow, process)
@@ -60,7 +61,7 @@ def test_a_slow_machine_is_waited_for_as_long_as_its_server_goes_on(impatience: 
 
 
 def test_a_server_that_does_nothing_is_not_waited_for(impatience: None) -> None:
-    command = (sys.executable, "-c", "import time; time.sleep(600)")
+    command = ("-c", "import time; time.sleep(600)")
     idle = Service(name="Idle", command=command, environment={}, port=free_port(), health_path="/")
     with (
         running(idle) as process,

@@ -40,7 +40,7 @@ def started(shunter_home: Path, monkeypatch: pytest.MonkeyPatch) -> list[Tempora
     start = TemporaryServer.start
 
     def of_little(port: int) -> Service:
-        command = (sys.executable, "-c", ANSWERS, str(port))
+        command = ("-c", ANSWERS, str(port))
         return Service(name="little", command=command, environment={}, port=port, health_path="/api/health")
 
     def noted(server: TemporaryServer) -> None:
@@ -81,7 +81,9 @@ def test_a_server_that_is_named_is_used(
         pass
     monkeypatch.delenv("PREFECT_API_URL")
     assert temporary_server._named_server() is None
-    (shunter_home / "prefect.toml").write_text('[api]\nurl = "http://127.0.0.1:8/api"\n')
+    (shunter_home / "prefect").mkdir()
+    profile = 'active = "own"\n[profiles.own]\nPREFECT_API_URL = "http://127.0.0.1:8/api"\n'
+    (shunter_home / "prefect" / "profiles.toml").write_text(profile)
     asked = "from shunter.flows.command.temporary_server import _named_server; print(_named_server())"
     program = [sys.executable, "-c", asked]
     environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT)}

@@ -1,0 +1,39 @@
+"""Prefect's settings: the environment and the profile in the home, never a file of the current folder.
+
+Prefect also reads `prefect.toml`, `pyproject.toml` and `.env` of the current folder. Such a file can name a logging
+configuration, and with it run any program.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+PROFILES = "PREFECT_PROFILES_PATH"
+
+
+def ignore_settings_files() -> None:
+    """Let no library of this process read settings from files through `pydantic-settings`, before Prefect is imported.
+
+    The path of Prefect's profiles is set, because Prefect would look for the path in the same files.
+    """
+    from pydantic_settings import DotEnvSettingsSource
+    from pydantic_settings.sources import ConfigFileSourceMixin
+
+    def nothing(self: object, *arguments: object, **options: object) -> dict[str, Any]:
+        return {}
+
+    DotEnvSettingsSource._read_env_files = nothing
+    ConfigFileSourceMixin._read_files = nothing
+    os.environ.setdefault(PROFILES, str(_profiles()))
+
+
+def has_profile_setting(text: str) -> bool:
+    """Return True if the file of Prefect's profiles contains a text; importing Prefect to ask it is slow."""
+    try:
+        return text in _profiles().read_text(errors="replace")
+    except OSError:
+        return False
+
+
+def _profiles() -> Path:
+    return Path(os.environ.get(PROFILES) or Path(os.environ["PREFECT_HOME"]) / "profiles.toml")

@@ -1,0 +1,128 @@
+"""A folder of a stranger: none of its modules and settings files runs when a command is given in it."""
+
+import os
+import subprocess
+import sys
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+from shunter.flows.command.services import free_port
+from shunter.python_processes import run_python
+from shunter.settings import PROJECT_ROOT
+from tests.faults.household import SHUNTER, write_household
+
+PATIENCE_SECONDS = 600
+LOGGING = """
+version: 1
+handlers:
+  ran:
+    (): subprocess.Popen
+    args: [touch, {marker}]
+root: {{handlers: [ran]}}
+"""
+MODULE = "import pathlib; pathlib.Path({marker!r}).touch()\n"
+OWN = {"shunter", "tests", "benchmarks"}  # a module of this name in the project's own root
+
+
+@pytest.fixture
+def markers(tmp_path: Path) -> Path:
+    """Folder in which whatever runs leaves a file."""
+    folder = tmp_path / "markers"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def foreign(tmp_path: Path, markers: Path) -> Path:
+    """A folder with a module of every name, and with every settings file that a dependency reads."""
+    folder = tmp_path / "foreign"
+    write_household(folder)
+    names = {*packages_distributions(), *sys.stdlib_module_names, "sitecustomize", "usercustomize"} - OWN
+    for name in (one for one in names if one.isidentifier()):
+        (folder / f"{name}.py").write_text(MODULE.format(marker=str(markers / name)))
+    (folder / "gunicorn.conf.py").write_text(MODULE.format(marker=str(markers / "gunicorn.conf")))
+    (folder / "matplotlibrc").write_text("backend: module://backend_of_a_stranger\n")
+    (folder / "backend_of_a_stranger.py").write_text(MODULE.format(marker=str(markers / "backend")))
+    settings = {
+        "prefect.toml": '[logging]\nsettings_path = "{logging}"\n',
+        "pyproject.toml": '[tool.prefect.logging]\nsettings_path = "{logging}"\n',
+        ".env": "PREFECT_LOGGING_SETTINGS_PATH={logging}\nPREFECT_API_URL=http://127.0.0.1:9/api\n",
+    }
+    for name, text in settings.items():
+        logging = folder / f"logging_of_{name}.yaml"
+        logging.write_text(LOGGING.format(marker=markers / name))
+        (folder / name).write_text(text.format(logging=logging))
+    return folder
+
+
+def variables(home: Path) -> dict[str, str]:
+    """Return the environment of a user without settings of their own, but for an empty entry of the module path."""
+    own = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "MLFLOW_", "SHUNTER_"))
+    }
+    return own | {"SHUNTER_HOME": str(home), "PYTHONPATH": os.pathsep}
+
+
+def give(folder: Path, home: Path, *arguments: str) -> None:
+    """Give a command in a folder; fails unless the command succeeds."""
+    done = subprocess.run(
+        [SHUNTER, *arguments],
+        cwd=folder,
+        env=variables(home) | {"PYTHONPATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+
+
+def test_started_process_finds_no_module_of_the_current_folder(
+    foreign: Path, markers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(foreign)
+    for name, value in variables(tmp_path / "home").items():
+        monkeypatch.setenv(name, value)
+    grandchild = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import yaml, json'], check=True)"
+    assert run_python("-c", f"import yaml, json, uvicorn; {grandchild}").returncode == 0
+    assert not list(markers.iterdir())
+
+
+def test_relative_home_is_the_same_for_a_started_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SHUNTER_HOME", "home")
+    told = run_python("-c", "from shunter.settings import Settings; print(Settings().home)")
+    assert told.stdout.strip() == str(tmp_path / "home"), told.stderr
+
+
+def test_prefect_reads_no_settings_of_the_current_folder(foreign: Path, markers: Path, tmp_path: Path) -> None:
+    script = (
+        "from shunter.flows.command.environment import prepare_environment; prepare_environment(debug=False);"
+        "import prefect.main; from prefect.settings import get_current_settings;"
+        "print(get_current_settings().logging.config_path, get_current_settings().api.url)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", script],
+        cwd=foreign,
+        env=variables(tmp_path / "home") | {"PYTHONPATH": str(PROJECT_ROOT / ".links")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == [str(tmp_path / "home" / "prefect" / "logging.yml"), "None"]
+    assert not list(markers.iterdir())
+
+
+@pytest.mark.slow
+def test_commands_and_servers_run_nothing_of_the_current_folder(foreign: Path, markers: Path, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    give(foreign, home, "check", "logs/day_2026-01-01.parquet")
+    give(foreign, home, "train", "--data", "logs/day_*.parquet", "--schema", "schema.yaml", "--dry-run")
+    ports = ("--prefect-port", str(free_port()), "--mlflow-port", str(free_port()))
+    try:
+        give(foreign, home, "up", *ports)
+    finally:
+        give(foreign, home, "down")
+    assert not list(markers.iterdir())
