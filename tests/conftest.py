@@ -288,9 +288,20 @@ def movielens_wheel(made_once: Callable[[str, Callable[[Path], Any]], Path]) -> 
 
 
 @pytest.fixture(scope="session")
-def kept_traces(made_once: Callable[[str, Callable[[Path], Any]], Path]) -> Path:
-    """Folder of the traces of steps, each made by whoever needs it first."""
-    return made_once("traces", lambda _: None)
+def kept_traces() -> Path:
+    """Folder of the traces of steps, each made by whoever needs it first, in this run of pytest or an earlier one.
+
+    The name of each says all that it depends on.
+    """
+    folder = PROJECT_ROOT / ".shunter" / "traces"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def traces(kept_traces: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the traces of all homes in one folder: one that is made anew costs seconds."""
+    monkeypatch.setattr(Settings, "traces_directory", kept_traces)
 
 
 @pytest.fixture(scope="session")

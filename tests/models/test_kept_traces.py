@@ -21,6 +21,11 @@ def features(rows: int, dense: int = 3) -> Features:
 
 
 @pytest.fixture
+def traces() -> None:
+    """Stay in the test's own home, unlike those of other tests."""
+
+
+@pytest.fixture
 def next_run(monkeypatch: pytest.MonkeyPatch, shunter_home: Path) -> pytest.MonkeyPatch:
     """As of a new process, which remembers nothing itself."""
     shunter.models.counting._trace.cache_clear()

@@ -23,6 +23,11 @@ LONG_AGO = time.time() - 2 * UNUSED_DAYS * DAY_SECONDS
 AGE_SECONDS = UNUSED_DAYS * DAY_SECONDS
 
 
+@pytest.fixture
+def traces() -> None:
+    """Stay in the test's own home, unlike those of other tests."""
+
+
 def aged(folder: Path) -> Path:
     for one in (*folder.rglob("*"), folder):
         os.utime(one, (LONG_AGO, LONG_AGO))

@@ -403,7 +403,7 @@ def other_on_second(second: Any, cluster: Cluster, monkeypatch: pytest.MonkeyPat
 
     measure = Cluster.measure
     monkeypatch.setattr(Cluster, "measure", measured)
-    monkeypatch.setattr("shunter.engine.executors.watch.LOOK_SECONDS", 0.2)
+    monkeypatch.setattr("shunter.engine.executors.watch.LOOK_SECONDS", 0.0)
     logger = logging.getLogger("shunter.engine.executors.ray.cluster")
     logger.addFilter(give_way)
     yield
@@ -420,7 +420,6 @@ def test_a_training_is_ordered_on_the_cluster_moves_to_the_better_node_and_is_tr
     request = TrainRequest(
         data="synthetic:4000",
         trials=1,
-        baselines="none",
         max_epochs=300,  # so much is left of any training that it moves, however slowly it has started
         ensemble_size=1,
         set=["patience=20"],
