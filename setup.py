@@ -4,7 +4,7 @@ from setuptools import find_packages, setup
 
 FOLDERS = (
     *("flows", "tasks", "reporting", "scheduler", "planner", "search", "retraining", "serving", "tracking"),
-    *("ingestion", "engine", "models", "hardware"),
+    *("ingestion", "engine", "models", "hardware", "extensions"),
 )
 
 setup(

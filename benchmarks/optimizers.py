@@ -26,9 +26,9 @@ from shunter.engine.data.dataset import Dataset
 from shunter.engine.data.loader import BatchLoader
 from shunter.engine.loop.evaluation import evaluate
 from shunter.engine.loop.step import applied, seeded, train_step
+from shunter.extensions.shampoo import Shampoo
 from shunter.models.embeddings.learning import EmbeddingLearning
 from shunter.models.registry import build_model, model_spec
-from shunter.models.shampoo import Shampoo
 from shunter.models.spec import CategoricalFeature, Features
 
 FRAPPE = Path(__file__).resolve().parents[2] / "shared" / "data" / "frappe_x1_train_valid.npz"

@@ -6,7 +6,6 @@ from typing import Literal
 from shunter.models.embeddings.learning import EmbeddingLearning
 from shunter.record import OPTIONAL, Record
 
-DenseOptimizer = Literal["adam", "adagrad", "sgd", "shampoo"]
 SelectBy = Literal["ne", "auc", "logloss", "ndcg@20", "recall@20"]
 LearningRateSchedule = Literal["constant", "plateau", "cosine"]
 
@@ -16,7 +15,7 @@ class Hyperparameters(Record):
     """What tuning chooses beside the architecture.
 
     Attributes:
-        dense_optimizer: optimiser of the MLPs.
+        dense_optimizer: optimizer of the MLPs, by its name in `shunter.models.optimizers`.
         dense_learning_rate: step size of the MLPs' optimiser.
         embedding_learning_rate: step size of the row-wise Adagrad that is fused into the embeddings' backward.
         weight_decay: L2 on the MLPs' weights.
@@ -34,7 +33,7 @@ class Hyperparameters(Record):
         warmup_epochs: passes over the training part, such as 0.5, in which both rates first rise from 0 in a line.
     """
 
-    dense_optimizer: DenseOptimizer = "adam"
+    dense_optimizer: str = "adam"
     dense_learning_rate: float = 1e-3
     embedding_learning_rate: float = 0.02
     weight_decay: float = 0.0

@@ -15,6 +15,7 @@ from shunter.errors import RequestError
 from shunter.models.graph import GRAPH_FAMILIES, SOLVED, GraphSpec, graph_spec
 from shunter.models.graph.registry import check_graph_spec
 from shunter.models.names import AUTO, AUTO_FAMILIES, auto_families
+from shunter.models.optimizers import DENSE_OPTIMIZERS
 from shunter.models.registry import FAMILIES, build_layers, family_of, model_spec
 from shunter.models.spec import Features, ModelSpec
 from shunter.validation import unknown
@@ -67,6 +68,8 @@ def read_fixed(model: str, entries: Sequence[str]) -> Fixed:
         else:
             rates = [] if learned_with is None else [*_types(learned_with)]
             raise _not_known(name, model, [*rates, PATIENCE, *_shared(classes)])
+    if "dense_optimizer" in found.learning:
+        DENSE_OPTIMIZERS.entry(found.learning["dense_optimizer"])
     return found
 
 

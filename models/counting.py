@@ -12,6 +12,7 @@ from shunter.models.compression.scheme import Compression
 from shunter.models.counts import AXES, FLOAT_BYTES, BatchAxis, LayerCount, MatmulCount, ModelCounts, PrecisionCounts
 from shunter.models.embeddings.role import EmbeddingTables
 from shunter.models.kept_traces import kept_trace
+from shunter.models.optimizers import states_of
 from shunter.models.registry import bag_tables, build_layers, check_spec, layer_inputs, may_lie_in_file
 from shunter.models.spec import NUMBER_BYTES, Features, ModelSpec
 from shunter.models.trace import Operator, Phase, StepTrace, trace_step
@@ -20,9 +21,6 @@ from shunter.models.trace import Operator, Phase, StepTrace, trace_step
 # large that the peak of the memory lies where it lies for every larger batch.
 BATCHES = (512, 1024)
 ID_BYTES = 4
-# Floats of optimiser state for each parameter of the dense part. Shampoo keeps two beside two square matrices for each
-# dimension of a block: six where blocks are square.
-DENSE_STATES = {"adam": 2, "adagrad": 1, "sgd": 0, "shampoo": 6}
 
 
 def count_model(
@@ -38,7 +36,7 @@ def count_model(
         spec: The architecture.
         features: The input.
         ids_per_sample: Mean number of ids of each field; 1 for a field that is not named.
-        dense_optimizer: `adam`, `adagrad`, `sgd` or `shampoo`.
+        dense_optimizer: Name in `shunter.models.optimizers`.
 
     Raises:
         RequestError: The model cannot be built.
@@ -57,7 +55,7 @@ def count_model(
         input_bytes_per_sample=(len(features.dense) + features.outputs) * FLOAT_BYTES + (lookups + fields) * ID_BYTES,
         parameter_bytes=tables.weights + parameters * FLOAT_BYTES,
         dense_parameter_bytes=parameters * FLOAT_BYTES,
-        optimizer_bytes=tables.optimizer + parameters * DENSE_STATES[dense_optimizer] * FLOAT_BYTES,
+        optimizer_bytes=tables.optimizer + parameters * states_of(dense_optimizer) * FLOAT_BYTES,
         tables=bags,
         embedding_dim=spec.embedding_dim,
         matmuls=matmuls,
@@ -85,7 +83,7 @@ def count_layers(
         batch_size: Samples of the step.
         half: Whether it runs under bfloat16 autocast.
         ids_per_sample: Mean number of ids of each field; 1 for a field that is not named.
-        dense_optimizer: `adam`, `adagrad`, `sgd` or `shampoo`.
+        dense_optimizer: Name in `shunter.models.optimizers`.
 
     Raises:
         RequestError: The model cannot be built.
@@ -97,7 +95,7 @@ def count_layers(
     pooled_bytes = len(bag_tables(spec, features)) * batch_size * spec.embedding_dim * FLOAT_BYTES
     forward = [operator for operator in trace.operators if operator.phase == "forward"]
     backward = [operator for operator in trace.operators if operator.phase == "backward"]
-    states = DENSE_STATES[dense_optimizer]
+    states = states_of(dense_optimizer)
     weights = trace.parameters * FLOAT_BYTES
     return (
         _embedding_layer("forward", read=rows_bytes + lookups * ID_BYTES, written=pooled_bytes),
@@ -226,7 +224,7 @@ def _precision_counts(traces: Sequence[StepTrace], dense_optimizer: str) -> Prec
     grown = BATCHES[1] - BATCHES[0]
     traffic_per_sample = (traffic[1] - traffic[0]) / grown
     peak_per_sample = (large.peak_bytes - small.peak_bytes) / grown
-    update_bytes = (3 + 2 * DENSE_STATES[dense_optimizer]) * small.parameters * FLOAT_BYTES
+    update_bytes = (3 + 2 * states_of(dense_optimizer)) * small.parameters * FLOAT_BYTES
     return PrecisionCounts(
         traffic_bytes_per_sample=traffic_per_sample,
         traffic_bytes_per_step=traffic[0] - traffic_per_sample * BATCHES[0] + update_bytes,

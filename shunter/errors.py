@@ -5,6 +5,7 @@ the sentence and exits with `exit_code`; `--debug` shows the traceback. Mistakes
 """
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 
@@ -18,6 +19,43 @@ class RequestError(ShunterError):
     """The request itself is wrong: an unknown name, a value out of range, limits that contradict each other."""
 
     exit_code = 2
+
+
+class UnknownNameError(RequestError):
+    """No implementation of a role has the requested name.
+
+    Attributes:
+        role: Role, such as `dense optimizer`.
+        name: Requested name.
+        known: Names that are known.
+    """
+
+    def __init__(self, role: str, name: str, known: Sequence[str], nearest: Sequence[str] = ()) -> None:
+        super().__init__(role, name, known, nearest)
+        self.role, self.name, self.known, self.nearest = role, name, tuple(known), tuple(nearest)
+
+    def __str__(self) -> str:
+        """Return the message."""
+        hint = f" Did you mean {self.nearest[0]!r}?" if self.nearest else ""
+        return f"Unknown {self.role} {self.name!r}: use one of {', '.join(self.known)}.{hint}"
+
+
+class MissingExtensionError(RequestError):
+    """The requested implementation belongs to an extension that is not installed.
+
+    Attributes:
+        role: Role, such as `dense optimizer`.
+        name: Requested name.
+        extension: Folder of `extensions/` that is absent.
+    """
+
+    def __init__(self, role: str, name: str, extension: str) -> None:
+        super().__init__(role, name, extension)
+        self.role, self.name, self.extension = role, name, extension
+
+    def __str__(self) -> str:
+        """Return the message."""
+        return f"The {self.role} {self.name!r} needs the extension {self.extension!r}, which is not installed."
 
 
 class TooLargeError(RequestError):

@@ -48,7 +48,7 @@ def test_engine_and_models_import_with_torch_numpy_and_pandas_alone() -> None:
     import subprocess
 
     modules = [
-        ".".join(path.relative_to(PROJECT_ROOT).with_suffix("").parts)
+        ".".join(("shunter", *path.relative_to(PROJECT_ROOT).with_suffix("").parts))
         for folder in ("engine", "models")
         for path in sorted((PROJECT_ROOT / folder).rglob("*.py"))
         if path.stem != "__init__" and not _knows_more(path.relative_to(PROJECT_ROOT))

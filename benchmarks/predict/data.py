@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import report
-from shunter.engine.config import DenseOptimizer, Execution, Hyperparameters, Schedule
+from shunter.engine.config import Execution, Hyperparameters, Schedule
 from shunter.engine.data.dataset import SPLITS, Dataset, FieldStatistics, SplitStatistics
 from shunter.engine.execution import execution_of
 from shunter.engine.loop.step import applied
@@ -116,10 +116,10 @@ class MemorySetting:
     shape: str
     batch_size: int
     precision: Precision
-    dense_optimizer: DenseOptimizer
+    dense_optimizer: str
 
 
-_MEMORY: tuple[tuple[str, int, Precision, DenseOptimizer], ...] = (
+_MEMORY: tuple[tuple[str, int, Precision, str], ...] = (
     ("movielens", 256, "fp32", "adam"),
     ("movielens", 8192, "bf16", "sgd"),
     ("criteo small", 1024, "fp32", "adagrad"),

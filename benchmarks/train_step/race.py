@@ -15,7 +15,7 @@ import torch
 from benchmarks import report
 from benchmarks.train_step import rivals
 from benchmarks.train_step.rivals import Prepare, Step, Variant
-from shunter.engine.config import DenseOptimizer, Execution, Hyperparameters
+from shunter.engine.config import Execution, Hyperparameters
 from shunter.engine.data.batch import Batch, make_batch
 from shunter.engine.loop.compiled_step import compile_step
 from shunter.engine.loop.recorded_step import record_steps
@@ -105,7 +105,7 @@ class Shunter:
         precision: Literal["fp32", "bf16"],
         *,
         compiled: bool = False,
-        dense: DenseOptimizer = "adam",
+        dense: str = "adam",
     ) -> None:
         """Build the model."""
         self._execution = Execution(device=str(device), precision=precision, compiled=compiled)
@@ -132,7 +132,7 @@ def contestants(device: torch.device, plan: Plan) -> dict[str, Callable[[], Prep
     variants = [kind for kind in kinds if plan.compiled or not kind.compiled]
     named: dict[str, Callable[[], Prepare]] = {}
     for kind in variants:
-        suffixes: dict[DenseOptimizer, str] = {"adam": "", "sgd": ", SGD"}
+        suffixes: dict[str, str] = {"adam": "", "sgd": ", SGD"}
         for dense, suffix in suffixes.items():
             named[f"shunter {kind.label}{suffix}"] = partial(
                 Shunter, device, kind.precision, compiled=kind.compiled, dense=dense

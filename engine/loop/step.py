@@ -15,16 +15,14 @@ from shunter.engine.data.batch import Batch
 from shunter.engine.data.pipeline import DeviceCopy
 from shunter.engine.data.prefetch import Prefetcher
 from shunter.engine.loop.compaction import Compaction
-from shunter.engine.loop.fused_adam import FusedAdam
 from shunter.engine.loop.kept_memory import kept_memory
 from shunter.engine.loop.loss import mean_losses, weighted_sum
 from shunter.engine.loop.packed_activations import PackedActivations
 from shunter.errors import HardwareError, TrainingError
 from shunter.hardware.probes.tf32 import products_in_tf32
-from shunter.hardware.uncompiled import SGD, Adagrad
+from shunter.models.optimizers import DENSE_OPTIMIZERS
 from shunter.models.registry import Model
 from shunter.models.rewriting.scheme import train_with
-from shunter.models.shampoo import Shampoo
 
 # cuBLAS keeps its order of summation in work spaces of fixed sizes alone; NVIDIA names this one for it. Read once by a
 # process, at its first product of matrices.
@@ -32,9 +30,13 @@ CUBLAS_WORKSPACE = ":4096:8"
 
 
 def build_dense_optimizer(model: nn.Module, hyperparameters: Hyperparameters) -> torch.optim.Optimizer:
-    """Build the optimiser of the MLPs; the embeddings update themselves in the backward pass.
+    """Build the optimizer of the MLPs; the embeddings update themselves in the backward pass.
 
     Weight decay acts on the weights and not on the biases.
+
+    Raises:
+        UnknownNameError: There is no optimizer of that name.
+        MissingExtensionError: It belongs to an extension that is not installed.
     """
     parameters = list(model.parameters())
     groups: list[dict[str, Any]] = [{"params": parameters}]
@@ -43,16 +45,8 @@ def build_dense_optimizer(model: nn.Module, hyperparameters: Hyperparameters) ->
             {"params": [p for p in parameters if p.ndim > 1], "weight_decay": hyperparameters.weight_decay},
             {"params": [p for p in parameters if p.ndim <= 1]},
         ]
-    learning_rate = hyperparameters.dense_learning_rate
-    # `fused` is one operator for all parameters; Adagrad has it on the CPU only.
-    if hyperparameters.dense_optimizer == "adam":
-        return FusedAdam(groups, lr=learning_rate)
-    if hyperparameters.dense_optimizer == "shampoo":
-        # A bad gradient is seen by the watch over the losses; looking at each would wait for the device at every step.
-        return Shampoo(groups, lr=learning_rate, check_gradients=False)
-    if hyperparameters.dense_optimizer == "adagrad":
-        return Adagrad(groups, lr=learning_rate, fused=parameters[0].device.type == "cpu")
-    return SGD(groups, lr=learning_rate, fused=True)
+    build = DENSE_OPTIMIZERS.load(hyperparameters.dense_optimizer)
+    return build(groups, hyperparameters.dense_learning_rate)
 
 
 def train_step(

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -60,11 +60,19 @@ from shunter.engine.parallel.tower_model import HostRecommender
 from shunter.errors import CheckpointError, ShunterError, TrainingError
 from shunter.models.embeddings.sharded import ShardedEmbeddings
 from shunter.models.registry import Model
-from shunter.models.shampoo import Shampoo
 
 log = logging.getLogger(__name__)
 
 Job = Callable[[], None]
+
+
+@runtime_checkable
+class DividedOptimizer(Protocol):
+    """Optimizer whose state the processes of one training divide."""
+
+    def full_state_dict(self) -> dict[str, Any] | None:
+        """Return the whole state in the first process, None in the others; all processes call it."""
+        ...
 
 
 class ShardedCheckpoint(CheckpointDirectory[Model]):
@@ -281,7 +289,7 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         dense = self._read_weights(model, index, folder, with_sums=True)
         if self._rows is not None and (parts := parts_of(index)):
             self._rows.go_on(self.directory, parts, history_of(index["history"]))
-        whole = {"part": {"rank": 0, "ranks": 1}} if isinstance(optimizer, Shampoo) else {}
+        whole = {"part": {"rank": 0, "ranks": 1}} if isinstance(optimizer, DividedOptimizer) else {}
         restore_optimizer(optimizer, dense, **whole)
         if index["processes"] == self.processes:
             path = folder / file_of(self.rank)
@@ -397,8 +405,8 @@ def _dense_weights(model: Model) -> dict[str, Tensor]:
 
 
 def _full_state(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The state of the dense optimiser; Shampoo's is divided over the processes, and gathers in the first."""
-    if not isinstance(optimizer, Shampoo):
+    """Return the state of the dense optimizer; one that is divided over the processes is gathered in the first."""
+    if not isinstance(optimizer, DividedOptimizer):
         return optimizer_tensors(optimizer)
     state = optimizer.full_state_dict()
     return {} if state is None else state_tensors(state)

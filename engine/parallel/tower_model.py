@@ -18,6 +18,7 @@ from shunter.engine.parallel.plan import Machine
 from shunter.engine.parallel.towers import TowerEmbeddings, TowerLayout
 from shunter.errors import InfeasibleError
 from shunter.models.families.dmt import DmtLayers, DmtSpec, towers_of
+from shunter.models.optimizers import divides_state
 from shunter.models.recommender import Recommender
 from shunter.models.registry import assemble_model
 from shunter.models.spec import Features, ModelSpec
@@ -94,7 +95,7 @@ def can_be_divided(
 
     The tables are of one width, with a row for each id, and no id of a bag has a weight.
 
-    Shampoo is left out, for it divides the work on all parameters over all processes.
+    An optimizer that divides its state over all processes is refused, for each needs all parameters.
     """
     hosts, rest = divmod(dist.get_world_size(), processes_per_host)
     if (
@@ -103,7 +104,7 @@ def can_be_divided(
         or features.is_weighted
         or hosts < 2
         or rest
-        or hyperparameters.dense_optimizer == "shampoo"
+        or divides_state(hyperparameters.dense_optimizer)
     ):
         return False
     return len(towers_of(spec, features)) >= hosts and all(field.table is None for field in features.categorical)

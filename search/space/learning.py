@@ -7,6 +7,7 @@ from typing import Any
 
 from shunter.engine.config import Hyperparameters
 from shunter.errors import RequestError
+from shunter.models.optimizers import searched_optimizers
 from shunter.models.registry import FAMILIES
 from shunter.models.spec import nearest
 from shunter.requests import parse_task_weights
@@ -26,14 +27,7 @@ LEARNING_OPTIONS: Choices = {
     "learning_rate_schedule": ("constant", "plateau", "cosine"),
     "cosine_epochs": (3, 6),
 }
-# What the wide space tries beside these.
-WIDE_OPTIONS: Choices = {
-    "dense_optimizer": ("adam", "adagrad", "shampoo"),
-    "warmup_epochs": (0.0, 0.25, 1.0),
-}
-# Multiple of the learning rate that is drawn, whose range is meant for Adam. Adagrad's step is the rate at first, as
-# Adam's is, and falls with the root of the steps since; Shampoo's is given Adam's length (`shunter.models.shampoo`).
-RATE_OF_OPTIMIZER: dict[str, float] = {"adagrad": 10.0}
+WARMUP_EPOCHS = (0.0, 0.25, 1.0)  # choices of the wide space
 # Another point to begin with, beside the default of a family: wide flat layers, held back by batch normalisation and
 # decay, with rates that fall to 0 within three passes. The layers are what published results of deep click models have
 # in common (BARS, Zhu et al., 2022). By hand with batches of 1,024, one thread and one seed, lowest validation NE and
@@ -91,9 +85,11 @@ def learning_options(families: Sequence[str], *, is_wide: bool = False) -> Choic
 
     A family without hidden layers has few weights beside its tables, and keeps the optimiser that it has.
     """
-    options = {**LEARNING_OPTIONS, **WIDE_OPTIONS} if is_wide else LEARNING_OPTIONS
-    if is_wide and not any(FAMILIES[family].has_hidden_layers for family in families):
-        options = {name: choices for name, choices in options.items() if name != "dense_optimizer"}
+    options = dict(LEARNING_OPTIONS)
+    if is_wide and any(FAMILIES[family].has_hidden_layers for family in families):
+        options["dense_optimizer"] = searched_optimizers()
+    if is_wide:
+        options["warmup_epochs"] = WARMUP_EPOCHS
     usual = [default_hyperparameters(family) for family in families]
     return {
         name: tuple(dict.fromkeys([*choices, *(getattr(rates, name) for rates in usual)]))

@@ -12,6 +12,7 @@ from shunter.engine.data.dataset import Dataset
 from shunter.engine.fixed import Fixed, why_not_built
 from shunter.frozen import Frozen
 from shunter.models.names import AUTO, auto_families
+from shunter.models.optimizers import rate_scale_of
 from shunter.models.registry import FAMILIES, model_spec
 from shunter.models.spec import Features, ModelSpec
 from shunter.search.protocol import Factors, Parameters
@@ -19,7 +20,6 @@ from shunter.search.space.learning import (
     FIRST_BINS,
     HELD_BACK,
     HELD_BACK_ROWS,
-    RATE_OF_OPTIMIZER,
     default_hyperparameters,
     learning_options,
     rate_scale,
@@ -318,7 +318,7 @@ class SearchSpace(Frozen):
         if learned.learning_rate_schedule != "cosine":
             learned = replace(learned, cosine_epochs=None)
         if "dense_optimizer" in searched and "dense_learning_rate" in searched:
-            scale = RATE_OF_OPTIMIZER.get(learned.dense_optimizer, 1.0)
+            scale = rate_scale_of(learned.dense_optimizer)
             learned = replace(learned, dense_learning_rate=scale * learned.dense_learning_rate)
         return spec, learned
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from shunter.engine.config import DenseOptimizer, Execution, Hyperparameters, Schedule
+from shunter.engine.config import Execution, Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.job import Checkpointing, TrainingJob
 from shunter.engine.loop.step import peak_memory_bytes, reset_peak_memory
@@ -39,7 +39,7 @@ class Setting(NamedTuple):
     ids: int
     batch_size: int
     precision: Precision
-    optimizer: DenseOptimizer
+    optimizer: str
 
     def __str__(self) -> str:
         name = "small" if self.spec is SMALL else "deep"

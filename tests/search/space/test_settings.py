@@ -13,12 +13,12 @@ from shunter.engine.config import Hyperparameters
 from shunter.engine.data.dataset import Dataset, SplitStatistics
 from shunter.engine.fixed import Fixed, read_fixed
 from shunter.models.names import AUTO, AUTO_FAMILIES, auto_families
+from shunter.models.optimizers import rate_scale_of
 from shunter.models.registry import FAMILIES, build_layers, check_spec, model_spec
 from shunter.models.spec import CategoricalFeature, Features
 from shunter.search.space.learning import (
     FIRST_BINS,
     LEARNING_OPTIONS,
-    RATE_OF_OPTIMIZER,
     default_hyperparameters,
     rate_scale,
     usual_rates,
@@ -68,7 +68,7 @@ def test_every_point_is_a_model_that_can_be_built(rows: int, dense: int, seed: i
         is_each = spec.numeric_embedding == "vector"
         assert bool(spec.bottom_widths) == bool(dense and FAMILIES[family].has_hidden_layers and not is_each)
         low, high = space.dense_learning_rates
-        scale = RATE_OF_OPTIMIZER.get(hyperparameters.dense_optimizer, 1.0)
+        scale = rate_scale_of(hyperparameters.dense_optimizer)
         assert low <= hyperparameters.dense_learning_rate / scale <= high * (1 + 1e-9)
 
 

@@ -9,7 +9,7 @@ from torch import distributed as dist
 from torch import nn
 
 from shunter.errors import RequestError, TrainingError
-from shunter.models.shampoo import Shampoo
+from shunter.extensions.shampoo import Shampoo
 
 STEPS, SAVED_STEP = 12, 7
 SHAPES = ((20, 48), (48,), (48, 24), (24,), (24, 1), ())

@@ -4,7 +4,7 @@
 `sharding` divides the blocks among processes, and `optimizer` puts them together as a `torch.optim.Optimizer`.
 """
 
-from shunter.models.shampoo.optimizer import Shampoo
-from shunter.models.shampoo.sharding import merge_state_dicts
+from shunter.extensions.shampoo.optimizer import Shampoo
+from shunter.extensions.shampoo.sharding import merge_state_dicts
 
 __all__ = ["Shampoo", "merge_state_dicts"]

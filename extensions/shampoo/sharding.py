@@ -9,7 +9,7 @@ from torch import Tensor
 from torch import distributed as dist
 
 from shunter.errors import CheckpointError, RequestError
-from shunter.models.shampoo.blocks import Block, root_operations, split_blocks, step_operations
+from shunter.extensions.shampoo.blocks import Block, root_operations, split_blocks, step_operations
 
 
 def assign_greedily(costs: Sequence[float], loads: list[float]) -> list[int]:

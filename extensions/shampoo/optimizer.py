@@ -9,17 +9,22 @@ from torch import distributed as dist
 from torch.optim import Optimizer
 
 from shunter.errors import CheckpointError, RequestError, TrainingError
-from shunter.models.shampoo.blocks import Block, split_blocks
-from shunter.models.shampoo.direction import new_state, search_direction
-from shunter.models.shampoo.sharding import Ranks, lay_out
+from shunter.extensions.shampoo.blocks import Block, split_blocks
+from shunter.extensions.shampoo.direction import new_state, search_direction
+from shunter.extensions.shampoo.sharding import Ranks, lay_out
 
 Grafting = Literal["none", "sgd", "adagrad", "rmsprop", "adam"]
+
+
+def build(groups: list[dict[str, Any]], learning_rate: float) -> "Shampoo":
+    """Build the optimizer of a training, whose watch over the losses notices a gradient that is no number."""
+    return Shampoo(groups, lr=learning_rate, check_gradients=False)
 
 
 class Shampoo(Optimizer):
     """Second-order optimiser for dense parameters: each dimension of a block is preconditioned by its own statistics.
 
-    The algorithm is that of arXiv 2309.06497; see `shunter.models.shampoo.direction`. In a group of processes each
+    The algorithm is that of arXiv 2309.06497; see `shunter.extensions.shampoo.direction`. In a group of processes each
     block belongs to one of them, which alone keeps its state and computes its direction; one all-gather a step gives
     the directions to all. The result is that of a single process, bit by bit where the kernels are deterministic.
 

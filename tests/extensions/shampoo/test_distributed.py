@@ -5,8 +5,16 @@ import torch
 from torch.multiprocessing import spawn  # pyright: ignore[reportPrivateImportUsage]
 
 from shunter.errors import CheckpointError
-from shunter.models.shampoo import Shampoo, merge_state_dicts
-from tests.models.shampoo.shampoo_processes import CASES, SAVED_STEP, STEPS, make_parameters, run_case, run_rank, train
+from shunter.extensions.shampoo import Shampoo, merge_state_dicts
+from tests.extensions.shampoo.shampoo_processes import (
+    CASES,
+    SAVED_STEP,
+    STEPS,
+    make_parameters,
+    run_case,
+    run_rank,
+    train,
+)
 
 
 @pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.long)])

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from shunter.errors import CheckpointError, RequestError, TrainingError
-from shunter.models.shampoo import Shampoo
-from shunter.models.shampoo.blocks import split_blocks
+from shunter.extensions.shampoo import Shampoo
+from shunter.extensions.shampoo.blocks import split_blocks
 
 PLAIN = {"grafting": "none", "root_every_steps": 1, "epsilon": 1e-3, "relative_epsilon": 0.0}
 NEVER = 10**9  # a start step that is not reached: the grafting method alone

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from shunter.errors import TrainingError
-from shunter.models.shampoo.blocks import Block
+from shunter.extensions.shampoo.blocks import Block
 
 
 def new_state(block: Block, options: dict[str, Any]) -> dict[str, Any]:

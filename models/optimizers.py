@@ -1,0 +1,58 @@
+"""Optimizers of the dense layers by name.
+
+Capabilities:
+    states: Floats of state for each parameter.
+    is_divided: Whether the processes of one training divide the state, so that each must see all parameters.
+    is_searched: Whether the wide space of a search proposes it.
+    rate_scale: Multiple of the learning rate that suits Adam; 1 if absent.
+"""
+
+from shunter.registry import Entry, Registry
+
+DENSE_OPTIMIZERS = Registry(
+    "dense optimizer",
+    {
+        "adam": Entry(
+            target="shunter.engine.loop.optimizers:build_adam", capabilities={"states": 2, "is_searched": True}
+        ),
+        # Adagrad's step is the rate at first, as Adam's is, and falls with the root of the number of steps.
+        "adagrad": Entry(
+            target="shunter.engine.loop.optimizers:build_adagrad",
+            capabilities={"states": 1, "is_searched": True, "rate_scale": 10.0},
+        ),
+        "sgd": Entry(target="shunter.engine.loop.optimizers:build_sgd", capabilities={"states": 0}),
+        # Two states beside two square matrices for each dimension of a block: six where blocks are square.
+        "shampoo": Entry(
+            target="shunter.extensions.shampoo.optimizer:build",
+            capabilities={"states": 6, "is_divided": True, "is_searched": True},
+        ),
+    },
+    group="shunter.dense_optimizers",
+)
+
+
+def states_of(name: str) -> int:
+    """Return the floats of state that an optimizer keeps for each parameter.
+
+    Raises:
+        UnknownNameError: There is no such optimizer.
+        MissingExtensionError: It belongs to an extension that is not installed.
+    """
+    return int(DENSE_OPTIMIZERS.entry(name).capabilities["states"])
+
+
+def rate_scale_of(name: str) -> float:
+    """Return the multiple of Adam's learning rate that suits an optimizer; raises as `states_of`."""
+    return float(DENSE_OPTIMIZERS.entry(name).capabilities.get("rate_scale", 1.0))
+
+
+def searched_optimizers() -> tuple[str, ...]:
+    """Return the names of the installed optimizers that the wide space of a search proposes, in their order."""
+    return tuple(
+        name for name in DENSE_OPTIMIZERS.names if DENSE_OPTIMIZERS.entry(name).capabilities.get("is_searched", False)
+    )
+
+
+def divides_state(name: str) -> bool:
+    """Return True if the processes of one training divide the optimizer's state; raises as `states_of`."""
+    return bool(DENSE_OPTIMIZERS.entry(name).capabilities.get("is_divided", False))

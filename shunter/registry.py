@@ -1,0 +1,95 @@
+"""Registries of implementations: names with plain data, whose modules are imported when an implementation is used.
+
+An implementation belongs to the core, to a folder of `extensions/`, or to another distribution. The latter declares an
+entry point in the registry's group; it names an `Entry`, for example in a `pyproject.toml`:
+
+    [project.entry-points."shunter.dense_optimizers"]
+    lion = "lion_for_shunter:ENTRY"
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import cached_property
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from typing import Any
+
+from shunter.errors import MissingExtensionError, UnknownNameError
+
+EXTENSIONS = "shunter.extensions"
+
+Capability = bool | int | float | str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One implementation of a role, known before its module is imported.
+
+    Attributes:
+        target: The implementation, as `module:attribute`.
+        capabilities: Plain data that the core decides by.
+    """
+
+    target: str
+    capabilities: Mapping[str, Capability] = field(default_factory=dict)
+
+    @property
+    def extension(self) -> str | None:
+        """Folder of `extensions/` that holds the implementation; None if none does."""
+        module = self.target.partition(":")[0]
+        return module.removeprefix(f"{EXTENSIONS}.").partition(".")[0] if module.startswith(f"{EXTENSIONS}.") else None
+
+    @property
+    def is_installed(self) -> bool:
+        """Return True unless the implementation belongs to an extension whose folder is absent."""
+        if self.extension is None:
+            return True
+        return find_spec(EXTENSIONS) is not None and find_spec(f"{EXTENSIONS}.{self.extension}") is not None
+
+
+@dataclass(frozen=True)
+class Registry:
+    """Implementations of one role by name.
+
+    Attributes:
+        role: What an implementation is, in messages and in documentation: `dense optimizer`.
+        entries: Implementations of the core and of the extensions; a search proposes them in this order.
+        group: Group of entry points in which other distributions declare theirs.
+    """
+
+    role: str
+    entries: Mapping[str, Entry]
+    group: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the installed implementations: those of `entries` in their order, then those of others by name."""
+        own = tuple(name for name, entry in self.entries.items() if entry.is_installed)
+        return (*own, *sorted(self._foreign.keys() - self.entries.keys()))
+
+    def entry(self, name: str) -> Entry:
+        """Return the entry of a name; an entry point cannot replace one of `entries`.
+
+        Raises:
+            UnknownNameError: No implementation has this name.
+            MissingExtensionError: The implementation belongs to an extension whose folder is absent.
+        """
+        if name in self.entries:
+            found = self.entries[name]
+            if found.extension is not None and not found.is_installed:
+                raise MissingExtensionError(self.role, name, found.extension)
+            return found
+        if name in self._foreign:
+            return self._foreign[name].load()
+        raise UnknownNameError(self.role, name, self.names, get_close_matches(name, self.names, n=1))
+
+    def load(self, name: str) -> Any:
+        """Import and return the implementation of a name; raises as `entry`."""
+        module, _, attribute = self.entry(name).target.partition(":")
+        return getattr(import_module(module), attribute)
+
+    @cached_property
+    def _foreign(self) -> dict[str, EntryPoint]:
+        return {point.name: point for point in entry_points(group=self.group)}

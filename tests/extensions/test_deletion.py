@@ -1,0 +1,53 @@
+"""Any folder of `extensions/` can be deleted: the core stands, and what it offered is refused with a typed error."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shunter.settings import PROJECT_ROOT
+
+EXTENSIONS = sorted(path.parent.name for path in (PROJECT_ROOT / "extensions").glob("*/__init__.py"))
+SCRIPT = """
+import sys
+sys.path.insert(0, sys.argv[1])
+sys.meta_path = [finder for finder in sys.meta_path if "Editable" not in repr(finder)]  # it finds the deleted folder
+import shunter
+import shunter.flows.cli, shunter.flows.train
+from shunter.errors import MissingExtensionError
+from shunter.models.optimizers import DENSE_OPTIMIZERS, searched_optimizers
+assert "adam" in searched_optimizers()
+for name, entry in DENSE_OPTIMIZERS.entries.items():
+    if entry.extension in sys.argv[2:]:
+        assert name not in DENSE_OPTIMIZERS.names
+        try:
+            DENSE_OPTIMIZERS.load(name)
+        except MissingExtensionError as refused:
+            assert refused.extension == entry.extension
+        else:
+            raise SystemExit(f"{name} is there")
+missing = [one for one in sys.argv[2:] if f"shunter.extensions.{one}" in sys.modules]
+assert not missing, missing
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "deleted", [*([one] for one in EXTENSIONS), EXTENSIONS] if len(EXTENSIONS) > 1 else [EXTENSIONS]
+)
+def test_the_core_stands_without_an_extension(deleted: list[str], tmp_path: Path) -> None:
+    package = tmp_path / "shunter"
+    shutil.copytree(PROJECT_ROOT / "shunter", package)
+    for folder in (path.parent.name for path in PROJECT_ROOT.glob("*/__init__.py")):
+        if folder not in ("shunter", "extensions", "benchmarks", "tests"):
+            (package / folder).symlink_to(PROJECT_ROOT / folder)
+    (package / "extensions").mkdir()
+    (package / "extensions" / "__init__.py").touch()
+    for name in set(EXTENSIONS) - set(deleted):
+        (package / "extensions" / name).symlink_to(PROJECT_ROOT / "extensions" / name)
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(tmp_path), *deleted], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
