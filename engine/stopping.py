@@ -3,10 +3,13 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from shunter.errors import TrainingError
-from shunter.hardware.types import JOULES_PER_KWH, EnergyReading
+from shunter.hardware.units import JOULES_PER_KWH
+
+if TYPE_CHECKING:
+    from shunter.hardware.types import EnergyReading
 
 
 class StopKind(StrEnum):
@@ -94,7 +97,7 @@ class Meter(Protocol):
     """What a budget asks of an entered meter; `shunter.hardware.meters.meter.EnergyMeter` is one."""
 
     @property
-    def reading(self) -> EnergyReading:
+    def reading(self) -> "EnergyReading":
         """The whole so far."""
         ...
 

@@ -8,7 +8,6 @@ from shunter.frozen import Frozen
 
 Source = Literal["measured", "catalogue", "estimated"]
 Precision = Literal["fp32", "bf16"]
-JOULES_PER_KWH = 3.6e6
 # Of the joules of a stretch of work, those that must be measured for its power to be learned from. Set before any GPU
 # was measured beside a processor without counters; on the first one (H100) it was about two thirds.
 LEAST_MEASURED_SHARE = 0.5

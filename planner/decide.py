@@ -13,7 +13,8 @@ from shunter.errors import InfeasibleError
 from shunter.frozen import Frozen
 from shunter.hardware.cost.grid import Grid
 from shunter.hardware.cost.residual import StepObservation
-from shunter.hardware.types import JOULES_PER_KWH, Placement, Prediction, Workload
+from shunter.hardware.types import Placement, Prediction, Workload
+from shunter.hardware.units import JOULES_PER_KWH
 from shunter.planner.assessment import Assessment, Candidate, Miss
 from shunter.planner.calibration import UNCALIBRATED, Calibration
 from shunter.planner.explain.sentences import explain, explain_infeasible, reason

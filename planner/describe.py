@@ -11,7 +11,8 @@ from shunter.engine.data.loader import mean_ids_per_sample
 from shunter.engine.profiling.workload import workload_of
 from shunter.engine.ranking.config import RankingHyperparameters
 from shunter.engine.ranking.interactions import read_graph
-from shunter.hardware.types import JOULES_PER_KWH, Workload
+from shunter.hardware.types import Workload
+from shunter.hardware.units import JOULES_PER_KWH
 from shunter.models.counting import count_model
 from shunter.models.embeddings.role import EmbeddingTables
 from shunter.models.graph import GRAPH_FAMILIES, SOLVED, GraphSpec, graph_spec

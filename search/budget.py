@@ -9,7 +9,7 @@ from typing import Self
 
 from shunter.engine.checkpoint.storage import write_text
 from shunter.engine.stopping import ENERGY_INTERVAL_SECONDS, StopKind, StopLimit, StopReason
-from shunter.hardware.types import JOULES_PER_KWH
+from shunter.hardware.units import JOULES_PER_KWH
 from shunter.requests.search import SearchRequest
 from shunter.search.protocol import BudgetLeft
 from shunter.search.used import FILE, read_used

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from shunter.hardware.types import JOULES_PER_KWH
+from shunter.hardware.units import JOULES_PER_KWH
 from shunter.requests import Limits, TrainRequest
 
 GIB = 2**30

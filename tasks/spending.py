@@ -16,7 +16,8 @@ from shunter.hardware.cost.billing import affordable_seconds
 from shunter.hardware.devices.discovery import local_accelerators
 from shunter.hardware.meters.meter import measure_energy
 from shunter.hardware.reservation import watching
-from shunter.hardware.types import JOULES_PER_KWH, EnergyReading
+from shunter.hardware.types import EnergyReading
+from shunter.hardware.units import JOULES_PER_KWH
 from shunter.planner.decide import Decision
 from shunter.regularly import regularly
 from shunter.requests import JobRequest, Limits, Pricing

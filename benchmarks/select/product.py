@@ -20,7 +20,8 @@ from shunter.engine.probes.measurement import Measurement
 from shunter.hardware.catalogue.offers import catalogue_profile
 from shunter.hardware.catalogue.rows import load_catalogue
 from shunter.hardware.cost.cost_model import CostModel, epoch_steps
-from shunter.hardware.types import JOULES_PER_KWH, HardwareProfile, Placement, Quantity, Workload
+from shunter.hardware.types import HardwareProfile, Placement, Quantity, Workload
+from shunter.hardware.units import JOULES_PER_KWH
 from shunter.ingestion.request import ingest_request
 from shunter.models.graph import GraphSpec
 from shunter.models.spec import ModelSpec

@@ -1,6 +1,6 @@
 """Figures in words, each with three digits and a unit of a fitting size."""
 
-from shunter.hardware.types import JOULES_PER_KWH
+from shunter.hardware.units import JOULES_PER_KWH
 from shunter.planner.assessment import Assessment, Interval
 from shunter.requests import Objective
 

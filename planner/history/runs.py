@@ -13,7 +13,8 @@ from pydantic import Field
 from shunter.errors import TrackingError
 from shunter.frozen import Frozen
 from shunter.hardware.cost.residual import StepObservation
-from shunter.hardware.types import JOULES_PER_KWH, Placement
+from shunter.hardware.types import Placement
+from shunter.hardware.units import JOULES_PER_KWH
 from shunter.requests import Objective
 from shunter.tracking.convention import ENERGY_METRICS, QUALITY_METRICS, SCHEMA_VERSION, TOTAL_SECONDS, TRAINING_METRICS
 from shunter.tracking.evidence import Evidence, EvidenceKind, Figures, Limit, Outcome, TooLarge, data_key, read_evidence

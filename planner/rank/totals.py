@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from shunter.hardware.cost.billing import BILLED_UNIT_SECONDS, SHORTEST_BILLED_SECONDS
 from shunter.hardware.cost.grid import Grid
-from shunter.hardware.types import JOULES_PER_KWH
+from shunter.hardware.units import JOULES_PER_KWH
 from shunter.planner.assessment import Candidate
 from shunter.planner.calibration import UNCALIBRATED, Calibration, Ratios
 from shunter.planner.job_size import JobSize

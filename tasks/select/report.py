@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from shunter.hardware.types import JOULES_PER_KWH
+from shunter.hardware.units import JOULES_PER_KWH
 from shunter.markdown import plain
 from shunter.planner.assessment import Assessment, Interval
 from shunter.planner.calibration import FEWEST
