@@ -22,6 +22,7 @@ PAGES = [
 ]
 CODE_FOLDERS = (
     *(
+        "extensions",
         "flows",
         "tasks",
         "reporting",
