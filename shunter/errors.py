@@ -15,6 +15,25 @@ class ShunterError(Exception):
     exit_code = 1
 
 
+class ServerTimeoutError(ShunterError):
+    """A server of this machine has been started and does not answer.
+
+    Attributes:
+        name: Name of the server.
+        url: Address at which the server was expected.
+        waited_seconds: Time that it was given.
+    """
+
+    def __init__(self, name: str, url: str, waited_seconds: float, log: str) -> None:
+        super().__init__(name, url, waited_seconds, log)
+        self.name, self.url, self.waited_seconds, self._log = name, url, waited_seconds, log
+
+    def __str__(self) -> str:
+        """Return the message."""
+        waited = f"{self.waited_seconds:g} seconds"
+        return f"{self.name} did not answer at {self.url} within {waited} after its start: {self._log} to see its log."
+
+
 class RequestError(ShunterError):
     """The request itself is wrong: an unknown name, a value out of range, limits that contradict each other."""
 

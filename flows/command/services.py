@@ -7,20 +7,18 @@ import signal
 import socket
 import subprocess
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from shunter.errors import RequestError, ShunterError
+from shunter.errors import RequestError, ServerTimeoutError, ShunterError
 from shunter.flows.command.exposure import LOOPBACK, check_prefect, exposure, mlflow_auth
 from shunter.flows.command.passwords import prefect_login
 from shunter.python_processes import start_python
 from shunter.settings import Settings
 
-PATIENCE_SECONDS = 120  # with a server that starts and does nothing: a slow machine may take as long as it needs
+PATIENCE_SECONDS = 300  # with a server that starts on a busy machine
 ASK_SECONDS = 0.05  # between two questions whether a service answers
-PROGRESS_SECONDS = 0.5  # of processor time within that; a server that only waits needs less
 WORK_POOL = "shunter"
 JOBS = "MLFLOW_SERVER_ENABLE_JOB_EXECUTION"
 FLOW_RUN_SECONDS = 90 * 86_400  # after which Prefect forgets a run that is over; MLflow keeps what it came to
@@ -232,50 +230,19 @@ def wait_until_ready(service: Service, process: "subprocess.Popen[bytes]", log: 
         log: Advice on how to see its log.
 
     Raises:
-        ShunterError: It ended, or does not answer and makes no progress.
+        ShunterError: It ended.
+        ServerTimeoutError: It does not answer in time.
     """
-    progress = Progress(process.pid)
-    while progress.seen_within(PATIENCE_SECONDS):
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
         if process.poll() is not None:
             raise ShunterError(f"{service.name} ended while starting: {log} to see its log.")
         try:
-            with urllib.request.urlopen(service.url + service.health_path, timeout=2) as answer:
+            with direct.open(service.url + service.health_path, timeout=2) as answer:
                 if answer.status == 200:
                     return
-        except (urllib.error.URLError, OSError):
-            time.sleep(ASK_SECONDS)
-    raise ShunterError(
-        f"{service.name} does not answer on {service.url} and has done nothing for {PATIENCE_SECONDS} seconds: {log} "
-        "to see its log."
-    )
-
-
-class Progress:
-    """Whether a process and its children go on with something: they compute, or wait for a disk.
-
-    Args:
-        pid: Of the process.
-    """
-
-    def __init__(self, pid: int) -> None:
-        self._pid = pid
-        self._computed_s, self._seen_at = self._processor_seconds(), time.monotonic()
-
-    def seen_within(self, seconds: float) -> bool:
-        """Whether they have gone on in the last so many seconds; to be asked again and again."""
-        computed_s = self._processor_seconds()
-        if abs(computed_s - self._computed_s) >= PROGRESS_SECONDS:  # less, when a child has ended
-            self._computed_s, self._seen_at = computed_s, time.monotonic()
-        return time.monotonic() - self._seen_at < seconds
-
-    def _processor_seconds(self) -> float:
-        """Processor time of all; that of a wait for the disk counts as such."""
-        import psutil
-
-        total = 0.0
-        with contextlib.suppress(psutil.Error):
-            first = psutil.Process(self._pid)
-            for each in [first, *first.children(recursive=True)]:
-                with contextlib.suppress(psutil.Error):
-                    total += sum(each.cpu_times()[:2]) + getattr(each.cpu_times(), "iowait", 0.0)
-        return total
+        except OSError:
+            pass
+        time.sleep(ASK_SECONDS)
+    raise ServerTimeoutError(service.name, service.url, PATIENCE_SECONDS, log)
