@@ -6,9 +6,9 @@ from typing import Annotated
 
 from prefect import flow
 from prefect.runtime import flow_run
-from rich.console import Console
 
 from shunter.frozen import Frozen
+from shunter.masked_console import Console
 from shunter.quiet import is_quiet
 from shunter.requests import FleetRequest, FleetRunRequest, shown
 from shunter.scheduler.foretell import ForetoldTime

@@ -6,9 +6,9 @@ from typing import Annotated
 from prefect import flow
 from prefect.artifacts import create_markdown_artifact
 from prefect.runtime import flow_run
-from rich.console import Console
 
 from shunter.frozen import Frozen
+from shunter.masked_console import Console
 from shunter.quiet import is_quiet
 from shunter.requests import FleetLearnRequest, shown
 from shunter.scheduler.learning.request import check_learning, kept_at

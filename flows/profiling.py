@@ -5,13 +5,13 @@ from typing import Annotated
 
 from prefect import flow
 from prefect.runtime import flow_run
-from rich.console import Console
 
 from shunter.engine.stalls.advice import advise
 from shunter.engine.stalls.report import StallReport
 from shunter.engine.stalls.search import check_request, choose_profile
 from shunter.frozen import Frozen
 from shunter.hardware.types import HardwareProfile
+from shunter.masked_console import Console
 from shunter.reporting.pictures import draw_pictures
 from shunter.requests import ProfileRequest, TrainRequest, shown
 from shunter.tasks.accelerators import hold

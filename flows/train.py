@@ -55,7 +55,7 @@ from shunter.tracking.convention import account_metrics
 from shunter.tracking.registry.models import RegisteredModel
 from shunter.tracking.reports import log_config
 from shunter.tracking.runs import open_run, system_metrics
-from shunter.tracking.store import tracking_uri
+from shunter.tracking.store import tracking_address
 
 
 class TrainSummary(BaseModel):
@@ -74,7 +74,7 @@ class TrainSummary(BaseModel):
         energy: Energy of selection, tuning, training and ensemble, interrupted attempts included.
         registered: The version in MLflow's registry.
         run_id: The parent run in MLflow.
-        tracking_uri: Address of the MLflow store.
+        tracking_uri: Address of the MLflow store, without its secrets.
         flow_run_name: Name of the run in Prefect.
         resumed: Whether an interrupted attempt was continued.
         stopped_because: The limit that ended the search early, None if none did.
@@ -266,7 +266,7 @@ def _train_tracked(job: _Job, held: Reservation, better: BetterOfThisMachine | N
             energy=energy,
             registered=outcome.registered,
             run_id=run_id,
-            tracking_uri=tracking_uri(),
+            tracking_uri=str(tracking_address()),
             flow_run_name=flow_run.get_name() or "",
             resumed=state.resumed,
             stopped_because=outcome.tuned.stopped_because if outcome.tuned else None,

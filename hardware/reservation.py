@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 
 import psutil
 from filelock import FileLock
-from rich.console import Console
 
 from shunter.hardware.leases import CPU, Lease, leases_of_others, looking, slots, take_free, write_lease
 from shunter.hardware.types import HardwareProfile, Placement
 from shunter.hardware.waiting_line import first_in_line, in_line
+from shunter.masked_console import Console
 from shunter.requests import TrainRequest
 
 POLL_SECONDS = 1.0

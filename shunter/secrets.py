@@ -3,6 +3,7 @@
 import logging
 import os
 import re
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
@@ -35,6 +36,30 @@ def without_secrets(text: str) -> str:
         text = text.replace(value, HIDDEN)
     text = _PASSWORD.sub(rf"\1{HIDDEN}", _USER_INFO.sub(f"{HIDDEN}@", text))
     return _QUERY.sub(rf"\1{HIDDEN}", text)
+
+
+@dataclass(frozen=True)
+class Address:
+    """Address of a server or a database, whose secrets show nowhere but in `secret`.
+
+    Attributes:
+        secret: The whole address, for the library that connects to it.
+    """
+
+    secret: str
+
+    def __str__(self) -> str:
+        """Return the address with `***` for its secrets."""
+        return without_secrets(self.secret)
+
+    def __repr__(self) -> str:
+        """Return the masked address, as an expression."""
+        return f"{type(self).__name__}({str(self)!r})"
+
+    @property
+    def link(self) -> str:
+        """Address for a browser, without user and password."""
+        return without_secrets(_USER_INFO.sub("", self.secret))
 
 
 def has_password(address: str) -> bool:

@@ -4,8 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
-
+from shunter.masked_console import Console
 from shunter.quiet import is_quiet
 
 START, OTHER = "start", "other"

@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
+from shunter.masked_console import Console
 from shunter.secrets import without_secrets
 from shunter.tracking import entries
 from shunter.tracking.entries import Point, hand_over, or_away

@@ -4,7 +4,7 @@ import json
 from urllib.parse import quote
 
 from shunter.settings import Settings
-from shunter.tracking.store import open_store, tracking_errors, tracking_uri
+from shunter.tracking.store import open_store, tracking_address, tracking_errors
 
 DEFAULT_PORT = 5000  # of `shunter ui` and `shunter up`, unless another was named
 PORTS = "ports"  # file among the services' that names those of the last start
@@ -14,9 +14,9 @@ VIEW = "workflowType=machine_learning"
 
 def pages_address() -> str:
     """Address of MLflow's pages: of the server that keeps the runs, or of the one that `shunter ui` starts."""
-    uri = tracking_uri()
-    if uri.startswith(("http://", "https://")):
-        return uri.rstrip("/")
+    link = tracking_address().link
+    if link.startswith(("http://", "https://")):
+        return link.rstrip("/")
     try:
         port = int(json.loads((Settings().services_directory / PORTS).read_text())["mlflow"])
     except (OSError, ValueError, KeyError, TypeError):

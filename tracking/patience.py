@@ -5,13 +5,12 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from rich.console import Console
-
 from shunter.errors import first_line
+from shunter.masked_console import Console
 from shunter.secrets import without_secrets
 from shunter.tracking.entries import AWAY
 from shunter.tracking.outbox import StoreAwayError
-from shunter.tracking.store import is_file_store, tracking_uri
+from shunter.tracking.store import is_file_store, tracking_address
 
 SERVER_PATIENCE_SECONDS = 600.0  # with one call, after which whoever gives the command again goes on there
 FILE_PATIENCE_SECONDS = 15.0  # with a database of our own, which others only lock for moments
@@ -59,7 +58,7 @@ class PatientCaller:
             return
         self._has_said = True
         sentence = (
-            f"The tracking store {without_secrets(tracking_uri())} does not take {self._what} yet "
+            f"The tracking store {tracking_address()} does not take {self._what} yet "
             f"({without_secrets(first_line(error))[:200]}): it is asked again until it does, for "
             f"{self._patience_seconds:.0f} seconds at most."
         )

@@ -13,7 +13,7 @@ from shunter.collection import loading
 from shunter.database import enable_wal
 from shunter.errors import TrackingError, first_line
 from shunter.files import begin_private, make_private
-from shunter.secrets import without_secrets
+from shunter.secrets import Address, without_secrets
 from shunter.settings import settings
 from shunter.tracking.client import TrackingClient
 from shunter.tracking.moved import follow_move
@@ -28,13 +28,18 @@ SQLITE = "sqlite:///"
 
 
 def tracking_uri() -> str:
+    """Return the whole address of MLflow's store, with its secrets, for MLflow; what is shown is `tracking_address`."""
+    return tracking_address().secret
+
+
+def tracking_address() -> Address:
     """Return the address of MLflow's store: the environment's `MLFLOW_TRACKING_URI`, else a SQLite file of the home.
 
     The path of a SQLite file is absolute, because the processes that open the file have other working folders.
     """
     given = os.environ.get("MLFLOW_TRACKING_URI") or f"{SQLITE}{settings().tracking_root.resolve() / 'mlflow.db'}"
     path = given.removeprefix(SQLITE)
-    return given if path in (given, "", ":memory:") else f"{SQLITE}{Path(path).absolute()}"
+    return Address(given if path in (given, "", ":memory:") else f"{SQLITE}{Path(path).absolute()}")
 
 
 def artifact_root() -> str:
@@ -144,7 +149,7 @@ def tracking_errors() -> Iterator[None]:
 def failure(error: Exception) -> TrackingError:
     """What is told of a store that fails."""
     return TrackingError(
-        f"The tracking store {without_secrets(tracking_uri())} failed ({_reason(error)}): "
+        f"The tracking store {tracking_address()} failed ({_reason(error)}): "
         "check that it can be reached and written, or name another with MLFLOW_TRACKING_URI."
     )
 

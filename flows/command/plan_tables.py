@@ -1,10 +1,10 @@
 """What `shunter plan` prints."""
 
 from rich import box
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from shunter.masked_console import Console
 from shunter.planner.parallel.report import PlanReport
 
 MOST_TABLES = 40

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from itertools import zip_longest
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from shunter.engine.profiling.useful_share import USEFUL_COLUMNS, UsefulShare
@@ -13,6 +12,7 @@ from shunter.flows.command.tables import profile_table
 from shunter.flows.profiling import ProfileSummary
 from shunter.hardware.cost.sparse_accelerator import LANES
 from shunter.hardware.types import CollectiveCost, HardwareProfile, Quantity
+from shunter.masked_console import Console
 
 RUN_TITLES = {
     "S1": "one device, batches made beforehand",

@@ -2,7 +2,6 @@
 
 import math
 
-from rich.console import Console
 from rich.table import Table
 
 from shunter.engine.ensemble.result import EnsembleResult
@@ -11,6 +10,7 @@ from shunter.engine.ranking.result import TrainedRanker
 from shunter.flows.command.tables import front_table
 from shunter.flows.train import TrainSummary
 from shunter.hardware.types import EnergyReading
+from shunter.masked_console import Console
 from shunter.models.names import AUTO
 from shunter.reporting.card.figures import BaselineFigures
 from shunter.reporting.card.ranking_baselines import RankingBaseline

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import typer
-from rich.console import Console
 
 from shunter.errors import ShunterError
+from shunter.masked_console import Console
 from shunter.secrets import without_secrets
 
 AGAIN = "Interrupted: run the same command again to resume where it stopped."

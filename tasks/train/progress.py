@@ -4,10 +4,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from shunter.engine.results import EpochReport
+from shunter.masked_console import Console
 from shunter.quiet import is_quiet
 
 UPDATE_SECONDS = 0.1

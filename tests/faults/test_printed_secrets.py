@@ -1,0 +1,65 @@
+"""Secrets of addresses: shown in no table, line, link or JSON of a command."""
+
+import io
+import json
+import pickle
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.table import Table
+
+from shunter.flows.command import terminal
+from shunter.masked_console import Console
+from shunter.secrets import Address
+from shunter.settings import PROJECT_ROOT
+from shunter.tracking.links import runs_link
+from shunter.tracking.store import tracking_address, tracking_uri
+
+SCHEMES = ("http", "https", "postgresql", "mysql+pymysql", "ray", "redis")
+PASSWORD = st.from_regex(r"[A-Za-z0-9._~@:/-]{6,30}", fullmatch=True)
+FOLDERS = ("flows", "tasks", "reporting", "scheduler", "planner", "search", "retraining", "serving", "tracking")
+
+
+@given(st.sampled_from(SCHEMES), PASSWORD)
+def test_address_shows_its_secret_to_libraries_alone(scheme: str, password: str) -> None:
+    whole = f"{scheme}://anna:{password}@host:5000/path"
+    address = Address(whole)
+    for shown in (str(address), repr(address), f"{address}", address.link, json.dumps([str(address)])):
+        assert password not in shown
+    assert address.secret == whole
+    assert pickle.loads(pickle.dumps(address)) == address
+    assert address.link == f"{scheme}://host:5000/path"
+
+
+@pytest.mark.parametrize("width", [20, 200])
+def test_no_cell_of_a_table_shows_a_password(width: int) -> None:
+    written = io.StringIO()
+    table = Table("Store")
+    table.add_row("run 7 in https://anna:hunter2222@host")
+    console = Console(file=written, width=width)
+    console.print(table)
+    console.print("https://anna:hunter2222@host")
+    shown = "".join(written.getvalue().split())
+    assert "anna" not in shown
+    assert "hunter" not in shown
+    assert "***@host" in "".join(one for one in shown if one not in "│┃")
+
+
+def test_store_with_a_password_is_masked_in_links_and_summaries(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = "https://anna:hunter2222@mlflow.example.org/"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", whole)
+    assert tracking_uri() == whole
+    assert runs_link().startswith("https://mlflow.example.org/#/")
+    terminal.print_json({"run": {"tracking_uri": str(tracking_address()), "link": runs_link()}})
+    terminal.print_line(f"in {tracking_address()}")
+    assert "hunter" not in capsys.readouterr().out
+
+
+def test_every_console_hides_secrets() -> None:
+    sources = [path for folder in FOLDERS for path in Path(PROJECT_ROOT, folder).rglob("*.py")]
+    assert sources
+    assert [path for path in sources if "from rich.console import Console" in path.read_text()] == []
