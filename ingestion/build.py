@@ -1,11 +1,13 @@
 """Building a data set: a pass over the source to fit the encoder, one over its spilled rows to encode and write."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from shunter.engine.data.dataset import Dataset, FieldStatistics
 from shunter.ingestion.batch import Source
+from shunter.ingestion.encoding.columns import KeyKind
 from shunter.ingestion.encoding.encoder import Encoder
 from shunter.ingestion.encoding.history import Histories
 from shunter.ingestion.encoding.split import GivenSplit, HashSplit, Splitter, TimeSplit
@@ -13,6 +15,7 @@ from shunter.ingestion.encoding.vectors import write_vectors
 from shunter.ingestion.first_pass import Surveyor, survey
 from shunter.ingestion.learned_maps import with_learned_maps
 from shunter.ingestion.progress import Watch
+from shunter.ingestion.sample import merged_in
 from shunter.ingestion.second_pass import ENCODER_FOLDER, Target, encode_by, encode_here
 from shunter.ingestion.sources.criteo import CriteoSource
 from shunter.ingestion.sources.days import DaysSource
@@ -118,16 +121,23 @@ def _fit(
     source: Source, found: Survey, spill: Spill, histories: Histories, watch: Watch
 ) -> tuple[Encoder, tuple[FieldStatistics, ...]]:
     """Fit the encoder over the training part, and describe the fields."""
-    base = None
-    if isinstance(source, DaysSource):
-        key_kind, base = source.key_kind, source.base
-    else:
-        first = source.training if isinstance(source, PartsSource) else source
-        key_kind = "hexadecimal" if isinstance(first, CriteoSource | SyntheticSource) else "text"
+    base = source.base if isinstance(source, DaysSource) else None
     numeric = found.numeric_fields(base)
-    categorical = found.categorical_fields(spill, key_kind, base, watch.counted)
+    categorical = found.categorical_fields(spill, _key_kind(source), base, watch.counted)
     for column, empty in zip(source.schema.built_sequences, histories.build(), strict=True):
         categorical.append(found.sharing_field(column, categorical, empty))
     categorical = with_learned_maps(source.schema, spill, categorical)
-    encoder = Encoder(tuple(field for field, _ in numeric), tuple(field for field, _ in categorical))
-    return encoder, tuple(statistics for _, statistics in (*numeric, *categorical))
+    form = source.schema.value_form
+    encoder = Encoder(tuple(field for field, _ in numeric), tuple(field for field, _ in categorical), form)
+    merged = merged_in(source)
+    statistics = (statistics for _, statistics in (*numeric, *categorical))
+    return encoder, tuple(replace(one, merged_texts=merged.get(one.name, ())) for one in statistics)
+
+
+def _key_kind(source: Source) -> Callable[[str], KeyKind]:
+    """Return how a value of a column becomes a key."""
+    first = source.training if isinstance(source, PartsSource) else source
+    first = first.days[0].source if isinstance(first, DaysSource) else first
+    if isinstance(first, CriteoSource | SyntheticSource):
+        return lambda _: "hexadecimal"
+    return source.schema.key_kind

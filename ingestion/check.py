@@ -13,9 +13,9 @@ from shunter.errors import DataError, RequestError
 from shunter.ingestion.batch import MISSING_KEY, RawBatch
 from shunter.ingestion.encoding.times import see_all
 from shunter.ingestion.encoding.vocabulary import mix
-from shunter.ingestion.findings import Finding, LogSample, findings_of_sample
+from shunter.ingestion.findings import Finding, LogSample, findings_of_sample, merged_writings
 from shunter.ingestion.infer import infer
-from shunter.ingestion.sample import MOST_ROWS, sample_of
+from shunter.ingestion.sample import MOST_ROWS, merged_columns, sample_of
 from shunter.ingestion.schema import Schema, parse_schema
 from shunter.ingestion.sources.criteo import CriteoSource
 from shunter.ingestion.sources.guard import check_words
@@ -115,6 +115,8 @@ def _read(source: FileSource) -> tuple[LogSample, Tally, list[Finding]]:
         batch = source.parse(chunk)
         bad.add(batch.rejected)
         batches.append(batch)
+    merged = merged_columns(chunks[0].table, source.schema) if chunks and isinstance(chunks[0], TableChunk) else {}
+    unclear += [merged_writings(column, texts) for column, texts in merged.items()]
     return _sample(source.schema, batches), bad, unclear
 
 

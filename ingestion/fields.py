@@ -1,5 +1,6 @@
 """What a schema says of one column: a label, a value, a bucket of numbers, several values, or a history."""
 
+from enum import IntEnum
 from math import isfinite
 from typing import Any, Literal, Self
 
@@ -8,6 +9,14 @@ from pydantic import Field, model_validator
 from shunter.frozen import Frozen
 
 MOST_BUCKETS = 65_536
+TextKind = Literal["value", "written", "text"]
+
+
+class ValueForm(IntEnum):
+    """Version of the canonical form of values; an encoder without a version has the former one."""
+
+    FORMER = 1
+    CANONICAL = 2
 
 
 def is_default(value: Any) -> bool:
@@ -53,6 +62,11 @@ class Categorical(Frozen):
     freeze_vectors: bool = Field(
         default=False, description="Whether these embeddings stay as they are given.", exclude_if=is_default
     )
+    text: bool = Field(
+        default=False,
+        description="Values are texts as they are written: 0007 is not 7, and 3.10 is not 3.1.",
+        exclude_if=is_default,
+    )
 
     @property
     def has_own_ids(self) -> bool:
@@ -94,10 +108,10 @@ class SingleValued(Categorical):
             if self.name is not None:
                 raise ValueError(f"{self.column} has the name of its column: only one with buckets takes another")
             return self
-        if self.has_own_ids:
+        if self.has_own_ids or self.text:
             raise ValueError(
-                f"{self.column} has buckets, which vectors, min_count, max_ids, hash_size and learned_rows do not "
-                "apply to"
+                f"{self.column} has buckets, which text, vectors, min_count, max_ids, hash_size and learned_rows do "
+                "not apply to"
             )
         if isinstance(self.buckets, int):
             if not 2 <= self.buckets <= MOST_BUCKETS:
@@ -110,11 +124,6 @@ class SingleValued(Categorical):
     def field(self) -> str:
         """Name of the field in data sets and models."""
         return self.name or self.column
-
-    @property
-    def key_kind(self) -> Literal["text", "number"]:
-        """How a value becomes a key."""
-        return "text" if self.buckets is None else "number"
 
 
 class MultiValued(Categorical):
@@ -160,9 +169,9 @@ class Sequence(MultiValued):
             raise ValueError(f"{self.column} is built by {self.by} and needs `items`, the column it is built of")
         if self.positives_only and self.by is None:
             raise ValueError(f"{self.column} is read as it is: positives_only belongs to a sequence with `by`")
-        if self.items is not None and self.has_own_ids:
+        if self.items is not None and (self.has_own_ids or self.text):
             raise ValueError(
-                f"{self.column} has the ids of {self.items}: set min_count, max_ids, hash_size, learned_rows or "
+                f"{self.column} has the ids of {self.items}: set text, min_count, max_ids, hash_size, learned_rows or "
                 "vectors there"
             )
         return self

@@ -1,7 +1,7 @@
 """What a careful analyst would notice in a log before anything is trained on it."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,6 +77,7 @@ def findings_of_dataset(dataset: Dataset) -> list[Finding]:
             found.append(_constant(field.name))
         elif field.kind == "categorical" and rows >= _FEWEST_ROWS and field.cardinality >= _UNIQUE_SHARE * rows:
             found.append(_unique(field.name))
+    found += [merged_writings(field.name, field.merged_texts) for field in dataset.fields if field.merged_texts]
     test = dataset.splits["test"]
     found += [Finding("vectors", given.field, given.words) for given in given_vectors(dataset)]
     found += [Finding("learned", field, words) for field, words in learned_words(dataset)]
@@ -187,6 +188,16 @@ def _repeated(sample: LogSample) -> Iterator[Finding]:
     if share > _MOST_COPIES:
         words = f"{share:.1%} of the rows are exact copies of others"
         yield Finding("duplicates", None, f"{words}: check that the log was not written or joined twice.")
+
+
+def merged_writings(name: str, texts: Sequence[str]) -> Finding:
+    """Return the finding that texts of a column are read as one value."""
+    return Finding(
+        "writing",
+        name,
+        f"{name}: {' and '.join(texts)} are read as one value. If they differ, write `{{column: {name}, text: true}}` "
+        "in the schema.",
+    )
 
 
 def _empty(name: str) -> Finding:

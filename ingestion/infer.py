@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 
 from shunter.errors import DataError
+from shunter.ingestion.encoding.canonical import merged_texts
 from shunter.ingestion.sample import ColumnLook, look
 
 LABELS = ("label", "click", "clicked", "is_click", "y", "target", "conversion", "converted", "is_conversion", "buy")
@@ -51,7 +52,7 @@ def infer(sample: pl.DataFrame, name: str, delimiter: str | None = None) -> str:
     lines.append(f"label: {_label_yaml(label)}  # {_seen(label)}")
     lines += [f"delimiter: {_quoted(delimiter)}"] if delimiter else []
     lines += _block("numeric", [(_quoted(column.name), _seen(column)) for column in numeric])
-    lines += _block("categorical", [(_quoted(column.name), _seen(column)) for column in single])
+    lines += _block("categorical", [_categorical(column, sample[column.name]) for column in single])
     lines += _block("multi_valued", [(_several_yaml(column), _seen(column)) for column in several])
     if time:
         lines.append(f"time: {_quoted(time.name)}  # {_seen(time)}; the latest rows become the test part")
@@ -117,6 +118,13 @@ def _label_yaml(label: ColumnLook) -> str:
     assert label.values is not None
     threshold = float(np.nanquantile(label.values, 0.6))
     return f"{{column: {_quoted(label.name)}, positive_at_least: {threshold:g}}}"
+
+
+def _categorical(column: ColumnLook, values: pl.Series) -> tuple[str, str]:
+    """A column of values, or of texts where zeros tell them apart."""
+    if merged := merged_texts(values):
+        return f"{{column: {_quoted(column.name)}, text: true}}", f"{_seen(column)}; {' and '.join(merged)} are two"
+    return _quoted(column.name), _seen(column)
 
 
 def _several_yaml(column: ColumnLook) -> str:

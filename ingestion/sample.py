@@ -1,18 +1,21 @@
 """The first rows of a log as they are written, with all their columns."""
 
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from shunter.ingestion.batch import Source
 from shunter.ingestion.encoding import columns as read
 from shunter.ingestion.encoding import times
+from shunter.ingestion.encoding.canonical import merged_texts
 from shunter.ingestion.schema import Schema
 from shunter.ingestion.sources.header import column_kinds
 from shunter.ingestion.sources.recognise import likely_delimiter
-from shunter.ingestion.sources.tabular import CsvSource, ParquetSource
+from shunter.ingestion.sources.tabular import CsvSource, ParquetSource, TableChunk
 from shunter.requests import DataFormat
 
 MOST_ROWS = 200_000
@@ -55,6 +58,25 @@ def _all_columns(path: Path, data_format: DataFormat, delimiter: str | None) -> 
     names = list(column_kinds(kind("log", plain, (path,))))
     columns = {"label": names[0], "categorical": names[1:], "delimiter": delimiter}
     return kind("log", Schema.model_validate(columns), (path,))
+
+
+def merged_in(source: Source) -> dict[str, tuple[str, ...]]:
+    """Return two texts of each column that the first rows of a log hold and that are read as one value."""
+    for chunk in islice(source.chunks(), 1):
+        inner = chunk[-1] if isinstance(chunk, tuple) else chunk  # of several days or parts, these come first
+        if isinstance(inner, TableChunk):
+            return merged_columns(inner.table, source.schema)
+    return {}
+
+
+def merged_columns(table: pl.DataFrame, schema: Schema) -> dict[str, tuple[str, ...]]:
+    """Return two texts of each column of a table that are read as one value."""
+    found = {
+        field.column: merged_texts(read.as_text(table[field.column])[0])
+        for field in schema.categorical
+        if field.column in table.columns and field.buckets is None and schema.key_kind(field.column) == "value"
+    }
+    return {column: texts for column, texts in found.items() if texts}
 
 
 @dataclass(frozen=True)

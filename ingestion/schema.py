@@ -9,7 +9,16 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from shunter.errors import DataError
 from shunter.frozen import Frozen
-from shunter.ingestion.fields import Categorical, Label, MultiValued, Sequence, SingleValued, is_default
+from shunter.ingestion.fields import (
+    Categorical,
+    Label,
+    MultiValued,
+    Sequence,
+    SingleValued,
+    TextKind,
+    ValueForm,
+    is_default,
+)
 from shunter.ingestion.time_format import check_format
 from shunter.validation import clause, sentence
 from shunter.yaml_file import parse_yaml, read_yaml
@@ -118,6 +127,11 @@ class Schema(Options):
     delimiter: str | None = Field(default=None, min_length=1, max_length=1, description="Of a CSV file.")
     user: str | None = Field(default=None, description="Which of the categorical columns says who, for graph models.")
     item: str | None = Field(default=None, description="Which of them says what was chosen or not.")
+    value_form: ValueForm = Field(
+        default=ValueForm.CANONICAL,
+        description="Version of the canonical form of values; set to 1 to read a log as a model of before does.",
+        exclude_if=lambda form: form == ValueForm.CANONICAL,
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -243,6 +257,15 @@ class Schema(Options):
     def without_time(self) -> Self:
         """The same where rows are not split by time, which nothing else then needs."""
         return self.model_copy(update={"time": None, "time_format": None})
+
+    def key_kind(self, column: str) -> TextKind:
+        """Return how a value of a column becomes a key; a history has the kind of its items."""
+        items = {sequence.column: sequence.items for sequence in self.sequences if sequence.items is not None}
+        named = items.get(column, column)
+        fields = (*self.categorical, *self.bags)
+        if any(field.text for field in fields if field.column == named):
+            return "written"
+        return "value" if self.value_form is ValueForm.CANONICAL else "text"
 
     @property
     def stored_sequences(self) -> tuple[Sequence, ...]:

@@ -168,7 +168,7 @@ class Survey:
     def categorical_fields(
         self,
         spill: Spill,
-        key_kind: KeyKind,
+        key_kind: Callable[[str], KeyKind],
         base: Encoder | None,
         on_column: Callable[[int, int], None],
     ) -> list[tuple[CategoricalField, FieldStatistics]]:
@@ -176,15 +176,15 @@ class Survey:
 
         Args:
             spill: The rows.
-            key_kind: How a value becomes a key.
+            key_kind: How a value of a column becomes a key.
             base: An encoder whose values stay known although they were not seen here, as far as `max_ids` goes.
             on_column: Is told how many columns are done, and how many there are.
         """
-        kinds = {column.field: "number" for column in self.schema.categorical if column.buckets is not None}
+        numbers = {column.field for column in self.schema.categorical if column.buckets is not None}
         former = {
             field.name: field.ids
             for field in (base.categorical if base else ())
-            if field.key_kind == kinds.get(field.name, key_kind)
+            if field.key_kind == ("number" if field.name in numbers else key_kind(field.name))
         }
         columns = list(enumerate((*self.schema.categorical, *self.schema.bags)))
 
@@ -192,7 +192,8 @@ class Survey:
             index, column = numbered
             if isinstance(column, SingleValued) and column.buckets is not None:
                 return self._bucket_field(spill, index, column, former.get(column.field))
-            return self._categorical_field(spill, index, column, key_kind, former.get(column.column))
+            kind = key_kind(column.column)
+            return self._categorical_field(spill, index, column, kind, former.get(column.column))
 
         own = ordered_map(fit, (pair for pair in columns if not _shares_ids(pair[1])), _MOST_COLUMNS)
         fitted: list[tuple[CategoricalField, FieldStatistics]] = []

@@ -59,6 +59,7 @@ def scores_of(
         Labels and log odds, each `[rows]`, and the key of each row's unit; None where the day has no such column.
     """
     encoder = Encoder.load(files.encoder)
+    log = log.as_read_by(encoder)
     memory_bytes = memory_for_tables(files.model)
     model = load_model(files.model) if memory_bytes is None else load_stored_model(files.model, memory_bytes)
     if member is not None and isinstance(model, Ensemble):

@@ -23,6 +23,9 @@ an undisturbed training, commands that failed, and rollbacks that the server did
 First commands: the first command of a new home is killed at a random moment, in environments with and without the
 template of MLflow's tables in turn; a home is bricked when the next command there fails.
 
+Carriers: values of every kind are written in everything that can carry rows (CSV in several spellings, Parquet, pandas,
+polars, JSON, lists); those whose id depends on the carrier differ.
+
 Nothing is timed, so it may run on a busy machine; the parts run side by side. What is found is written after each
 finding, to `results/faults.partial.json`, so that an interruption keeps it. Parts that `--parts` leaves out keep their
 published figures.
@@ -46,6 +49,7 @@ from typing import Any
 
 from benchmarks.faults.attacks import ATTACKS, attacks
 from benchmarks.faults.bad_inputs import BAD_INPUTS, bad_input
+from benchmarks.faults.carriers import VALUES, all_carried, carried_by_outcome
 from benchmarks.faults.command import DATA, KINDS, TRAIN
 from benchmarks.faults.commands import IN_PAIRS, commands_beside, commands_by_outcome
 from benchmarks.faults.first_commands import first_commands_by_outcome, kill_first_commands
@@ -59,6 +63,7 @@ QUICK = 2  # of each of the other kinds
 SEED = 0
 ROUNDS = 20
 FIRST_COMMANDS = 200
+QUICK_VALUES = 200
 # Part of the benchmark -> sections of the findings that it fills.
 PARTS: dict[str, tuple[str, ...]] = {
     "kills": ("kills", "public_listeners"),
@@ -67,6 +72,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "inputs": ("bad_inputs",),
     "commands": ("commands",),
     "first": ("first_commands",),
+    "carriers": ("carriers",),
 }
 
 
@@ -89,6 +95,7 @@ COUNTS: dict[str, Callable[[Sequence[Any]], dict[str, int]]] = {
     "bad_inputs": lambda found: {"bad_inputs": len(found), "bad_inputs_clear": sum(one.is_clear for one in found)},
     "commands": commands_by_outcome,
     "first_commands": first_commands_by_outcome,
+    "carriers": carried_by_outcome,
 }
 
 
@@ -200,6 +207,9 @@ def main() -> None:
                 deadline,
                 lambda found: findings.add("first_commands", found),
                 SEED,
+            ),
+            "carriers": lambda: findings.add(
+                "carriers", *all_carried(folder / "carriers", VALUES if count is None else QUICK_VALUES, SEED)
             ),
         }
         begun = [lanes.submit(work[part]) for part in arguments.parts]

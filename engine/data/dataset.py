@@ -75,6 +75,7 @@ class FieldStatistics:
         cardinality: distinct raw values (0 for a numeric field).
         missing_share: share of rows without a value.
         access_curve: (share of ids, share of lookups they receive), most frequent ids first; empty for numeric fields.
+        merged_texts: two texts that are read as one value, such as 3.1 and 3.10; empty where there are none.
     """
 
     name: str
@@ -82,6 +83,7 @@ class FieldStatistics:
     cardinality: int
     missing_share: float
     access_curve: tuple[tuple[float, float], ...] = ()
+    merged_texts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,7 +165,13 @@ class Dataset:
                 "features": Features.from_dict(values["features"]),
                 "splits": {name: SplitStatistics.from_dict(split) for name, split in values["splits"].items()},
                 "fields": tuple(
-                    FieldStatistics(**{**field, "access_curve": tuple(map(tuple, field["access_curve"]))})
+                    FieldStatistics(
+                        **{
+                            **field,
+                            "access_curve": tuple(map(tuple, field["access_curve"])),
+                            "merged_texts": tuple(field.get("merged_texts", ())),
+                        }
+                    )
                     for field in values["fields"]
                 ),
             }

@@ -12,10 +12,14 @@ from numpy.typing import NDArray
 
 from shunter.ingestion.batch import MISSING_KEY, Bag
 from shunter.ingestion.encoding.buckets import number_keys
+from shunter.ingestion.encoding.canonical import canonical_texts, seconds_of
+from shunter.ingestion.fields import TextKind, ValueForm
 
 Keys = NDArray[np.uint64]
-KeyKind = Literal["text", "hexadecimal", "number"]
+KeyKind = TextKind | Literal["hexadecimal", "number"]
 Mask = NDArray[np.bool_]
+Amounts = list[tuple[NDArray[np.float64], Mask]]
+AmountReader = Callable[[Sequence[pl.Series]], Amounts]
 
 
 def as_text(series: pl.Series) -> tuple[pl.Series, Mask]:
@@ -44,7 +48,7 @@ def numbers(series: pl.Series) -> tuple[NDArray[np.float64], Mask]:
     return numbers_of([series])[0]
 
 
-def numbers_of(columns: Sequence[pl.Series]) -> list[tuple[NDArray[np.float64], Mask]]:
+def numbers_of(columns: Sequence[pl.Series]) -> Amounts:
     """Read many columns as `numbers` reads one, at once: a call for each would take longer than the work."""
     frame = pl.DataFrame([series.alias(str(index)) for index, series in enumerate(columns)])
     texts = [name for name, dtype in frame.schema.items() if dtype == pl.String]
@@ -53,7 +57,7 @@ def numbers_of(columns: Sequence[pl.Series]) -> list[tuple[NDArray[np.float64], 
     values = frame.select(pl.all().cast(pl.Float64, strict=False))
     given, read = frame.select(pl.all().is_not_null()), values.select(pl.all().is_null() | pl.all().is_infinite())
     filled = values.select(pl.all().fill_null(float("nan")))
-    found: list[tuple[NDArray[np.float64], Mask]] = []
+    found: Amounts = []
     for value, is_given, is_unread in zip(filled, given, read, strict=True):
         bad = is_given.to_numpy() & is_unread.to_numpy()
         # A NaN of a float column is a missing value; the text "nan" is one too.
@@ -61,49 +65,80 @@ def numbers_of(columns: Sequence[pl.Series]) -> list[tuple[NDArray[np.float64], 
     return found
 
 
+def amount_reader(form: ValueForm) -> AmountReader:
+    """Return how the numbers of a model's input are read in a version of the canonical form."""
+    return amounts_of if form is ValueForm.CANONICAL else numbers_of
+
+
+def amounts_of(columns: Sequence[pl.Series]) -> Amounts:
+    """Read many columns as `numbers_of` does, the same number whatever carries it.
+
+    Times and durations are seconds, times since 1970; `True` and `false` in texts are 1 and 0.
+    """
+    read = numbers_of([_in_seconds(series) for series in columns])
+    return [_with_truths(series, *found) for series, found in zip(columns, read, strict=True)]
+
+
+def _in_seconds(series: pl.Series) -> pl.Series:
+    if isinstance(series.dtype, pl.Date | pl.Datetime):
+        return series.cast(pl.Datetime("us")).cast(pl.Int64) / 1e6
+    if isinstance(series.dtype, pl.Duration | pl.Time):
+        return seconds_of(series.cast(pl.Duration("ns")))
+    return series
+
+
+def _with_truths(series: pl.Series, values: NDArray[np.float64], bad: Mask) -> tuple[NDArray[np.float64], Mask]:
+    """Read the truth values among the texts that are no numbers."""
+    if series.dtype != pl.String or not bad.any():
+        return values, bad
+    rows = np.flatnonzero(bad)
+    truths = canonical_texts(series.gather(rows), "value").replace_strict(
+        {"true": 1.0, "false": 0.0}, default=float("nan"), return_dtype=pl.Float64
+    )
+    values[rows] = truths.to_numpy()
+    return values, bad & np.isnan(values)
+
+
 def from_pandas(series: pd.Series) -> pl.Series:
     """Take over a column of a frame; a column of mixed types becomes text."""
     try:
         return pl.from_pandas(series)
-    except (TypeError, pa.ArrowInvalid, pa.ArrowTypeError):
+    except (TypeError, OverflowError, pa.ArrowInvalid, pa.ArrowTypeError):
         return pl.from_pandas(series.map(str, na_action="ignore"))
 
 
 def keys(series: pl.Series, kind: KeyKind) -> Keys:
-    """The key of each value, uint64 [rows]: `text_keys`, `hexadecimal_keys`, or that of a number (`number_keys`)."""
+    """Return the key of each value, uint64 [rows]: `text_keys`, `hexadecimal_keys`, or that of a number."""
     if kind == "number":
-        return number_keys(numbers(series)[0])
-    return hexadecimal_keys(series) if kind == "hexadecimal" else text_keys(series)
+        return number_keys(amounts_of([series])[0][0])
+    return hexadecimal_keys(series) if kind == "hexadecimal" else text_keys(series, kind)
 
 
-def text_keys(series: pl.Series) -> Keys:
-    """The key of each value: SipHash of its text, so that 5, 5.0 and "5" are one value.
+def text_keys(series: pl.Series, kind: TextKind = "value") -> Keys:
+    """Return the key of each value: SipHash of its canonical text, so that 5, 5.0 and "5" are one value.
 
     Only distinct values are hashed. Two values share a key with a probability of 2**-64.
     """
-    return _keys_of_distinct(series, _hash_texts)
+    return _keys_of_distinct(series, _hash_texts, kind)
 
 
-def text_keys_of(columns: Sequence[pl.Series]) -> list[Keys]:
-    """The keys of several columns of texts as `text_keys` gives for one: for few rows, the calls take longest."""
+def text_keys_of(columns: Sequence[pl.Series], kind: TextKind = "value") -> list[Keys]:
+    """Return the keys of several columns of texts as `text_keys` does for one; for few rows one call is faster."""
     if not columns:
         return []
-    frame = pl.DataFrame([series.alias(str(index)) for index, series in enumerate(columns)])
-    texts = [
-        text
-        for series in frame.select(_canonical(pl.col(name)).alias(name) for name in frame.columns)
-        for text in series
-    ]
-    present = np.array([text is not None for text in texts], bool)
+    texts = canonical_texts(pl.concat([series.alias("") for series in columns]), kind)
+    present = texts.is_not_null().to_numpy()
     found = np.full(len(texts), MISSING_KEY, np.uint64)
     if present.any():
-        found[present] = _hash_texts([text for text in texts if text is not None])
+        found[present] = _hash_texts(texts.drop_nulls().to_list())
     return list(found.reshape(len(columns), -1))
 
 
 def hexadecimal_keys(series: pl.Series) -> Keys:
     """The key of each value of a Criteo column: the number it writes in base 16, plus one; 0 where it is none."""
-    return _keys_of_distinct(series, lambda values: np.array([hexadecimal_key(text) for text in values], np.uint64))
+    return _keys_of_distinct(
+        series, lambda values: np.array([hexadecimal_key(text) for text in values], np.uint64), "text"
+    )
 
 
 def hexadecimal_key(text: str) -> int:
@@ -113,23 +148,26 @@ def hexadecimal_key(text: str) -> int:
     return int(text, 16) + 1 if valid else MISSING_KEY
 
 
-def bags(series: pl.Series, separator: str | None) -> Bag:
+def bags(series: pl.Series, separator: str | None, kind: KeyKind = "value") -> Bag:
     """Split a multi-valued column into its values.
 
     Args:
         series: Lists, or texts.
         separator: Separator of the values in a text; without one, what is no list is a single value.
+        kind: How a value becomes a key.
     """
     lengths, values = _taken_apart(series, separator)
-    keys = text_keys(values)
+    found = keys(values, kind)
     # An empty text or a null among the values is no value.
-    present = keys != MISSING_KEY
+    present = found != MISSING_KEY
     owners = np.repeat(np.arange(len(series)), lengths)[present]
     counts = np.bincount(owners, minlength=len(series))
-    return Bag(keys[present], np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
+    return Bag(found[present], np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
 
 
-def weighted_bags(series: pl.Series, weights: pl.Series, separator: str | None) -> tuple[Bag, Mask]:
+def weighted_bags(
+    series: pl.Series, weights: pl.Series, separator: str | None, kind: KeyKind = "value"
+) -> tuple[Bag, Mask]:
     """Split a multi-valued column into its values as `bags` does, each with its weight.
 
     Args:
@@ -137,12 +175,13 @@ def weighted_bags(series: pl.Series, weights: pl.Series, separator: str | None) 
         weights: As many numbers for each row, in lists or in texts with the same separator; a row without a value
             needs none.
         separator: Separator of the values in a text.
+        kind: How a value becomes a key.
 
     Returns:
         The values, weights of bad rows 0; and which rows are bad, as they have more or fewer weights than values, or
         one that is no finite number.
     """
-    bag = bags(series, separator)
+    bag = bags(series, separator, kind)
     lengths, values = _taken_apart(series, separator)
     of_weights, texts = _taken_apart(weights, separator)
     numbers_of_rows, _ = numbers(texts)
@@ -150,7 +189,7 @@ def weighted_bags(series: pl.Series, weights: pl.Series, separator: str | None) 
     found = np.zeros(len(values), np.float32)
     with np.errstate(over="ignore"):
         found[np.repeat(fits, lengths)] = numbers_of_rows[np.repeat(fits, of_weights)].astype(np.float32)
-    present = text_keys(values) != MISSING_KEY
+    present = keys(values, kind) != MISSING_KEY
     found, owners = found[present], np.repeat(np.arange(len(series)), lengths)[present]
     unread = ~np.isfinite(found)
     bad = ~fits & (np.diff(bag.offsets) > 0)
@@ -178,35 +217,15 @@ def _decode(value: bytes | None) -> str | None:
         return None
 
 
-def _keys_of_distinct(series: pl.Series, keys_of: Callable[[list[str]], Keys]) -> Keys:
+def _keys_of_distinct(series: pl.Series, keys_of: Callable[[list[str]], Keys], kind: TextKind) -> Keys:
     if series.dtype in {pl.Categorical, pl.Enum}:
         series = series.cast(pl.String)
     encoded = series.to_arrow().dictionary_encode()
-    distinct = _canonical_texts(pl.Series(values=encoded.dictionary))
-    texts = distinct.to_list()
-    present = np.array([text is not None for text in texts], bool)
+    distinct = canonical_texts(pl.Series(values=encoded.dictionary), kind)
     table = np.zeros(len(distinct) + 1, np.uint64)
-    table[:-1][present] = keys_of([text for text in texts if text is not None])
+    table[:-1][distinct.is_not_null().to_numpy()] = keys_of(distinct.drop_nulls().to_list())
     # The last entry of the table answers for null.
     return table[pc.fill_null(encoded.indices, pa.scalar(len(distinct), encoded.indices.type)).to_numpy()]
-
-
-def _canonical_texts(values: pl.Series) -> pl.Series:
-    """One text for each value, however it is written; null for an empty text and for NaN."""
-    if values.dtype.is_float():
-        whole = (values == values.floor()) & (values.abs() < 2.0**63)
-        integers = values.set(~whole.fill_null(False), 0).fill_nan(0).cast(pl.Int64).cast(pl.String)
-        texts = values.fill_nan(None).cast(pl.String)
-        return texts.set(whole.fill_null(False), None).fill_null(integers.set(~whole.fill_null(False), None))
-    if values.dtype != pl.String:
-        return values.cast(pl.String)
-    return pl.DataFrame({"text": values}).select(_canonical(pl.col("text")))["text"]
-
-
-def _canonical(column: pl.Expr) -> pl.Expr:
-    """The same of texts."""
-    text = column.str.strip_chars().str.replace(r"^(-?\d+)\.0+$", "$1")
-    return pl.when(text != "").then(text)
 
 
 def _hash_texts(texts: list[str]) -> Keys:

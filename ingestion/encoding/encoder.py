@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import pandas as pd
@@ -19,10 +19,11 @@ from shunter.engine.data.arrays import damage_reported
 from shunter.errors import DataError
 from shunter.ingestion.batch import Bag, Columns
 from shunter.ingestion.encoding import columns as read
-from shunter.ingestion.encoding.buckets import BucketIds
+from shunter.ingestion.encoding.buckets import BucketIds, number_keys
 from shunter.ingestion.encoding.columns import KeyKind
 from shunter.ingestion.encoding.learned import LearnedIds
 from shunter.ingestion.encoding.vocabulary import HashedIds, IdMap, Keys, VocabularyIds
+from shunter.ingestion.fields import TextKind, ValueForm
 from shunter.models.spec import CategoricalFeature, Features
 
 FORMAT_VERSION = 1
@@ -111,7 +112,8 @@ class CategoricalField:
         ids: Mapping from keys to ids.
         multi_valued: Whether a row holds any number of values.
         separator: Separator of the values in a text, for a multi-valued column.
-        key_kind: Origin of the key of a value: its text, the hexadecimal number it writes, or itself, a number.
+        key_kind: Origin of the key: the canonical text of the `value`, the text as `written`, the `text` in the former
+            form, the `hexadecimal` number that a text writes, or the `number` itself.
         length: Length of a history, whose values have an order, the oldest first: most values of a row, the latest.
         table: The field whose ids these are, and whose embeddings; None: it has its own.
         is_built: Whether ingestion built the history; a frame to be scored may bring it as a column, or it is empty.
@@ -139,15 +141,23 @@ def signed_log(values: NDArray[np.float32]) -> NDArray[np.float32]:
 class Encoder:
     """What turns raw rows into the input of a model; it lies in the data set's folder and in the registered model."""
 
-    def __init__(self, numeric: tuple[NumericField, ...], categorical: tuple[CategoricalField, ...]) -> None:
+    def __init__(
+        self,
+        numeric: tuple[NumericField, ...],
+        categorical: tuple[CategoricalField, ...],
+        form: ValueForm = ValueForm.FORMER,
+    ) -> None:
         """Order the fields.
 
         Args:
             numeric: Numeric fields in the order of the dense array.
             categorical: Categorical fields in the order of `Columns`: single-valued, multi-valued, histories.
+            form: Version of the canonical form of values.
         """
         self.numeric = numeric
         self.categorical = categorical
+        self.form = form
+        self._amounts = read.amount_reader(form)
 
     @property
     def features(self) -> Features:
@@ -207,20 +217,21 @@ class Encoder:
         """
         self._read_of(table)
         numeric = np.empty((len(self.numeric), rows), np.float32)
-        for index, (values, _) in enumerate(read.numbers_of([table[field.name] for field in self.numeric])):
+        for index, (values, _) in enumerate(self._amounts([table[field.name] for field in self.numeric])):
             numeric[index] = values
         single = [field for field in self.categorical if not field.multi_valued]
         keys = np.empty((len(single), rows), np.uint64)
         rest = list(range(len(single)))
         if rows <= FEW_ROWS:
-            texts = [place for place in rest if _is_text(single[place], table)]
-            for index, found in zip(
-                texts, read.text_keys_of([_column_of(single[i], table) for i in texts]), strict=True
-            ):
-                keys[index] = found
-            rest = [place for place in rest if place not in texts]
+            for kind in get_args(TextKind):
+                texts = [place for place in rest if _is_text(single[place], table, kind)]
+                found = read.text_keys_of([_column_of(single[place], table) for place in texts], kind)
+                keys[texts] = np.reshape(found, (len(texts), rows))
+                rest = [place for place in rest if place not in texts]
         for index in rest:
-            keys[index] = read.keys(_column_of(single[index], table), single[index].key_kind)
+            field, series = single[index], _column_of(single[index], table)
+            is_number = field.key_kind == "number"
+            keys[index] = number_keys(self._amounts([series])[0][0]) if is_number else read.keys(series, field.key_kind)
         bags = [read_bags(table, field, rows) for field in self.categorical if field.multi_valued]
         return self.encode_columns(Columns(numeric, keys, bags))
 
@@ -242,6 +253,8 @@ class Encoder:
     def digest(self) -> str:
         """A hash of everything that decides about the ids and numbers it gives."""
         found = hashlib.sha256(repr(self.numeric).encode())
+        if self.form is not ValueForm.FORMER:
+            found.update(repr(int(self.form)).encode())
         for field in self.categorical:
             found.update(repr((field.name, field.multi_valued, field.separator, field.key_kind)).encode())
             if field.length is not None:
@@ -277,6 +290,7 @@ class Encoder:
         ]
         values = {
             "format_version": FORMAT_VERSION,
+            "value_form": int(self.form),
             "numeric": [asdict(field) for field in self.numeric],
             "categorical": categorical,
         }
@@ -323,7 +337,8 @@ class Encoder:
         categorical: dict[str, CategoricalField] = {}
         for field in values["categorical"]:
             categorical[field["name"]] = _load_field(field, vocabularies, learned, categorical)
-        return cls(tuple(NumericField(**field) for field in values["numeric"]), tuple(categorical.values()))
+        form = ValueForm(values.get("value_form", ValueForm.FORMER))
+        return cls(tuple(NumericField(**field) for field in values["numeric"]), tuple(categorical.values()), form)
 
     def model_order(self) -> list[CategoricalField]:
         """The fields in their order, each followed by those that share its table."""
@@ -378,8 +393,8 @@ def _column_of(field: CategoricalField, table: Mapping[str, pl.Series]) -> pl.Se
     return table[field.column or field.name]
 
 
-def _is_text(field: CategoricalField, table: Mapping[str, pl.Series]) -> bool:
-    return field.key_kind == "text" and _column_of(field, table).dtype == pl.String
+def _is_text(field: CategoricalField, table: Mapping[str, pl.Series], kind: TextKind) -> bool:
+    return field.key_kind == kind and _column_of(field, table).dtype == pl.String
 
 
 def read_bags(table: Mapping[str, pl.Series], field: CategoricalField, rows: int) -> Bag:
@@ -392,14 +407,14 @@ def read_bags(table: Mapping[str, pl.Series], field: CategoricalField, rows: int
     if series is None:
         return Bag(np.empty(0, np.uint64), np.zeros(rows + 1, np.int64))
     if field.weights is not None:
-        bag, bad = read.weighted_bags(series, table[field.weights], field.separator)
+        bag, bad = read.weighted_bags(series, table[field.weights], field.separator, field.key_kind)
         if bad.any():
             raise DataError(
                 f"The column {field.weights} has in row {int(bad.argmax())} something else than a finite number for "
                 f"each value of {field.name}: give as many numbers as values."
             )
         return bag
-    bag = read.bags(series, field.separator)
+    bag = read.bags(series, field.separator, field.key_kind)
     return bag if field.length is None else bag.latest(field.length)
 
 

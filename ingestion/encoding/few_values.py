@@ -7,7 +7,7 @@ ingestion goes, so that ids and numbers are the same.
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import polars as pl
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from shunter.ingestion.encoding import columns as read
 from shunter.ingestion.encoding.buckets import number_keys
 from shunter.ingestion.encoding.encoder import CategoricalField, EncodedBag, EncodedRows, Encoder, read_bags, signed_log
+from shunter.ingestion.fields import TextKind
 
 MOST_REMEMBERED = 1 << 17  # values of all fields together, some 20 MB
 LONGEST_REMEMBERED = 256  # characters of a text
@@ -106,7 +107,7 @@ class ValueEncoder:
     ) -> Iterator[tuple[int, list[int]]]:
         """The ids of fields with values that are not remembered: the keys of all are taken at once."""
         missing = [_missing(values, found) for _, _, values, found in unknown]
-        for kind in ("text", "hexadecimal"):
+        for kind in (*get_args(TextKind), "hexadecimal"):
             of_kind = [place for place, (_, field, _, _) in enumerate(unknown) if field.key_kind == kind]
             if not of_kind:
                 continue
@@ -171,7 +172,9 @@ def _suits(values: Any, field: CategoricalField) -> bool:
     kinds = frozenset(map(type, values))
     if kinds <= _TEXTS:
         return True
-    return field.key_kind == "text" and kinds <= _WHOLE and all(one is None or one in _INT64 for one in values)
+    return (
+        field.key_kind in get_args(TextKind) and kinds <= _WHOLE and all(one is None or one in _INT64 for one in values)
+    )
 
 
 def _missing(values: Column, found: list[Any]) -> list[Any]:

@@ -4,21 +4,22 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shunter.errors import DataError
 from shunter.ingestion.batch import MISSING_KEY, UNIT_BYTES, Bag, Columns, RawBatch, Source, Unit
-from shunter.ingestion.encoding.columns import KeyKind
 from shunter.ingestion.encoding.encoder import Encoder
 from shunter.ingestion.encoding.split import HashSplit, Splitter
+from shunter.ingestion.fields import Categorical
 from shunter.ingestion.schema import Schema
-from shunter.ingestion.sources.criteo import CriteoSource
 from shunter.ingestion.sources.guard import Budget
 from shunter.ingestion.sources.open import source_of
 from shunter.requests import DataFormat
+
+Column = TypeVar("Column", bound=Categorical)
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,11 @@ class DayLog:
         """Read the day in the order of its files, with missing values in the columns that it does not have."""
         for chunk in self.source.chunks():
             yield self.parse(chunk)
+
+    def as_read_by(self, encoder: Encoder) -> "DayLog":
+        """Return the same log, with values in the canonical form of `encoder`."""
+        source = replace(self.source, schema=_in_form_of(encoder, self.source.schema))  # pyright: ignore[reportArgumentType] - a dataclass
+        return replace(self, source=source, schema=_in_form_of(encoder, self.schema))
 
     def parse(self, chunk: Any) -> RawBatch:
         """Read one chunk of `source`."""
@@ -124,6 +130,22 @@ def arrange_for(encoder: Encoder, columns: Columns, schema: Schema) -> Columns:
     )
 
 
+def _in_form_of(encoder: Encoder, schema: Schema) -> Schema:
+    """Return a schema whose columns are texts or values as they are to an encoder; others stay as they are."""
+    is_text = {field.name: field.key_kind == "written" for field in encoder.categorical}
+
+    def in_form(field: Column) -> Column:
+        return field.model_copy(update={"text": is_text.get(field.column, field.text)})
+
+    return schema.model_copy(
+        update={
+            "value_form": encoder.form,
+            "categorical": tuple(map(in_form, schema.categorical)),
+            "multi_valued": tuple(map(in_form, schema.multi_valued)),
+        }
+    )
+
+
 def _names(schema: Schema) -> tuple[list[str], list[str], list[str]]:
     return (
         list(schema.numeric),
@@ -167,11 +189,6 @@ class DaysSource:
             for log in self.days
         ]
         return f"days:{days}:{self.held_out}:{self.base.digest() if self.base else None}"
-
-    @property
-    def key_kind(self) -> KeyKind:
-        """How a value becomes a key."""
-        return "hexadecimal" if isinstance(self.days[0].source, CriteoSource) else "text"
 
     def units(self, unit_bytes: int = UNIT_BYTES) -> Iterator[Unit]:
         """Parts of the files, those of one day after the other."""

@@ -245,18 +245,21 @@ def parse_table(chunk: TableChunk, schema: Schema, reading: TimeReading) -> RawB
         problems.append((np.isnan(moments), schema.time, reading.expected))
     parts = read_parts(series[schema.part], problems) if schema.part is not None else None
     numeric = np.empty((len(schema.numeric), len(labels)), np.float32)
-    for index, (values, bad) in enumerate(read.numbers_of([series[name] for name in schema.numeric])):
+    amounts = read.amount_reader(schema.value_form)
+    for index, (values, bad) in enumerate(amounts([series[name] for name in schema.numeric])):
         with np.errstate(over="ignore"):
             numeric[index] = values
         problems.append((bad | np.isinf(numeric[index]), schema.numeric[index], "a finite number"))
     keys = np.empty((len(schema.categorical), len(labels)), np.uint64)
     for index, field in enumerate(schema.categorical):
         if field.buckets is not None:
-            keys[index] = _keys_of_numbers(series[field.column], problems)
+            keys[index] = _keys_of_numbers(series[field.column], problems, amounts)
         else:
-            keys[index] = read.keys(series[field.column], "text")
-    columns = Columns(numeric, keys, [_read_bags(series, field, problems) for field in schema.bags])
-    users = [read.keys(series[sequence.by], "text") for sequence in schema.built_sequences if sequence.by]
+            keys[index] = read.text_keys(series[field.column], schema.key_kind(field.column))
+    bags = [_read_bags(series, field, schema.key_kind(field.column), problems) for field in schema.bags]
+    columns = Columns(numeric, keys, bags)
+    of_users = [sequence.by for sequence in schema.built_sequences if sequence.by]
+    users = [read.text_keys(series[name], schema.key_kind(name)) for name in of_users]
     rejected, kept = _reject(chunk, series, problems)
     if not kept.all():
         labels, columns = labels[kept], columns.select(kept)
@@ -268,9 +271,11 @@ def parse_table(chunk: TableChunk, schema: Schema, reading: TimeReading) -> RawB
     return RawBatch(labels, columns, moments, rejected, users=stacked, weights=weights, parts=parts)
 
 
-def _keys_of_numbers(series: pl.Series, problems: list[tuple[read.Mask, str, str]]) -> read.Keys:
-    """The key of each number, uint64 [rows]; rows with what is no finite one are added to `problems`."""
-    values, bad = read.numbers(series)
+def _keys_of_numbers(
+    series: pl.Series, problems: list[tuple[read.Mask, str, str]], amounts: read.AmountReader
+) -> read.Keys:
+    """Return the key of each number, uint64 [rows]; rows without a finite number are added to `problems`."""
+    [(values, bad)] = amounts([series])
     with np.errstate(over="ignore"):
         numbers = values.astype(np.float32)
     problems.append((bad | np.isinf(numbers), series.name, "a finite number"))
@@ -285,12 +290,17 @@ def read_parts(series: pl.Series, problems: list[tuple[read.Mask, str, str]]) ->
     return numbers.fill_null(0).to_numpy().astype(np.int8)
 
 
-def _read_bags(series: Mapping[str, pl.Series], field: MultiValued, problems: list[tuple[read.Mask, str, str]]) -> Bag:
+def _read_bags(
+    series: Mapping[str, pl.Series],
+    field: MultiValued,
+    kind: read.KeyKind,
+    problems: list[tuple[read.Mask, str, str]],
+) -> Bag:
     """Split a multi-valued column into its values, of a history the latest; rows of other weights are problems."""
     if field.weights is None:
-        bag = read.bags(series[field.column], field.separator)
+        bag = read.bags(series[field.column], field.separator, kind)
         return bag.latest(field.length) if isinstance(field, SequenceField) else bag
-    bag, bad = read.weighted_bags(series[field.column], series[field.weights], field.separator)
+    bag, bad = read.weighted_bags(series[field.column], series[field.weights], field.separator, kind)
     problems.append((bad, field.weights, f"a finite number for each value of {field.column}"))
     return bag
 

@@ -42,7 +42,8 @@ def ingest_days(
 ) -> Dataset:
     """Ingest the days of one training; values that the model in `base` knows stay known."""
     encoder = None if base is None else Encoder.load(base.encoder)
-    source = DaysSource(request.register_as, tuple(logs), held_out=held_out, base=encoder)
+    days_read = tuple(logs) if encoder is None else tuple(log.as_read_by(encoder) for log in logs)
+    source = DaysSource(request.register_as, days_read, held_out=held_out, base=encoder)
     with ingest_progress() as on_progress:
         dataset, report = ingest_source(
             source,

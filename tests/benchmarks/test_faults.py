@@ -20,6 +20,7 @@ from benchmarks.faults import benchmark
 from benchmarks.faults.attacks import ATTACKS, Attack
 from benchmarks.faults.bad_inputs import BadInput
 from benchmarks.faults.benchmark import Findings, Listener, kill_many
+from benchmarks.faults.carriers import Carried
 from benchmarks.faults.command import KINDS, ROOT, Outcome
 from benchmarks.faults.commands import Beside
 from benchmarks.faults.first_commands import KilledFirstCommand
@@ -122,6 +123,7 @@ def test_the_headline_counts_kills_by_what_became_of_their_training_and_is_kept(
     findings.add("commands", Beside("pairs", ["sync + clean", "runs + runs"]), Beside("round", ["sync"], ["night"]))
     killed = KilledFirstCommand(has_template=True, kill_at_second=1.0, has_store=True, next_exit_code=0)
     findings.add("first_commands", killed, replace(killed, next_exit_code=8))
+    findings.add("carriers", Carried("truth", 20), Carried("day", 10, ["json"], {"5": "json"}))
     kept = json.loads((tmp_path / "faults.partial.json").read_text())
     assert kept["details"]["kills"][1]["kills"][0]["whom"] == "process"
     assert kept["headline"] == findings.headline()
@@ -132,6 +134,7 @@ def test_the_headline_counts_kills_by_what_became_of_their_training_and_is_kept(
         **{"bad_inputs": 2, "bad_inputs_clear": 1},
         **{"command_pairs": 2, "command_rounds": 1, "lost_by_commands": 1},
         **{"first_commands_killed": 2, "bricked_homes": 1},
+        **{"values_carried": 30, "carriers_differ": 1},
     }
 
 
