@@ -7,7 +7,7 @@ from typing import Any, Generic, Self, TypeVar
 from pydantic import ConfigDict, Field, computed_field, model_validator
 
 from shunter.engine.checkpoint.keeping import CheckpointFigures
-from shunter.engine.checkpoint.storage import read_json, write_text
+from shunter.engine.checkpoint.storage import read_json, write_json
 from shunter.engine.config import Hyperparameters, Schedule
 from shunter.engine.job import TrainingJob
 from shunter.engine.metrics import Metrics
@@ -111,7 +111,7 @@ class Trained(Frozen, Generic[Spec, Rates, Quality, Report]):
 
     def save(self) -> None:
         """Write the description beside the model: the last write, which says that the training is finished."""
-        write_text(self.directory / FILE, self.model_dump_json(indent=1))
+        write_json(self.directory / FILE, self.model_dump_json(indent=1))
 
 
 class TrainedModel(Trained[AnyModelSpec, Hyperparameters, Metrics, EpochReport]):

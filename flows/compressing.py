@@ -9,6 +9,7 @@ from shunter.tasks.compression import Compressed, check_scorer, log_compressions
 from shunter.tracking.registry.compressed import data_of_version, version_of_title
 from shunter.tracking.registry.models import RegisteredModel
 from shunter.tracking.registry.named import open_model
+from shunter.tracking.registry.signing import check_model_key
 from shunter.tracking.runs import closing, start_run
 
 
@@ -22,6 +23,7 @@ def compress(request: CompressRequest = CompressRequest()) -> tuple[Compressed, 
     Returns:
         What was tried, and the new version; None where the model stays as it is.
     """
+    check_model_key()
     with open_model(request.model) as named:
         version = version_of_title(named.title)
         dataset = data_of_version(version, Settings().cache_directory)

@@ -33,6 +33,7 @@ from shunter.tasks.spending import charged, spending
 from shunter.tasks.step_clock import StepClock
 from shunter.tasks.upkeep import tidy
 from shunter.tracking.convention import data_params, request_params
+from shunter.tracking.registry.signing import check_model_key
 from shunter.tracking.registry.versions import champion_of, tag_version, version_by_number, version_of_run
 from shunter.tracking.reports import log_request
 from shunter.tracking.runs import closing, finish, open_run, start_run
@@ -61,6 +62,7 @@ def nightly(request: Annotated[NightlyRequest, shown(NightlyRequest())] = Nightl
     """
     if request.model in GRAPH_FAMILIES:
         check_night_of_rankers(request)
+    check_model_key()
     newest = request.days.day or yesterday(datetime.now(UTC), request.days.zone)
     home = Settings().nights_directory / request.register_as
     with StateFolder(home / "state", "night", lock=home / "lock") as state:
@@ -78,7 +80,7 @@ def nightly(request: Annotated[NightlyRequest, shown(NightlyRequest())] = Nightl
             )
             night = _unchanged(request, plan, nights[0].run_id, reason)
         else:
-            night = _night(request, plan, logs, state)
+            night = state.recovering(lambda: _night(request, plan, logs, state))
         state.finish()
     _publish(night, request.register_as)
     tidy()

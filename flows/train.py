@@ -19,7 +19,7 @@ from shunter.engine.fixed import read_fixed
 from shunter.engine.probes.measurement import measure
 from shunter.engine.ranking.result import TrainedRanker
 from shunter.engine.stopping import StoppedError
-from shunter.errors import QualityMissedError
+from shunter.errors import DamagedDataError, QualityMissedError, ShunterError, find_cause
 from shunter.hardware.devices.power_limit import limited
 from shunter.hardware.reservation import Reservation, trainings_together
 from shunter.hardware.types import EnergyReading, HardwareProfile
@@ -53,6 +53,7 @@ from shunter.tasks.tracked_run import tracked_run
 from shunter.tasks.tune import with_trials_at_a_time
 from shunter.tracking.convention import account_metrics
 from shunter.tracking.registry.models import RegisteredModel
+from shunter.tracking.registry.signing import check_model_key
 from shunter.tracking.reports import log_config
 from shunter.tracking.runs import open_run, system_metrics
 from shunter.tracking.store import tracking_address
@@ -127,10 +128,19 @@ def train(
     """
     check_model(request.model)
     read_fixed(request.model, request.architecture.set)
+    check_model_key()
     clock = StepClock(seconds_before_run())
     with clock.step("ingest"):
         dataset = ingest(request)
-    return train_on(request, dataset, clock, fresh=fresh)
+    try:
+        return train_on(request, dataset, clock, fresh=fresh)
+    except ShunterError as error:
+        if find_cause(error, DamagedDataError) is None:
+            raise
+        tell(str(find_cause(error, DamagedDataError)))
+    with clock.step("ingest"):  # the damaged data set is in the quarantine, and the run resumes on the same data
+        dataset = ingest(request)
+    return train_on(request, dataset, clock)
 
 
 def train_on(request: TrainRequest, dataset: Dataset, clock: StepClock, *, fresh: bool = False) -> TrainSummary:
@@ -144,11 +154,11 @@ def train_on(request: TrainRequest, dataset: Dataset, clock: StepClock, *, fresh
         with RunState(request, dataset, profiles[0].host, fresh=fresh) as state:
             job = _Job(request, dataset, profiles, state, clock, cluster)
             try:
-                summary = _train_held(job)
+                summary = state.recovering(lambda: _train_held(job))
             except (StoppedError, QualityMissedError) as error:
                 if not _goes_back(state, error):
                     raise
-                summary = _train_held(job)
+                summary = state.recovering(lambda: _train_held(job))
             with clock.step("report"):  # before the end, for a kill may come meanwhile, too
                 recipe.publish(summary.run_id, dataset, request)
             state.finish()

@@ -13,6 +13,8 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt
 
+from shunter.checked_json import read_checked, write_checked
+from shunter.errors import DamagedFileError
 from shunter.hardware.devices.discovery import usable_cores
 from shunter.settings import Settings
 
@@ -80,7 +82,7 @@ def take_free(name: str) -> list[tuple[str, FileLock]]:
 
 def write_lease(slot: str, lease: Lease) -> None:
     """Say who holds a slot that is locked."""
-    _path(slot).with_suffix(".json").write_text(lease.model_dump_json())
+    write_checked(_path(slot).with_suffix(".json"), lease.model_dump_json())
 
 
 def leases_of_others(name: str) -> list[Lease]:
@@ -119,8 +121,8 @@ def _read_held(path: Path) -> Lease | None:
         lock.acquire(timeout=0)
     except Timeout:
         try:
-            return Lease.model_validate_json(path.with_suffix(".json").read_text())
-        except (OSError, ValueError):
+            return read_checked(path.with_suffix(".json"), Lease.model_validate_json)
+        except (OSError, DamagedFileError):
             return Lease(name="another process", pid=0, since=datetime.now(UTC))
     lock.release()
     return None

@@ -9,7 +9,8 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict
 
-from shunter.files import replace_file
+from shunter.checked_json import read_checked, write_checked
+from shunter.errors import DamagedFileError
 from shunter.settings import Settings
 
 
@@ -44,7 +45,7 @@ def in_line(name: str, priority: int, wanted: Iterable[str]) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     entry = path.with_suffix(".json")
     with FileLock(path.with_suffix(".lock")):
-        replace_file(entry, waiter.model_dump_json())
+        write_checked(entry, waiter.model_dump_json())  # only now does anybody look at it
         try:
             yield
         finally:
@@ -77,8 +78,8 @@ def _waiting() -> Iterator[Waiter]:
             lock.acquire(timeout=0)
         except Timeout:
             try:
-                yield Waiter.model_validate_json(entry.read_text())
-            except (OSError, ValueError):  # it has just gone
+                yield read_checked(entry, Waiter.model_validate_json)
+            except (OSError, DamagedFileError):  # it has just gone
                 continue
         else:  # its process was killed
             entry.unlink(missing_ok=True)

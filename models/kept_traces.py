@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from shunter.files import replace_file
+from shunter.checked_json import read_or_quarantine, write_checked
 from shunter.models.trace import Operator, StepTrace
 
 
@@ -34,13 +34,14 @@ def kept_trace(layers: nn.Module, inputs: Sequence[Tensor], named: str, trace: C
     if folder is None:
         return trace()
     path = folder / f"{_key(layers, inputs, named)}.json"
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):  # not there, or damaged
-        found = _from_json(path.read_bytes())
-        os.utime(path)  # by which what nobody uses is known
+    found = read_or_quarantine(path, _from_json)
+    if found is not None:
+        with contextlib.suppress(OSError):
+            os.utime(path)  # by which what nobody uses is known
         return found
     made = trace()
     with contextlib.suppress(OSError):  # without room on the disk it is traced again
-        replace_file(path, _to_json(made))
+        write_checked(path, _to_json(made))
     return made
 
 

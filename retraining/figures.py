@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from shunter.engine.checkpoint.storage import write_text
+from shunter.checked_json import read_or_quarantine
+from shunter.engine.checkpoint.storage import write_json
 from shunter.frozen import Frozen
 from shunter.ingestion.sources.days import DayLog
 
@@ -124,16 +125,21 @@ def figures_of(log: DayLog, digest: str, kept: Path) -> DayFigures:
         DataError: A file cannot be read.
     """
     path = kept / f"{digest[:32]}.json"
-    try:
-        known = DayFigures.model_validate_json(path.read_text())
-        if known.format == FORMAT and known.day == log.day:
-            return known
-    except (OSError, ValidationError):
-        pass  # not known, damaged, or of another version: read the day
+    known = read_or_quarantine(path, _known)
+    if known is not None and known.format == FORMAT and known.day == log.day:
+        return known
     found = describe(log)
     kept.mkdir(parents=True, exist_ok=True)
-    write_text(path, found.model_dump_json())
+    write_json(path, found.model_dump_json())
     return found
+
+
+def _known(text: bytes) -> DayFigures | None:
+    """Return kept figures; None for those of another version."""
+    try:
+        return DayFigures.model_validate_json(text)
+    except ValidationError:
+        return None
 
 
 def describe(log: DayLog) -> DayFigures:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
-from shunter.engine.checkpoint.storage import write_text
+from shunter.engine.checkpoint.storage import write_json
 from shunter.engine.stopping import ENERGY_INTERVAL_SECONDS, StopKind, StopLimit, StopReason
 from shunter.hardware.units import JOULES_PER_KWH
 from shunter.requests.search import SearchRequest
@@ -122,7 +122,7 @@ class SearchBudget:
         with self._saving:
             joules = self.joules
             kept = self._earlier.joules if joules is None else joules
-            write_text(self._file, json.dumps({"seconds": self.seconds, "joules": kept}))
+            write_json(self._file, json.dumps({"seconds": self.seconds, "joules": kept}))
 
     def _seconds_left(self, most: float) -> float:
         return max(0.0, self._seconds_of_trials(most) - self.seconds)

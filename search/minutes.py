@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
-from shunter.engine.checkpoint.storage import write_text
+from shunter.engine.checkpoint.storage import write_json
 from shunter.engine.stopping import StopKind, StopLimit, StopReason
 from shunter.regularly import regularly
 from shunter.requests.search import SearchRequest
@@ -159,10 +159,10 @@ class Minutes:
         return whole.most_seconds(most_seconds)
 
     def _save(self) -> None:
-        write_text(self._directory / AROUND, json.dumps(self._so_far()))
+        write_json(self._directory / AROUND, json.dumps(self._so_far()))
         if self._elapsed is not None:
             rest = {"command": self.command_seconds, "ending": self.ending_seconds}
-            write_text(self._directory / COMMAND, json.dumps(rest))
+            write_json(self._directory / COMMAND, json.dumps(rest))
 
     def _so_far(self) -> dict[str, float]:
         if self._counting is None:

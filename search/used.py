@@ -1,8 +1,9 @@
 """What a search has used in earlier attempts, as its folder keeps it."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
+
+from shunter.checked_json import json_object, read_or_quarantine
 
 FILE = "used.json"  # by the trials
 AROUND = "around.json"  # by baselines and members
@@ -55,7 +56,7 @@ def read_used(directory: Path) -> Used:
 
 
 def _read(file: Path) -> dict[str, float]:
-    try:
-        return {name: float(value) for name, value in json.loads(file.read_text()).items()}
-    except (OSError, ValueError, AttributeError, TypeError):
-        return {}
+    def parse(text: bytes) -> dict[str, float]:
+        return {name: float(value) for name, value in json_object(text).items()}
+
+    return read_or_quarantine(file, parse) or {}

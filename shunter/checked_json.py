@@ -1,7 +1,7 @@
 """Small JSON files with a checksum: damage is found where a file is read, and never taken for content.
 
-The last key of a checked object is `"checksum"`, the CRC-32 of all bytes before that key. Readers of plain JSON see one
-more key. Files of former versions have no checksum; they are read as they are, if they are whole JSON.
+The last key of a checked object is `"file_checksum"`, the CRC-32 of all bytes before that key. Readers of plain JSON
+see one more key. Files of former versions have no checksum; they are read as they are, if they are whole JSON.
 """
 
 import json
@@ -14,8 +14,8 @@ from shunter.errors import DamagedFileError
 from shunter.files import replace_file
 from shunter.quarantine import quarantine
 
-KEY = "checksum"
-_TAIL = b'"checksum": "00000000"}'  # the digits stand for those of the checksum
+KEY = "file_checksum"
+_TAIL = b'"file_checksum": "00000000"}'  # the digits stand for those of the checksum
 _DIGITS = slice(-10, -2)
 _FIXED = [place for place, byte in enumerate(_TAIL) if byte != ord("0")]
 Value = TypeVar("Value")
@@ -80,13 +80,13 @@ def read_or_quarantine(path: Path, parse: Callable[[bytes], Value]) -> Value | N
         return None
 
 
-def write_checked(path: Path, text: str) -> None:
-    """Write a JSON object with its checksum; a reader finds the former file or the whole new one.
+def write_checked(path: Path, text: str, *, is_durable: bool = False) -> None:
+    """Write a JSON object with its checksum in one step; see `shunter.files.replace_file`.
 
     Raises:
         OSError: The file cannot be written.
     """
-    replace_file(path, seal(text))
+    replace_file(path, seal(text), is_durable=is_durable)
 
 
 def json_object(text: bytes) -> dict[str, Any]:

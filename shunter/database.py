@@ -19,6 +19,9 @@ from tempfile import TemporaryDirectory
 
 from filelock import FileLock
 
+from shunter.files import users_of
+from shunter.quarantine import quarantine
+
 LOCK_SECONDS = 1.0
 BUSY_SECONDS = 20.0
 
@@ -96,6 +99,47 @@ def has_tables(database: Path) -> bool:
     """
     with opened(database) as connection:
         return connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is not None
+
+
+def fault_of(database: Path, *, most_bytes: int | None = None) -> str | None:
+    """Return what SQLite finds wrong with a database, or None.
+
+    Args:
+        database: The file; one that is missing, empty or busy has no fault.
+        most_bytes: Size above which only the schema is read; None checks every page.
+    """
+    try:
+        size = database.stat().st_size
+        if not size:
+            return None
+        with contextlib.closing(_connect(database, "mode=rw")) as connection:
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            if most_bytes is not None and size > most_bytes:
+                return None
+            found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+    except OSError:
+        return None
+    except sqlite3.DatabaseError as error:
+        # A lock of another process, or a folder without the right to write, is no damage.
+        return str(error) if error.sqlite_errorcode & 0xFF in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB} else None
+    return None if found == "ok" else found.splitlines()[0]
+
+
+def quarantine_database(database: Path, reason: str) -> Path | None:
+    """Move a damaged database that can be made again, with its log, into the quarantine.
+
+    Returns:
+        Where it is now; None if a process has it open, which must end first.
+    """
+    if users_of(database):
+        return None
+    moved = quarantine(database, reason)
+    for suffix in ("-wal", "-shm", "-journal"):
+        beside = database.with_name(database.name + suffix)
+        if moved is not None and beside.exists():
+            with contextlib.suppress(OSError):
+                beside.rename(moved.with_name(moved.name + suffix))
+    return moved
 
 
 @contextlib.contextmanager

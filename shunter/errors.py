@@ -7,6 +7,9 @@ the sentence and exits with `exit_code`; `--debug` shows the traceback. Mistakes
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeVar
+
+Kind = TypeVar("Kind", bound=BaseException)
 
 
 class ShunterError(Exception):
@@ -164,6 +167,17 @@ class TrackingError(ShunterError):
     """The tracking store cannot be reached, read or written."""
 
     exit_code = 8
+
+
+def find_cause(error: BaseException | None, kind: type[Kind]) -> Kind | None:
+    """Return the first error of a kind among an error and what it was raised from."""
+    seen = set()
+    while error is not None and id(error) not in seen:
+        if isinstance(error, kind):
+            return error
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__
+    return None
 
 
 def first_line(error: BaseException) -> str:

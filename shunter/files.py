@@ -66,6 +66,23 @@ def path_of(file: BufferedReader) -> Path:
     return Path(f"/dev/fd/{file.fileno()}")
 
 
+def users_of(path: Path) -> list[int]:
+    """Return the processes that have a file, or a file below a folder, open or mapped; those that can be seen."""
+    path = path.absolute()
+    return sorted({pid for pid, used in _used_files() if used == path or path in used.parents})
+
+
+def _used_files() -> Iterator[tuple[int, Path]]:
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            for handle in (process / "fd").iterdir():
+                with contextlib.suppress(OSError):
+                    yield int(process.name), handle.readlink()
+            for line in (process / "maps").read_text().splitlines():
+                if (place := line.find("/")) >= 0:
+                    yield int(process.name), Path(line[place:])
+
+
 @contextlib.contextmanager
 def replacing(path: Path, *, is_durable: bool = False) -> Iterator[Path]:
     """Yield a temporary file beside `path` that replaces it after the block.

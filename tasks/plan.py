@@ -1,9 +1,12 @@
 """A plan that members are trained by: given and held against the data, or searched; its steps teach the next ones."""
 
+import json
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from shunter.checked_json import json_object, read_or_quarantine, write_checked
 from shunter.engine.executors.role import Place
 from shunter.engine.executors.this_machine import ThisMachine
 from shunter.engine.fixed import read_fixed
@@ -199,17 +202,21 @@ def _kept(run: RunContext, job: ClickJob, placement: Placement) -> Path:
 
 def _read_step(kept: Path) -> SimulatedStep | None:
     """The step of a kept plan, which is written last."""
-    path = kept.with_suffix(".json")
-    try:
-        return SimulatedStep.model_validate_json(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
+
+    def parse(text: bytes) -> SimulatedStep | None:
+        values = json_object(text)
+        if "plan" in values and values["plan"] != zlib.crc32(kept.read_bytes()):
+            raise ValueError(f"{kept.name} is another plan")
+        return SimulatedStep.model_validate(values.get("step", values))
+
+    return read_or_quarantine(kept.with_suffix(".json"), parse)
 
 
 def _keep(run: RunContext, kept: Path, plan: Plan, step: SimulatedStep, report: PlanReport | None = None) -> None:
     kept.parent.mkdir(parents=True, exist_ok=True)
     kept.write_text(plan_text(plan), encoding="utf-8")
-    kept.with_suffix(".json").write_text(step.model_dump_json(), encoding="utf-8")
+    values = {"plan": zlib.crc32(kept.read_bytes()), "step": step.model_dump(mode="json")}
+    write_checked(kept.with_suffix(".json"), json.dumps(values))
     log_trained_plan(run.run_id, kept, _details(plan, step, report))
 
 

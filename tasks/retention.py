@@ -15,7 +15,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from shunter.errors import ShunterError, first_line
+from shunter.checked_json import json_object, read_checked
+from shunter.errors import DamagedFileError, ShunterError, first_line
 from shunter.settings import Settings
 from shunter.tasks.run_state import DATA, FINISHED, unfinished_runs
 from shunter.tracking.leftovers import Leftover, on_disk
@@ -58,9 +59,11 @@ def _given_up(min_age_seconds: float) -> Iterator[Leftover]:
 def _data_of(run: Path) -> str:
     """Name of the folder of the data that an interrupted run goes on with."""
     try:
-        return (run / DATA).read_text()
+        return read_checked(run / DATA, lambda text: str(json_object(text)["folder"]))
     except FileNotFoundError:
         return ""
+    except DamagedFileError:
+        return (run / DATA).read_text(errors="replace").strip()  # the plain name, as of a former version
 
 
 def _flow_runs(min_age_seconds: float) -> Iterator[Leftover]:

@@ -2,6 +2,7 @@
 
 import hashlib
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -10,13 +11,16 @@ from filelock import FileLock, Timeout
 from pydantic import BaseModel
 from pydantic_core import to_json
 
-from shunter.engine.checkpoint.storage import write_text
+from shunter.checked_json import read_or_quarantine
+from shunter.engine.checkpoint.storage import write_json
 from shunter.engine.data.dataset import Dataset
-from shunter.errors import RequestError
+from shunter.errors import DamagedFileError, RequestError, ShunterError, find_cause
+from shunter.quarantine import quarantine
 from shunter.requests import Explore, TrainRequest
 from shunter.settings import Settings
 
 State = TypeVar("State", bound=BaseModel)
+Result = TypeVar("Result")
 
 FINISHED = ".finished"  # how the name of a folder ends that is being removed
 DATA = "dataset"  # file with the name of the folder in the cache that the run reads
@@ -107,17 +111,36 @@ class StateFolder:
         Raises:
             CheckpointError: It cannot be written, for instance because the disk is full.
         """
-        write_text(self.directory / f"{name}.json", value.model_dump_json())
+        write_json(self.directory / f"{name}.json", value.model_dump_json())
 
     def recall(self, name: str, model: type[State]) -> State | None:
         """What was kept under `name`, or None. A value of another version of the model counts as absent."""
-        path = self.directory / f"{name}.json"
-        if not path.exists():
-            return None
+        text = read_or_quarantine(self.directory / f"{name}.json", bytes)
         try:
-            return model.model_validate_json(path.read_text())
+            return None if text is None else model.model_validate_json(text)
         except ValueError:
             return None
+
+    def recovering(self, work: Callable[[], Result]) -> Result:
+        """Run work that resumes from this folder; where a kept file is damaged, quarantine it and run the work again.
+
+        A file in a folder of its own, as the weights of a member, is quarantined with that folder: the training that
+        belongs to it is repeated, everything else is kept.
+        """
+        while True:
+            try:
+                return work()
+            except ShunterError as error:
+                damaged = find_cause(error, DamagedFileError)
+                if damaged is None or not self._quarantine(damaged):
+                    raise
+
+    def _quarantine(self, damaged: DamagedFileError) -> bool:
+        path = damaged.path
+        if not path.is_relative_to(self.directory):
+            return False
+        part = path if path.parent == self.directory else path.parent
+        return quarantine(part, damaged.reason if part == path else f"{path.name}: {damaged.reason}") is not None
 
     def clear(self) -> None:
         """Forget everything that an earlier attempt has left."""

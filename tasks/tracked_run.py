@@ -1,12 +1,13 @@
 """The run in MLflow that one flow run writes to, through all its attempts."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from prefect.runtime import flow_run
 from pydantic import BaseModel
 
-from shunter.engine.checkpoint.storage import write_text
+from shunter.engine.checkpoint.storage import write_json, write_text
 from shunter.engine.data.dataset import Dataset
 from shunter.requests import JOB_FILE, JobRequest, job_text
 from shunter.tasks.run_state import DATA, StateFolder
@@ -40,7 +41,7 @@ def tracked_run(request: JobRequest, dataset: Dataset, state: StateFolder, *, ki
     )
     state.remember("identity", RunIdentity(parent_run_id=run_id))
     write_text(state.directory / JOB_FILE, job_text(request, kind))
-    write_text(state.directory / DATA, dataset.directory.name)
+    write_json(state.directory / DATA, json.dumps({"folder": dataset.directory.name}))
     with closing(run_id):
         log_request(run_id, request, kind)
         yield run_id

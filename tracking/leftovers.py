@@ -15,6 +15,7 @@ from urllib.parse import urlparse
 
 from filelock import FileLock, Timeout
 
+from shunter.quarantine import FOLDER
 from shunter.settings import Settings
 from shunter.tracking.registry.signing import MODEL_COPY
 from shunter.tracking.store import EXPERIMENT, open_store, tracking_errors
@@ -51,7 +52,7 @@ def find_leftovers(min_age_seconds: float = DAY_SECONDS) -> list[Leftover]:
     Raises:
         TrackingError: The store cannot be read.
     """
-    found = [*_model_copies(), *_half_built(), *_half_written(), *_pending_models()]
+    found = [*_model_copies(), *_quarantined(), *_half_built(), *_half_written(), *_pending_models()]
     old = [leftover for leftover in found if leftover.age_seconds >= min_age_seconds]
     return sorted(old, key=lambda leftover: -leftover.size_bytes)
 
@@ -61,6 +62,13 @@ def _model_copies() -> Iterator[Leftover]:
         status = _status(folder)
         if status is not None and stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid():
             yield from on_disk("temporary copy of a model", folder)
+
+
+def _quarantined() -> Iterator[Leftover]:
+    """Damaged files that were moved aside."""
+    for folder, _, files in os.walk(Settings().home / FOLDER):
+        for name in files:
+            yield from on_disk("damaged file in the quarantine", Path(folder, name))
 
 
 def _half_built() -> Iterator[Leftover]:

@@ -1,8 +1,8 @@
 """Where a person finds a run in MLflow's pages."""
 
-import json
 from urllib.parse import quote
 
+from shunter.checked_json import json_object, read_or_quarantine
 from shunter.settings import Settings
 from shunter.tracking.store import open_store, tracking_address, tracking_errors
 
@@ -17,11 +17,9 @@ def pages_address() -> str:
     link = tracking_address().link
     if link.startswith(("http://", "https://")):
         return link.rstrip("/")
-    try:
-        port = int(json.loads((Settings().services_directory / PORTS).read_text())["mlflow"])
-    except (OSError, ValueError, KeyError, TypeError):
-        port = DEFAULT_PORT
-    return f"http://127.0.0.1:{port}"
+    path = Settings().services_directory / PORTS
+    port = read_or_quarantine(path, lambda text: int(json_object(text)["mlflow"]))
+    return f"http://127.0.0.1:{port or DEFAULT_PORT}"
 
 
 def run_link(run_id: str) -> str:

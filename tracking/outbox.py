@@ -26,8 +26,8 @@ from typing import Any
 
 from filelock import FileLock
 
+from shunter.checked_json import json_object, read_or_quarantine, seal, unseal, write_checked
 from shunter.errors import TrackingError
-from shunter.files import replace_file
 from shunter.secrets import without_secrets
 from shunter.settings import settings
 
@@ -109,7 +109,7 @@ class Outbox:
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             with self._lock():
-                self._append_line(json.dumps(entry))
+                self._append_line(seal(json.dumps(entry)))
         except OSError as error:
             raise TrackingError(
                 f"The tracking store {self.store} cannot be reached, and what it shall get cannot be kept in "
@@ -125,9 +125,9 @@ class Outbox:
 
     def real_id(self, run_id: str) -> str:
         """The store's id of a run that was opened while it was away, when it has it by now; else the same."""
-        if not run_id.startswith(LOCAL) or not self._runs.exists():
+        if not run_id.startswith(LOCAL):
             return run_id
-        return json.loads(self._runs.read_text()).get(run_id, run_id)
+        return self._known_runs().get(run_id, run_id)
 
     def known(self, value: Any) -> Any:
         """A write, or a part of it, with the store's own ids of runs."""
@@ -156,6 +156,7 @@ class Outbox:
         with self._lock():
             with contextlib.suppress(OSError):
                 (self.directory / "attempted").touch()
+            self._known_runs()  # before the place is read: a damaged file means to begin at the first line
             lines = self._lines()
             place = before = self._place(lines)
             refused = 0
@@ -225,8 +226,19 @@ class Outbox:
     def _remember(self, entry: Entry, opened: str | None) -> None:
         """Note the store's id of a run that it has opened."""
         if opened is not None:
-            runs = json.loads(self._runs.read_text()) if self._runs.exists() else {}
-            replace_file(self._runs, json.dumps({**runs, entry["run_id"]: opened}), is_durable=True)
+            runs = {**self._known_runs(), entry["run_id"]: opened}
+            write_checked(self._runs, json.dumps(runs), is_durable=True)
+
+    def _known_runs(self) -> dict[str, str]:
+        """Return the store's ids of the runs that were opened while it was away.
+
+        A damaged file is quarantined, and all writes are handed over again from the first, which opens no run twice.
+        """
+        is_there = self._runs.exists()
+        known = read_or_quarantine(self._runs, json_object)
+        if is_there and known is None:
+            self._delivered.unlink(missing_ok=True)
+        return known or {}
 
     def _append_line(self, line: str) -> None:
         """Write a line whole, or not at all; one that a power cut left without its end becomes a line of its own."""
@@ -259,15 +271,18 @@ class Outbox:
 
     def _place(self, lines: list[bytes]) -> _Place:
         journal = hashlib.sha256(lines[0]).hexdigest()[:16] if lines else ""
-        try:
-            found = json.loads(self._delivered.read_text())
-            place = _Place(str(found["journal"]), int(found["position"]), int(found["failures"]))
-        except (OSError, ValueError, KeyError, TypeError):
+
+        def parse(text: bytes) -> _Place:
+            found = json_object(text)
+            return _Place(str(found["journal"]), int(found["position"]), int(found["failures"]))
+
+        place = read_or_quarantine(self._delivered, parse)
+        if place is None:
             return _Place(journal)
         return place if place.journal == journal and place.position <= len(lines) else _Place(journal)
 
     def _note(self, place: _Place) -> None:
-        replace_file(self._delivered, json.dumps(asdict(place)), is_durable=True)
+        write_checked(self._delivered, json.dumps(asdict(place)), is_durable=True)
 
     def _lock(self) -> FileLock:
         return FileLock(self.directory / "lock")
@@ -278,7 +293,4 @@ def _key(store: str) -> str:
 
 
 def _entry(line: bytes) -> Entry:
-    entry = json.loads(line)
-    if not isinstance(entry, dict):
-        raise ValueError("no JSON object")
-    return entry
+    return json_object(unseal(line))

@@ -12,6 +12,7 @@ from unittest.mock import patch
 
 from benchmarks.quality.files import LOGS, write_files
 from benchmarks.quality.row import recipe
+from shunter.engine.checkpoint.storage import read_json
 
 if TYPE_CHECKING:
     from shunter.engine.data.dataset import Dataset
@@ -87,11 +88,11 @@ def read_trainings(folder: Path) -> Trainings:
 
     (state,) = (path for path in (folder / "home" / "runs").iterdir() if path.is_dir())
     members = [
-        TrainedModel.model_validate({**json.loads(path.read_text()), "directory": path.parent})
+        TrainedModel.model_validate({**read_json(path), "directory": path.parent})
         for path in sorted(state.glob("members/*/trained.json"))
     ]
     models = [one for member in members for one in (member, *(snapshots_of(member) if member.name == CYCLES else ()))]
-    (cached,) = (folder / "home").glob(f"**/{(state / DATA).read_text()}/dataset.json")
+    (cached,) = (folder / "home").glob(f"**/{json.loads((state / DATA).read_text())['folder']}/dataset.json")
     decision = json.loads((folder / SUMMARY).read_text())["decision"]
     return Trainings(Dataset.load(cached.parent), Placement.model_validate(decision["placement"]), models)
 

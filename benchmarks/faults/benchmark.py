@@ -26,6 +26,8 @@ template of MLflow's tables in turn; a home is bricked when the next command the
 Carriers: values of every kind are written in everything that can carry rows (CSV in several spellings, Parquet, pandas,
 polars, JSON, lists); those whose id depends on the carrier differ.
 
+Flipped bytes: one to four bytes are inverted in a file of a home, again and again; see `flipped_bytes`.
+
 Nothing is timed, so it may run on a busy machine; the parts run side by side. What is found is written after each
 finding, to `results/faults.partial.json`, so that an interruption keeps it. Parts that `--parts` leaves out keep their
 published figures.
@@ -53,6 +55,7 @@ from benchmarks.faults.carriers import VALUES, all_carried, carried_by_outcome
 from benchmarks.faults.command import DATA, KINDS, TRAIN
 from benchmarks.faults.commands import IN_PAIRS, commands_beside, commands_by_outcome
 from benchmarks.faults.first_commands import first_commands_by_outcome, kill_first_commands
+from benchmarks.faults.flipped_bytes import flipped_bytes
 from benchmarks.faults.kills import MOST_IN_ONE_TRAINING, References, killed_training, kills_by_outcome
 from benchmarks.faults.proxy import FAULTS
 from benchmarks.faults.tracking import all_spoilt
@@ -64,6 +67,7 @@ SEED = 0
 ROUNDS = 20
 FIRST_COMMANDS = 200
 QUICK_VALUES = 200
+FLIPS, QUICK_FLIPS = 500, 40
 # Part of the benchmark -> sections of the findings that it fills.
 PARTS: dict[str, tuple[str, ...]] = {
     "kills": ("kills", "public_listeners"),
@@ -73,6 +77,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "commands": ("commands",),
     "first": ("first_commands",),
     "carriers": ("carriers",),
+    "flips": ("flipped_bytes",),
 }
 
 
@@ -96,6 +101,10 @@ COUNTS: dict[str, Callable[[Sequence[Any]], dict[str, int]]] = {
     "commands": commands_by_outcome,
     "first_commands": first_commands_by_outcome,
     "carriers": carried_by_outcome,
+    "flipped_bytes": lambda found: {
+        "flipped_bytes": len(found),
+        "flipped_bytes_missed": sum(not one.is_found for one in found),
+    },
 }
 
 
@@ -210,6 +219,10 @@ def main() -> None:
             ),
             "carriers": lambda: findings.add(
                 "carriers", *all_carried(folder / "carriers", VALUES if count is None else QUICK_VALUES, SEED)
+            ),
+            "flips": lambda: findings.add(
+                "flipped_bytes",
+                *flipped_bytes(undisturbed.of(one), folder / "flips", QUICK_FLIPS if count else FLIPS, SEED),
             ),
         }
         begun = [lanes.submit(work[part]) for part in arguments.parts]

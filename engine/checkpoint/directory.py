@@ -39,7 +39,7 @@ from shunter.engine.checkpoint.keeping import BY_DEFAULT, FULL_PRECISION, Checkp
 from shunter.engine.checkpoint.pieces import Piece, decode, encode, filled, put_into
 from shunter.engine.checkpoint.remote import Layout, RemoteCopy
 from shunter.engine.checkpoint.snapshot import GivenUpError
-from shunter.engine.checkpoint.storage import load_weights, read_tensors, write_tensors, write_text
+from shunter.engine.checkpoint.storage import load_weights, read_tensors, write_json, write_tensors
 from shunter.engine.checkpoint.tables import ChangingTables, RowsToKeep, bytes_of
 from shunter.engine.checkpoint.training_tensors import (
     bags_of,
@@ -341,8 +341,8 @@ class CheckpointDirectory(Generic[Trained]):
             figures=asdict(figures),
         )
         text = json.dumps(generation.to_dict(), indent=1)
-        write_text(generation_path(self.directory, number), text)
-        write_text(self.path, text)
+        write_json(generation_path(self.directory, number), text)
+        write_json(self.path, text)
         self._number, self._parts, self._newest = number, parts, stored
         self._remove_older()
         figures.bytes_kept = max(figures.bytes_kept, kept_bytes(self.directory))

@@ -13,13 +13,13 @@ generation, whose files stay while they are the best.
 """
 
 import hashlib
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from shunter.checked_json import json_object, unseal
 from shunter.engine.checkpoint.growth import Content
 from shunter.engine.checkpoint.storage import check_file, read_json, write_text
 from shunter.errors import CheckpointError
@@ -246,7 +246,7 @@ class GenerationsLayout:
             CheckpointError: Its list is damaged.
         """
         try:
-            values = json.loads(read(name))
+            values = json_object(unseal(read(name)))
         except ValueError as error:
             raise CheckpointError(f"The file {name} is damaged ({error}).") from error
         return {file.name: file.sha256 for file in Generation.of(values, Path(name)).files}

@@ -18,9 +18,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from shunter.checked_json import json_object, read_checked, seal
 from shunter.engine.checkpoint.packing import MOST_FOLD, is_packed, unpack
 from shunter.engine.checkpoint.tensor_file import TensorFile
-from shunter.errors import CheckpointError, RequestError
+from shunter.errors import CheckpointError, DamagedFileError, RequestError
 from shunter.files import open_regular, path_of, replacing
 from shunter.models.combination import Combination
 from shunter.models.compression.scheme import Compression
@@ -71,7 +72,7 @@ def save_model(model: Model | Ensemble, directory: Path, packed: Sequence[Mappin
         description["rewriting"] = steps
     if packed is not None:
         description["packed"] = True
-    write_text(directory / "model.json", json.dumps(description, indent=1))
+    write_json(directory / "model.json", json.dumps(description, indent=1))
 
 
 def _packed_tensors(model: Model | Ensemble, packed: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
@@ -331,6 +332,8 @@ def opened(path: Path) -> Iterator[io.BufferedReader]:
     try:
         with open_regular(path) as file:
             yield file
+    except FileNotFoundError as error:
+        raise DamagedFileError(path, "it is missing") from error
     except OSError as error:
         raise CheckpointError(
             f"The file {path} cannot be read ({error.strerror}): restore it or start anew."
@@ -341,10 +344,7 @@ def check_sum(file: io.BufferedReader, path: Path, checksum: str) -> None:
     """Compare an open file with its checksum; see `check_file`."""
     found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != checksum:
-        raise CheckpointError(
-            f"The file {path} is damaged or from another model (its sha256 starts with {found[:12]}, not "
-            f"{checksum[:12]}): restore it or start anew."
-        )
+        raise DamagedFileError(path, f"its sha256 starts with {found[:12]}, not {checksum[:12]}, as of another model")
 
 
 def write_text(path: Path, text: str) -> None:
@@ -355,6 +355,11 @@ def write_text(path: Path, text: str) -> None:
     """
     with _replacing(path) as temporary:
         temporary.write_text(text)
+
+
+def write_json(path: Path, text: str) -> None:
+    """Write a JSON object with its checksum, for `read_json`; raises as `write_text`."""
+    write_text(path, seal(text))
 
 
 @contextlib.contextmanager
@@ -378,19 +383,17 @@ def _replacing(path: Path) -> Iterator[Path]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object.
+    """Read a JSON object, and compare it with its checksum where it has one.
 
     Raises:
-        CheckpointError: The file is missing, truncated or holds something else.
+        DamagedFileError: It does not match its checksum, or holds something else.
+        CheckpointError: The file is missing.
     """
     try:
-        values = json.loads(path.read_text())
+        return read_checked(path, json_object)
+    except FileNotFoundError as error:
+        raise DamagedFileError(path, "it is missing") from error
     except OSError as error:
         raise CheckpointError(
             f"The file {path} cannot be read ({error.strerror}): restore it or start anew."
         ) from error
-    except ValueError as error:
-        raise CheckpointError(f"The file {path} is damaged ({error}): restore it or start anew.") from error
-    if not isinstance(values, dict):
-        raise CheckpointError(f"The file {path} is damaged (no JSON object): restore it or start anew.")
-    return values

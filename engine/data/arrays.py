@@ -1,6 +1,8 @@
-"""Arrays of an ingested data set: mapped, and verified block by block when they are first read."""
+"""Arrays of a data set, mapped and verified block by block when they are first read; arrays of results."""
 
 import contextlib
+import io
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,11 +12,13 @@ from numpy.typing import NDArray
 
 from shunter.checked_folder import BLOCK_BYTES, CheckedFile, checked_file, is_sealed
 from shunter.errors import DamagedDataError, DamagedFileError, DataError
+from shunter.files import replace_file
 from shunter.quarantine import quarantine
 
 # An empty array cannot be mapped: its file ends after the header, which numpy pads to this.
 NPY_HEADER_BYTES = 128
 EAGER_BYTES = 16 << 20  # up to which an array is verified when it is opened: 7 ms at 2.4 GB/s
+SUM_BYTES = 4
 
 Array = NDArray[Any]
 
@@ -87,6 +91,46 @@ def _load(path: Path, shape: tuple[int, ...] | None, *, is_lazy: bool) -> Array 
     if file is None or file.is_verified:
         return array
     return LazyArray(array, path.stat().st_size - array.nbytes, file)
+
+
+def write_result(path: Path, array: Array) -> None:
+    """Write an array that can be computed again, with its checksum behind it, where `numpy.load` does not look.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    content = io.BytesIO()
+    np.save(content, array)
+    replace_file(path, content.getvalue() + zlib.crc32(content.getvalue()).to_bytes(SUM_BYTES))
+
+
+def read_result(path: Path) -> Array | None:
+    """Read what `write_result` wrote; None if it is missing, or was damaged and is now quarantined."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    if (fault := fault_of_result(path)) is not None:
+        quarantine(path, fault)
+        return None
+    return None if _is_of_former_version(content) else np.load(io.BytesIO(content))
+
+
+def fault_of_result(path: Path) -> str | None:
+    """Return what is wrong with an array that `write_result` wrote, or None."""
+    content = path.read_bytes()
+    matches = zlib.crc32(content[:-SUM_BYTES]).to_bytes(SUM_BYTES) == content[-SUM_BYTES:]
+    return None if matches or _is_of_former_version(content) else "its checksum does not match"
+
+
+def _is_of_former_version(content: bytes) -> bool:
+    """Return True for a whole array without a checksum behind it."""
+    stream = io.BytesIO(content)
+    try:
+        np.load(stream)
+    except (ValueError, EOFError, OSError):
+        return False
+    return stream.tell() == len(content)
 
 
 @contextlib.contextmanager

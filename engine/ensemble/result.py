@@ -7,7 +7,7 @@ from typing import Literal, Self
 
 from pydantic import ConfigDict, Field
 
-from shunter.engine.checkpoint.storage import read_json, write_text
+from shunter.engine.checkpoint.storage import read_json, write_json
 from shunter.engine.ensemble.serving_cost import ServingCost
 from shunter.engine.metrics import Metrics
 from shunter.frozen import Frozen
@@ -165,7 +165,7 @@ class EnsembleResult(Frozen):
 
     def save(self) -> None:
         """Write the description beside the model: the last write, after which the test part is not scored again."""
-        write_text(self.directory / FILE, self.model_dump_json(indent=1))
+        write_json(self.directory / FILE, self.model_dump_json(indent=1))
 
 
 def read_finished(directory: Path, data_fingerprint: str, names: tuple[str, ...]) -> EnsembleResult | None:

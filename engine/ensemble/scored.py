@@ -9,6 +9,7 @@ import numpy as np
 
 from shunter.engine.checkpoint.stored import load_to_score
 from shunter.engine.config import Execution
+from shunter.engine.data.arrays import read_result, write_result
 from shunter.engine.data.dataset import Dataset, SplitName
 from shunter.engine.data.loader import BatchLoader
 from shunter.engine.loop.evaluation import evaluate, scored_as
@@ -37,10 +38,10 @@ def score_test(directory: Path, dataset: Dataset, execution: Execution) -> Evalu
 
 def kept_scores(directory: Path, dataset: Dataset, split: SplitName, execution: Execution) -> Evaluation | None:
     """What was kept of the scores of the model in a folder; None where nothing was, or of other weights."""
-    with contextlib.suppress(OSError, ValueError):  # not there, or cut short
-        logits = np.load(_path(directory, dataset, split, execution))
-        return scored_as(dataset, BatchLoader(dataset, split, execution.batch_size).targets(), logits)
-    return None
+    logits = read_result(_path(directory, dataset, split, execution))
+    if logits is None:
+        return None
+    return scored_as(dataset, BatchLoader(dataset, split, execution.batch_size).targets(), logits)
 
 
 def keep_scores(directory: Path, dataset: Dataset, split: SplitName, execution: Execution, logits: np.ndarray) -> None:
@@ -53,12 +54,8 @@ def keep_scores(directory: Path, dataset: Dataset, split: SplitName, execution: 
         execution: Device and precision of the scoring.
         logits: float32, as of `Evaluation`.
     """
-    kept = _path(directory, dataset, split, execution)
     with contextlib.suppress(OSError):
-        part = kept.with_suffix(".part")
-        with part.open("wb") as file:
-            np.save(file, logits)
-        part.replace(kept)
+        write_result(_path(directory, dataset, split, execution), logits)
 
 
 def take_scores(source: Path, target: Path, dataset: Dataset, split: SplitName, execution: Execution) -> None:

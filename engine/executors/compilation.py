@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from shunter.engine.checkpoint.storage import read_json, write_text
+from shunter.engine.checkpoint.storage import read_json, write_json
 from shunter.engine.job import ClickJob
 from shunter.engine.loop.compile import may_pay, pays
 from shunter.engine.probes.steps import time_steps
@@ -100,7 +100,7 @@ def choose_compilation(
     else:
         choice = _measured(job, steps, trial)
     directory.mkdir(parents=True, exist_ok=True)
-    write_text(path, choice.model_dump_json(indent=1))
+    write_json(path, choice.model_dump_json(indent=1))
     return choice
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import reduce
 from pathlib import Path
 
-from shunter.engine.checkpoint.storage import read_json, write_text
+from shunter.engine.checkpoint.storage import read_json, write_json
 from shunter.engine.executors.role import Reading
 from shunter.hardware.types import EnergyReading
 
@@ -32,7 +32,7 @@ class EnergyRecord:
     def save(self) -> None:
         """Keep the sum for the next attempt; any thread may."""
         with self._saving:
-            write_text(self._path, self.reading().model_dump_json())
+            write_json(self._path, self.reading().model_dump_json())
 
 
 def add_readings(first: EnergyReading, second: EnergyReading) -> EnergyReading:

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from shunter.engine.checkpoint.storage import read_json, write_text
+from shunter.engine.checkpoint.storage import read_json, write_json
 from shunter.engine.config import Execution
 from shunter.engine.executors.compilation import Compilation
 from shunter.engine.job import ClickJob
@@ -66,7 +66,7 @@ def try_training_passes(job: ClickJob, compilation: Compilation, directory: Path
         return TriedPasses()
     made, records = try_in_turn(passes_of("training"), Tried(TrainingSubject(job, _timing), title))
     found = TriedPasses(**_settings(made.job.execution), records=records)
-    write_text(path, found.model_dump_json(indent=1))
+    write_json(path, found.model_dump_json(indent=1))
     return found
 
 

@@ -13,7 +13,7 @@ from torch import distributed as dist
 from shunter.engine.checkpoint.background import Throttle
 from shunter.engine.checkpoint.generations import Part, StoredFile, hash_of, kept_upon
 from shunter.engine.checkpoint.pieces import Piece, encode, filled
-from shunter.engine.checkpoint.storage import write_tensors, write_text
+from shunter.engine.checkpoint.storage import write_json, write_tensors
 from shunter.engine.parallel.agreement import all_do, from_all
 from shunter.engine.parallel.folders import Folders
 from shunter.engine.parallel.rows import OwnRows
@@ -107,7 +107,7 @@ class FolderWriter:
 
     def _complete(self, partial: Path, final: Path, index: dict[str, Any]) -> None:
         if self._folders.is_kept_by(self._rank):
-            write_text(partial / INDEX, json.dumps(index, indent=1))
+            write_json(partial / INDEX, json.dumps(index, indent=1))
             partial.rename(final)
             sync_directory(self._directory)
 

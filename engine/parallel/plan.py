@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import distributed as dist
 
+from shunter.checked_json import json_object, read_or_quarantine, write_checked
 from shunter.engine.parallel.given import GivenTable, given_plan
 from shunter.errors import InfeasibleError
-from shunter.files import replace_file
 from shunter.models.embeddings.exchanged import ExchangedTable
 from shunter.models.embeddings.sharding_types import BY_ROW, EXACT_SHARDING_TYPES, CommunicationPrecision, ShardingType
 from shunter.models.embeddings.torchrec_tables import table_name
@@ -193,13 +193,13 @@ def with_link(sharding: Sharding, device: torch.device, directory: Path) -> Shar
     if sharding.machine.link_bytes_per_second is not None or sharding.given is not None:
         return sharding
     path, processes = directory / LINK, dist.get_world_size()
-    kept: list[Any] = [json.loads(path.read_text()) if dist.get_rank() == 0 and path.exists() else None]
+    kept: list[Any] = [read_or_quarantine(path, json_object) if dist.get_rank() == 0 else None]
     dist.broadcast_object_list(kept, src=0)
     found = kept[0]
     if found is None or found["processes"] != processes:
         found = {"processes": processes, "bytes_per_second": measure_link(device)}
         if dist.get_rank() == 0:
-            replace_file(path, json.dumps(found))
+            write_checked(path, json.dumps(found))
     return replace(sharding, machine=replace(sharding.machine, link_bytes_per_second=found["bytes_per_second"]))
 
 

@@ -12,13 +12,13 @@ The index of a checkpoint names the files of rows that it consists of, those of 
 they are laid one upon the other; their folders stay as long.
 """
 
-import json
 import re
 import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from shunter.checked_json import json_object, unseal
 from shunter.engine.checkpoint.generations import Part
 from shunter.engine.checkpoint.storage import check_file, load_weights, read_json, read_tensors
 from shunter.engine.parallel.blocks import StoredBlocks, fill_shards
@@ -127,14 +127,14 @@ class StoredLayout:
             CheckpointError: Its index, or that of its best weights, is damaged.
         """
         try:
-            index = json.loads(read(name))
+            index = json_object(unseal(read(name)))
             parts = {file.name: file.sha256 for part in parts_of(index) for file in part.files}
             found: dict[str, str | None] = {**parts}
             for folder in {file.partition("/")[0] for file in parts} - {name.partition("/")[0]}:
                 found[f"{folder}/{INDEX}"] = None
             found |= _own_files(name.partition("/")[0], index)
             if index["best"] is not None:
-                best = json.loads(read(f"{index['best']}/{INDEX}"))
+                best = json_object(unseal(read(f"{index['best']}/{INDEX}")))
                 found |= {**_own_files(index["best"], best), f"{index['best']}/{INDEX}": None}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(f"The checkpoint {name} is damaged ({error}).") from error

@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
 
-from pydantic import AwareDatetime, ValidationError
+from pydantic import AwareDatetime
 
-from shunter.files import replace_file
+from shunter.checked_json import read_or_quarantine, write_checked
 from shunter.frozen import Frozen
 from shunter.hardware.types import HardwareProfile
 
@@ -48,12 +48,8 @@ def read_profiles(path: Path, key: ProfileKey, now: datetime | None = None) -> l
         key: Everything that the figures depend on.
         now: the time to judge the age by; the current time when None.
     """
-    try:
-        kept = ProfileFile.model_validate_json(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except (OSError, ValidationError) as error:
-        log.warning("%s cannot be used (%s), so the machine is measured anew.", path, type(error).__name__)
+    kept = read_or_quarantine(path, ProfileFile.model_validate_json)
+    if kept is None:
         return None
     age = (now or datetime.now(UTC)) - kept.measured_at
     fresh = timedelta(0) <= age <= MAX_AGE  # A time in the future means that a clock was wrong.
@@ -63,4 +59,4 @@ def read_profiles(path: Path, key: ProfileKey, now: datetime | None = None) -> l
 def write_profiles(path: Path, key: ProfileKey, profiles: list[HardwareProfile]) -> None:
     """Keep `profiles`; a reader sees the old file or the whole new one, never a part."""
     content = ProfileFile(key=key, measured_at=datetime.now(UTC), profiles=profiles)
-    replace_file(path, content.model_dump_json(indent=1))
+    write_checked(path, content.model_dump_json(indent=1))

@@ -17,8 +17,8 @@ from shunter.engine.checkpoint.storage import (
     opened,
     read_json,
     tensors_of,
+    write_json,
     write_tensors,
-    write_text,
 )
 from shunter.errors import CheckpointError, RequestError
 from shunter.models.graph import RANKERS, GraphSpec, Ranker, VectorSpec, graph_spec
@@ -61,7 +61,7 @@ def save_ranker(stored: StoredRanker, directory: Path) -> None:
         "item": stored.item,
         "sha256": checksum,
     }
-    write_text(directory / "model.json", json.dumps(description, indent=1))
+    write_json(directory / "model.json", json.dumps(description, indent=1))
 
 
 def is_ranker(directory: Path) -> bool:

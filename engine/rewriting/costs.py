@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, fx
 
-from shunter.files import replace_file
+from shunter.checked_json import json_object, read_or_quarantine, write_checked
 from shunter.hardware.devices.identity import machine_id
 from shunter.models.rewriting.program import VALUE, Program, attribute, mapped, operators, target_name
 
@@ -57,14 +57,13 @@ class OperatorCosts:
         if self._path is None or not self.measured:
             return
         with contextlib.suppress(OSError):  # without room on the disk it is measured again
-            replace_file(self._path, json.dumps({**self._read(), **self._known}, indent=0))
+            write_checked(self._path, json.dumps({**self._read(), **self._known}, indent=0))
 
     def _read(self) -> dict[str, float]:
-        with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):  # not there, or damaged
-            if self._path is not None:
-                found = json.loads(self._path.read_text())
-                return {str(key): float(value) for key, value in found.items() if float(value) >= 0}
-        return {}
+        def parse(text: bytes) -> dict[str, float]:
+            return {key: float(value) for key, value in json_object(text).items() if float(value) >= 0}
+
+        return (self._path and read_or_quarantine(self._path, parse)) or {}
 
     def _measure(self, program: Program, node: fx.Node) -> float:
         learns = self.mode == "training"

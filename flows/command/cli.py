@@ -7,6 +7,7 @@ import typer
 
 from shunter.flows.command.check import check
 from shunter.flows.command.compression import compress
+from shunter.flows.command.doctor import doctor
 from shunter.flows.command.environment import prepare_environment
 from shunter.flows.command.fleet_commands import run, simulate
 from shunter.flows.command.fleet_learning import learn
@@ -76,6 +77,7 @@ for command in (
     report,
     sync,
     clean,
+    doctor,
     up,
     down,
     status,

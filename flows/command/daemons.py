@@ -10,8 +10,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from shunter.checked_json import read_or_quarantine, write_checked
 from shunter.errors import ShunterError
-from shunter.files import make_private, replace_file
+from shunter.files import make_private
 from shunter.flows.command.services import Service, check_port
 from shunter.hardware.devices.process_mark import process_mark
 from shunter.python_processes import start_python
@@ -53,11 +54,8 @@ class Daemon(BaseModel):
 def find(name: str) -> Daemon | None:
     """The service of this name if it runs; what is left of one that has ended is cleared away."""
     path = _path(name)
-    try:
-        daemon = Daemon.model_validate_json(path.read_text())
-    except (FileNotFoundError, NotADirectoryError, ValueError):
-        return None
-    if daemon.is_alive:
+    daemon = read_or_quarantine(path, Daemon.model_validate_json)
+    if daemon is None or daemon.is_alive:
         return daemon
     path.unlink(missing_ok=True)
     return None
@@ -94,7 +92,7 @@ def start(service: Service) -> tuple[Daemon, "subprocess.Popen[bytes]"]:
         if mark is None:
             raise ShunterError(f"{service.name} ended while starting: read {log} to see its log.")
         daemon = Daemon(name=service.name, pid=process.pid, mark=mark, url=service.url, log=log)
-        replace_file(path, daemon.model_dump_json())
+        write_checked(path, daemon.model_dump_json())
     except OSError as error:
         raise ShunterError(
             f"{service.name} cannot be started from {path.parent} ({error.strerror}): set SHUNTER_HOME to another."

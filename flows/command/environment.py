@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from shunter.database import fault_of, quarantine_database
 from shunter.errors import ShunterError
 from shunter.files import make_private
 from shunter.flows.command import empty_database
@@ -11,6 +12,8 @@ from shunter.flows.command.proxies import SOCKS_LIBRARY, keep_loopback_direct
 from shunter.flows.command.terminal import say
 from shunter.hardware.devices.process_limits import memory_left_bytes
 from shunter.settings import Settings
+
+CHECKED_BYTES = 16 << 20  # of a database whose every page each command checks; `shunter doctor` checks larger ones
 
 
 def prepare_environment(*, debug: bool) -> None:
@@ -70,8 +73,23 @@ def ensure_home() -> None:
         try:
             make_private(folder)
             if folder == Path(os.environ["PREFECT_HOME"]):
+                _mend_prefect(folder / "prefect.db")
                 empty_database.begin(folder / "prefect.db")
         except OSError as error:
             raise ShunterError(
                 f"The folder {folder} cannot be created ({error.strerror}): set SHUNTER_HOME to another."
             ) from error
+
+
+def _mend_prefect(database: Path) -> None:
+    """Quarantine a damaged database of Prefect's, so that a new one is begun; runs and models are in MLflow.
+
+    Raises:
+        ShunterError: A process has the damaged database open.
+    """
+    reason = fault_of(database, most_bytes=CHECKED_BYTES)
+    if reason is not None and quarantine_database(database, reason) is None:
+        raise ShunterError(
+            f"Prefect's database {database} is damaged ({reason}) and in use: stop its server with `shunter down`, and "
+            "run the command again, which begins a new one."
+        )

@@ -14,6 +14,7 @@ from shunter.errors import DataError
 from shunter.settings import Settings
 
 if TYPE_CHECKING:
+    from shunter.tasks.doctor import Finding
     from shunter.tracking.leftovers import Leftover
 
 
@@ -38,6 +39,16 @@ def cache_table() -> Table:
         table.add_row(
             escape(one["name"]), f"{one['rows']:,}", fields, f"{one['base_rate']:.3f}", Path(one["folder"]).name[:12]
         )
+    return table
+
+
+def doctor_table(found: "Sequence[Finding]") -> Table:
+    """Return what an examination of the home found."""
+    table = Table(title="Home", box=box.SIMPLE)
+    for title in ("part", "files", "state", "done", "path"):
+        table.add_column(title, overflow="fold")
+    for one in found:
+        table.add_row(one.part, f"{one.files:,}", one.state, one.action.value, escape(one.path))
     return table
 
 

@@ -9,6 +9,7 @@ from zoneinfo import available_timezones
 from filelock import FileLock
 from pydantic import BaseModel, ConfigDict, Field
 
+from shunter.checked_json import read_or_quarantine, write_checked
 from shunter.errors import RequestError
 from shunter.files import make_private
 from shunter.flows.command.daemons import Daemon, find, start, stop
@@ -41,10 +42,7 @@ class Ports(BaseModel):
     @classmethod
     def chosen(cls, prefect: int | None, mlflow: int | None) -> Self:
         """Those that are named, else those of the last start: a worker that still runs looks for its server there."""
-        try:
-            last = cls.model_validate_json(_ports_path().read_text())
-        except (FileNotFoundError, ValueError):
-            last = cls()
+        last = read_or_quarantine(_ports_path(), cls.model_validate_json) or cls()
         return cls(prefect=prefect or last.prefect, mlflow=mlflow or last.mlflow)
 
 
@@ -84,7 +82,7 @@ def up(ports: Ports, directory: Path, say: Say, **nightly: str | None) -> None:
         say(f"Deployments: {', '.join(name.partition('/')[0] for name in names)}")
         say(login_advice())
         used = Ports(prefect=prefect.port, mlflow=mlflow.port)
-        _ports_path().write_text(used.model_dump_json())
+        write_checked(_ports_path(), used.model_dump_json())
         undo.pop_all()
 
 

@@ -12,10 +12,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol, TypeVar
 
-from shunter.errors import HardwareError, RequestError, first_line
-from shunter.files import replace_file
+from shunter.checked_json import json_object, read_checked, write_checked
+from shunter.errors import DamagedFileError, HardwareError, RequestError, first_line
 from shunter.hardware.devices.gpu import zeus_gpu
 from shunter.hardware.devices.process_mark import process_mark
+from shunter.quarantine import quarantine
 from shunter.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -260,12 +261,19 @@ def _before_the_end(restore: Callable[[], None]) -> Iterator[None]:
 
 
 def _entries(record: Path) -> dict[str, dict[str, Any]]:
-    """What the record holds, by device; nothing where it is absent or was cut short."""
+    """Return the limits to put back, by device; none if the record is absent."""
+
+    def parse(text: bytes) -> dict[str, dict[str, Any]]:
+        return {name: {**entry, "watts": float(entry["watts"])} for name, entry in json_object(text).items()}
+
     try:
-        content = json.loads(record.read_text())
-    except (OSError, ValueError):
+        return read_checked(record, parse)
+    except OSError:
         return {}
-    return content if isinstance(content, dict) else {}
+    except DamagedFileError as error:
+        quarantine(record, error.reason)
+        log.warning("A killed training may have left a GPU with a lower power limit: compare with `nvidia-smi -q`.")
+        return {}
 
 
 def _is_running(entry: dict[str, Any]) -> bool:
@@ -281,4 +289,4 @@ def _write(record: Path, entries: dict[str, dict[str, Any]]) -> None:
     if not entries:
         record.unlink(missing_ok=True)
         return
-    replace_file(record, json.dumps(entries))
+    write_checked(record, json.dumps(entries))

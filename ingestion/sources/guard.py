@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from shunter.checked_json import read_or_quarantine, write_checked
 from shunter.errors import DataError, RequestError
 from shunter.files import make_private, open_regular
 from shunter.secrets import without_secrets
@@ -58,14 +59,15 @@ def open_to_deployments(roots: Iterable[Path]) -> None:
     """
     path = Settings().opened_roots_path
     make_private(path.parent)
-    path.write_text(json.dumps([str(root.resolve()) for root in roots]))
+    write_checked(path, json.dumps({"roots": [str(root.resolve()) for root in roots]}))
 
 
 def _opened_roots() -> tuple[Path, ...]:
-    try:
-        return tuple(map(Path, json.loads(Settings().opened_roots_path.read_text())))
-    except (OSError, ValueError):
-        return ()
+    def parse(text: bytes) -> tuple[Path, ...]:
+        kept = json.loads(text)
+        return tuple(map(Path, kept["roots"] if isinstance(kept, dict) else kept))  # a list in former versions
+
+    return read_or_quarantine(Settings().opened_roots_path, parse) or ()
 
 
 def check_words(part: str) -> None:

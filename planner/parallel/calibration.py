@@ -15,7 +15,7 @@ whose predictions of each plan from the others are as good as the best ones, wit
 plans of one model have in common beyond the terms is a factor of that model.
 """
 
-import json
+import logging
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,10 +25,12 @@ from typing import Annotated, Any, Literal, get_args
 import numpy as np
 from pydantic import Field, ValidationError, model_validator
 
+from shunter.checked_json import seal, unseal
 from shunter.files import replace_file
 from shunter.frozen import Frozen
 from shunter.planner.parallel.simulate import Task, TaskGraph, critical_path, simulate
 
+log = logging.getLogger(__name__)
 Term = Literal[
     "layers",
     "whole_rows",
@@ -311,19 +313,23 @@ def typical_step_seconds(history: Sequence[Any]) -> float | None:
 
 
 def read_executed(path: Path, machine: str | None = None) -> list[ExecutedPlan]:
-    """The plans that are kept, of a machine; lines that cannot be read are passed over."""
+    """Return the kept plans, of one machine if it is named; damaged lines are left out with a warning."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_bytes().splitlines()
     except OSError:
         return []
     found: dict[str, ExecutedPlan] = {}
+    damaged = 0
     for line in lines:
         try:
-            plan = ExecutedPlan.model_validate(json.loads(line))
+            plan = ExecutedPlan.model_validate_json(unseal(line))
         except (ValueError, ValidationError, RecursionError):
+            damaged += 1
             continue
         if machine is None or plan.step.machine == machine:
             found[plan.key] = plan
+    if damaged:
+        log.warning("%d of %d lines of %s are damaged: these plans teach nothing any more.", damaged, len(lines), path)
     return list(found.values())[-MOST_KEPT:]
 
 
@@ -333,4 +339,4 @@ def keep_executed(path: Path, plan: ExecutedPlan) -> None:
     of_machine = [one for one in others if one.step.machine == plan.step.machine]
     dropped = {one.key for one in of_machine[: max(0, len(of_machine) + 1 - MOST_KEPT)]}
     kept = [*(one for one in others if one.key not in dropped), plan]
-    replace_file(path, "".join(f"{one.model_dump_json()}\n" for one in kept))
+    replace_file(path, "".join(f"{seal(one.model_dump_json())}\n" for one in kept))

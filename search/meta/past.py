@@ -13,7 +13,8 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from shunter.engine.checkpoint.storage import write_text
+from shunter.checked_json import read_or_quarantine
+from shunter.engine.checkpoint.storage import write_json
 from shunter.engine.data.dataset import Dataset
 from shunter.errors import TrackingError
 from shunter.search.context import PastStudy
@@ -78,7 +79,7 @@ def begin_from_past(
         with contextlib.suppress(TrackingError):
             studies = _nearest(features, earlier, MOST_STUDIES)
     directory.mkdir(parents=True, exist_ok=True)
-    write_text(file, _STUDIES.dump_json(studies).decode())
+    write_json(file, json.dumps({"studies": _STUDIES.dump_python(studies, mode="json")}))
     open_run(run_id).set_tags({TAUGHT: format_past(studies)})
     return studies
 
@@ -95,10 +96,14 @@ def format_past(studies: Sequence[PastStudy]) -> str:
 
 def _kept(file: Path) -> tuple[PastStudy, ...] | None:
     """What an interrupted attempt of this search had read; None where it had not come so far."""
-    try:
-        return _STUDIES.validate_json(file.read_bytes())
-    except (OSError, ValidationError):
-        return None
+
+    def parse(text: bytes) -> tuple[PastStudy, ...]:
+        kept = json.loads(text)
+        return _STUDIES.validate_python(
+            kept["studies"] if isinstance(kept, dict) else kept
+        )  # a list in former versions
+
+    return read_or_quarantine(file, parse)
 
 
 def log_meta_features(run_id: str, dataset: Dataset) -> MetaFeatures:

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from shunter.engine.checkpoint.storage import read_json, read_tensors, write_tensors, write_text
+from shunter.engine.checkpoint.storage import read_json, read_tensors, write_json, write_tensors
 from shunter.engine.config import Execution, Hyperparameters
 from shunter.engine.loop.architecture_search import Learned, RoundReport, SupernetSchedule, SupernetTraining
 from shunter.engine.memory import available_memory_bytes
@@ -294,7 +294,7 @@ class _Kept:
             "planned": self.stages_planned,
             "stages": [asdict(stage) for stage in self.stages],
         }
-        write_text(self._directory / RESULT, json.dumps(values))
+        write_json(self._directory / RESULT, json.dumps(values))
         for path in self._directory.glob("supernet-*.safetensors"):
             if path.name != name:
                 path.unlink(missing_ok=True)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from shunter.engine.checkpoint.storage import read_json, read_tensors, write_tensors, write_text
+from shunter.engine.checkpoint.storage import read_json, read_tensors, write_json, write_tensors
 from shunter.errors import CheckpointError
 
 WEIGHTS, NOTES = "policy.safetensors", "controller.json"
@@ -74,7 +74,7 @@ def save(directory: Path, checkpoint: Checkpoint) -> None:
         "is_guided": checkpoint.is_guided,
         "curve": [asdict(point) for point in checkpoint.curve],
     }
-    write_text(directory / NOTES, json.dumps(notes))
+    write_json(directory / NOTES, json.dumps(notes))
 
 
 def load(directory: Path) -> Checkpoint | None:

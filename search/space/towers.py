@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from shunter.checked_json import json_object, read_or_quarantine, write_checked
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.data.loader import mean_ids_per_sample
 from shunter.engine.execution import execution_of
 from shunter.engine.probes.field_interactions import MOST_PASSES, field_interactions
-from shunter.files import replace_file
 from shunter.hardware.types import Placement
 from shunter.models.families.dmt import DmtSpec, towers_of
 from shunter.models.tower_partitioner import Strategy, TowerPartition, partition_fields
@@ -64,8 +64,8 @@ def _learned(
 ) -> dict[str, TowerFields]:
     """The coherent and the diverse towers, from the folder where they are there already."""
     path = directory / FILE
-    if path.exists():
-        kept = json.loads(path.read_text())
+    kept = read_or_quarantine(path, json_object)
+    if kept is not None:
         return {way: tuple(tuple(tower) for tower in fields) for way, fields in kept.items()}
     names = [field.name for field in dataset.features.categorical]
     log.info("Training a flat model for at most %d passes, to learn which fields share a tower", MOST_PASSES)
@@ -82,7 +82,7 @@ def _learned(
         text = _format_partition(partition, found[strategy])
         log.info("%s towers: %s", strategy.capitalize(), text)
         run.set_tags({f"towers.{strategy}": text})
-    replace_file(path, json.dumps(found))
+    write_checked(path, json.dumps(found))
     return found
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shunter.database import fault_of, quarantine_database
 from shunter.engine.config import SelectBy
 from shunter.errors import TrackingError
 from shunter.search.protocol import COSTS, Cost, Outcome, Space
@@ -75,7 +76,10 @@ def open_study(
     digest = hashlib.sha256(identity.encode()).hexdigest()[:8]
     with storage_errors(address):
         if not is_shared:
-            put_back(Path(address.removeprefix(SQLITE)), _open_database)
+            file = Path(address.removeprefix(SQLITE))
+            if address.startswith(SQLITE) and (reason := fault_of(file)) is not None:
+                quarantine_database(file, reason)
+            put_back(file, _open_database)
         study = create_study(
             storage=_open_storage(address),
             study_name=f"tune-{digest}",

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from shunter.engine.checkpoint.storage import read_json, write_text
+from shunter.engine.checkpoint.storage import read_json, write_json
 from shunter.engine.config import Hyperparameters, Schedule, SelectBy
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.execution import execution_of
@@ -58,7 +58,7 @@ class Race:
         """Note a validation of the first."""
         self._losses[str(report.samples_seen)] = report.validation.loss_by(self._select_by)
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(self._path, json.dumps(self._losses))
+        write_json(self._path, json.dumps(self._losses))
 
     def follow(self, report: EpochReport) -> None:
         """Compare a validation of the second; once it is behind, `lost` is set."""

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from shunter.engine.checkpoint.storage import read_json, write_text
-from shunter.engine.data.arrays import read_array
+from shunter.engine.checkpoint.storage import read_json, write_json
+from shunter.engine.data.arrays import read_array, read_result, write_result
 from shunter.engine.data.dataset import Dataset, SplitName
 from shunter.engine.data.loader import BatchLoader
 from shunter.engine.metrics import compute_metrics
@@ -37,7 +37,7 @@ def train_trees(dataset: Dataset, directory: Path, *, seed: int = 0) -> Rival | 
     """
     from sklearn.ensemble import HistGradientBoostingClassifier
 
-    if (directory / FILE).exists():
+    if (directory / FILE).exists() and read_result(directory / LOGITS) is not None:
         return Rival.model_validate({**read_json(directory / FILE), "test_logits": directory / LOGITS})
     began = time.monotonic()
     random = np.random.default_rng(seed)
@@ -71,8 +71,8 @@ def train_trees(dataset: Dataset, directory: Path, *, seed: int = 0) -> Rival | 
         train_seconds=time.monotonic() - began,
     )
     directory.mkdir(parents=True, exist_ok=True)
-    np.save(directory / LOGITS, trees.decision_function(parts["test"]).astype(np.float32))
-    write_text(directory / FILE, rival.model_dump_json(indent=1))
+    write_result(directory / LOGITS, trees.decision_function(parts["test"]).astype(np.float32))
+    write_json(directory / FILE, rival.model_dump_json(indent=1))
     return rival
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from shunter.engine.checkpoint.storage import read_json
 from shunter.engine.ranking.result import TrainedRanker
 from shunter.planner.decide import Decision
 from tests.end_to_end.test_graph_flow import request_for
@@ -44,7 +45,7 @@ def kill_the_node_that_trains(ray_cluster: Any, home: Path, killed: list[str]) -
     while time.monotonic() < until and not any(home.glob("**/rankers/trial-0/checkpoint/*")):
         time.sleep(0.02)
     (trial,) = home.glob("**/rankers/trial-0")
-    decision = Decision.model_validate_json((trial.parents[1] / "decision.json").read_bytes())
+    decision = Decision.model_validate(read_json(trial.parents[1] / "decision.json"))
     killed.append(decision.placement.accelerator.partition("@")[2])
     ray_cluster.kill(killed[0])
 

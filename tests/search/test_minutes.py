@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shunter.engine.checkpoint.storage import read_json
 from shunter.engine.stopping import StopKind, StopLimit, StopReason
 from shunter.requests import TrainRequest
 from shunter.search.budget import SearchBudget
@@ -32,7 +33,7 @@ def test_trials_and_the_steps_around_them_share_the_minutes(tmp_path: Path) -> N
         assert [minutes.room_for(seconds) for seconds in (10.0, 15.5, 31.0, 58.0, 61.0)] == [3, 2, 1, 1, 0]
     assert minutes.around["baselines"] == 50.0
     assert minutes.around["members"] > 120.0
-    assert json.loads((tmp_path / AROUND).read_text()) == minutes.around
+    assert read_json(tmp_path / AROUND) == minutes.around
     trials = SearchBudget(tmp_path, lambda: 0.0, max_seconds=300.0)
     left = trials.left(None).seconds
     assert left is not None

@@ -28,8 +28,8 @@ from shunter.engine.checkpoint.storage import (
     check_file,
     read_json,
     read_tensors,
+    write_json,
     write_tensors,
-    write_text,
 )
 from shunter.engine.checkpoint.warm_start import tables_by_name
 from shunter.errors import CheckpointError, RequestError
@@ -171,7 +171,7 @@ def write_increment(now: LoadedModel, since: LoadedModel, folder: Path, bits: Bi
         _check_outcome(described, folder, trial)
     finally:
         shutil.rmtree(trial, ignore_errors=True)
-    write_text(folder / INCREMENT, json.dumps(described.model_dump(), indent=1))
+    write_json(folder / INCREMENT, json.dumps(described.model_dump(), indent=1))
     (folder / READ_ME).write_text(_read_me(described))
     return described
 
@@ -257,7 +257,7 @@ def _as_another_model(described: Increment, folder: Path, trial: Path) -> Increm
     """Sign what came of few bits as the model that it is."""
     description = folder / MODEL / DATA / "model" / "model.json"
     values = read_json(description) | {"sha256": _checksum(trial)}
-    write_text(description, json.dumps(values, indent=1))
+    write_json(description, json.dumps(values, indent=1))
     shutil.copy(description, trial / DATA / "model" / "model.json")
     sign_folder(trial / DATA)
     shutil.copy(trial / DATA / "signed.json", folder / MODEL / DATA / "signed.json")

@@ -6,17 +6,19 @@ checked is what is loaded: the files are copied while they are read for the dige
 weights are a link that leads to where they are compared with their checksum.
 """
 
+import contextlib
 import hashlib
 import hmac
 import json
 import logging
 import os
 import secrets
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-from shunter.errors import TrackingError
+from shunter.checked_json import json_object, read_checked, read_or_quarantine, seal, unseal, write_checked
+from shunter.errors import DamagedFileError, TrackingError, first_line
 from shunter.files import make_private, open_regular
 from shunter.settings import Settings
 from shunter.tracking.registry.trusted import DATA, DESCRIPTION, WEIGHTS, update_loader
@@ -39,7 +41,7 @@ def sign_folder(data: Path) -> None:
     """
     key, digest = _key(make=True), digest_of(data)
     values = {"key": _name_of(key), "digest": digest, "hmac": _code(key, digest)}
-    (data / SIGNATURE).write_text(json.dumps(values, indent=1))
+    (data / SIGNATURE).write_text(seal(json.dumps(values, indent=1)))
 
 
 def checked_copy(data: Path, folder: Path, name: str, *, signed_since: float | None = None) -> Path:
@@ -170,9 +172,7 @@ def _copy_signature(data: Path, folder: Path) -> dict[str, str] | None:
             text = file.read(LARGEST_SIGNATURE_BYTES)
     except FileNotFoundError:
         return None
-    values: Any = json.loads(text)
-    if not isinstance(values, dict):
-        raise ValueError("no JSON object")
+    values = json_object(unseal(text))
     (folder / SIGNATURE).write_bytes(text)
     return values
 
@@ -196,6 +196,7 @@ def _key(*, make: bool) -> bytes:
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
+        record_of(path).unlink(missing_ok=True)  # of a key that was removed
     try:
         with open_regular(path) as file:
             key = file.read(KEY_BYTES + 1)
@@ -204,9 +205,87 @@ def _key(*, make: bool) -> bytes:
     if len(key) != KEY_BYTES:
         raise TrackingError(
             f"The file {path} is no key of models (it has not {KEY_BYTES} bytes): restore it from a backup, or remove "
-            "it and register the models again."
+            f"it and {record_of(path)} and register the models again."
         )
+    if make:
+        _compare_with_record(path, key, make=True)
     return key
+
+
+def check_model_key() -> None:
+    """Raise if the key that is to sign a model is damaged; one that is not there yet is made when it is needed.
+
+    Raises:
+        TrackingError: The key is damaged or cannot be read.
+    """
+    try:
+        if key := _key(make=False):
+            _compare_with_record(Settings().model_key_path, key, make=False)
+    except OSError as error:
+        raise TrackingError(
+            f"The key of models {Settings().model_key_path} cannot be read ({error.strerror}): make it readable."
+        ) from error
+
+
+def faults_of_models(folder: Path) -> Iterator[tuple[Path, str | None]]:
+    """Compare the registered models below a folder with their signatures; those of other keys by their digest alone.
+
+    Yields:
+        The data folder of each model, with what is wrong with it.
+    """
+    for signature in sorted(folder.rglob(SIGNATURE)):
+        data = signature.parent
+        try:
+            signed = json_object(unseal(signature.read_bytes()))
+            weights = json.loads((data / WEIGHTS).with_name("model.json").read_text())["sha256"]
+            digest, key = digest_of(data), _key(make=False)
+            if signed["digest"] != digest:
+                fault = "a file is not what was signed"
+            elif _sum(data / WEIGHTS) != weights:
+                fault = "its weights do not match their checksum"
+            elif signed["key"] == _name_of(key) and signed["hmac"] != _code(key, digest):
+                fault = "its signature is damaged"
+            else:
+                fault = None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            fault = f"it cannot be read ({first_line(error)})"
+        except TrackingError:  # of the key, which is a part of its own
+            fault = None
+        yield data, fault
+
+
+def _compare_with_record(path: Path, key: bytes, *, make: bool) -> None:
+    """Compare a key with the name that was recorded when it was made.
+
+    A key whose record is damaged, or that is of a former version, gets a new record when it signs the next time.
+    """
+    recorded = _recorded_name(record_of(path), mends=make)
+    if recorded is None:
+        if make:
+            with contextlib.suppress(OSError):  # of a key that homes share, in a folder that is not this home's
+                write_checked(record_of(path), json.dumps({"key": _name_of(key)}))
+    elif recorded != _name_of(key):
+        raise TrackingError(
+            f"The file {path} is damaged, or another key was put in its place: restore it from a backup; if you put "
+            f"it there, remove {record_of(path)}."
+        )
+
+
+def _recorded_name(record: Path, *, mends: bool) -> str | None:
+    def parse(text: bytes) -> str:
+        return str(json_object(text)["key"])
+
+    if mends:
+        return read_or_quarantine(record, parse)
+    try:
+        return read_checked(record, parse)
+    except (OSError, DamagedFileError):
+        return None
+
+
+def record_of(path: Path) -> Path:
+    """Return the file that holds the name of a key, by which a damaged key is recognised."""
+    return path.with_name(f"{path.name}.check")
 
 
 def _key_time() -> float:

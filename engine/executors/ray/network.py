@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import AwareDatetime, ValidationError
+from pydantic import AwareDatetime
 
-from shunter.engine.checkpoint.storage import write_text
+from shunter.checked_json import read_or_quarantine
+from shunter.engine.checkpoint.storage import write_json
 from shunter.engine.executors.ray.group_trainer import GroupTrainer, Membership
 from shunter.engine.profiling.cache import MAX_AGE, ProfileKey
 from shunter.errors import HardwareError, first_line
@@ -59,7 +60,7 @@ def network_between(nodes: Sequence[ClusterNode]) -> tuple[CollectiveCost, ...]:
         known = _measured(nodes)
         content = NetworkFile(key=key, measured_at=datetime.now(UTC), collectives=known)
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, content.model_dump_json(indent=1))
+        write_json(path, content.model_dump_json(indent=1))
     return known
 
 
@@ -90,12 +91,8 @@ def _measured(nodes: Sequence[ClusterNode]) -> tuple[CollectiveCost, ...]:
 
 def _read(path: Path, key: ProfileKey) -> tuple[CollectiveCost, ...] | None:
     """What is kept; a file that cannot be understood counts as absent and is named in the log."""
-    try:
-        kept = NetworkFile.model_validate_json(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except (OSError, ValidationError) as error:
-        log.warning("%s cannot be used (%s), so the network is measured anew.", path, type(error).__name__)
+    kept = read_or_quarantine(path, NetworkFile.model_validate_json)
+    if kept is None:
         return None
     is_fresh = timedelta(0) <= datetime.now(UTC) - kept.measured_at <= MAX_AGE
     return kept.collectives if is_fresh and kept.key == key else None

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from shunter.engine.checkpoint.directory import CheckpointDirectory
 from shunter.engine.checkpoint.growth import POLICIES, Policy
 from shunter.engine.checkpoint.keeping import Keeping
-from shunter.engine.checkpoint.storage import write_tensors
+from shunter.engine.checkpoint.storage import read_json, write_tensors
 from shunter.engine.config import Execution, Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.job import Checkpointing, Hooks, TrainingJob
@@ -247,7 +247,7 @@ def read_again(folder: Path) -> tuple[int, list[torch.Tensor]]:
 
 def test_parts_are_never_laid_upon_another_base(tmp_path: Path) -> None:
     _, tables = kept_in_parts(tmp_path)
-    newest = json.loads((tmp_path / "checkpoint.json").read_text())
+    newest = read_json(tmp_path / "checkpoint.json")
     newest["parts"] = [newest["parts"][0], newest["parts"][2]]
     for name in ("checkpoint.json", "generation-000003.json"):
         (tmp_path / name).write_text(json.dumps(newest))
@@ -280,7 +280,7 @@ def test_an_older_base_stays_until_no_generation_needs_it(tmp_path: Path) -> Non
         touch(model, kept, [(number, number % 25) for number in range(step % 40, min(step % 40 + 12, 40))])
         kept.write(model, optimizer, {"step": step})
         kept.finish()
-        named = set(json.dumps(json.loads((tmp_path / "checkpoint.json").read_text())["parts"]).split('"'))
+        named = set(json.dumps(read_json(tmp_path / "checkpoint.json")["parts"]).split('"'))
         assert {path.name for path in tmp_path.glob("rows-*")} <= named
         assert kept.figures.written == step + 1
     assert kept.figures.full == 1, "ranges of the rows begin anew in turn"
@@ -331,7 +331,7 @@ def test_one_at_a_time_and_what_is_due_meanwhile_is_counted(tmp_path: Path) -> N
         kept.write(model, optimizer, {"step": step}, may_skip=True)
     kept.finish()
     assert (kept.figures.written, kept.figures.skipped) == (1, 3)
-    assert json.loads((tmp_path / "checkpoint.json").read_text())["state"]["step"] == 0
+    assert read_json(tmp_path / "checkpoint.json")["state"]["step"] == 0
 
 
 def test_steps_go_on_while_the_writer_is_held_up_and_what_it_wrote_and_the_next_come_back(

@@ -13,6 +13,7 @@ import pytest
 import torch
 from fsspec.implementations.memory import MemoryFileSystem
 
+from shunter.checked_json import unseal
 from shunter.engine.checkpoint.directory import CheckpointDirectory
 from shunter.engine.checkpoint.keeping import Keeping
 from shunter.engine.checkpoint.remote import check_address, remove_copies
@@ -147,7 +148,7 @@ def test_a_list_that_names_files_elsewhere_is_not_fetched(
     steps(model, optimizer, kept, range(1))
     kept.finish()
     (listed,) = (one for one in Elsewhere.store if "generation-" in one)
-    values = json.loads(elsewhere().cat_file(listed))
+    values = json.loads(unseal(elsewhere().cat_file(listed)))
     values["best"] = {"name": name, "sha256": hashlib.sha256(b"hostile").hexdigest()}
     elsewhere().pipe_file(listed, json.dumps(values).encode())
     for target in {f"{listed.rpartition('/')[0]}/{name}", f"{listed.rpartition('/')[0]}/{name.rpartition('/')[2]}"}:

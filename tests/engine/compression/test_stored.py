@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from shunter.engine.checkpoint.storage import load_model, save_model
+from shunter.engine.checkpoint.storage import load_model, read_json, save_model
 from shunter.engine.checkpoint.warm_start import WarmStart
 from shunter.engine.compression.bench import weight_bytes
 from shunter.engine.compression.subject import after_relu, hidden_linears, inputs_of_layers, members_of, with_forms
@@ -97,7 +97,7 @@ def test_a_training_does_not_go_on_from_it(dataset: Dataset, tmp_path: Path) -> 
 def test_a_description_of_no_known_form_is_refused(dataset: Dataset, tmp_path: Path, form: dict[str, object]) -> None:
     save_model(in_8_bits(build_model(SPEC, dataset.features).eval()), tmp_path)
     path = tmp_path / "model.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "compression": [{"layers": form}]}))
+    path.write_text(json.dumps({**read_json(path), "compression": [{"layers": form}]}))
     with pytest.raises(CheckpointError, match="does not describe a model of this version"):
         load_model(tmp_path)
 

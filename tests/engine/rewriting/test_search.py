@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from shunter.checked_json import unseal
 from shunter.engine.checkpoint.storage import load_model, save_model
 from shunter.engine.compression.bench import Bench
 from shunter.engine.compression.subject import CompressionLimits, CompressionSubject
@@ -168,7 +169,7 @@ def test_a_rewritten_model_is_stored_and_scores_alike_bit_by_bit(shunter_home: P
         scores = [model(*rows.inputs) for model in (subject.model, made.model, loaded)]
     torch.testing.assert_close(scores[0], scores[1], rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(scores[1], scores[2], rtol=0, atol=0)
-    text = (tmp_path / "model" / "model.json").read_text()
+    text = unseal((tmp_path / "model" / "model.json").read_bytes()).decode()
     (tmp_path / "model" / "model.json").write_text(text.replace('"rewriting": [', '"rewriting": [1, ', 1))
     with pytest.raises(CheckpointError, match="how its models are computed"):
         load_model(tmp_path / "model")

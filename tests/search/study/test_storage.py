@@ -1,5 +1,6 @@
 """The record of the trials: whose they are, what came of them, and storages that fail, all with real files."""
 
+import contextlib
 import os
 import resource
 import sqlite3
@@ -27,6 +28,7 @@ from shunter.search.study.storage import (
     storage_errors,
     tell,
 )
+from tests.faults.damage import Damage, cut, garbage
 
 SPACE = SearchSpace(embedding_dims=(4, 8), top_widths=(8, 16), bottom_widths=())
 POINT = SPACE.default()
@@ -134,7 +136,21 @@ def test_a_damaged_storage_is_said_in_one_sentence(tmp_path: Path, name: str, te
     path = tmp_path / name
     path.write_text(text)
     with pytest.raises(TrackingError, match=f"{name} (failed|cannot be opened) .*--search-storage.$"):
-        open_study(storage_address(tmp_path, str(path)), SPACE)
+        open_study(storage_address(tmp_path, str(path)), SPACE, is_shared=True)
+
+
+@pytest.mark.parametrize("damage", [garbage, cut])
+def test_a_damaged_study_of_a_run_is_begun_anew(damage: Damage, address: str, tmp_path: Path) -> None:
+    path = Path(address.removeprefix("sqlite:///"))
+    with contextlib.closing(sqlite3.connect(path)) as tables:
+        tables.execute(
+            "CREATE TABLE trials AS WITH RECURSIVE n(i) AS (VALUES(1) UNION ALL SELECT i + 1 FROM n) "
+            "SELECT i, hex(randomblob(99)) FROM n LIMIT 500"
+        )
+        tables.commit()
+    damage(path)
+    assert open_study(address, SPACE).trials == []
+    assert len(list(tmp_path.rglob("quarantine/**/study.db.*"))) == 1
 
 
 def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from mlflow import MlflowClient
 from rich.console import Console
 
 import shunter.tasks.train.progress
-from shunter.engine.checkpoint.storage import load_model
+from shunter.checked_json import unseal
+from shunter.engine.checkpoint.storage import load_model, read_json
 from shunter.engine.config import Execution, Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.execution import execution_of
@@ -94,7 +95,7 @@ def test_another_training_in_the_same_folder_is_refused(dataset: Dataset, tmp_pa
 def test_a_damaged_description_is_named(dataset: Dataset, tmp_path: Path) -> None:
     train_into(tmp_path, dataset)
     path = tmp_path / "trained.json"
-    path.write_text(path.read_text().replace('"best_epoch"', '"best_epic"'))
+    path.write_text(unseal(path.read_bytes()).decode().replace('"best_epoch"', '"best_epic"'))
     with pytest.raises(CheckpointError, match=r"trained\.json does not describe a finished training"):
         train_into(tmp_path, dataset)
 
@@ -111,7 +112,7 @@ def test_an_interrupted_training_goes_on_and_adds_its_energy(dataset: Dataset, t
     undisturbed = train_into(tmp_path / "undisturbed", dataset)
     with pytest.raises(KeyboardInterrupt):
         train_into(tmp_path / "member", dataset, should_stop=interrupt)
-    before = EnergyReading.model_validate_json((tmp_path / "member" / "energy.json").read_text())
+    before = EnergyReading.model_validate(read_json(tmp_path / "member" / "energy.json"))
     resumed = train_into(tmp_path / "member", dataset)
     assert resumed.validation == undisturbed.validation
     assert [report.step for report in resumed.history] == [report.step for report in undisturbed.history]

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from mlflow import MlflowClient
 
-from shunter.engine.checkpoint.storage import load_model, save_model
+from shunter.engine.checkpoint.storage import load_model, read_json, save_model
 from shunter.errors import CheckpointError, DataError, TrackingError
 from shunter.ingestion.cache import ingest_source
 from shunter.ingestion.encoding.encoder import Encoder
@@ -165,7 +165,7 @@ def test_weights_that_are_a_pickle_are_refused_even_with_their_checksum(
     room = bytes((folder / "model.safetensors").stat().st_size)  # for the tables that the description names
     weights = pickle.dumps(Bomb(tmp_path / "marker")) + room
     (folder / "model.safetensors").write_bytes(weights)
-    description = json.loads((folder / "model.json").read_text())
+    description = read_json(folder / "model.json")
     (folder / "model.json").write_text(json.dumps({**description, "sha256": hashlib.sha256(weights).hexdigest()}))
     with pytest.raises(CheckpointError, match="holds no safetensors"):
         load_model(folder)

@@ -13,6 +13,7 @@ import torch
 from mlflow import MlflowClient
 from mlflow.entities import Run as MlflowRun
 
+from shunter.checked_json import read_checked
 from shunter.engine.checkpoint.storage import load_model, read_json
 from shunter.engine.config import Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
@@ -361,7 +362,7 @@ def test_a_process_that_dies_again_and_again_is_given_up(
 
 def test_a_node_tells_what_was_measured_there(cluster: Cluster, node_home: Path) -> None:
     (path,) = node_home.glob("profiles/*.json")
-    kept = ProfileFile.model_validate_json(path.read_bytes()).profiles
+    kept = read_checked(path, ProfileFile.model_validate_json).profiles
     told = cluster.profiles()
     assert [profile.accelerator.name for profile in told] == [f"{one.accelerator.name}@steady" for one in kept]
     assert [profile.copy_bytes_per_second for profile in told] == [one.copy_bytes_per_second for one in kept]

@@ -1,0 +1,29 @@
+"""The command `shunter doctor`: what is damaged in the home, and what was done about it."""
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from shunter.flows.command.terminal import console, one_sentence_errors, print_json, print_line
+
+
+def doctor(
+    check: Annotated[bool, typer.Option("--check", help="Only report; move nothing.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON, errors too.")] = False,
+) -> None:
+    """Check every part of the home and mend it; exit code 1 if something is left to do."""
+    with one_sentence_errors(as_json=as_json):
+        from shunter.flows.command.listings import doctor_table
+        from shunter.tasks.doctor import examine
+
+        found = examine(mends=not check)
+        if as_json:
+            print_json([{**asdict(one), "state": one.state} for one in found])
+        else:
+            console.print(doctor_table(found) if found else "The home is empty.")
+            for one in found:
+                if one.advice:
+                    print_line(f"{one.path}: {one.fault}. {one.advice}")
+    if not all(one.is_settled for one in found):
+        raise typer.Exit(1)

@@ -1,0 +1,193 @@
+"""Examination of a home: every kept file is compared with its checksum, and what can be made again is quarantined."""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from shunter.database import fault_of, quarantine_database
+from shunter.errors import ShunterError
+from shunter.files import users_of
+from shunter.quarantine import quarantine
+from shunter.scheduler.learned.file import load_policy
+from shunter.settings import Settings
+from shunter.tasks.kept_files import Compared, compare_files
+from shunter.tracking.registry.signing import check_model_key, faults_of_models, record_of
+
+
+class Action(StrEnum):
+    """What was done about a part of a home."""
+
+    NONE = "none"
+    QUARANTINED = "quarantined"
+    IN_USE = "in use"
+    REPORTED = "reported"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A part of a home without damage, or one damaged file or folder.
+
+    Attributes:
+        part: Name of the part.
+        path: The damaged file or folder; the folder of an undamaged part.
+        files: Files that were compared.
+        fault: What is wrong; None if nothing is.
+        action: What was done.
+        advice: What to do.
+    """
+
+    part: str
+    path: str
+    files: int = 1
+    fault: str | None = None
+    action: Action = Action.NONE
+    advice: str = ""
+
+    @property
+    def state(self) -> str:
+        """Return `sound` or `damaged`."""
+        return "sound" if self.fault is None else "damaged"
+
+    @property
+    def is_settled(self) -> bool:
+        """Return True if nothing is left to do."""
+        return self.fault is None or self.action is Action.QUARANTINED
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a home.
+
+    Attributes:
+        name: Its name.
+        path: Its folder or file.
+        compare: Compares its files.
+        advice: What to do about damage that cannot be made good; empty if the files can be made again.
+        lock: Returns the lock that a command holds while it works on a file; None if there is none.
+        move: Moves a damaged file into the quarantine.
+    """
+
+    name: str
+    path: Path
+    compare: Callable[[Path], Iterator[Compared]] = compare_files
+    advice: str = ""
+    lock: Callable[[Path], Path | None] = lambda _: None
+    move: Callable[[Path, str], Path | None] = quarantine
+
+
+def examine(*, mends: bool = True) -> list[Finding]:
+    """Compare every kept file of the home with its checksum.
+
+    Args:
+        mends: Whether damaged files that can be made again are quarantined.
+
+    Returns:
+        For each part that has files what is damaged, or that nothing is.
+    """
+    return [finding for part in parts(Settings()) for finding in _examined(part, mends=mends)]
+
+
+def parts(settings: Settings) -> list[Part]:
+    """Return all parts of a home."""
+    home, cache, runs, nights = (
+        settings.home,
+        settings.cache_directory,
+        settings.runs_directory,
+        settings.nights_directory,
+    )
+    prefect = Path(os.environ.get("PREFECT_HOME", home / "prefect"))
+    store = settings.tracking_root / "mlflow.db"
+    return [
+        Part("data sets", cache, lock=lambda path: _lock_of(path, cache, cache / "locks")),
+        Part("downloads", settings.downloads_directory),
+        Part("profiles", settings.profile_directory),
+        Part("traces", settings.traces_directory),
+        Part("operators", settings.operators_directory),
+        Part("plans", settings.executed_plans.parent),
+        Part("interrupted runs", runs, lock=lambda path: _lock_of(path, runs, runs)),
+        Part("studies", runs, _databases, lock=lambda path: _lock_of(path, runs, runs), move=quarantine_database),
+        Part("nights", nights, lock=lambda path: nights / path.relative_to(nights).parts[0] / "lock"),
+        Part("fleet policies", home / "fleet", _policies, advice="Learn the policy again: shunter fleet learn."),
+        Part("services", settings.services_directory),
+        Part("leases", settings.locks),
+        Part("power limits", home / "power_limits.json", advice="Compare the limits of the GPUs: nvidia-smi -q."),
+        Part("outbox", home / "outbox", advice="Deliver what is whole and set the rest aside: shunter sync."),
+        Part("Prefect", prefect, _databases, move=quarantine_database),
+        Part("tracking store", store, _databases, advice=f"Restore {store} from a backup: it holds all runs."),
+        Part(
+            "passwords",
+            store.with_name("basic_auth.db"),
+            _databases,
+            advice="Restore the file from a backup, or remove it and set the passwords again.",
+        ),
+        Part("model key", settings.model_key_path, _key, advice="Restore the key from a backup."),
+        Part("record of the key", record_of(settings.model_key_path)),
+        Part(
+            "registered models",
+            settings.tracking_root / "artifacts" / "models",
+            lambda folder: (Compared(path, fault=fault) for path, fault in faults_of_models(folder)),
+            advice="Put another version back with `shunter rollback`, or train it again.",
+        ),
+    ]
+
+
+def _examined(part: Part, *, mends: bool) -> Iterator[Finding]:
+    if not part.path.exists():
+        return
+    compared = list(part.compare(part.path))
+    damaged = [one for one in compared if one.fault is not None]
+    for one in damaged:
+        finding = Finding(part.name, str(one.path), one.files, one.fault, Action.REPORTED, part.advice)
+        yield _mended(part, one, finding) if mends and not part.advice else finding
+    if compared and not damaged:
+        yield Finding(part.name, str(part.path), sum(one.files for one in compared))
+
+
+def _mended(part: Part, damaged: Compared, finding: Finding) -> Finding:
+    """Quarantine what can be made again, unless somebody works on it."""
+    lock = part.lock(damaged.path)
+    try:
+        with contextlib.nullcontext() if lock is None else FileLock(lock, timeout=0):
+            if users := users_of(damaged.path):
+                return replace(finding, action=Action.IN_USE, advice=f"Again when process {users[0]} has ended.")
+            moved = part.move(damaged.path, str(damaged.fault))
+    except (Timeout, OSError):
+        return replace(finding, action=Action.IN_USE, advice="Again when the command that works on it has ended.")
+    if moved is None:
+        return replace(finding, advice="It cannot be moved: remove it, and it is made again.")
+    return replace(finding, action=Action.QUARANTINED, advice=f"It is made again; the damaged one is {moved}.")
+
+
+def _lock_of(path: Path, folder: Path, locks: Path) -> Path | None:
+    """Return the lock of the folder within `folder` that a path belongs to; None for a file beside these folders."""
+    name = path.relative_to(folder).parts[0]
+    return locks / f"{name}.lock" if (folder / name).is_dir() else None
+
+
+def _databases(root: Path) -> Iterator[Compared]:
+    for path in [root] if root.is_file() else sorted(root.rglob("*.db")):
+        yield Compared(path, fault=fault_of(path))
+
+
+def _policies(folder: Path) -> Iterator[Compared]:
+    for path in sorted(folder.glob("*.safetensors")):
+        try:
+            load_policy(path)
+        except ShunterError as error:
+            yield Compared(path, fault=str(error))
+        else:
+            yield Compared(path)
+
+
+def _key(path: Path) -> Iterator[Compared]:
+    try:
+        check_model_key()
+    except ShunterError as error:
+        yield Compared(path, fault=str(error))
+    else:
+        yield Compared(path)

@@ -1,0 +1,112 @@
+"""Comparison of kept files with their checksums, whatever they hold: for `shunter.tasks.doctor`."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shunter.checked_folder import MANIFEST, verify_folder
+from shunter.checked_json import unseal
+from shunter.engine.data.arrays import fault_of_result
+from shunter.errors import DamagedFileError, first_line
+
+JSON_NAMES = {"dataset", "delivered", "ports"}  # JSON files without a suffix
+WEIGHTS = "model.safetensors"  # of which model.json beside it has the sha256
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A file or sealed folder that was compared.
+
+    Attributes:
+        path: The file or folder.
+        files: How many files that were.
+        fault: What is wrong; None if nothing is.
+    """
+
+    path: Path
+    files: int = 1
+    fault: str | None = None
+
+
+def compare_files(root: Path) -> Iterator[Compared]:
+    """Compare every file below a folder, or one file, that has a checksum; what has none is left out."""
+    sealed = {manifest.parent for manifest in root.rglob(MANIFEST)}
+    for folder in sorted(sealed):
+        yield _folder(folder)
+    for path in [root] if root.is_file() else sorted(root.rglob("*")):
+        if path.is_symlink() or not path.is_file() or not sealed.isdisjoint(path.parents):
+            continue
+        if (fault_of := _checks(path)) is not None:
+            fault = fault_of(path)
+            yield Compared(path, fault=fault)
+            if fault is None and path.suffix == ".json":
+                yield from _weights_named_in(path)
+
+
+def _folder(folder: Path) -> Compared:
+    files = sum(1 for path in folder.rglob("*") if path.is_file())
+    try:
+        verify_folder(folder)
+    except DamagedFileError as error:
+        return Compared(folder, files, f"{error.path.name}: {error.reason}")
+    except OSError as error:
+        return Compared(folder, files, first_line(error))
+    return Compared(folder, files)
+
+
+def _checks(path: Path) -> Callable[[Path], str | None] | None:
+    if path.suffix in {".json", ".check"} or path.name in JSON_NAMES:
+        return _fault_of_json
+    return {".jsonl": _fault_of_lines, ".npy": fault_of_result}.get(path.suffix)
+
+
+def _fault_of_json(path: Path) -> str | None:
+    try:
+        unseal(path.read_bytes())
+    except (OSError, ValueError) as error:
+        return first_line(error)
+    return None
+
+
+def _fault_of_lines(path: Path) -> str | None:
+    content = path.read_bytes()
+    if not content:
+        return "it is empty"
+    for number, line in enumerate(content.splitlines(), 1):
+        try:
+            unseal(line)
+        except ValueError as error:
+            return f"line {number}: {first_line(error)}"
+    return None
+
+
+def _weights_named_in(path: Path) -> Iterator[Compared]:
+    """Compare the files of weights of which a JSON file has the sha256."""
+    for name, sha256 in _named_sums(json.loads(unseal(path.read_bytes()))):
+        file = path.parent / (name or WEIGHTS)
+        if file.suffix != ".safetensors" or not file.exists():  # an older generation may have been removed
+            continue
+        with file.open("rb") as content:
+            found = hashlib.file_digest(content, "sha256").hexdigest()
+        yield Compared(file, fault=None if found == sha256 else "its sha256 is not the recorded one")
+
+
+def _named_sums(values: Any) -> Iterator[tuple[str, str]]:
+    """Yield names of files with their sha256, in each form in which they are recorded; no name for a model's own."""
+    if isinstance(values, Mapping):
+        if isinstance(values.get("sha256"), str):
+            yield str(values.get("name", "")), values["sha256"]
+        if isinstance(files := values.get("files"), Mapping):
+            yield from ((name, file["sha256"]) for name, file in files.items())
+        if isinstance(tensors := values.get("tensors"), str) and " " in tensors:  # as the super-net records it
+            yield tuple(tensors.split(maxsplit=1))  # pyright: ignore[reportReturnType]
+        if isinstance(values.get("learnt"), list) and isinstance(values.get("checksum"), str):
+            yield "policy.safetensors", values["checksum"]
+        for name in ("tensors", "parts", "best", "best_parts", "files"):
+            yield from _named_sums(values.get(name))
+    elif isinstance(values, list):
+        for value in values:
+            yield from _named_sums(value)
