@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from mlflow import MlflowClient
-from rich.console import Console
 
 import shunter.tasks.train.progress
 from shunter.checked_json import unseal
@@ -25,6 +24,7 @@ from shunter.engine.results import TrainingFigures
 from shunter.engine.trained_model import TrainedModel
 from shunter.errors import CheckpointError, TrainingError
 from shunter.hardware.types import EnergyReading, Placement, PowerSample
+from shunter.masked_console import Console
 from shunter.models.registry import model_spec
 from shunter.requests import TrainRequest
 from shunter.tasks.train import train_member, train_to_the_end
