@@ -298,10 +298,12 @@ def kept_traces() -> Path:
     return folder
 
 
-@pytest.fixture(autouse=True)
-def traces(kept_traces: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep the traces of all homes in one folder: one that is made anew costs seconds."""
-    monkeypatch.setattr(Settings, "traces_directory", kept_traces)
+@pytest.fixture(scope="session", autouse=True)
+def _traces_of_all_homes(kept_traces: Path) -> Iterator[None]:
+    """Keep them in one folder, also of homes that a whole module shares: one that is made anew costs seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Settings, "traces_directory", kept_traces)
+        yield
 
 
 @pytest.fixture(scope="session")

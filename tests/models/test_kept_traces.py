@@ -20,9 +20,10 @@ def features(rows: int, dense: int = 3) -> Features:
     )
 
 
-@pytest.fixture
-def traces() -> None:
-    """Stay in the test's own home, unlike those of other tests."""
+@pytest.fixture(autouse=True)
+def own_traces(shunter_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep them in the test's own home, unlike those of other tests."""
+    monkeypatch.setattr(Settings, "traces_directory", shunter_home / "traces")
 
 
 @pytest.fixture

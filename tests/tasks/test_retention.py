@@ -23,9 +23,10 @@ LONG_AGO = time.time() - 2 * UNUSED_DAYS * DAY_SECONDS
 AGE_SECONDS = UNUSED_DAYS * DAY_SECONDS
 
 
-@pytest.fixture
-def traces() -> None:
-    """Stay in the test's own home, unlike those of other tests."""
+@pytest.fixture(autouse=True)
+def own_traces(shunter_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep them in the test's own home, unlike those of other tests."""
+    monkeypatch.setattr(Settings, "traces_directory", shunter_home / "traces")
 
 
 def aged(folder: Path) -> Path:
