@@ -41,7 +41,7 @@ from shunter.engine.data.dataset import Dataset
 from shunter.engine.execution import execution_of
 from shunter.engine.executors.here import Here
 from shunter.engine.job import Hooks, TrainingJob
-from shunter.engine.stopping import Budget, StopKind, StopReason
+from shunter.engine.stopping import Budget, RunClock, StopKind, StopReason
 from shunter.hardware.meters.component import Component
 from shunter.hardware.meters.cpu import CpuTimeEstimate
 from shunter.hardware.meters.meter import MOST_SAMPLING_SHARE, EnergyMeter, measure_energy
@@ -107,7 +107,7 @@ def metered() -> Iterator[Asked]:
 def budgeted() -> Iterator[Asked]:
     """A meter, and an energy limit that is asked after every step."""
     with looking(TIMES_AS_MANY), measure_energy("cpu") as meter:
-        budget = Budget(meter=meter, max_joules=1e12, max_seconds=1e9)
+        budget = Budget(clock=RunClock(), meter=meter, max_joules=1e12, max_seconds=1e9)
 
         def ask() -> None:
             for _ in range(TIMES_AS_MANY):

@@ -1,12 +1,23 @@
-"""Why a training or a search ends, as values that later steps decide by."""
+"""When a training or a search ends, and why: typed reasons, one clock for each command, conditions that read it.
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+No other module reads time to decide an end.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from shunter.errors import TrainingError
+from shunter.checked_json import json_object, read_or_quarantine
+from shunter.engine.checkpoint.storage import write_json
+from shunter.errors import ShunterError, TrainingError
 from shunter.hardware.units import JOULES_PER_KWH
+from shunter.regularly import regularly
 
 if TYPE_CHECKING:
     from shunter.hardware.types import EnergyReading
@@ -38,8 +49,10 @@ class StopLimit(StrEnum):
     COST = "cost"
 
 
-# How often a meter is asked: it answers by what its thread has read, and sums that up.
+# Between two readings of a meter, which sums up what its thread has read, by a condition that is checked each step.
 ENERGY_INTERVAL_SECONDS = 2.0
+CLOCK_FILE = "clock.json"
+WORK = "work"  # span of the clock that the limits of a request count: from the choice of a placement to the end
 SCHEDULED = frozenset((StopKind.MAX_EPOCHS, StopKind.PATIENCE, StopKind.SOLVED, StopKind.EARLIER))
 
 
@@ -93,102 +106,274 @@ class StoppedError(TrainingError):
         return str(self.args[0])
 
 
+class RunClock:
+    """Seconds of one command since its start, over all its attempts.
+
+    The clock is kept in a folder every few seconds, so that an attempt after an interruption goes on with it. Spans
+    count the parts of the command that have limits of their own; they may overlap.
+
+    Args:
+        before: Seconds that this process spent on the command before the clock was made.
+        now: Clock in seconds that never goes back.
+    """
+
+    def __init__(self, before: float = 0.0, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._began, self._paused, self._earlier = now() - before, 0.0, 0.0
+        self._spans: dict[str, float] = {}
+        self._running: dict[str, float] = {}
+        self._file: Path | None = None
+        self._saving = threading.Lock()
+
+    @property
+    def attempt_seconds(self) -> float:
+        """Seconds of this attempt, pauses left out."""
+        return self._now() - self._began - self._paused
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of all attempts, pauses left out."""
+        return self._earlier + self.attempt_seconds
+
+    def seconds_of(self, span: str) -> float:
+        """Return the seconds of a span so far, earlier attempts included."""
+        began = self._running.get(span)
+        return self._spans.get(span, 0.0) + (0.0 if began is None else self.attempt_seconds - began)
+
+    def start(self, span: str) -> None:
+        """Begin to count a span until the end of this attempt, unless it is counted already."""
+        self._running.setdefault(span, self.attempt_seconds)
+
+    @contextmanager
+    def counting(self, span: str) -> Iterator[None]:
+        """Count the block as part of a span, also if it raises."""
+        self.start(span)
+        try:
+            yield
+        finally:
+            used = self.seconds_of(span)
+            del self._running[span]  # first, so that no other thread counts it twice
+            self._spans[span] = used
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leave the block out, for instance a wait for other trainings."""
+        began = self._now()
+        try:
+            yield
+        finally:
+            self._paused += self._now() - began
+
+    def forget_spans(self, *, but: str) -> None:
+        """Let all spans begin anew, but for one: a command that starts over has used its time all the same."""
+        self._spans = {but: self.seconds_of(but)}
+        self._running.clear()
+
+    @contextmanager
+    def kept_in(self, directory: Path) -> Iterator[None]:
+        """Go on with the clock that an earlier attempt left in a folder, and keep it there during the block.
+
+        Raises:
+            CheckpointError: It cannot be written, for instance because the disk is full.
+        """
+        directory.mkdir(parents=True, exist_ok=True)
+        if self._file is None:
+            self._file = directory / CLOCK_FILE
+            self._read(self._file)
+        with regularly(self.save):
+            try:
+                yield
+            except BaseException:
+                with suppress(ShunterError):  # the first error is the one to report
+                    self.save()
+                raise
+        self.save()
+
+    def save(self) -> None:
+        """Write the clock to its file; nothing where it has none.
+
+        Raises:
+            CheckpointError: It cannot be written, for instance because the disk is full.
+        """
+        if self._file is None:
+            return
+        with self._saving:
+            spans = {span: self.seconds_of(span) for span in {*self._spans, *self._running}}
+            write_json(self._file, json.dumps({"seconds": self.seconds, "spans": spans}))
+
+    def _read(self, file: Path) -> None:
+        """Take over an earlier attempt; a file that is missing or damaged counts as none."""
+
+        def parse(text: bytes) -> tuple[float, dict[str, float]]:
+            kept = json_object(text)
+            return float(kept["seconds"]), {span: float(used) for span, used in kept["spans"].items()}
+
+        self._earlier, spans = read_or_quarantine(file, parse) or (0.0, {})
+        for span, used in spans.items():
+            self._spans[span] = self._spans.get(span, 0.0) + used
+
+
+@dataclass(frozen=True)
+class StopConditions:
+    """Conditions that end a training or a search, with the clock that they read.
+
+    Attributes:
+        clock: Clock of the command.
+        conditions: Each returns a reason once it is met; the first that is met counts.
+    """
+
+    clock: RunClock
+    conditions: tuple[ShouldStop, ...] = ()
+
+    def check(self) -> StopReason | None:
+        """Return why the work ends; None while it goes on. Cheap enough for each step of a training."""
+        return next((reason for condition in self.conditions if (reason := condition()) is not None), None)
+
+    def also(self, condition: ShouldStop | None) -> Self:
+        """Return these conditions and another one."""
+        return self if condition is None else replace(self, conditions=(*self.conditions, condition))
+
+    def without(self, condition: ShouldStop | None) -> Self:
+        """Return these conditions but one."""
+        return replace(self, conditions=tuple(one for one in self.conditions if one is not condition))
+
+
+def time_limit(clock: RunClock, span: str, seconds: float, then: StopReason | ShouldStop) -> ShouldStop:
+    """Return a condition that is met once a span has taken its time; the span begins with the first check.
+
+    Args:
+        clock: Clock of the command.
+        span: Name of the span.
+        seconds: Longest time of the span.
+        then: The reason, or a condition that counts from then on.
+    """
+
+    def condition() -> StopReason | None:
+        clock.start(span)
+        if clock.seconds_of(span) < seconds:
+            return None
+        return then if isinstance(then, StopReason) else then()
+
+    return condition
+
+
+class EnergyLimit:
+    """Condition that is met once the energy of some work is used up, or if nothing can measure it.
+
+    Args:
+        clock: Clock of the command.
+        kind: Kind of the reason.
+        joules: Returns what the work used so far; None if nothing can measure it.
+        max_joules: Most energy.
+        unavailable: Returns why nothing can measure it.
+        settle_seconds: Time after which the first reading of the meter means something.
+    """
+
+    def __init__(
+        self,
+        clock: RunClock,
+        kind: StopKind,
+        joules: Callable[[], float | None],
+        max_joules: float,
+        unavailable: Callable[[], str] = lambda: "no meter of energy works here",
+        *,
+        settle_seconds: float = ENERGY_INTERVAL_SECONDS,
+    ) -> None:
+        self._clock, self._kind, self._joules, self._unavailable = clock, kind, joules, unavailable
+        self.max_joules = max_joules
+        self._asked_at = clock.attempt_seconds + settle_seconds - ENERGY_INTERVAL_SECONDS
+        self._answer: StopReason | None = None
+
+    def __call__(self) -> StopReason | None:
+        """Return the reason; the meter is read at most once in `ENERGY_INTERVAL_SECONDS`."""
+        now = self._clock.attempt_seconds
+        if now - self._asked_at >= ENERGY_INTERVAL_SECONDS:
+            self._asked_at, self._answer = now, self._reason()
+        return self._answer
+
+    def _reason(self) -> StopReason | None:
+        details: dict[str, float | str] = {"kwh": self.max_joules / JOULES_PER_KWH}
+        used = self._joules()
+        if used is None:  # a limit that nothing can measure ends the work at once
+            details["unavailable"] = self._unavailable()
+        elif used < self.max_joules:
+            return None
+        return StopReason(self._kind, StopLimit.ENERGY, details)
+
+
 class Meter(Protocol):
-    """What a budget asks of an entered meter; `shunter.hardware.meters.meter.EnergyMeter` is one."""
+    """Entered meter of energy, such as `shunter.hardware.meters.meter.EnergyMeter`."""
 
     @property
     def reading(self) -> "EnergyReading":
-        """The whole so far."""
-        ...
-
-    def seconds_so_far(self) -> float:
-        """Since it was entered."""
+        """Return all that was used so far."""
         ...
 
     def joules_so_far(self) -> float | None:
-        """Since it was entered; None when nothing can count them."""
+        """Return the joules so far; None if nothing can count them."""
         ...
 
 
 class Budget:
-    """Limits on a stretch of work that `meter` watches; `exhausted` is the `should_stop` of training and tuning.
+    """Limits of a request on the time, energy and money of its work.
 
     Args:
-        meter: Entered meter whose seconds and joules count.
+        clock: Clock of the command, whose span `WORK` counts.
+        meter: Entered meter of this attempt.
         max_seconds: Longest wall-clock time.
         max_joules: Most energy.
         max_cost: Most money by the exact time; requires `price_per_hour`.
         price_per_hour: Price of the machine, in the user's currency.
-        used_seconds: Seconds that earlier attempts of an interrupted run have used.
         used_joules: Joules that earlier attempts of an interrupted run have used.
     """
 
     def __init__(
         self,
         *,
+        clock: RunClock,
         meter: Meter,
         max_seconds: float | None = None,
         max_joules: float | None = None,
         max_cost: float | None = None,
         price_per_hour: float | None = None,
-        used_seconds: float = 0.0,
         used_joules: float = 0.0,
     ) -> None:
         assert max_cost is None or price_per_hour is not None, "a limit on cost needs the price"
-        self.meter = meter
-        self.max_seconds = max_seconds
-        self.max_joules = max_joules
-        self.max_cost = max_cost
+        self._clock, self._meter, self._used_joules = clock, meter, used_joules
+        self.max_seconds, self.max_joules, self.max_cost = max_seconds, max_joules, max_cost
         self.price_per_hour = price_per_hour
-        self.used_seconds = used_seconds
-        self.used_joules = used_joules
-        self._energy_asked_at = 0.0  # A counter needs a moment before its first difference means something.
-        self._energy_answer: StopReason | None = None
+        self._energy: ShouldStop = lambda: None
+        if max_joules is not None:
+            self._energy = EnergyLimit(
+                clock, StopKind.LIMIT, lambda: self.joules, max_joules, lambda: meter.reading.source
+            )
+
+    @property
+    def seconds(self) -> float:
+        """Seconds used so far, earlier attempts included."""
+        return self._clock.seconds_of(WORK)
+
+    @property
+    def joules(self) -> float | None:
+        """Joules used so far, earlier attempts included; None if nothing can count them."""
+        joules = self._meter.joules_so_far()
+        return None if joules is None else self._used_joules + joules
 
     @property
     def left_joules(self) -> float | None:
-        """Energy that is left of the limit; None where there is none, or nothing counts."""
+        """Joules that are left of the limit; None without a limit, or if nothing can count them."""
         used = self.joules
         return None if self.max_joules is None or used is None else self.max_joules - used
 
     @property
-    def seconds(self) -> float:
-        """Used so far, earlier attempts included."""
-        return self.used_seconds + self.meter.seconds_so_far()
-
-    @property
-    def joules(self) -> float | None:
-        """Used so far, earlier attempts included; None when the energy cannot be counted here."""
-        joules = self.meter.joules_so_far()
-        return None if joules is None else self.used_joules + joules
-
-    @property
     def cost(self) -> float | None:
-        """Money used so far, None without a price."""
+        """Money used so far; None without a price."""
         return None if self.price_per_hour is None else self.seconds / 3600 * self.price_per_hour
 
     def exhausted(self) -> StopReason | None:
         """Return the limit that is used up; None while the work may go on."""
-        seconds = self.meter.seconds_so_far()
-        used_seconds = self.used_seconds + seconds
-        if self.max_seconds is not None and used_seconds >= self.max_seconds:
+        if self.max_seconds is not None and self.seconds >= self.max_seconds:
             return StopReason(StopKind.LIMIT, StopLimit.TIME, {"hours": self.max_seconds / 3600})
-        if self.max_cost is not None and used_seconds / 3600 * (self.price_per_hour or 0.0) >= self.max_cost:
+        if self.max_cost is not None and (self.cost or 0.0) >= self.max_cost:
             return StopReason(StopKind.LIMIT, StopLimit.COST, {"cost": self.max_cost})
-        return None if self.max_joules is None else self._energy_exhausted(self.max_joules, seconds)
-
-    def _energy_exhausted(self, max_joules: float, seconds: float) -> StopReason | None:
-        """Ask the meter at most once in `ENERGY_INTERVAL_SECONDS`, so that a training may ask after every step."""
-        if seconds - self._energy_asked_at >= ENERGY_INTERVAL_SECONDS:
-            self._energy_asked_at = seconds
-            self._energy_answer = self._judge_energy(max_joules)
-        return self._energy_answer
-
-    def _judge_energy(self, max_joules: float) -> StopReason | None:
-        details: dict[str, float | str] = {"kwh": max_joules / JOULES_PER_KWH}
-        used = self.joules
-        if used is None:  # a limit that nothing can measure ends the work at once
-            details["unavailable"] = self.meter.reading.source
-        elif used < max_joules:
-            return None
-        return StopReason(StopKind.LIMIT, StopLimit.ENERGY, details)
+        return self._energy()

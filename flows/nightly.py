@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from shunter.engine.ensemble.result import EnsembleResult
 from shunter.engine.ranking.result import TrainedRanker
 from shunter.engine.ranking.storage import is_ranker
+from shunter.engine.stopping import RunClock, StopConditions
 from shunter.flows.train import train_on
 from shunter.ingestion.cache import forget
 from shunter.ingestion.sources.days import DayLog
@@ -102,13 +103,15 @@ def _unchanged(request: NightlyRequest, plan: NightPlan, run_id: str, reason: st
 
 def _night(request: NightlyRequest, plan: NightPlan, logs: Mapping[date, DayLog], state: StateFolder) -> Night:
     """Train, judge and, where it was earned, promote: everything that is tracked in the night's run."""
-    identity = _begin(request, plan, state)
+    identity, clock = _begin(request, plan, state), RunClock()
     with (
         closing(identity.run_id),
-        spending(state) as spent,
+        clock.kept_in(state.directory),
+        spending(state, clock) as spent,
         keeping_evidence(identity.run_id, "nightly", request, spent=spent) as notes,
     ):
-        tonight = Tonight(request, plan, logs, state, identity.run_id, spent.budget(charged(request)).exhausted, notes)
+        stop = StopConditions(clock, (spent.budget(charged(request)).exhausted,))
+        tonight = Tonight(request, plan, logs, state, identity.run_id, stop, notes)
         if identity.champion is None:
             night = _first_night(tonight)
         else:

@@ -18,7 +18,7 @@ from shunter.engine.executors.ray.cluster import Cluster, requested_cluster
 from shunter.engine.fixed import read_fixed
 from shunter.engine.probes.measurement import measure
 from shunter.engine.ranking.result import TrainedRanker
-from shunter.engine.stopping import StoppedError
+from shunter.engine.stopping import WORK, RunClock, StopConditions, StoppedError
 from shunter.errors import DamagedDataError, QualityMissedError, ShunterError, find_cause
 from shunter.hardware.devices.power_limit import limited
 from shunter.hardware.reservation import Reservation, trainings_together
@@ -44,7 +44,7 @@ from shunter.tasks.ingest import ingest
 from shunter.tasks.notify import notify
 from shunter.tasks.profile import profile_cluster, profile_hardware
 from shunter.tasks.recipes import recipe_of
-from shunter.tasks.run_context import ExplorationEnd, RunContext
+from shunter.tasks.run_context import RunContext, exploration_limit
 from shunter.tasks.run_state import RunState
 from shunter.tasks.select import estimate, log_decision, select
 from shunter.tasks.spending import Spent, charged, spending
@@ -156,7 +156,7 @@ def train_on(request: TrainRequest, dataset: Dataset, clock: StepClock, *, fresh
             try:
                 summary = state.recovering(lambda: _train_held(job))
             except (StoppedError, QualityMissedError) as error:
-                if not _goes_back(state, error):
+                if not _goes_back(state, clock.command, error):
                     raise
                 summary = state.recovering(lambda: _train_held(job))
             with clock.step("report"):  # before the end, for a kill may come meanwhile, too
@@ -200,18 +200,19 @@ def _train_held(job: _Job) -> TrainSummary:
     together = trainings_together(job.request, job.profiles, processes_of(job.request))
     chosen = job.state.recall("decision", Decision)
     foreseen = None if job.cluster else cache(partial(estimate, job.dataset, job.request, job.profiles))
-    asked = job.clock.elapsed
-    with hold(
-        here, together=together, decision=chosen, estimate=foreseen, priority=job.request.training.priority
-    ) as held:
-        job.clock.waited(job.clock.elapsed - asked)
+    with job.clock.command.kept_in(job.state.directory), ExitStack() as stack:
+        with job.clock.command.paused():
+            priority = job.request.training.priority
+            held = stack.enter_context(
+                hold(here, together=together, decision=chosen, estimate=foreseen, priority=priority)
+            )
         better = None
         if foreseen is not None and together == 1 and not holds_all(held, job.profiles):
             better = BetterOfThisMachine(held, foreseen)
         return _train_tracked(job if job.cluster else replace(job, profiles=held.of(job.profiles)), held, better)
 
 
-def _goes_back(state: RunState, error: Exception) -> bool:
+def _goes_back(state: RunState, clock: RunClock, error: Exception) -> bool:
     """Return True if an exploration came to nothing; its state but what was spent gives way to the best known."""
     if isinstance(error, StoppedError) and not error.is_exploration:
         return False
@@ -224,6 +225,8 @@ def _goes_back(state: RunState, error: Exception) -> bool:
     state.remember("decision", decision)
     if spent is not None:
         state.remember("spent", spent)
+    clock.forget_spans(but=WORK)
+    clock.save()
     return True
 
 
@@ -234,7 +237,7 @@ def _train_tracked(job: _Job, held: Reservation, better: BetterOfThisMachine | N
         with clock.step("track"):
             run_id = stack.enter_context(tracked_run(job.request, dataset, state))
             stack.enter_context(system_metrics(run_id))
-            spent = stack.enter_context(spending(state, job.cluster))
+            spent = stack.enter_context(spending(state, clock.command, job.cluster))
             notes = stack.enter_context(keeping_evidence(run_id, "train", job.request, dataset, spent))
             log_config(run_id, "profiles", job.profiles)
         decision = _decide(job)
@@ -245,6 +248,7 @@ def _train_tracked(job: _Job, held: Reservation, better: BetterOfThisMachine | N
         keep_chosen(held, decision, request, job.profiles)
         with clock.step("select"):
             log_decision(run_id, decision)
+        budget, exploration = spent.budget(request, decision.limits), exploration_limit(clock.command, decision)
         run = RunContext(
             request,
             dataset,
@@ -252,10 +256,11 @@ def _train_tracked(job: _Job, held: Reservation, better: BetterOfThisMachine | N
             decision,
             state.directory,
             run_id,
-            spent.budget(request, decision.limits),
+            budget,
+            StopConditions(clock.command, (budget.exhausted,)).also(exploration),
             job.cluster,
             notes,
-            ExplorationEnd(decision.exploration) if decision.exploration else None,
+            exploration,
             better if decision.exploration is None else None,
         )
         with limited(decision.placement.accelerator, decision.placement.power_limit_watts):

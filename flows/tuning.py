@@ -7,6 +7,7 @@ from prefect import flow
 
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.fixed import read_fixed
+from shunter.engine.stopping import RunClock
 from shunter.errors import RequestError
 from shunter.hardware.devices.power_limit import limited
 from shunter.hardware.reservation import Reservation, trainings_together
@@ -15,6 +16,7 @@ from shunter.models.names import check_model
 from shunter.planner.decide import Decision
 from shunter.requests import Explore, TrainRequest, shown
 from shunter.search.job import SearchJob
+from shunter.search.minutes import Minutes
 from shunter.search.result import TuneResult
 from shunter.tasks.accelerators import hold, keep_chosen
 from shunter.tasks.evidence import keeping_evidence, note_search
@@ -67,9 +69,11 @@ def _tune_tracked(
     request: TrainRequest, dataset: Dataset, profiles: list[HardwareProfile], state: RunState, held: Reservation
 ) -> TuneResult:
     """The steps that are tracked in one tree of MLflow runs, resumed where an earlier attempt was interrupted."""
+    clock = RunClock()
     with (
         tracked_run(request, dataset, state, kind="tune") as run_id,
-        spending(state) as spent,
+        clock.kept_in(state.directory),
+        spending(state, clock) as spent,
         keeping_evidence(run_id, "tune", request, dataset, spent) as notes,
     ):
         decision = state.recall("decision", Decision)
@@ -90,6 +94,7 @@ def _tune_tracked(
             parent_run_id=run_id,
             used_seconds=budget.seconds,
             used_joules=budget.joules or 0.0,
+            minutes=Minutes.of(request.search, clock),
             observe=observer_of(dataset, profiles, request),
         )
         with limited(decision.placement.accelerator, decision.placement.power_limit_watts):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from shunter.engine.config import Execution, Schedule
 from shunter.engine.data.dataset import Dataset
-from shunter.engine.stopping import ShouldStop
+from shunter.engine.stopping import RunClock, ShouldStop
 from shunter.requests import Limits
 from shunter.search.protocol import Cost, Outcome, Parameters, Space
 
@@ -59,6 +59,7 @@ class SearchContext:
         past: Studies of other data sets, the nearest first; see `shunter.search.meta`.
         limits: The user's limits, for a method that can tell before training that a point breaks one.
         run_id: MLflow run of the search, for a method that logs to it; None logs nothing.
+        clock: Clock of the command.
         should_stop: Asked by a method that takes long to find a point; a reason ends the search.
     """
 
@@ -74,4 +75,5 @@ class SearchContext:
     past: tuple[PastStudy, ...] = ()
     limits: Limits | None = None
     run_id: str | None = None
+    clock: RunClock = field(default_factory=RunClock)
     should_stop: ShouldStop | None = None

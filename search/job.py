@@ -12,6 +12,7 @@ from shunter.hardware.types import Placement
 from shunter.models.spec import ModelSpec
 from shunter.requests import SearchCost, TrainRequest
 from shunter.search.constraints import FinalTraining
+from shunter.search.minutes import Minutes
 from shunter.search.protocol import Cost, Space
 from shunter.search.study.halving import checks_for
 
@@ -33,6 +34,7 @@ class SearchJob:
         directory: Folder of this search alone; the study is kept in it, unless the request names a storage.
         parent_run_id: MLflow run below which each trial gets its own.
         space: Space to search; by default what the request says, for the size of the data.
+        minutes: Time of the search, with the clock of the command; None for a clock of its own in `directory`.
         used_seconds: Part of the run's time limit used before the search.
         used_joules: Part of the run's energy limit used before the search.
         checks: Passes over the data after which trainings are compared within the first epoch; None decides by the
@@ -49,6 +51,7 @@ class SearchJob:
     directory: Path
     parent_run_id: str
     space: Space | None = None
+    minutes: Minutes | None = None
     used_seconds: float = 0.0
     used_joules: float = 0.0
     checks: tuple[float, ...] | None = None

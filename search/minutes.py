@@ -1,176 +1,160 @@
-"""The minutes of a command, in which all is done: start and choice, baselines, trials, members and seeds, and the end.
+"""The time of a search: that of its trials, or of a whole command with what comes before, around and after them.
 
-What follows the trainings, the ensemble, its scores, the card and the registry, is foreseen, and its time set aside.
+What follows the trainings, the ensemble, its scores, the card and the registry, is predicted, and its time set aside.
 """
 
-import json
 import math
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
-from pathlib import Path
 from typing import Self
 
-from shunter.engine.checkpoint.storage import write_json
-from shunter.engine.stopping import StopKind, StopLimit, StopReason
-from shunter.regularly import regularly
+from shunter.engine.stopping import RunClock, StopKind, StopLimit, StopReason
 from shunter.requests.search import SearchRequest
-from shunter.search.used import AROUND, COMMAND, read_used
 
+TRIALS, BASELINES, MEMBERS = "trials", "baselines", "members"  # spans of the clock; the last is a folder of a run, too
 BASELINES_SHARE = 0.25  # of the minutes that baselines may have
+# Of the minutes that the rest of the command can take from trials and trainings: without it a long measurement of the
+# machine, or an exploration that came to nothing, would leave no time for a first trial.
+MOST_OVERHEAD = 0.5
+MOST_RESERVED = 0.5  # share of the search's time that seeds of the best setting may have
 # Of its time that a training may lack and is begun nevertheless: it keeps its best epoch, and the last epochs of most
 # only show that nothing better comes.
 SLACK = 0.5
 
 
 class Minutes:
-    """How much of the minutes of a command is left for the trainings around its trials, over all attempts.
+    """How much of the time of a search is left, over all attempts.
 
     Args:
-        directory: Folder of the search, where what it used is kept.
-        most_seconds: The time of the command; None sets none, and then there is always room.
-        elapsed: Seconds of this attempt since its process began; None counts trials and trainings alone.
+        clock: Clock of the command.
+        most_seconds: The time; None sets none, and then there is always room.
+        of_command: Whether all of the command counts, or trials and trainings alone.
 
     Attributes:
-        around: Seconds of each step around the trials, those that have ended.
-        ending_seconds: What the end of the command is foreseen to take.
-        ending_from: What that was foreseen from.
+        ending_seconds: Predicted time of the end of the command.
+        ending_from: What that was predicted from.
+        reserved_seconds: Time of trainings that follow the trials.
     """
 
-    def __init__(self, directory: Path, most_seconds: float | None, elapsed: Callable[[], float] | None = None) -> None:
-        self._directory, self.most_seconds, self._elapsed = directory, most_seconds, elapsed
-        self._earlier = read_used(directory)
-        self.around, self._searched = self._earlier.around, self._earlier.seconds
-        self._counting: tuple[str, float, float] | None = None
-        self.ending_seconds, self.ending_from = self._earlier.ending, ""
+    def __init__(self, clock: RunClock, most_seconds: float | None, *, of_command: bool = False) -> None:
+        self.clock, self.most_seconds, self._of_command = clock, most_seconds, of_command
+        self.ending_seconds, self.ending_from, self.reserved_seconds = 0.0, "", 0.0
 
     @classmethod
-    def of(cls, options: SearchRequest, directory: Path, elapsed: Callable[[], float] | None = None) -> Self:
-        """Those that a request gives.
+    def of(cls, options: SearchRequest, clock: RunClock, *, of_command: bool = False) -> Self:
+        """Return the time that a request gives.
 
         Args:
             options: Options of the search.
-            directory: Folder of the search.
-            elapsed: Seconds of this attempt since its process began.
+            clock: Clock of the command.
+            of_command: Whether all of the command counts, or trials and trainings alone.
         """
-        return cls(directory, None if options.search_minutes is None else 60 * options.search_minutes, elapsed)
+        most_seconds = None if options.search_minutes is None else 60 * options.search_minutes
+        return cls(clock, most_seconds, of_command=of_command)
 
     def set_aside(self, seconds: float, source: str) -> None:
         """Leave the end of the time to what follows the trainings.
 
         Args:
-            seconds: What that is foreseen to take.
-            source: From what.
+            seconds: Predicted time of that.
+            source: What it was predicted from.
         """
         self.ending_seconds, self.ending_from = seconds, source
 
-    def keep(self) -> None:
-        """Write down what was used, so that the trials know what went before them; nothing without minutes.
-
-        Raises:
-            CheckpointError: It cannot be written, for instance because the disk is full.
-        """
+    def reserve(self, seconds: float) -> None:
+        """Leave the end of the trials' time to trainings that come after them: at most half of it."""
         if self.most_seconds is not None:
-            self._directory.mkdir(parents=True, exist_ok=True)
-            self._searched = read_used(self._directory).seconds
-            self._save()
+            self.reserved_seconds = min(seconds, MOST_RESERVED * self._most_trained(self.most_seconds))
 
-    @contextmanager
-    def counted(self, step: str) -> Iterator[None]:
-        """Count the time of the block, a kill in it included; nothing without minutes.
+    @property
+    def trials_seconds(self) -> float:
+        """Seconds used by the trials."""
+        return self.clock.seconds_of(TRIALS)
 
-        Args:
-            step: Name under which it is kept.
-
-        Raises:
-            CheckpointError: It cannot be written, for instance because the disk is full.
-        """
-        if self.most_seconds is None:
-            yield
-            return
-        self._directory.mkdir(parents=True, exist_ok=True)
-        self._searched = read_used(self._directory).seconds
-        self._counting = step, self.around.get(step, 0.0), time.monotonic()
-        try:
-            with regularly(self._save):
-                yield
-        finally:
-            self.around, self._counting = self._so_far(), None
-            self._save()
+    @property
+    def around(self) -> dict[str, float]:
+        """Seconds of each step that trains around the trials."""
+        return {step: self.clock.seconds_of(step) for step in (BASELINES, MEMBERS)}
 
     @property
     def around_seconds(self) -> float:
-        """Used by what is trained around the trials."""
-        return sum(self._so_far().values())
+        """Seconds used by what is trained around the trials."""
+        return sum(self.around.values())
 
     @property
     def command_seconds(self) -> float:
-        """Used by what is neither a trial nor trained around them."""
-        if self._elapsed is None:
-            return self._earlier.command
-        here = self._searched + self.around_seconds - self._earlier.seconds - self._earlier.around_seconds
-        return self._earlier.command + max(0.0, self._elapsed() - here)
+        """Seconds used by what is neither a trial nor trained around them."""
+        if not self._of_command:
+            return 0.0
+        return max(0.0, self.clock.seconds - self.trials_seconds - self.around_seconds)
 
     @property
     def left_seconds(self) -> float:
-        """Of the minutes, as asked while it counts; infinite without any."""
+        """Seconds that are left for trainings; infinite without minutes."""
         if self.most_seconds is None:
             return math.inf
-        return max(0.0, self._most_trained(self.most_seconds) - self._searched - self.around_seconds)
+        return max(0.0, self._most_trained(self.most_seconds) - self.trials_seconds - self.around_seconds)
+
+    @property
+    def left_for_trials_seconds(self) -> float:
+        """Seconds that are left for trials; infinite without minutes."""
+        return max(0.0, self._most_for_trials - self.trials_seconds)
 
     @property
     def left_of_command_seconds(self) -> float:
-        """Until the end is to begin, whatever the rest of the command has taken; infinite without minutes."""
+        """Seconds until the end begins, whatever the rest of the command has taken; infinite without minutes."""
         if self.most_seconds is None:
             return math.inf
-        used = self.command_seconds + self._searched + self.around_seconds
+        used = self.command_seconds + self.trials_seconds + self.around_seconds
         return self.most_seconds - used - self.ending_seconds
 
     @property
+    def used_share_of_trials(self) -> float:
+        """Share of the trials' time that is used; 0 without minutes."""
+        return self.trials_seconds / max(self._most_for_trials, 1e-9)
+
+    @property
     def used_up(self) -> StopReason:
-        """The reason to stop once they are used up."""
+        """The reason to stop once the minutes are used up."""
         return StopReason(StopKind.SEARCH_BUDGET, StopLimit.TIME, {"minutes": (self.most_seconds or 0.0) / 60})
 
     def exhausted(self) -> StopReason | None:
         """Return the reason to stop once the minutes are used up; None before, and without minutes."""
         return None if self.left_seconds > 0 else self.used_up
 
+    def trials_exhausted(self) -> StopReason | None:
+        """Return the reason to stop once the trials have had their time."""
+        if self.left_for_trials_seconds > 0:
+            return None
+        if not self.reserved_seconds:
+            return self.used_up
+        details = {**self.used_up.details, "reserved_minutes": self.reserved_seconds / 60}
+        return StopReason(StopKind.SEARCH_BUDGET, StopLimit.TIME, details)
+
     def command_exhausted(self) -> StopReason | None:
-        """The same, with all of start and end counted, however long they take."""
+        """Return the reason to stop with all of start and end counted, however long they take."""
         return None if self.left_of_command_seconds > 0 else self.used_up
 
     def baselines_ended(self) -> StopReason | None:
         """Return the reason to stop once baselines have used their share."""
-        if self.most_seconds is None:
+        if self.most_seconds is None or self.around_seconds < BASELINES_SHARE * self._most_trained(self.most_seconds):
             return None
-        if self.around_seconds < BASELINES_SHARE * self._most_trained(self.most_seconds):
-            return None
-        details = {"share": BASELINES_SHARE, "minutes": self.most_seconds / 60}
-        return StopReason(StopKind.SHARE, StopLimit.TIME, details)
+        return StopReason(StopKind.SHARE, StopLimit.TIME, {"share": BASELINES_SHARE, "minutes": self.most_seconds / 60})
 
     def room_for(self, seconds: float) -> float:
-        """How many trainings of so many seconds are begun, one after the other; infinite where they take none."""
+        """Return how many trainings of so many seconds are begun in turn; infinite where they take none."""
         left = self.left_seconds
         return math.inf if math.isinf(left) or seconds <= 0 else math.floor(left / seconds + SLACK)
 
+    @property
+    def _most_for_trials(self) -> float:
+        if self.most_seconds is None:
+            return math.inf
+        return self._most_trained(self.most_seconds) - self.around_seconds - self.reserved_seconds
+
     def _most_trained(self, most_seconds: float) -> float:
-        whole = replace(self._earlier, command=self.command_seconds, ending=self.ending_seconds)
-        return whole.most_seconds(most_seconds)
-
-    def _save(self) -> None:
-        write_json(self._directory / AROUND, json.dumps(self._so_far()))
-        if self._elapsed is not None:
-            rest = {"command": self.command_seconds, "ending": self.ending_seconds}
-            write_json(self._directory / COMMAND, json.dumps(rest))
-
-    def _so_far(self) -> dict[str, float]:
-        if self._counting is None:
-            return self.around
-        step, earlier, began = self._counting
-        return {**self.around, step: earlier + time.monotonic() - began}
+        """What trials and the steps around them may use of the time that the whole command has."""
+        return most_seconds - min(self.command_seconds + self.ending_seconds, MOST_OVERHEAD * most_seconds)
 
 
 def unlimited() -> Minutes:
-    """Those of a search without any."""
-    return Minutes(Path(), None)
+    """Return those of a search without any."""
+    return Minutes(RunClock(), None)

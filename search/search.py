@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from shunter.engine.data.resolution import too_few_to_choose
 from shunter.engine.execution import execution_of
 from shunter.engine.executors.role import Place
-from shunter.engine.stopping import ShouldStop, StopKind, StoppedError, StopReason
+from shunter.engine.stopping import RunClock, ShouldStop, StopKind, StoppedError, StopReason
 from shunter.engine.stopping_text import stop_text
 from shunter.errors import InfeasibleError, QualityMissedError, TrainingError
 from shunter.regularly import regularly
@@ -19,6 +19,7 @@ from shunter.search.job import SearchJob
 from shunter.search.meta.past import begin_from_past
 from shunter.search.meters import check_energy_can_be_measured, open_meters
 from shunter.search.methods.registry import build_method, race_of
+from shunter.search.minutes import TRIALS, Minutes
 from shunter.search.protocol import Space
 from shunter.search.result import Setting, TuneResult, Usage, ranked, summarise
 from shunter.search.space.choose import check_not_empty, space_for
@@ -73,7 +74,12 @@ def search(
         study = _open_study(job, space, address)
         executors = stack.enter_context(open_executors(job.placement, options.trials_at_a_time, place))
         meters = stack.enter_context(open_meters(executors, place))
-        budget = SearchBudget.of(options, job.directory, meters.joules)
+        minutes = job.minutes
+        if minutes is None:
+            minutes = Minutes.of(options, RunClock())
+            stack.enter_context(minutes.clock.kept_in(job.directory))
+        budget = SearchBudget(job.directory, minutes, meters.joules, max_kwh=options.search_kwh)
+        stack.enter_context(minutes.clock.counting(TRIALS))
         loop = Loop(
             study,
             budget,
@@ -143,6 +149,7 @@ def _method_context(job: SearchJob, space: Space, study: "Study", loop: Loop) ->
         ),
         limits=job.request.limits,
         run_id=job.parent_run_id,
+        clock=loop.budget.minutes.clock,
         should_stop=loop.ended,
     )
 

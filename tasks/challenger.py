@@ -1,6 +1,5 @@
 """What one night does with a champion: train a challenger that goes on from it, judge both, promote the better one."""
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -10,14 +9,14 @@ from shunter.engine.config import Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.execution import execution_of
 from shunter.engine.job import TrainingJob
-from shunter.engine.stopping import ShouldStop, StopKind, StopLimit, StopReason
+from shunter.engine.stopping import StopConditions
 from shunter.engine.trained_model import TrainedModel
 from shunter.errors import RequestError
 from shunter.hardware.devices.power_limit import limited
 from shunter.hardware.types import HardwareProfile
 from shunter.ingestion.cache import forget
 from shunter.ingestion.sources.days import DayLog
-from shunter.planner.decide import Decision, Exploration
+from shunter.planner.decide import Decision
 from shunter.planner.expected_misses import expected_miss_rate
 from shunter.planner.history.record import FlowNotes
 from shunter.planner.predict.observe import expect
@@ -37,6 +36,7 @@ from shunter.tasks.evidence import note_trainings
 from shunter.tasks.nightly import ingest_days, judge_challenger
 from shunter.tasks.profile import profile_hardware
 from shunter.tasks.register import doubt_of, misses, register
+from shunter.tasks.run_context import exploration_limit
 from shunter.tasks.run_state import StateFolder
 from shunter.tasks.select import log_decision, select
 from shunter.tasks.train import train_member
@@ -62,7 +62,7 @@ class Tonight:
         logs: The days, opened.
         state: Folder that an interrupted night goes on with.
         run_id: Run in MLflow.
-        should_stop: Gives the reason to stop once a limit is reached.
+        stop: What ends its trainings.
         notes: What the night comes to, for the record that is kept of it.
     """
 
@@ -71,7 +71,7 @@ class Tonight:
     logs: Mapping[date, DayLog]
     state: StateFolder
     run_id: str
-    should_stop: ShouldStop
+    stop: StopConditions
     notes: FlowNotes = field(default_factory=FlowNotes)
 
     def ends(
@@ -308,7 +308,7 @@ def _train(
             state.directory / name,
             name=name,
             parent_run_id=run_id,
-            should_stop=ending_with(decision.exploration, tonight.should_stop),
+            should_stop=tonight.stop.also(exploration_limit(tonight.stop.clock, decision, span=name)).check,
             expected=expect(dataset, origin.spec, placement, profile, decision.observations),
         )
 
@@ -332,19 +332,6 @@ def placed(tonight: Tonight, dataset: Dataset, request: NightlyRequest) -> Itera
         profile = next(one for one in profiles if one.accelerator.name == placement.accelerator)
         with limited(placement.accelerator, placement.power_limit_watts):
             yield decision, profile
-
-
-def ending_with(exploration: Exploration | None, should_stop: ShouldStop) -> ShouldStop:
-    """Return the conditions of the night with the end of an exploration, whose time counts from now on."""
-    if exploration is None:
-        return should_stop
-    end = StopReason(StopKind.EXPLORATION, StopLimit.TIME, {"multiple": exploration.stop_multiple})
-    stop_seconds, began = 3600 * exploration.stop_hours, time.monotonic()
-
-    def reason() -> StopReason | None:
-        return should_stop() or (end if time.monotonic() - began >= stop_seconds else None)
-
-    return reason
 
 
 def _judge(

@@ -26,11 +26,12 @@ from shunter.retraining.nights import Night, log_judgement, log_plan
 from shunter.retraining.ranker_champion import RankerOrigin, RankerOrigins, origins_of, tags_again
 from shunter.retraining.ranker_comparison import RankingJudgement
 from shunter.retraining.warm_start import warm_start_from
-from shunter.tasks.challenger import Tonight, changed_meanwhile, ending_with, note_version, placed, why_nothing_new
+from shunter.tasks.challenger import Tonight, changed_meanwhile, note_version, placed, why_nothing_new
 from shunter.tasks.evidence import note_trainings
 from shunter.tasks.fusion import fused_of
 from shunter.tasks.nightly import ingest_days, judge_rankers
 from shunter.tasks.register import doubt_of_ranker, register
+from shunter.tasks.run_context import exploration_limit
 from shunter.tasks.train import train_member
 from shunter.tracking.convention import data_params
 from shunter.tracking.evidence import data_key
@@ -107,7 +108,7 @@ def _train(tonight: Tonight, dataset: Dataset, champion: Champion, origins: Rank
         )
     trained = []
     with placed(tonight, dataset, placing) as (decision, profile):
-        stops = ending_with(decision.exploration, tonight.should_stop)
+        stop = tonight.stop.also(exploration_limit(tonight.stop.clock, decision))
         for origin in origins.members:
             is_solved = origin.spec.family in SOLVED
             rates, epochs = origin.hyperparameters, origin.epochs
@@ -133,7 +134,7 @@ def _train(tonight: Tonight, dataset: Dataset, champion: Champion, origins: Rank
                     tonight.state.directory / "rankers" / f"challenger-{origin.member}",
                     name=f"challenger-{origin.member}",
                     parent_run_id=tonight.run_id,
-                    should_stop=stops,
+                    should_stop=stop.check,
                     expected=None
                     if is_solved
                     else expect(dataset, origin.spec, placement, profile, decision.observations),

@@ -106,7 +106,7 @@ def train_rankers(run: RunContext) -> list[RankedBaseline]:
     """
     found = []
     for family in baselines_of(run.request):
-        if family == run.request.model or run.budget.exhausted():
+        if family == run.request.model or run.baseline_stop.check():
             continue
         space = RankingSpace(family)
         spec = space.build(space.first()[0])[0]
@@ -115,8 +115,8 @@ def train_rankers(run: RunContext) -> list[RankedBaseline]:
         except TooLargeError as error:
             log.warning("The baseline %s is left out: %s", family, error)
             continue
-        purpose = Purpose("baseline", family, run.budget.exhausted)
-        tried = _try(run, space, len(space.first()), purpose, ended=lambda _: run.budget.exhausted())
+        purpose = Purpose("baseline", family, run.baseline_stop.check)
+        tried = _try(run, space, len(space.first()), purpose, ended=lambda _: run.baseline_stop.check())
         found.append(best_again(run, tried, purpose))
     return found
 
@@ -182,7 +182,7 @@ def _try(
 
         def stop(qualities: list[float] = qualities) -> StopReason | None:
             if search.is_beaten(qualities):
-                return StopReason(StopKind.PRUNED, details={"epochs": len(qualities)})
+                return StopReason(StopKind.PRUNED, details={"epochs": float(len(qualities))})
             return ended(tried)
 
         one = Purpose(purpose.kind, f"{purpose.name}-{number}", stop)

@@ -27,15 +27,13 @@ from shunter.reporting.card.ranking_baselines import RankedBaseline, RankingBase
 from shunter.requests import TrainRequest
 from shunter.retraining.ranker_champion import ranker_tags
 from shunter.search.job import SearchJob
-from shunter.search.minutes import Minutes
+from shunter.search.minutes import BASELINES, MEMBERS, Minutes
 from shunter.search.noise import Noise, noise_of
 from shunter.search.result import TuneResult
 from shunter.search.towers_cost import TOWERS, Flat, flat_trainings, towers_cost
 from shunter.tasks.baselines import candidates_of, train_baselines, train_rivals
 from shunter.tasks.card import describe_version, write_card, write_ranking_card
 from shunter.tasks.ensemble import (
-    BASELINES,
-    MEMBERS,
     EnsembleLimits,
     build_ensemble,
     champions_before,
@@ -118,10 +116,10 @@ class EnsembleRecipe(Recipe):
     def train(self, run: RunContext, clock: StepClock) -> Outcome:
         """Train baselines and rivals, tune, train the members, combine all of them and register the result."""
         placement = scoring_placement(run.decision.placement)
-        minutes = Minutes.of(run.request.search, run.search_directory, lambda: clock.elapsed)
+        minutes = Minutes.of(run.request.search, run.stop.clock, of_command=True)
         check_plan(run)
         set_ending_aside(minutes, run, clock)
-        with clock.step("baselines"), minutes.counted(BASELINES):
+        with clock.step("baselines"), minutes.clock.counting(BASELINES):
             ended = minutes.baselines_ended if minutes.most_seconds else None
             baselines, rivals = train_baselines(run, ended), train_rivals(run, ended)
         with clock.step("tune"):
@@ -167,7 +165,6 @@ class EnsembleRecipe(Recipe):
 
 def _tuned(run: RunContext, minutes: Minutes) -> TuneResult:
     """The settings that were tried, published."""
-    minutes.keep()
     job = SearchJob(
         dataset=run.dataset,
         request=run.request,
@@ -176,6 +173,7 @@ def _tuned(run: RunContext, minutes: Minutes) -> TuneResult:
         keep=run.request.ensemble.most if run.processes == 1 else 0,
         seeds=trainings_after(run.request),
         parent_run_id=run.run_id,
+        minutes=minutes,
         used_seconds=run.budget.seconds,
         used_joules=run.budget.joules or 0.0,
         observe=observer_of(run.dataset, run.profiles, run.request),
@@ -190,7 +188,7 @@ def _members(
     run: RunContext, tuned: TuneResult, minutes: Minutes
 ) -> tuple[list[TrainedModel], Noise | None, str | None]:
     """The best settings trained to the end, the noise from seed to seed, and where the minutes went."""
-    with minutes.counted(MEMBERS):
+    with minutes.clock.counting(MEMBERS):
         members = train_members(run, tuned, minutes)
     spent = minutes_in_words(minutes, tuned, members, run.request.search.trials_at_a_time)
     if spent:
@@ -212,7 +210,7 @@ def _candidates(
     """What competes for a place in the ensemble: also earlier champions, and what learns from all of them."""
     placement = scoring_placement(run.decision.placement)
     candidates = [*candidates_of(members, baselines, run.request), *champions_before(run, placement)]
-    with minutes.counted(MEMBERS):
+    with minutes.clock.counting(MEMBERS):
         distilled = distil(run.within(minutes.exhausted), tuned, candidates, placement)
     return [*candidates, *distilled]
 
@@ -265,7 +263,7 @@ class RankerRecipe(Recipe):
     def train(self, run: RunContext, clock: StepClock) -> Outcome:
         """Train baselines, try settings, learn the best of each family again, fuse them, register what ranks best."""
         request = run.request
-        minutes = Minutes.of(request.search, run.search_directory, lambda: clock.elapsed)
+        minutes = Minutes.of(request.search, run.stop.clock, of_command=True)
         set_ending_aside(minutes, run, clock)
         with clock.step("baselines"):
             baselines = train_rankers(run)

@@ -1,41 +1,49 @@
 """What the steps of one training share once its placement is chosen."""
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.executors.ray.cluster import Cluster
-from shunter.engine.stopping import Budget, ShouldStop, StopKind, StopLimit, StoppedError, StopReason
+from shunter.engine.stopping import (
+    Budget,
+    RunClock,
+    ShouldStop,
+    StopConditions,
+    StopKind,
+    StopLimit,
+    StoppedError,
+    StopReason,
+    time_limit,
+)
 from shunter.engine.stopping_text import stop_text
 from shunter.hardware.types import HardwareProfile
-from shunter.planner.decide import Decision, Exploration
+from shunter.planner.decide import Decision
 from shunter.planner.history.record import FlowNotes
 from shunter.planner.parallel.plan import processes_of
 from shunter.requests import CheckpointRequest, TrainRequest
 from shunter.tasks.better import BetterOfThisMachine
 from shunter.tasks.run_state import copies_address
 
+EXPLORATION = "exploration"  # span of the clock
 
-class ExplorationEnd:
-    """Watches how long an exploration tunes and trains, which is all that it was expected to take.
+
+def exploration_limit(clock: RunClock, decision: Decision, span: str = EXPLORATION) -> ShouldStop | None:
+    """Return the condition that ends an exploration; None for a decision that is none.
+
+    Its time counts from the first check, which is that of the search: tuning and training are all that an exploration
+    was expected to take.
 
     Args:
-        exploration: What was decided.
+        clock: Clock of the command.
+        decision: Decision on the placement.
+        span: Span of the clock that counts.
     """
-
-    def __init__(self, exploration: Exploration) -> None:
-        self._exploration = exploration
-        self._began: float | None = None
-
-    def reached(self) -> StopReason | None:
-        """Return the reason to stop once its time is over; time counts from the first call."""
-        now = time.monotonic()
-        self._began = now if self._began is None else self._began
-        if now - self._began < 3600 * self._exploration.stop_hours:
-            return None
-        return StopReason(StopKind.EXPLORATION, StopLimit.TIME, {"multiple": self._exploration.stop_multiple})
+    if decision.exploration is None:
+        return None
+    reason = StopReason(StopKind.EXPLORATION, StopLimit.TIME, {"multiple": decision.exploration.stop_multiple})
+    return time_limit(clock, span, 3600 * decision.exploration.stop_hours, reason)
 
 
 @dataclass(frozen=True)
@@ -50,12 +58,12 @@ class RunContext:
         directory: Folder of the run's state.
         run_id: Parent run in MLflow.
         budget: What is left of the limits.
+        stop: What ends the search and the trainings.
         cluster: Nodes that train instead of this machine.
         notes: What the run comes to, for the record that is kept of it.
-        exploration: When to give it up; None of a run that is none.
+        exploration: Condition among these that ends an exploration; None of a run that is none.
         better: Lets a training move to a better accelerator of this machine that becomes free; None where there is
             none, or where it may not.
-        until: What ends the trainings beside the limits; None where nothing does.
     """
 
     request: TrainRequest
@@ -65,20 +73,24 @@ class RunContext:
     directory: Path
     run_id: str
     budget: Budget
+    stop: StopConditions
     cluster: Cluster | None = None
     notes: FlowNotes = field(default_factory=FlowNotes)
-    exploration: ExplorationEnd | None = None
+    exploration: ShouldStop | None = None
     better: BetterOfThisMachine | None = None
-    until: ShouldStop | None = None
+
+    @property
+    def baseline_stop(self) -> StopConditions:
+        """What ends a baseline: everything but the end of an exploration."""
+        return self.stop.without(self.exploration)
 
     def should_stop(self) -> StopReason | None:
-        """Return what ends the search and the training: a limit that is used up, or the end of an exploration."""
-        explored = self.exploration.reached() if self.exploration else None
-        return self.budget.exhausted() or explored or (self.until() if self.until else None)
+        """Return what ends the search and the trainings; None while they go on."""
+        return self.stop.check()
 
-    def within(self, until: ShouldStop) -> "RunContext":
-        """The same run, whose trainings something else may end too."""
-        return replace(self, until=until)
+    def within(self, condition: ShouldStop) -> "RunContext":
+        """Return the same run, whose trainings another condition may end too."""
+        return replace(self, stop=self.stop.also(condition))
 
     def check_exploration(self, reason: StopReason | None) -> None:
         """Raise if the time of an exploration ended a search or a training.

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from shunter.engine.executors.energy import add_readings
 from shunter.engine.executors.ray.cluster import Cluster
-from shunter.engine.stopping import Budget, Meter
+from shunter.engine.stopping import WORK, Budget, Meter, RunClock
 from shunter.errors import RequestError
 from shunter.hardware.catalogue.prices import Prices
 from shunter.hardware.cost.billing import affordable_seconds
@@ -37,12 +37,12 @@ class Spending:
 
     Args:
         state: Folder that keeps what earlier attempts have used.
+        clock: Clock of the command.
         meter: Entered meter of this attempt.
     """
 
-    def __init__(self, state: StateFolder, meter: Meter) -> None:
-        self._state = state
-        self._meter = meter
+    def __init__(self, state: StateFolder, clock: RunClock, meter: Meter) -> None:
+        self._state, self._clock, self._meter = state, clock, meter
         spent = state.recall("spent", Spent)
         self._earlier = spent.energy if spent else None
         self._saving = threading.Lock()
@@ -61,12 +61,12 @@ class Spending:
         """
         limits, pricing, used = limits or request.limits, request.pricing, self._earlier
         return Budget(
+            clock=self._clock,
             meter=self._meter,
             max_seconds=None if limits.max_hours is None else limits.max_hours * 3600,
             max_joules=None if limits.max_kwh is None else limits.max_kwh * JOULES_PER_KWH,
             max_cost=affordable_cost(limits.max_cost, pricing),
             price_per_hour=pricing.price_per_hour,
-            used_seconds=used.seconds if used else 0.0,
             used_joules=(used.joules or 0.0) if used else 0.0,
         )
 
@@ -108,7 +108,7 @@ def _dearest_here(prices: Prices) -> float | None:
 
 
 @contextmanager
-def spending(state: StateFolder, cluster: Cluster | None = None) -> Iterator[Spending]:
+def spending(state: StateFolder, clock: RunClock, cluster: Cluster | None = None) -> Iterator[Spending]:
     """Measure what the block uses, and keep that for the next attempt if the block does not come to its end.
 
     A kill gives no chance to write it down, so that is done every few seconds.
@@ -118,10 +118,11 @@ def spending(state: StateFolder, cluster: Cluster | None = None) -> Iterator[Spe
 
     Args:
         state: Folder of the run.
+        clock: Clock of the command; the block is its `WORK`.
         cluster: Nodes that train instead; then this process counts, and what they report.
     """
-    with measure_energy() as meter, watching(meter.count_only):
-        spent = Spending(state, meter if cluster is None else cluster.meter_with(meter))
+    with measure_energy() as meter, watching(meter.count_only), clock.counting(WORK):
+        spent = Spending(state, clock, meter if cluster is None else cluster.meter_with(meter))
         with regularly(spent.save):
             try:
                 yield spent

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from shunter.engine.stopping import RunClock
 from shunter.masked_console import Console
 from shunter.quiet import is_quiet
 
@@ -16,13 +17,17 @@ class StepClock:
     Args:
         before: Seconds that the process has spent for this run already, on its own start and its imports.
         now: Clock in seconds.
+
+    Attributes:
+        command: Clock of the command, which conditions to stop read; it leaves out waits for other trainings.
+        seconds: Seconds of each step.
     """
 
     def __init__(self, before: float = 0.0, now: Callable[[], float] = time.perf_counter) -> None:
         self.seconds: dict[str, float] = {}
+        self.command = RunClock(before, now)
         self._now = now
         self._began = now() - before
-        self._waited = 0.0
         self._console = Console(stderr=True, highlight=False, quiet=is_quiet())
         if before:
             self._add(START, before)
@@ -33,15 +38,6 @@ class StepClock:
         started = self._now()
         yield
         self._add(name, self._now() - started)
-
-    @property
-    def elapsed(self) -> float:
-        """Seconds of this attempt since its process began, without what it waited for other trainings."""
-        return self._now() - self._began - self._waited
-
-    def waited(self, seconds: float) -> None:
-        """Note that so much of what has passed was spent waiting for other trainings."""
-        self._waited += seconds
 
     def account(self) -> dict[str, float]:
         """Seconds of each step, and as `other` what was in none: together the wall clock since the process began."""

@@ -7,7 +7,6 @@ have seen the data as often as those of a trial, and more would only learn it by
 import json
 import logging
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -19,7 +18,7 @@ from shunter.engine.config import Execution, Hyperparameters
 from shunter.engine.loop.architecture_search import Learned, RoundReport, SupernetSchedule, SupernetTraining
 from shunter.engine.memory import available_memory_bytes
 from shunter.engine.probes.operator_costs import MeasuredCosts
-from shunter.engine.stopping import ShouldStop, StopKind, StopLimit, StopReason
+from shunter.engine.stopping import EnergyLimit, StopConditions, StopKind, StopLimit, StopReason
 from shunter.engine.stopping_text import stop_reason_of_old_text, stop_text
 from shunter.errors import RequestError
 from shunter.hardware.meters.meter import EnergyMeter, measure_energy
@@ -39,7 +38,6 @@ WEIGHTS = tuple(multiple * COST_WEIGHT for multiple in (0.0, 1.0, 3.0, 10.0, 30.
 BUDGET_SHARE = 0.5  # of what is left of the search's time and energy, at most
 MOST_SAMPLES = 1_024  # of a step
 PASSES_OF_ROUND = 1.5  # time of a round in passes of the warm-up; one of theta alone takes less
-JOULES_EVERY_SECONDS = 1.0  # looked at
 RESULT = "supernet.json"
 log = logging.getLogger(__name__)
 
@@ -103,7 +101,7 @@ def learned_stages(context: SearchContext, left: BudgetLeft, schedule: SupernetS
     if kept.is_complete:
         return kept.stages
     with measure_energy(_execution(context).device) as meter:
-        return _train(context, schedule, kept, _Allowance(left, context.should_stop, meter))
+        return _train(context, schedule, kept, _Allowance(context, left, meter))
 
 
 def learned_supernet(context: SearchContext, schedule: SupernetSchedule | None = None) -> Supernet:
@@ -126,14 +124,16 @@ def _train(context: SearchContext, schedule: SupernetSchedule, kept: "_Kept", al
     if kept.stages_planned:
         kept.restore(training)
     else:
-        began = time.monotonic()
-        stopped = training.warm_up(allowance)
-        pass_seconds = (time.monotonic() - began) / schedule.warmup_epochs
+        began = context.clock.attempt_seconds
+        stopped = training.warm_up(allowance.check)
+        pass_seconds = (context.clock.attempt_seconds - began) / schedule.warmup_epochs
         rounds = 0.0 if stopped else allowance.seconds_left() / (PASSES_OF_ROUND * pass_seconds)
         kept.stages_planned = affordable_stages(rounds, schedule.rounds, WEIGHTS if costs else WEIGHTS[:1])
         kept.save(training)
     for weight, rounds in kept.stages_planned[len(kept.stages) :]:
-        learned = training.learn(weight, costs, rounds=rounds, theta_alone=bool(kept.stages), should_stop=allowance)
+        learned = training.learn(
+            weight, costs, rounds=rounds, theta_alone=bool(kept.stages), should_stop=allowance.check
+        )
         log.info("Super-net with %g of NE for a factor e of cost: %s", weight, _format_stage(learned))
         if learned.rounds or not kept.stages:
             kept.stages.append(learned)
@@ -231,24 +231,24 @@ def _costs(context: SearchContext, training: SupernetTraining) -> CostTable | No
 class _Allowance:
     """Ends the training of a super-net at its share of the budget, or when the search is to end."""
 
-    def __init__(self, left: BudgetLeft, should_stop: ShouldStop | None, meter: EnergyMeter) -> None:
-        self._ends_at = math.inf if left.seconds is None else time.monotonic() + BUDGET_SHARE * left.seconds
-        self._most_joules = None if left.joules is None else BUDGET_SHARE * left.joules
-        self._should_stop, self._meter, self._looked_at = should_stop, meter, time.monotonic()
+    def __init__(self, context: SearchContext, left: BudgetLeft, meter: EnergyMeter) -> None:
+        self._clock, self._meter = context.clock, meter
+        self._ends_at = math.inf if left.seconds is None else self._clock.seconds + BUDGET_SHARE * left.seconds
+        self._stop = StopConditions(self._clock, (self._time,))
+        if left.joules is not None:
+            share = BUDGET_SHARE * left.joules
+            self._stop = self._stop.also(EnergyLimit(self._clock, StopKind.SHARE, self._joules, share))
+        self.check = self._stop.also(context.should_stop).check
 
     def seconds_left(self) -> float:
-        """Infinity where no time is set."""
-        return max(0.0, self._ends_at - time.monotonic())
+        """Return the seconds that are left; infinity where no time is set."""
+        return max(0.0, self._ends_at - self._clock.seconds)
 
-    def __call__(self) -> StopReason | None:
-        now = time.monotonic()
-        if now >= self._ends_at:
-            return StopReason(StopKind.SHARE, StopLimit.TIME)
-        if self._most_joules is not None and now - self._looked_at >= JOULES_EVERY_SECONDS:
-            self._looked_at = now
-            if (self._meter.joules_so_far() or 0.0) >= self._most_joules:
-                return StopReason(StopKind.SHARE, StopLimit.ENERGY)
-        return self._should_stop() if self._should_stop else None
+    def _time(self) -> StopReason | None:
+        return None if self.seconds_left() else StopReason(StopKind.SHARE, StopLimit.TIME)
+
+    def _joules(self) -> float:
+        return self._meter.joules_so_far() or 0.0
 
 
 class _Kept:

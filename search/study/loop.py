@@ -175,7 +175,7 @@ class Loop:
     def _reserve(self) -> None:
         """Leave the seeds of the setting that is best so far their time."""
         if self._seeds and (trials := trials_with_result(self.study)):
-            self.budget.reserve(self._seeds * outcome_of(min(trials, key=lowest_loss)).seconds)
+            self.budget.minutes.reserve(self._seeds * outcome_of(min(trials, key=lowest_loss)).seconds)
 
     def _report(self, last: str) -> None:
         if self._on_trial:

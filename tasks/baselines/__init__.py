@@ -65,7 +65,7 @@ class Race:
         first = self._losses.get(str(report.samples_seen))
         second = report.validation.loss_by(self._select_by)
         if first is not None and report.samples_seen >= self._least_samples and second > first:
-            self.lost = StopReason(StopKind.PRUNED, details={"samples": report.samples_seen})
+            self.lost = StopReason(StopKind.PRUNED, details={"samples": float(report.samples_seen)})
 
     def _kept(self) -> dict[str, float]:
         try:
@@ -92,7 +92,7 @@ def train_baselines(run: RunContext, ended: ShouldStop | None = None) -> list[Tr
         trained: list[TrainedModel] = []
         race = Race(run.directory / "baselines" / f"{family}.json", run.request.training.select_by.value, LEAST_SAMPLES)
         for rate in LEARNING_RATES:
-            if _ended(run):
+            if run.baseline_stop.check():
                 break
             trained.append(_train(run, family, rate, race))
         if trained:
@@ -110,7 +110,7 @@ def train_baselines(run: RunContext, ended: ShouldStop | None = None) -> list[Tr
 
 def train_rivals(run: RunContext, ended: ShouldStop | None = None) -> list[Rival]:
     """What is compared with the result alone, where it is asked for and a limit leaves room; see `train_baselines`."""
-    if TREES not in baselines_of(run.request) or _ended(run.within(ended) if ended else run):
+    if TREES not in baselines_of(run.request) or (run.within(ended) if ended else run).baseline_stop.check():
         return []
     trees = train_trees(run.dataset, run.directory / "baselines" / TREES, seed=run.request.seed)
     return [trees] if trees else []
@@ -181,16 +181,11 @@ def _train(run: RunContext, family: str, learning_rate: float, race: Race) -> Tr
         name=name,
         parent_run_id=run.run_id,
         run_kind="baseline",
-        should_stop=(lambda: _ended(run)) if is_first else lambda: race.lost or _ended(run),
+        should_stop=run.baseline_stop.check if is_first else lambda: race.lost or run.baseline_stop.check(),
         place=run.cluster,
         checkpoints=run.checkpoints,
         watch=race.lead if is_first else race.follow,
     )
-
-
-def _ended(run: RunContext) -> StopReason | None:
-    """What ends a baseline: a limit, or the end of its share of the search's minutes; no exploration does."""
-    return run.budget.exhausted() or (run.until() if run.until else None)
 
 
 def _hyperparameters(family: str, learning_rate: float, request: TrainRequest, dataset: Dataset) -> Hyperparameters:

@@ -18,13 +18,11 @@ from shunter.tasks.ensemble.combine import NO_LIMITS, EnsembleLimits, combine_me
 from shunter.tasks.ensemble.distillation import distil
 from shunter.tasks.ensemble.ending import set_ending_aside
 from shunter.tasks.ensemble.members import scoring_placement, train_members, trainings_after
-from shunter.tasks.ensemble.room import BASELINES, MEMBERS, minutes_in_words
+from shunter.tasks.ensemble.room import minutes_in_words
 from shunter.tasks.run_context import RunContext
 from shunter.tracking.runs import open_run
 
 __all__ = [
-    "BASELINES",
-    "MEMBERS",
     "EnsembleLimits",
     "build_ensemble",
     "champions_before",

@@ -34,9 +34,8 @@ def set_ending_aside(minutes: Minutes, run: RunContext, clock: StepClock) -> Non
     if known:
         minutes.set_aside(max(known), f"by {len(known)} earlier run{'s' if len(known) > 1 else ''} on this data")
     else:
-        minutes.set_aside(
-            SHARE_OF_BEGINNING * (clock.elapsed - clock.seconds.get(MEASURED, 0.0)), "as much as the beginning took"
-        )
+        beginning = clock.command.attempt_seconds - clock.seconds.get(MEASURED, 0.0)
+        minutes.set_aside(SHARE_OF_BEGINNING * beginning, "as much as the beginning took")
 
 
 def _past_endings(run: RunContext) -> list[float]:

@@ -13,6 +13,7 @@ from shunter.engine.executors.adaptation import Adaptation
 from shunter.engine.executors.role import Place
 from shunter.engine.fixed import read_fixed
 from shunter.engine.job import ClickJob, TrainingJob
+from shunter.engine.stopping import time_limit
 from shunter.engine.trained_model import TrainedModel, read_finished
 from shunter.hardware.devices.discovery import usable_cores
 from shunter.hardware.reservation import cores_held_here
@@ -27,13 +28,14 @@ from shunter.search.minutes import Minutes, unlimited
 from shunter.search.result import Setting, TuneResult
 from shunter.search.study.kept import kept_model
 from shunter.tasks.accelerators import tell
-from shunter.tasks.ensemble.room import for_as_long, is_done, positions_with_room
+from shunter.tasks.ensemble.room import is_done, positions_with_room
 from shunter.tasks.ensemble.side_by_side import Training, side_by_side
 from shunter.tasks.plan import keep_step, planned_training
 from shunter.tasks.run_context import RunContext
 from shunter.tasks.train import adopt_trial, train_member, train_to_the_end
 from shunter.tracking.runs import open_run
 
+PAST_MINUTES = "past the minutes"  # span of the clock: of a training that may go on after the end of the minutes
 PATIENCE = 2  # epochs without a better validation NE
 
 
@@ -99,7 +101,7 @@ def trainings_after(request: TrainRequest) -> int:
 
 def _past(run: RunContext, minutes: Minutes, setting: Setting) -> RunContext:
     """The run of a training that the end of the minutes ends only when it has been as long as its trial."""
-    return run.within(for_as_long(setting.seconds, minutes.exhausted))
+    return run.within(time_limit(run.stop.clock, PAST_MINUTES, setting.seconds, minutes.exhausted))
 
 
 def _all_of(run: RunContext, trainings: Sequence[Training[TrainedModel | None]]) -> list[TrainedModel]:

@@ -1,16 +1,12 @@
 """Which members a search's minutes have room for, and where these minutes went."""
 
-import time
 from collections.abc import Sequence
 
-from shunter.engine.stopping import ShouldStop, StopReason
 from shunter.engine.trained_model import FILE, TrainedModel
-from shunter.search.minutes import SLACK, Minutes
+from shunter.search.minutes import BASELINES, MEMBERS, SLACK, Minutes
 from shunter.search.result import Setting, TuneResult
 from shunter.search.study.kept import kept_model
 from shunter.tasks.run_context import RunContext
-
-BASELINES, MEMBERS = "baselines", "members"  # steps within the minutes; the latter a folder of a run, too
 
 
 def is_done(run: RunContext, folder: str, setting: Setting | None = None) -> bool:
@@ -54,18 +50,6 @@ def whole_seconds(setting: Setting, best: Setting) -> float:
     ratio = setting.costs.get("step_seconds", 1.0) / best.costs.get("step_seconds", 1.0)
     known = "step_seconds" in setting.costs and "step_seconds" in best.costs
     return max(setting.seconds, best.seconds * (ratio if known else 1.0))
-
-
-def for_as_long(seconds: float, until: ShouldStop) -> ShouldStop:
-    """What ends a training that may go on past a limit: `until`, but so many seconds after it was first asked."""
-    began: list[float] = []
-
-    def ended() -> StopReason | None:
-        if not began:
-            began.append(time.monotonic())
-        return until() if time.monotonic() - began[0] >= seconds else None
-
-    return ended
 
 
 def minutes_in_words(

@@ -1,11 +1,28 @@
-"""Limits on time, energy and money: when they are used up, and the reason then."""
+"""When a training or a search ends: limits on time, energy and money, and the clock of a command."""
+
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
-from shunter.engine.stopping import Budget, StopKind, StopLimit, StopReason
+from shunter import regularly
+from shunter.engine.stopping import (
+    CLOCK_FILE,
+    WORK,
+    Budget,
+    StopConditions,
+    StopKind,
+    StopLimit,
+    StopReason,
+    time_limit,
+)
 from shunter.hardware.meters.component import Component
 from shunter.hardware.meters.meter import EnergyMeter
 from shunter.hardware.meters.source import EnergySource
+from tests.engine.reasons import ENOUGH, HandClock
 
 
 class Watts(EnergySource):
@@ -14,7 +31,7 @@ class Watts(EnergySource):
     method = "measured"
     description = "test counter"
 
-    def __init__(self, clock: "Clock") -> None:
+    def __init__(self, clock: HandClock) -> None:
         self._clock = clock
         self.readings = 0
 
@@ -23,20 +40,10 @@ class Watts(EnergySource):
         return 10.0 * self._clock.now
 
 
-class Clock:
-    """A clock that the test moves."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.mark.parametrize(
     ("limits", "enough", "too_long", "limit", "details"),
     [
         ({"max_seconds": 3600}, 3599, 3600, "time", {"hours": 1}),
-        ({"max_seconds": 3600, "used_seconds": 3000}, 599, 600, "time", {"hours": 1}),
         ({"max_joules": 3.6e6}, 359_998, 360_000, "energy", {"kwh": 1}),
         ({"max_joules": 3.6e6, "used_joules": 3.5e6}, 9_998, 10_000, "energy", {"kwh": 1}),
         ({"max_cost": 2, "price_per_hour": 4}, 1799, 1800, "cost", {"cost": 2}),
@@ -45,46 +52,56 @@ class Clock:
 def test_exhausted(
     limits: dict[str, float], enough: float, too_long: float, limit: str, details: dict[str, float]
 ) -> None:
-    clock = Clock()
-    with EnergyMeter([Component("processor", [Watts(clock)])], clock, sample=False) as meter:
-        budget = Budget(meter=meter, **limits)
+    clock = HandClock()
+    with metered(clock) as meter:
+        budget = Budget(clock=clock, meter=meter, **limits)
         clock.now = enough
         assert budget.exhausted() is None
         clock.now = too_long
         assert budget.exhausted() == StopReason(StopKind.LIMIT, StopLimit(limit), details)
 
 
+@contextmanager
+def metered(clock: HandClock) -> Iterator[EnergyMeter]:
+    """The work of a request, with a meter."""
+    meter = EnergyMeter([Component("processor", [Watts(clock)])], lambda: clock.now, sample=False)
+    with clock.counting(WORK), meter:
+        yield meter
+
+
 def test_without_a_limit_nothing_ends_the_work() -> None:
-    clock = Clock()
-    with EnergyMeter([], clock, sample=False) as meter:
+    clock = HandClock()
+    with metered(clock) as meter:
         clock.now = 1e9
-        assert Budget(meter=meter).exhausted() is None
+        assert Budget(clock=clock, meter=meter).exhausted() is None
 
 
 def test_what_was_used_before_is_carried_in() -> None:
-    clock = Clock()
-    with EnergyMeter([Component("processor", [Watts(clock)])], clock, sample=False) as meter:
-        budget = Budget(meter=meter, price_per_hour=3600, used_seconds=5, used_joules=7)
-        clock.now = 2.0
+    clock = HandClock(work=5.0)
+    with metered(clock) as meter:
+        budget = Budget(clock=clock, meter=meter, price_per_hour=3600, used_joules=7)
+        clock.now += 2.0
         assert (budget.seconds, budget.joules, budget.cost) == (7.0, 27.0, 7.0)
 
 
 def test_an_energy_limit_that_nobody_can_watch_stops_the_work() -> None:
-    clock = Clock()
-    with EnergyMeter([Component("processor", [], ["no counter"])], clock, sample=False) as meter:
+    clock = HandClock()
+    with EnergyMeter([Component("processor", [], ["no counter"])], sample=False) as meter:
+        budget = Budget(clock=clock, meter=meter, max_joules=1.0)
+        assert budget.joules is None
+        assert budget.exhausted() is None, "a counter needs a moment before its first difference means something"
         clock.now = 2.0
-        reason = Budget(meter=meter, max_joules=1.0).exhausted()
-        assert Budget(meter=meter).joules is None
+        reason = budget.exhausted()
     assert reason is not None
     assert (reason.kind, reason.limit) == (StopKind.LIMIT, StopLimit.ENERGY)
     assert "no counter" in str(reason.details["unavailable"])
 
 
 def test_asking_after_every_step_does_not_read_the_counter_every_time() -> None:
-    clock = Clock()
+    clock = HandClock()
     source = Watts(clock)
-    with EnergyMeter([Component("processor", [source])], clock, sample=False) as meter:
-        budget = Budget(meter=meter, max_joules=1e6)
+    with EnergyMeter([Component("processor", [source])], lambda: clock.now, sample=False) as meter:
+        budget = Budget(clock=clock, meter=meter, max_joules=1e6)
         for step in range(1000):
             clock.now = step / 1000
             assert budget.exhausted() is None
@@ -93,4 +110,92 @@ def test_asking_after_every_step_does_not_read_the_counter_every_time() -> None:
 
 def test_a_limit_on_cost_needs_the_price() -> None:
     with pytest.raises(AssertionError, match="needs the price"):
-        Budget(meter=EnergyMeter([]), max_cost=1.0)
+        Budget(clock=HandClock(), meter=EnergyMeter([]), max_cost=1.0)
+
+
+def test_the_clock_of_a_command_goes_on_after_an_interruption(tmp_path: Path) -> None:
+    first = HandClock(before=3.0)
+
+    def work() -> None:
+        with first.kept_in(tmp_path), first.counting("trials"):
+            first.start("exploration")
+            first.now += 10.0
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    first.now += 100.0  # nothing runs between the attempts
+    second = HandClock(before=2.0)
+    with second.kept_in(tmp_path):
+        assert (second.seconds, second.attempt_seconds) == (15.0, 2.0)
+        assert (second.seconds_of("trials"), second.seconds_of("exploration")) == (10.0, 10.0)
+        with second.counting("trials"):
+            second.now += 5.0
+    third = HandClock()
+    with third.kept_in(tmp_path):
+        assert (third.seconds, third.seconds_of("trials"), third.seconds_of("members")) == (20.0, 15.0, 0.0)
+
+
+def test_a_killed_attempt_has_kept_its_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(regularly, "INTERVAL_SECONDS", 0.01)
+    killed, again = HandClock(), HandClock()
+    with killed.kept_in(tmp_path), killed.counting("trials"):
+        killed.now += 7.0
+        (tmp_path / CLOCK_FILE).unlink(missing_ok=True)
+        while not (tmp_path / CLOCK_FILE).exists():
+            time.sleep(0.01)
+        kept = shutil.copytree(tmp_path, tmp_path.with_name("killed"), ignore=shutil.ignore_patterns("*.tmp"))
+    with again.kept_in(kept):
+        assert (again.seconds, again.seconds_of("trials")) == (7.0, 7.0)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"seconds": "x"}', '{"seconds": 3, "spans": {"a": null}}'])
+def test_a_damaged_clock_counts_as_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / CLOCK_FILE).write_text(text)
+    clock = HandClock()
+    with clock.kept_in(tmp_path):
+        assert clock.seconds == 0.0
+
+
+def test_waits_are_left_out() -> None:
+    clock = HandClock()
+    with clock.counting("trials"), clock.paused():
+        clock.now += 45.0
+    clock.now += 8.0
+    assert (clock.seconds, clock.seconds_of("trials")) == (8.0, 0.0)
+
+
+def test_a_command_that_starts_over_has_used_its_time_all_the_same() -> None:
+    clock = HandClock(work=20.0, trials=15.0)
+    clock.start("exploration")
+    clock.forget_spans(but=WORK)
+    assert (clock.seconds, clock.seconds_of(WORK)) == (35.0, 20.0)
+    assert (clock.seconds_of("trials"), clock.seconds_of("exploration")) == (0.0, 0.0)
+
+
+def test_the_first_condition_that_is_met_counts() -> None:
+    clock, other = HandClock(), StopReason(StopKind.SEARCH_BUDGET, StopLimit.TIME, {"minutes": 1.0})
+    explored = time_limit(clock, "exploration", 60.0, ENOUGH)
+    stop = StopConditions(clock, (lambda: None,)).also(explored).also(lambda: other).also(None)
+    assert stop.check() == other
+    clock.now += 59.0
+    assert stop.check() == other
+    clock.now += 1.0
+    assert stop.check() == ENOUGH
+    assert stop.without(explored).check() == other
+
+
+def test_the_time_of_a_condition_counts_from_its_first_check_over_all_attempts(tmp_path: Path) -> None:
+    first, second = HandClock(), HandClock()
+    with first.kept_in(tmp_path):
+        ended = time_limit(first, "exploration", 60.0, ENOUGH)
+        first.now += 500.0
+        assert ended() is None
+        first.now += 40.0
+        assert ended() is None
+    with second.kept_in(tmp_path):
+        ended = time_limit(second, "exploration", 60.0, lambda: ENOUGH)
+        second.now += 500.0
+        assert ended() is None
+        second.now += 20.0
+        assert ended() == ENOUGH

@@ -6,9 +6,9 @@ import pytest
 
 from shunter.engine.stopping import ShouldStop, StopKind, StopLimit
 from shunter.flows.tuning import tune_only
-from shunter.hardware.meters.meter import EnergyMeter
 from shunter.planner.history import read_history
 from shunter.requests import Limits, TrainRequest
+from shunter.search.job import SearchJob
 from shunter.settings import Settings
 
 pytestmark = pytest.mark.slow
@@ -78,12 +78,13 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[ShouldStop]:
     """The `should_stop` of each search, which is interrupted at once; by the clock each has run for an hour."""
     found: list[ShouldStop] = []
 
-    def interrupted(*_: object, should_stop: ShouldStop, **__: object) -> None:
+    def interrupted(job: SearchJob, *, should_stop: ShouldStop) -> None:
+        assert job.minutes is not None
+        job.minutes.clock._began -= 3601.0
         found.append(should_stop)
         raise Interrupted
 
     monkeypatch.setattr("shunter.flows.tuning.tune", interrupted)
-    monkeypatch.setattr(EnergyMeter, "_elapsed", lambda meter: 3601.0)
     return found
 
 

@@ -1,6 +1,7 @@
-"""No decision reads a text: what a step decides by is a value."""
+"""No decision reads a text, and no module has a clock of its own for an end."""
 
 import ast
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -67,6 +68,17 @@ def test_no_decision_of_the_product_reads_a_text() -> None:
         for source in House.read().product.values()
         if source.path not in READERS_OF_FOREIGN_TEXTS
         for line, code in decisions_on_texts(source.tree)
+    ]
+    assert not found
+
+
+def test_what_ends_a_training_reads_one_clock() -> None:
+    of_time = re.compile(r"StopKind\.(LIMIT|SEARCH_BUDGET|SHARE|EXPLORATION)\b")
+    reads_time = re.compile(r"^\s*(import time|from time import)\b", re.MULTILINE)
+    found = [
+        source.path
+        for source in House.read().product.values()
+        if source.path != "engine/stopping.py" and of_time.search(source.text) and reads_time.search(source.text)
     ]
     assert not found
 

@@ -13,17 +13,18 @@ import pytest
 from mlflow import MlflowClient
 
 from shunter import regularly
+from shunter.engine.checkpoint.storage import read_json, write_json
 from shunter.engine.data.dataset import Dataset
-from shunter.engine.stopping import StopKind, StopLimit
+from shunter.engine.stopping import CLOCK_FILE, StopKind, StopLimit
 from shunter.errors import InfeasibleError
 from shunter.hardware.types import Placement
 from shunter.requests import Limits, SearchCost, SearchMethodName, TrainRequest
 from shunter.search.job import SearchJob
+from shunter.search.minutes import TRIALS
 from shunter.search.result import TuneResult
 from shunter.search.search import search
 from shunter.search.space.settings import SearchSpace
 from shunter.search.study.loop import Progress
-from shunter.search.used import FILE as USED
 from shunter.tasks.tune import publish_search
 from shunter.tracking.store import tracking_uri
 from tests.engine.executors.training_processes import training_processes
@@ -78,9 +79,9 @@ def test_without_trials_the_time_ends_the_search_and_what_was_used_is_kept(
     with pytest.raises(KeyboardInterrupt):
         tune(dataset, parent, tmp_path, request, on_trial=interrupt)
     assert 0 < shares[0] < shares[1] < 1
-    used = json.loads((tmp_path / USED).read_text())
-    assert used["seconds"] > 0
-    (tmp_path / USED).write_text(json.dumps({**used, "seconds": 3_600.0}))
+    clock = read_json(tmp_path / CLOCK_FILE)
+    assert clock["spans"][TRIALS] > 0
+    write_json(tmp_path / CLOCK_FILE, json.dumps({**clock, "spans": {TRIALS: 3_600.0}}))
     result = tune(dataset, parent, tmp_path, request)
     assert result.stop_reason is not None
     assert (result.stop_reason.kind, result.stop_reason.limit) == (StopKind.SEARCH_BUDGET, StopLimit.TIME)
@@ -142,7 +143,7 @@ def test_what_a_trial_uses_is_kept_while_it_trains(
 
     def wait_in_the_first_trial() -> None:
         asked.append(True)
-        while len(asked) == 3 and not (tmp_path / USED).exists():
+        while len(asked) == 3 and not (tmp_path / CLOCK_FILE).exists():
             time.sleep(0.01)
 
     request = TrainRequest(trials=1, max_epochs=1)

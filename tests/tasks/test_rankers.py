@@ -25,7 +25,7 @@ from shunter.tasks.fusion import fuse
 from shunter.tasks.rankers import Purpose, best_again, best_of, learn_again, train_rankers, try_settings
 from shunter.tasks.train import train_to_the_end
 from tests.engine.ranking.data import write_clicks
-from tests.engine.reasons import ENOUGH
+from tests.engine.reasons import ENOUGH, HandClock
 
 PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)
 
@@ -69,7 +69,7 @@ def run_of(
         decision=SimpleNamespace(placement=PLACEMENT, observations=()),
         directory=folder / "run",
         run_id=None,
-        budget=SimpleNamespace(exhausted=lambda: exhausted),
+        baseline_stop=SimpleNamespace(check=lambda: exhausted),
         should_stop=lambda: exhausted or explored,
         checkpoints=CheckpointRequest(),
         better=None,
@@ -135,7 +135,7 @@ def test_the_search_ends_where_learning_again_and_the_end_need_the_rest_of_the_m
     dataset: Dataset, trained: list[str], tmp_path: Path
 ) -> None:
     run = run_of(dataset, tmp_path, model="ease", trials=5, search_minutes=1)
-    minutes = Minutes(tmp_path / "tune", 60.0, lambda: 50.0)
+    minutes = Minutes(HandClock(before=50.0), 60.0, of_command=True)
     minutes.set_aside(9.9999, "")
     assert try_settings(run, minutes).stop_reason == minutes.used_up
     assert trained == ["trial-0"]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from shunter import regularly
+from shunter.engine.stopping import RunClock
 from shunter.hardware.meters import meter as meters
 from shunter.hardware.meters.component import Component
 from shunter.hardware.meters.source import EnergySource
@@ -48,7 +49,7 @@ def test_what_another_flow_draws_on_an_accelerator_that_was_given_back_is_no_par
     request = TrainRequest(data="log", limits=Limits(max_kwh=0.001))
     chosen = Placement(accelerator="cuda:0", threads=1, precision="fp32", batch_size=64)
     with StateFolder(tmp_path / "state", "run", lock=tmp_path / "lock") as state:
-        with reserve(["cpu"], ["cuda:0"], ["cuda:1"], holder="test") as held, spending(state) as spent:
+        with reserve(["cpu"], ["cuda:0"], ["cuda:1"], holder="test") as held, spending(state, RunClock()) as spent:
             devices["processor"].total += 1
             devices["cuda:0"].total += 10
             devices["cuda:1"].total += 100  # both are measured on before the choice
@@ -62,7 +63,7 @@ def test_what_another_flow_draws_on_an_accelerator_that_was_given_back_is_no_par
 
 def test_what_was_drawn_before_it_was_held_is_no_part_either(tmp_path: Path, devices: dict[str, Counter]) -> None:
     with StateFolder(tmp_path / "state", "run", lock=tmp_path / "lock") as state:
-        with spending(state) as spent:
+        with spending(state, RunClock()) as spent:
             devices["processor"].total += 5
             devices["cuda:0"].total += 1e6
             with reserve(["cuda:0"], holder="test"):
@@ -79,7 +80,10 @@ def test_what_a_killed_attempt_had_used_counts_once_though_it_could_say_nothing(
     monkeypatch.setattr(regularly, "INTERVAL_SECONDS", 0.01)
     folder = tmp_path / "state"
     for attempt in range(1, 4):
-        with StateFolder(folder, "run", lock=tmp_path / f"lock{attempt}") as state, spending(state) as spent:
+        with (
+            StateFolder(folder, "run", lock=tmp_path / f"lock{attempt}") as state,
+            spending(state, RunClock()) as spent,
+        ):
             devices["processor"].total += 10
             kept = folder.with_name(f"kill{attempt}")
             wait_until_kept(state, 10 * attempt)
@@ -118,7 +122,10 @@ class TestPrices:
         assert decision.chosen.candidate.price_source == "given"
         assert decision.cost == pytest.approx(3.5 * decision.hours)
         assert charged(request_with_prices, decision).pricing.price_per_hour == 3.5
-        with StateFolder(tmp_path / "state", "run", lock=tmp_path / "lock") as state, spending(state) as spent:
+        with (
+            StateFolder(tmp_path / "state", "run", lock=tmp_path / "lock") as state,
+            spending(state, RunClock()) as spent,
+        ):
             assert spent.budget(charged(request_with_prices)).max_cost == pytest.approx(7.0)
             state.finish()
 

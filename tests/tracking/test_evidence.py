@@ -8,6 +8,7 @@ from shunter.errors import QualityMissedError, TooLargeError, TrackingError, Tra
 from shunter.hardware.types import EnergyReading, Placement
 from shunter.tracking.evidence import EVIDENCE, Evidence, Figures, ending_of, evidence_tags, limit_of, read_evidence
 from shunter.tracking.runs import LONGEST_TAG
+from tests.engine.reasons import HandClock
 
 PLACEMENT = Placement(accelerator="cuda:0", threads=8, precision="bf16", batch_size=16384, power_limit_watts=250.0)
 
@@ -71,11 +72,11 @@ def test_finished_run_is_judged_by_the_quality_asked_for() -> None:
     assert ending_of(asked_auc=0.78, error=error).outcome == "missed"
 
 
+CLOCK = HandClock(work=10.0)
+
+
 class _Meter:
     reading = EnergyReading.of(10.0, 10.0, "measured", "a counter")
-
-    def seconds_so_far(self) -> float:
-        return 10.0
 
     def joules_so_far(self) -> float | None:
         return 10.0
@@ -84,12 +85,13 @@ class _Meter:
 @pytest.mark.parametrize(
     ("limit", "budget"),
     [
-        ("time", Budget(meter=_Meter(), max_seconds=5.0)),
-        ("energy", Budget(meter=_Meter(), max_joules=5.0)),
-        ("cost", Budget(meter=_Meter(), max_cost=0.001, price_per_hour=3.6)),
+        ("time", Budget(clock=CLOCK, meter=_Meter(), max_seconds=5.0)),
+        ("energy", Budget(clock=CLOCK, meter=_Meter(), max_joules=5.0)),
+        ("cost", Budget(clock=CLOCK, meter=_Meter(), max_cost=0.001, price_per_hour=3.6)),
     ],
 )
 def test_limit_is_known_by_what_the_budget_says(limit: str, budget: Budget) -> None:
+    CLOCK.now += 2.0  # then a meter is read
     reason = budget.exhausted()
     assert reason is not None
     assert limit_of(reason) == limit

@@ -64,11 +64,10 @@ def context_of(dataset: Dataset, folder: Path, *, answers: Sequence[StopReason |
         decision=SimpleNamespace(placement=PLACEMENT),
         directory=folder,
         run_id=None,
-        budget=SimpleNamespace(exhausted=lambda: left.pop(0) if left else None),
+        baseline_stop=SimpleNamespace(check=lambda: left.pop(0) if left else None),
         cluster=None,
         processes=1,
         checkpoints=CheckpointRequest(),
-        until=None,
     )
 
 

@@ -1,6 +1,5 @@
 """What the end of a command is foreseen to take: as past runs of the same data took, else as long as the beginning."""
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,6 +12,7 @@ from shunter.tasks.ensemble import ending
 from shunter.tasks.ensemble.ending import STEPS, set_ending_aside
 from shunter.tasks.step_clock import StepClock
 from shunter.tracking.convention import STEP_SECONDS
+from tests.engine.reasons import HandClock
 
 RUN = cast("Any", SimpleNamespace(dataset=SimpleNamespace(fingerprint="abc"), request=TrainRequest(model="dnn")))
 
@@ -30,30 +30,30 @@ def beginning(rest: float, measured: float = 0.0) -> StepClock:
     return clock
 
 
-def foreseen(folder: Path) -> tuple[float, str]:
-    minutes = Minutes(folder, 300.0, lambda: 42.0)
+def foreseen() -> tuple[float, str]:
+    minutes = Minutes(HandClock(), 300.0)
     set_ending_aside(minutes, RUN, beginning(42.0, measured=30.0))
     return minutes.ending_seconds, minutes.ending_from
 
 
-def test_the_longest_of_the_latest_runs_alike(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_longest_of_the_latest_runs_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     others = [past(99, status="FAILED"), past(99, data="other"), past(99, model="auto"), past(99, steps=STEPS[:2])]
     runs = [*others, past(8), past(12), past(10), past(80)]
     monkeypatch.setattr(ending, "read_runs", lambda *_, **__: runs)
-    assert foreseen(tmp_path) == (12, "by 3 earlier runs on this data")
+    assert foreseen() == (12, "by 3 earlier runs on this data")
     runs[-4:] = [past(7)]
-    assert foreseen(tmp_path) == (7, "by 1 earlier run on this data")
+    assert foreseen() == (7, "by 1 earlier run on this data")
 
 
-def test_without_such_a_run_as_much_as_the_beginning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_such_a_run_as_much_as_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ending, "read_runs", lambda *_, **__: [])
-    assert foreseen(tmp_path) == (42, "as much as the beginning took")
+    assert foreseen() == (42, "as much as the beginning took")
 
     def away(*_: Any, **__: Any) -> Any:
         raise TrackingError("away")
 
     monkeypatch.setattr(ending, "read_runs", away)
-    assert foreseen(tmp_path)[0] == 42
-    unlimited = Minutes(tmp_path, None)
+    assert foreseen()[0] == 42
+    unlimited = Minutes(HandClock(), None)
     set_ending_aside(unlimited, RUN, beginning(42.0))
     assert unlimited.ending_seconds == 0

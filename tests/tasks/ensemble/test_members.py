@@ -1,20 +1,19 @@
 """Which trainings make the members: trials taken over, and seeds in the time that these spare."""
 
-import json
 from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from shunter.engine.stopping import StopConditions
 from shunter.engine.trained_model import FILE
 from shunter.requests import TrainRequest, effort
 from shunter.search.minutes import Minutes
-from shunter.search.used import FILE as USED
 from shunter.tasks.ensemble import members, room
 from shunter.tasks.ensemble.members import train_members
+from tests.engine.reasons import ENOUGH, HandClock
 
 
 def asked(
@@ -38,9 +37,11 @@ def asked(
     monkeypatch.setattr(members, "_member", member)
     known = [number for number, trial in enumerate(trials) if trial is not None] if kept is None else kept
     monkeypatch.setattr(room, "kept_model", lambda _, number: Path() if number in known else None)
+    clock = HandClock(trials=searched)
     run = SimpleNamespace(
         request=request,
-        should_stop=lambda: len(made) >= stop_after,
+        stop=SimpleNamespace(clock=clock),
+        should_stop=lambda: ENOUGH if len(made) >= stop_after else None,
         directory=folder,
         search_directory=folder,
     )
@@ -49,14 +50,9 @@ def asked(
         SimpleNamespace(name=name, trial_number=number, seconds=30.0, costs={})
         for number, name in enumerate(("best", "next", "third", "fourth", "fifth")[:winners])
     ]
-    minutes = None
-    if searched:
-        (folder / USED).write_text(json.dumps({"seconds": searched, "joules": 0}))
-        minutes = Minutes.of(request.search, folder)
-    with minutes.counted(room.MEMBERS) if minutes else nullcontext():
-        found = train_members(
-            cast("Any", run), cast("Any", SimpleNamespace(winners=settings, best=settings[0])), minutes
-        )
+    minutes = Minutes.of(request.search, clock) if searched else None
+    tuned = SimpleNamespace(winners=settings, best=settings[0])
+    found = train_members(cast("Any", run), cast("Any", tuned), minutes)
     assert len({member.name for member in found}) == len(found) == len(made)
     return made
 
@@ -123,10 +119,24 @@ def test_what_others_take_to_their_end_follows_from_their_steps() -> None:
 
 
 def test_where_nothing_is_there_the_best_is_trained_as_long_as_its_trial(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter([100.0, 100.0, 129.0, 130.0])
-    monkeypatch.setattr(room.time, "monotonic", lambda: next(clock))
-    ended = room.for_as_long(30.0, lambda: "over")
-    assert [ended(), ended(), ended()] == [None, None, "over"]
+    clock = HandClock(trials=400.0)
+    minutes = Minutes(clock, 300.0)
+    ended: list[Any] = []
+
+    def train(run: Any, *_: Any) -> Any:
+        for seconds in (0.0, 29.0, 1.0):
+            clock.now += seconds
+            ended.append(run.stop.check())
+        return SimpleNamespace(name="member-0", trial=None)
+
+    monkeypatch.setattr(members, "_member", train)
+    monkeypatch.setattr(room, "kept_model", lambda *_: None)
+    request = TrainRequest(search_minutes=5, ensemble_size=1)
+    run = SimpleNamespace(request=request, stop=StopConditions(clock), directory=Path(), search_directory=Path())
+    run.within = lambda condition: SimpleNamespace(**{**vars(run), "stop": run.stop.also(condition)})
+    best = SimpleNamespace(name="best", trial_number=0, seconds=30.0, costs={})
+    train_members(cast("Any", run), cast("Any", SimpleNamespace(winners=[best], best=best)), minutes)
+    assert ended == [None, None, minutes.used_up]
 
 
 def test_of_few_settings_seeds_go_on_where_the_turns_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from shunter.engine.config import Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.execution import execution_of
 from shunter.engine.job import TrainingJob
-from shunter.engine.stopping import Budget, StopKind
+from shunter.engine.stopping import WORK, Budget, RunClock, StopKind
 from shunter.errors import TrainingError
 from shunter.hardware.meters.meter import measure_energy
 from shunter.hardware.types import EnergyReading, Placement
@@ -167,11 +167,13 @@ def test_a_clock_that_jumps_at_every_look_changes_no_duration_and_no_limit(
     looks = itertools.count()
     real, began = time.time, time.monotonic()
     monkeypatch.setattr(time, "time", lambda: real() + jump_seconds * next(looks))
-    with measure_energy() as meter:
-        budget = Budget(meter=meter, max_seconds=3600.0)
+    clock = RunClock()
+    with measure_energy() as meter, clock.counting(WORK):
+        budget = Budget(clock=clock, meter=meter, max_seconds=3600.0)
         result = trained(dataset, parent, tmp_path / "member", should_stop=budget.exhausted)
     most_seconds = time.monotonic() - began
     assert next(looks) > 1, "otherwise nobody has looked"
     assert result.stop_reason.kind is StopKind.MAX_EPOCHS
-    for seconds in (result.train_seconds, result.compute_seconds, result.energy.seconds, meter.reading.seconds):
+    of_run = (result.energy.seconds, meter.reading.seconds, budget.seconds)
+    for seconds in (result.train_seconds, result.compute_seconds, *of_run):
         assert 0 < seconds <= most_seconds
