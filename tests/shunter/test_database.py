@@ -21,7 +21,7 @@ def mode(database: Path) -> str:
         return tables.execute("PRAGMA journal_mode").fetchone()[0]
 
 
-def test_our_own_store_is_written_by_a_enable_wal(tracking_root: Path) -> None:
+def test_our_own_store_has_a_write_ahead_log(tracking_root: Path) -> None:
     database = Settings().tracking_root / "mlflow.db"
     assert mode(database) == "delete"
     open_store()
