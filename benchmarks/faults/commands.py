@@ -74,7 +74,10 @@ def commands_beside(
         if time.monotonic() < deadline:
             keep(shared.round())
     while left and time.monotonic() < deadline:
-        keep(shared.beside_pairs(left))
+        found = shared.beside_pairs(left)
+        keep(found)
+        if not found.commands:  # the training failed at once, and the next one would too
+            break
 
 
 class SharedHome:
