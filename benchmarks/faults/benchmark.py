@@ -77,7 +77,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "commands": ("commands",),
     "first": ("first_commands",),
     "carriers": ("carriers",),
-    "flips": ("flipped_bytes",),
+    "flips": ("flipped_bytes", "public_listeners"),
 }
 
 

@@ -22,6 +22,7 @@ from shunter.flows.command.robustness import robustness
 from shunter.flows.command.run_commands import clean, datasets, models, report, runs, sync
 from shunter.flows.command.service_commands import down, status, ui, up
 from shunter.flows.command.serving import serve
+from shunter.flows.command.terminal import print_quarantines
 from shunter.flows.command.usage import Commands
 
 app = typer.Typer(
@@ -55,6 +56,7 @@ def root(
     """Prepare the process before any command runs."""
     if debug:
         os.environ["SHUNTER_DEBUG"] = "1"
+    print_quarantines()
     prepare_environment(debug=debug)
 
 

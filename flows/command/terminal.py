@@ -2,12 +2,14 @@
 
 import contextlib
 import json
+import logging
 import os
 from collections.abc import Iterator
 from typing import Any
 
 import typer
 
+from shunter import quarantine
 from shunter.errors import ShunterError
 from shunter.masked_console import Console
 from shunter.secrets import without_secrets
@@ -65,6 +67,21 @@ def print_line(sentence: str) -> None:
 def say(sentence: str) -> None:
     """Print one sentence on stderr, whatever it holds and however long it is."""
     errors.print(without_secrets(sentence), markup=False, highlight=False, soft_wrap=True)
+
+
+class Notices(logging.Handler):
+    """Logging handler that prints each record as one line on stderr."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print the message."""
+        say(record.getMessage())
+
+
+def print_quarantines() -> None:
+    """Print what is moved into the quarantine, whatever else is configured to be logged."""
+    log = logging.getLogger(quarantine.__name__)
+    if not any(isinstance(handler, Notices) for handler in log.handlers):
+        log.addHandler(Notices())
 
 
 def report_undelivered() -> None:

@@ -138,6 +138,9 @@ def test_no_flipped_byte_of_a_home_is_missed(home: Path) -> None:
 def test_the_command_says_what_it_did_and_ends_with_its_code(home: Path) -> None:
     run = CliRunner().invoke
     assert run(app, ["doctor"]).exit_code == 0
+    (memo,) = home.glob("cache/file-hashes.json")
+    flipped(memo)
+    assert run(app, ["doctor", "--quiet"]).exit_code == 0
     flipped(home / "profiles" / "machine.json")
     told = run(app, ["doctor", "--check", "--json"])
     assert told.exit_code == 1
