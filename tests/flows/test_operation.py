@@ -169,15 +169,22 @@ def answer_to(url: str, body: Any = None, **headers: str) -> tuple[int, str | No
         return error.code, error.headers["Access-Control-Allow-Origin"]
 
 
-def test_cancelled_run_stops_with_its_children_after_a_step_and_is_resumed_from_there(
-    server: None, tmp_path: Path
-) -> None:
-    run = trigger(tmp_path)
+def cancelled(folder: Path) -> int:
+    """Start the endless training and cancel it; the step that it has saved once its processes have ended."""
+    run = trigger(folder)
     cancel(run)
     wait_for(lambda: not processes_of(run), "the end of its processes")
-    saved = step_of(tmp_path)
-    assert saved % 200  # saved when it was told to stop, not when it was due
     assert wait_for(lambda: state_of(run).is_final() and state_of(run), "the final state").is_cancelled()
+    return step_of(folder)
+
+
+def test_cancelled_run_stops_with_its_children_after_a_step(server: None, tmp_path: Path) -> None:
+    assert cancelled(tmp_path) % 200, "it was saved when it was told to stop, not when that was due"
+
+
+@pytest.mark.long
+def test_cancelled_run_is_resumed_from_where_it_stopped(server: None, tmp_path: Path) -> None:
+    saved = cancelled(tmp_path)
     again = trigger(tmp_path)
     assert wait_for(lambda: step_of(tmp_path) > saved, "a further checkpoint")
     cancel(again)

@@ -216,6 +216,7 @@ def test_a_file_without_rows_has_no_scores(folder: Path) -> None:
     assert (folder / "scores.csv").read_text() == "user,probability\n"
 
 
+@pytest.mark.slow
 def test_the_command_writes_scores_to_standard_output_and_the_rest_beside(folder: Path, log: pd.DataFrame) -> None:
     log.head(5).to_csv(folder / "rows.csv", index=False)
     program = [sys.executable, "-m", "shunter.flows.cli", "predict", "shop", str(folder / "rows.csv"), "--keep", "id"]

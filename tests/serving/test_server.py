@@ -39,6 +39,7 @@ def test_the_second_part_of_an_answer_does_not_wait_for_the_client() -> None:
         assert listener.proto == socket.IPPROTO_TCP
 
 
+@pytest.mark.slow
 def test_a_new_champion_takes_over_without_a_lost_request(
     serving: Serving, rows: pd.DataFrame, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -307,6 +307,7 @@ def check_shards_hold_the_state(make: Make) -> None:
     assert are_equal(blocks(loaded), blocks(tables))
 
 
+@pytest.mark.slow
 def test_the_contract_of_tables_divided_over_processes(tmp_path: Path) -> None:
     pytest.importorskip("torchrec")
     held = run(2, tmp_path, keep_the_contract)

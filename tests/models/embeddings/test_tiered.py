@@ -87,7 +87,7 @@ def largest_window(batches: list[Batch], window: int) -> int:
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)  # of 20 batches each
 @given(seed=st.integers(0, 10_000), samples=st.integers(1, 3), depth=st.integers(1, 3), spare=st.integers(0, 4))
 def test_any_access_pattern_gives_bitwise_the_tables_in_memory(
     kernel: Kernel, seed: int, samples: int, depth: int, spare: int
@@ -105,7 +105,7 @@ def test_any_access_pattern_gives_bitwise_the_tables_in_memory(
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)  # of 20 batches each
 @given(seed=st.integers(0, 10_000), samples=st.integers(1, 3), depth=st.integers(1, 3), spare=st.integers(0, 4))
 def test_a_cache_that_holds_one_batch_alone_gives_them_too(
     kernel: Kernel, seed: int, samples: int, depth: int, spare: int

@@ -193,7 +193,7 @@ def test_a_training_on_a_node_equals_one_here(cluster: Cluster, dataset: Dataset
     assert steps == sorted(steps), "progress only moves on"
 
 
-@pytest.mark.parametrize("family", ["lightgcn", "sasrec"])
+@pytest.mark.parametrize("family", ["lightgcn", pytest.param("sasrec", marks=pytest.mark.long)])
 def test_a_graph_model_is_trained_on_a_node_and_gone_on_with_as_here(
     cluster: Cluster, tmp_path: Path, family: str
 ) -> None:
