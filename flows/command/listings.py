@@ -9,7 +9,6 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from shunter.engine.data.dataset import Dataset
 from shunter.errors import DataError
 from shunter.settings import Settings
 
@@ -56,6 +55,8 @@ def cached_datasets() -> list[dict[str, Any]]:
     """The data sets in the cache; one that cannot be read is left out, and made anew by the next run that needs it."""
     found: list[dict[str, Any]] = []
     for path in sorted(Settings().cache_directory.glob("*/dataset.json")):
+        from shunter.engine.data.dataset import Dataset  # loads numpy, which a home without data sets needs not
+
         try:
             dataset = Dataset.load(path.parent)
         except (OSError, DataError):
