@@ -31,11 +31,11 @@ def test_a_graph_model_goes_from_click_log_to_champion(
     tmp_path: Path, furnished_home: Path, prefect_server: str
 ) -> None:
     from mlflow import MlflowClient
-    from rich.console import Console
 
     from shunter.engine.ranking.result import TrainedRanker
     from shunter.flows.command.summary import print_summary
     from shunter.flows.train import train
+    from shunter.masked_console import Console
     from shunter.tracking.registry.models import load_champion
     from shunter.tracking.tree import read_artifact
 

@@ -86,9 +86,8 @@ def test_without_data_the_machine_alone_is_shown(profiled, monkeypatch: pytest.M
 
 
 def test_what_is_printed_says_of_each_stall_what_it_is(profiled) -> None:
-    from rich.console import Console
-
     from shunter.flows.command.profile_tables import print_profile
+    from shunter.masked_console import Console
 
     console = Console(width=100, record=True, file=io.StringIO())
     print_profile(console, profiled[1])

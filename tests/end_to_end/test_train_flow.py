@@ -83,9 +83,8 @@ def test_any_family_within_minutes_and_where_these_went(in_that_home) -> None:
 
 
 def test_printed_summary_names_quality_energy_placement_and_the_next_command(in_that_home) -> None:
-    from rich.console import Console
-
     from shunter.flows.command.summary import print_summary
+    from shunter.masked_console import Console
 
     console = Console(width=100, record=True, file=io.StringIO())
     print_summary(console, in_that_home)
@@ -105,11 +104,10 @@ def test_printed_summary_names_quality_energy_placement_and_the_next_command(in_
 
 
 def test_summary_says_what_is_promised_in_words_and_as_plain_values(in_that_home) -> None:
-    from rich.console import Console
-
     from shunter.engine.ensemble.guarantee import bounds
     from shunter.flows.command.summary import print_summary
     from shunter.flows.command.summary_json import summary_as_json
+    from shunter.masked_console import Console
     from shunter.reporting.card.promise import Promise
 
     found = bounds(np.arange(40) % 2, np.arange(40.0), confidence=0.9)

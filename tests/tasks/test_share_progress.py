@@ -3,8 +3,8 @@
 import io
 
 import pytest
-from rich.console import Console
 
+from shunter.masked_console import Console
 from shunter.quiet import VARIABLE
 from shunter.tasks.share_progress import share_progress
 

@@ -59,11 +59,10 @@ def test_training_ends_in_one_sentence_and_resumes_from_the_last_checkpoint(tmp_
     def go_on() -> object:
         return train(job, checkpointing=checkpointing)
 
-    def fill_up() -> str | None:
+    def fill_up() -> None:
         asked.append(1)
         if len(asked) == 10:  # the disk is full from here on
             resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
-        return None
 
     asked: list[int] = []
     with files_of_at_most(resource.RLIM_INFINITY), pytest.raises(CheckpointError, match="cannot be written") as caught:

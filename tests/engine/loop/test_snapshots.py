@@ -15,10 +15,12 @@ from shunter.engine.job import Checkpointing, ClickJob, Hooks, TrainingJob
 from shunter.engine.loop.evaluation import evaluate
 from shunter.engine.loop.snapshots import snapshot_folder
 from shunter.engine.loop.trainer import train
+from shunter.engine.stopping import StopReason
 from shunter.errors import RequestError
 from shunter.hardware.types import Placement
 from shunter.models.registry import model_spec
 from shunter.tasks.train import train_to_the_end
+from tests.engine.reasons import ENOUGH
 from tests.engine.synthetic import memory_of_rows, write_dataset
 
 RATES = Hyperparameters(
@@ -42,10 +44,10 @@ def test_a_resumed_training_leaves_the_same_snapshots(job: ClickJob, tmp_path: P
     whole = train(job, checkpointing=Checkpointing(tmp_path / "whole"))
     steps = 0
 
-    def stop() -> str | None:
+    def stop() -> StopReason | None:
         nonlocal steps
         steps += 1
-        return "enough" if steps == 30 else None  # within the last cycle
+        return ENOUGH if steps == 30 else None  # within the last cycle
 
     train(job, Hooks(should_stop=stop), Checkpointing(tmp_path / "cut"))
     train(job, checkpointing=Checkpointing(tmp_path / "cut"))

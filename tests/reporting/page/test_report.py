@@ -28,6 +28,7 @@ from shunter.tracking.find import find_run
 from shunter.tracking.reports import log_config
 from shunter.tracking.runs import finish, open_run, start_run, start_run_tree
 from shunter.tracking.tree import read_artifact, read_tree
+from tests.engine.reasons import ENOUGH
 from tests.engine.stalls.stall_values import make_report
 from tests.engine.synthetic import write_dataset
 from tests.tracking.test_convention import PLACEMENT
@@ -224,7 +225,7 @@ def test_what_moved_to_and_from_a_file_of_the_tables_is_set_beside_what_was_expe
         train_seconds=1,
         wait_seconds=0,
         compute_seconds=1,
-        stopped_because="",
+        stop_reason=ENOUGH,
         peak_memory_bytes=1,
         tiers=counts,
     )

@@ -16,6 +16,7 @@ from shunter.tasks.baselines.trees import FOLDS, PRIOR_ROWS, Table, train_trees
 from shunter.tasks.ensemble import combine_members
 from shunter.tasks.train import train_to_the_end
 from shunter.tracking.runs import start_run_tree
+from tests.engine.reasons import ENOUGH
 from tests.engine.synthetic import write_dataset
 from tests.tasks.baselines.test_baselines import PLACEMENT, context_of
 
@@ -77,7 +78,7 @@ def test_they_stand_in_the_table_beside_the_result(
     run = context_of(dataset, tmp_path, baselines="lr,gbt")
     found, (trees,) = train_baselines(run), train_rivals(run)
     assert train_rivals(context_of(dataset, tmp_path)) == []
-    assert train_rivals(context_of(dataset, tmp_path, answers=["over"], baselines="gbt")) == []
+    assert train_rivals(context_of(dataset, tmp_path, answers=[ENOUGH], baselines="gbt")) == []
     parent = start_run_tree(TrainRequest(), dataset)
     members = candidates_of([], found, run.request)
     result = combine_members(dataset, members, PLACEMENT, tmp_path / "ensemble", parent_run_id=parent)

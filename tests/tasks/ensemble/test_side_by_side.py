@@ -12,6 +12,7 @@ from shunter.engine.executors.role import Place
 from shunter.hardware.types import Placement
 from shunter.tasks.ensemble import side_by_side as module
 from shunter.tasks.ensemble.side_by_side import side_by_side
+from tests.engine.reasons import ENOUGH
 
 PLACEMENT = Placement(accelerator="cpu", threads=2, precision="fp32", batch_size=64)
 
@@ -55,7 +56,7 @@ def test_each_has_an_executor_of_its_own_while_it_trains(count: int) -> None:
 @pytest.mark.parametrize("count", [1, 2])
 def test_once_a_limit_is_reached_only_the_first_is_trained(count: int) -> None:
     trainings = [partial(number_of, number) for number in range(4)]
-    assert side_by_side(trainings, PLACEMENT, count, None, lambda: "the time is used up") == [0]
+    assert side_by_side(trainings, PLACEMENT, count, None, lambda: ENOUGH) == [0]
 
 
 @pytest.mark.usefixtures("executors")
