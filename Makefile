@@ -59,8 +59,9 @@ house: setup  ## print the measured figures of the house; fails above tests/hous
 lint: setup  ## formatting, style, types, the direction of imports and the figures of the house
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
+	@requirements/links.sh
 	@$(BIN)/pyright
-	@requirements/links.sh && cd .links && ../$(BIN)/lint-imports --no-logo --config ../pyproject.toml
+	@cd .links && ../$(BIN)/lint-imports --no-logo --config ../pyproject.toml
 	@$(BIN)/python -m tests.house --static
 
 format: setup  ## reformat the code
