@@ -43,6 +43,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory, empty_prefect: Path) -> Path
     home = tmp_path_factory.mktemp("doctor") / "home"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SHUNTER_HOME", str(home))
+        patch.setattr(Settings, "traces_directory", home / "traces")  # not those that all tests share
         write_home(empty_prefect)
     return home
 
@@ -50,6 +51,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory, empty_prefect: Path) -> Path
 @pytest.fixture
 def home(whole: Path, shunter_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("PREFECT_HOME", raising=False)
+    monkeypatch.setattr(Settings, "traces_directory", shunter_home / "traces")
     shutil.copytree(whole, shunter_home)
     return shunter_home
 
