@@ -241,7 +241,7 @@ def ray_node(warm_starter: SimpleNamespace) -> Iterator[dict[str, Any]]:
 def warm_processes(warm_starter: SimpleNamespace) -> Iterator[None]:
     """In this module the processes that train and measure are forked instead of started."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("shunter.hardware.devices.python_process.subprocess", warm_starter)
+        patch.setattr("shunter.hardware.devices.python_process.start_python", warm_starter.start_python)
         yield
 
 

@@ -66,7 +66,8 @@ def warm_starter(folder: Path) -> Iterator[SimpleNamespace]:
         folder: An empty one, for the program that a node of Ray runs.
 
     Yields:
-        What stands in for `subprocess` where `PythonProcess` starts a process, and `ray_node`, arguments of a node.
+        `start_python`, which stands in for the function by which `PythonProcess` starts a process, and `ray_node`,
+        arguments of a node.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for end in (ours, theirs):
@@ -85,16 +86,12 @@ def warm_starter(folder: Path) -> Iterator[SimpleNamespace]:
     theirs.close()
     lock = threading.Lock()
 
-    def start(command: Sequence[str], **options: Any) -> Forked:
-        return Forked(ours, lock, command, **options)
+    def start(*arguments: str, environment: Mapping[str, str], folder: Path, **options: Any) -> Forked:
+        assert folder == Path.cwd()
+        return Forked(ours, lock, [sys.executable, "-P", *arguments], env=environment, **options)
 
     try:
-        yield SimpleNamespace(
-            Popen=start,
-            DEVNULL=subprocess.DEVNULL,
-            TimeoutExpired=subprocess.TimeoutExpired,
-            ray_node={"setup_worker_path": str(program)},
-        )
+        yield SimpleNamespace(start_python=start, ray_node={"setup_worker_path": str(program)})
     finally:
         ours.close()  # which ends it
         server.wait()

@@ -24,6 +24,7 @@ from benchmarks.faults.carriers import Carried
 from benchmarks.faults.command import KINDS, ROOT, Outcome
 from benchmarks.faults.commands import Beside
 from benchmarks.faults.first_commands import KilledFirstCommand
+from benchmarks.faults.flipped_bytes import Flip
 from benchmarks.faults.kills import Kill, Training
 from benchmarks.faults.proxy import FAULTS, Proxy, does_twice, fails_to_write, stopped
 from benchmarks.faults.tracking import Spoilt
@@ -124,6 +125,7 @@ def test_the_headline_counts_kills_by_what_became_of_their_training_and_is_kept(
     killed = KilledFirstCommand(has_template=True, kill_at_second=1.0, has_store=True, next_exit_code=0)
     findings.add("first_commands", killed, replace(killed, next_exit_code=8))
     findings.add("carriers", Carried("truth", 20), Carried("day", 10, ["json"], {"5": "json"}))
+    findings.add("flipped_bytes", Flip("a", 0, 1, is_found=True), Flip("b", 3, 2, is_found=False))
     kept = json.loads((tmp_path / "faults.partial.json").read_text())
     assert kept["details"]["kills"][1]["kills"][0]["whom"] == "process"
     assert kept["headline"] == findings.headline()
@@ -135,6 +137,7 @@ def test_the_headline_counts_kills_by_what_became_of_their_training_and_is_kept(
         **{"command_pairs": 2, "command_rounds": 1, "lost_by_commands": 1},
         **{"first_commands_killed": 2, "bricked_homes": 1},
         **{"values_carried": 30, "carriers_differ": 1},
+        **{"flipped_bytes": 2, "flipped_bytes_missed": 1},
     }
 
 

@@ -50,7 +50,7 @@ def executor() -> Iterator[OwnProcess]:
 @pytest.fixture
 def forked(warm_starter: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fork the processes that start from now on: how one starts in truth is shown by the first and the last tests."""
-    monkeypatch.setattr("shunter.hardware.devices.python_process.subprocess", warm_starter)
+    monkeypatch.setattr("shunter.hardware.devices.python_process.start_python", warm_starter.start_python)
 
 
 def job_of(dataset: Dataset, schedule: Schedule = SCHEDULE) -> ClickJob:

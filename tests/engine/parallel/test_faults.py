@@ -144,7 +144,7 @@ def test_all_processes_name_the_newest_file_where_every_checkpoint_is_damaged(
         path = folder / "dense.safetensors"
         path.write_bytes(path.read_bytes()[:-7])
     for name, message in run(2, tmp_path, error_of, dataset, tmp_path / "checkpoint"):
-        assert name == "CheckpointError"
+        assert name == "DamagedFileError"
         assert f"{newest / 'dense.safetensors'} is damaged" in message
 
 
@@ -228,12 +228,11 @@ def started(warm_starter: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> l
     """Rank and process of each that is started from now on, forked from one that has torch loaded."""
     found: list[tuple[str, Any]] = []
 
-    def start_one(command: list[str], *, env: dict[str, str], **options: Any) -> Any:
-        found.append((env["RANK"], warm_starter.Popen(command, env=env, **options)))
+    def start_one(*arguments: str, environment: dict[str, str], **options: Any) -> Any:
+        found.append((environment["RANK"], warm_starter.start_python(*arguments, environment=environment, **options)))
         return found[-1][1]
 
-    starter = SimpleNamespace(**{**vars(warm_starter), "Popen": start_one})
-    monkeypatch.setattr("shunter.hardware.devices.python_process.subprocess", starter)
+    monkeypatch.setattr("shunter.hardware.devices.python_process.start_python", start_one)
     return found
 
 
