@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from shunter.checked_folder import MANIFEST
 from shunter.engine.data.dataset import Dataset
 from shunter.ingestion.cache import ingest_source
 from shunter.ingestion.sources.open import open_source
@@ -112,7 +113,7 @@ def contents(case: str, folder: Path) -> dict[str, Any]:
                 hashes.update({f"{name} {one}": _hash_of(arrays[one]) for one in arrays.files})
         elif path.suffix == ".npy":
             hashes[name] = _hash_of(np.load(path, allow_pickle=False))
-        elif name != "dataset.json":
+        elif name not in ("dataset.json", MANIFEST):  # the manifest sums up the others
             hashes[name] = hashlib.sha256(path.read_bytes()).hexdigest()
     return {"dataset": dataset.to_dict(), "files": hashes}
 

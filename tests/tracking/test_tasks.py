@@ -7,6 +7,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
+from shunter.checked_folder import MANIFEST
 from shunter.engine.config import Execution
 from shunter.engine.data.dataset import SPLITS, Dataset
 from shunter.engine.loop.evaluation import evaluate
@@ -86,6 +87,7 @@ def test_what_one_class_does_not_tell_is_absent(tmp_path: Path, dataset: Dataset
     labels = np.load(path)
     labels[:, 1] = np.where(np.isnan(labels[:, 1]), np.nan, 0)
     np.save(path, labels)
+    (dataset.directory / MANIFEST).unlink()  # these labels are meant
     metrics = evaluate(build_model(model_spec(), dataset.features), dataset, "test", Execution()).metrics
     names = {name for name in quality_metrics(metrics, "test") if name.endswith(".conversion")}
     assert names == {"quality.test.logloss.conversion"}
