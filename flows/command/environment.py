@@ -8,8 +8,7 @@ from shunter.errors import ShunterError
 from shunter.files import make_private
 from shunter.flows.command import empty_database
 from shunter.flows.command.prefect_settings import ignore_settings_files
-from shunter.flows.command.proxies import SOCKS_LIBRARY, keep_loopback_direct
-from shunter.flows.command.terminal import say
+from shunter.flows.command.proxies import keep_loopback_direct
 from shunter.hardware.devices.process_limits import memory_left_bytes
 from shunter.settings import Settings
 
@@ -45,8 +44,7 @@ def prepare_environment(*, debug: bool) -> None:
 
         warnings.simplefilter("ignore")
     ignore_settings_files()
-    if unusable := keep_loopback_direct():
-        say(f"{' and '.join(unusable)} ignored: a SOCKS proxy needs the Python package {SOCKS_LIBRARY}.")
+    keep_loopback_direct()
     use_running_server()
 
 

@@ -48,7 +48,7 @@ from tests.engine.parts import parts_of
 from tests.engine.synthetic import write_dataset
 
 pytest.importorskip("torchrec")
-KILLS = 4
+KILLS = 8
 LONG = Schedule(max_epochs=15, patience=15, seed=3)
 ROW_WISE = {"sharding": {"types": ("row_wise",)}}
 SHARDING = Sharding(machine=MACHINE)
