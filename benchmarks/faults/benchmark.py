@@ -44,6 +44,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from itertools import combinations_with_replacement
 from pathlib import Path
 from random import Random
@@ -77,7 +78,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "commands": ("commands",),
     "first": ("first_commands",),
     "carriers": ("carriers",),
-    "flips": ("flipped_bytes", "public_listeners"),
+    "flips": ("flipped_bytes",),
 }
 
 
@@ -121,8 +122,10 @@ class Findings:
         self._found: dict[str, list[Any]] = {section: [] for part in parts for section in PARTS[part]}
 
     def add(self, section: str, *found: Any) -> None:
-        """Add dataclasses to a section."""
+        """Add dataclasses to a section; one that belongs to no running part keeps its published findings."""
         with self._lock:
+            if section not in self._found:
+                return
             self._found[section] += found
             publish("faults", self.headline(), self.details(), seeds=(SEED,), quick=self._quick, partial=True)
 
@@ -140,7 +143,7 @@ class Undisturbed:
 
     Args:
         folder: Where they train.
-        findings: Are told on which addresses these listened to other machines.
+        findings: Record the addresses on which these listened to other machines.
     """
 
     def __init__(self, folder: Path, findings: Findings) -> None:
@@ -229,10 +232,13 @@ def main() -> None:
         for part in begun:
             part.result()
     figures, details = findings.headline(), findings.details()
+    found, now = tuple(details), datetime.now(UTC).isoformat(timespec="seconds")
     table("Faults", ("figure", "count"), [(name, str(value)) for name, value in figures.items()])
     if not arguments.quick and (path := result_path("faults")).exists():  # parts that did not run keep their figures
         before = json.loads(path.read_text())
+        dates = before["details"].pop("dates", dict.fromkeys(before["details"], before["date"]))
         figures, details = before["headline"] | figures, before["details"] | details
+        details["dates"] = dates | dict.fromkeys(found, now)
     publish("faults", figures, details, seeds=(SEED,), quick=arguments.quick)
 
 

@@ -158,3 +158,11 @@ def test_kills_are_spread_over_all_kinds_of_commands(tmp_path: Path, monkeypatch
     trained.clear()
     kill_many(tmp_path, undisturbed, 7, time.monotonic() - 1, findings)
     assert trained == []
+
+
+def test_findings_of_parts_that_do_not_run_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
+    findings = Findings(quick=True, parts=["flips"])
+    findings.add("public_listeners", Listener("0.0.0.0:1"))
+    findings.add("flipped_bytes", Flip("a", 0, 1, is_found=True))
+    assert findings.headline() == {"flipped_bytes": 1, "flipped_bytes_missed": 0}
