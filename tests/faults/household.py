@@ -43,6 +43,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "runs": (),
     "report": (),
     "sync": (),
+    "doctor": (),
     "clean": ("--remove", "--days", "0", "--unused-days", "1"),
     "status": (),
     "ui": (),

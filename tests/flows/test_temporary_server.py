@@ -11,6 +11,7 @@ import pytest
 
 from shunter.errors import ShunterError
 from shunter.flows.command import temporary_server
+from shunter.flows.command.prefect_settings import PROFILES
 from shunter.flows.command.services import Service
 from shunter.flows.command.temporary_server import TemporaryServer, server_starting
 from shunter.settings import PROJECT_ROOT
@@ -87,6 +88,7 @@ def test_a_server_that_is_named_is_used(
     asked = "from shunter.flows.command.temporary_server import _named_server; print(_named_server())"
     program = [sys.executable, "-c", asked]
     environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT)}
+    environment.pop(PROFILES, None)  # a test before this one may have imported Prefect, which names the file
     done = subprocess.run(program, capture_output=True, text=True, check=True, cwd=shunter_home, env=environment)
     assert done.stdout.strip() == "http://127.0.0.1:8/api"
     assert not started
