@@ -81,7 +81,7 @@ def nightly(request: Annotated[NightlyRequest, shown(NightlyRequest())] = Nightl
             )
             night = _unchanged(request, plan, nights[0].run_id, reason)
         else:
-            night = state.recovering(lambda: _night(request, plan, logs, state))
+            night = state.recovering(_night, request, plan, logs, state)
         state.finish()
     _publish(night, request.register_as)
     tidy()

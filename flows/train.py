@@ -154,11 +154,11 @@ def train_on(request: TrainRequest, dataset: Dataset, clock: StepClock, *, fresh
         with RunState(request, dataset, profiles[0].host, fresh=fresh) as state:
             job = _Job(request, dataset, profiles, state, clock, cluster)
             try:
-                summary = state.recovering(lambda: _train_held(job))
+                summary = state.recovering(_train_held, job)
             except (StoppedError, QualityMissedError) as error:
                 if not _goes_back(state, clock.command, error):
                     raise
-                summary = state.recovering(lambda: _train_held(job))
+                summary = state.recovering(_train_held, job)
             with clock.step("report"):  # before the end, for a kill may come meanwhile, too
                 recipe.publish(summary.run_id, dataset, request)
             state.finish()

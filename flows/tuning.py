@@ -60,7 +60,7 @@ def tune_only(request: Annotated[TrainRequest, shown(TrainRequest())] = TrainReq
         with hold(
             profiles, together=together, decision=chosen, estimate=foreseen, priority=request.training.priority
         ) as held:
-            result = state.recovering(lambda: _tune_tracked(request, dataset, held.of(profiles), state, held))
+            result = state.recovering(_tune_tracked, request, dataset, held.of(profiles), state, held)
         state.finish()
     return result
 

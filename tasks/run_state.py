@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar
 
 from filelock import FileLock, Timeout
 from pydantic import BaseModel
@@ -21,6 +21,7 @@ from shunter.settings import Settings
 
 State = TypeVar("State", bound=BaseModel)
 Result = TypeVar("Result")
+P = ParamSpec("P")
 
 FINISHED = ".finished"  # how the name of a folder ends that is being removed
 DATA = "dataset"  # file with the name of the folder in the cache that the run reads
@@ -121,7 +122,7 @@ class StateFolder:
         except ValueError:
             return None
 
-    def recovering(self, work: Callable[[], Result]) -> Result:
+    def recovering(self, work: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
         """Run work that resumes from this folder; where a kept file is damaged, quarantine it and run the work again.
 
         A file in a folder of its own, as the weights of a member, is quarantined with that folder: the training that
@@ -129,7 +130,7 @@ class StateFolder:
         """
         while True:
             try:
-                return work()
+                return work(*args, **kwargs)
             except ShunterError as error:
                 damaged = find_cause(error, DamagedFileError)
                 if damaged is None or not self._quarantine(damaged):

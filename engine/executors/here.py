@@ -1,6 +1,6 @@
 """Training in this process."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from shunter.engine.executors.role import Executor
@@ -15,11 +15,9 @@ from shunter.hardware.types import Placement
 from shunter.models.graph import GraphSpec
 
 
-def train_any(
-    job: TrainingJob[Any, Any, Any], hooks: Hooks = Hooks(), checkpointing: Checkpointing | None = None
-) -> TrainResult[Any, Any, Any]:
-    """Train a model of any kind in this process; see `shunter.engine.executors.role.Executor.run`."""
-    return (train_any_ranker if isinstance(job.spec, GraphSpec) else train)(job, hooks, checkpointing)
+def trainer_of(job: TrainingJob[Any, Any, Any]) -> Callable[..., TrainResult[Any, Any, Any]]:
+    """Return the function that trains a model of its kind; see `shunter.engine.executors.role.Executor.run`."""
+    return train_any_ranker if isinstance(job.spec, GraphSpec) else train
 
 
 class Here(Executor):
@@ -39,7 +37,7 @@ class Here(Executor):
         self, job: TrainingJob[Any, Any, Any], hooks: Hooks = Hooks(), checkpointing: Checkpointing | None = None
     ) -> TrainResult[Any, Any, Any]:
         """Train a model of any kind; Ctrl-C, a cancelled flow and a time limit end it after a step, its state saved."""
-        return stopped_between_steps(train_any)(job, hooks, checkpointing)
+        return stopped_between_steps(trainer_of(job))(job, hooks, checkpointing)
 
     def figures(self, job: ClickJob, hooks: Hooks = Hooks()) -> TrainingFigures:
         """Train for the figures alone."""

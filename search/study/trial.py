@@ -153,7 +153,9 @@ class _Attempt:
         started = time.perf_counter()
         figures = None
         with self.executor.meter() as self.meter, contextlib.suppress(_stopped()):
-            figures = self._train()
+            hooks = Hooks(on_epoch=self._on_report, should_stop=context.should_stop)
+            train = self.executor.figures if context.kept is None else self.executor.run
+            figures = train(self.job, hooks)
         reading = self._reading
         outcome = self._came_to(figures, reading, time.perf_counter() - started)
         if context.cost is not None and context.cost not in outcome.costs:
@@ -165,12 +167,6 @@ class _Attempt:
         if context.kept is not None and isinstance(figures, TrainResult):
             self._keep(context.kept, figures, outcome, reading)
         return outcome
-
-    def _train(self) -> TrainingFigures:
-        hooks = Hooks(on_epoch=self._on_report, should_stop=self.context.should_stop)
-        if self.context.kept is None:
-            return self.executor.figures(self.job, hooks)
-        return self.executor.run(self.job, hooks)
 
     def _keep(self, kept: KeptModels, result: TrainResult, outcome: Outcome, reading: EnergyReading) -> None:
         outcomes = {trial.number: outcome_of(trial) for trial in trials_with_result(self.context.study)}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from shunter.engine.executors.checkpoint_files import CheckpointWatch, Files, is_part, write_checkpoint
-from shunter.engine.executors.here import train_any
+from shunter.engine.executors.here import trainer_of
 from shunter.engine.executors.messages import (
     CheckpointSaved,
     EnergyUsed,
@@ -86,7 +86,9 @@ class NodeTrainer:
             tell_checkpoint = self._teller(CheckpointWatch(checkpointing.directory) if checkpointing else None)
             hooks = self._hooks(tell_checkpoint)
             try:
-                return train_any(replace(job, dataset=replace(job.dataset, directory=found)), hooks, checkpointing)
+                return trainer_of(job)(
+                    replace(job, dataset=replace(job.dataset, directory=found)), hooks, checkpointing
+                )
             finally:
                 tell_checkpoint()
 
