@@ -7,9 +7,9 @@ from shunter.requests.compression import CompressRequest
 from shunter.settings import Settings
 from shunter.tasks.compression import Compressed, check_scorer, log_compressions, register_compressed, try_compressions
 from shunter.tracking.registry.compressed import data_of_version, version_of_title
+from shunter.tracking.registry.model_keys import check_model_key
 from shunter.tracking.registry.models import RegisteredModel
 from shunter.tracking.registry.named import open_model
-from shunter.tracking.registry.signing import check_model_key
 from shunter.tracking.runs import closing, start_run
 
 

@@ -34,7 +34,7 @@ from shunter.tasks.spending import charged, spending
 from shunter.tasks.step_clock import StepClock
 from shunter.tasks.upkeep import tidy
 from shunter.tracking.convention import data_params, request_params
-from shunter.tracking.registry.signing import check_model_key
+from shunter.tracking.registry.model_keys import check_model_key
 from shunter.tracking.registry.versions import champion_of, tag_version, version_by_number, version_of_run
 from shunter.tracking.reports import log_request
 from shunter.tracking.runs import closing, finish, open_run, start_run

@@ -52,8 +52,8 @@ from shunter.tasks.step_clock import StepClock
 from shunter.tasks.tracked_run import tracked_run
 from shunter.tasks.tune import with_trials_at_a_time
 from shunter.tracking.convention import account_metrics
+from shunter.tracking.registry.model_keys import check_model_key
 from shunter.tracking.registry.models import RegisteredModel
-from shunter.tracking.registry.signing import check_model_key
 from shunter.tracking.reports import log_config
 from shunter.tracking.runs import open_run, system_metrics
 from shunter.tracking.store import tracking_address

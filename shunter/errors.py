@@ -6,6 +6,7 @@ the sentence and exits with `exit_code`; `--debug` shows the traceback. Mistakes
 
 import re
 from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 
@@ -167,6 +168,37 @@ class TrackingError(ShunterError):
     """The tracking store cannot be reached, read or written."""
 
     exit_code = 8
+
+
+class Distrust(StrEnum):
+    """Reason why a model is not loaded."""
+
+    UNSIGNED = "it is not signed"
+    UNKNOWN_KEY = "none of this home's keys has signed it"
+    CHANGED = "it was changed after it was signed"
+
+
+class UntrustedModelError(TrackingError):
+    """A model that no key of this home has signed as it is now.
+
+    Attributes:
+        name: What messages call the model.
+        reason: Reason why it is not loaded.
+        fingerprint: Fingerprint by which it can be accepted.
+    """
+
+    def __init__(self, name: str, reason: Distrust, fingerprint: str) -> None:
+        super().__init__(name, reason, fingerprint)
+        self.name, self.reason, self.fingerprint = name, reason, fingerprint
+
+    def __str__(self) -> str:
+        """Return the message."""
+        key = "name the key with SHUNTER_MODEL_KEY, or " if self.reason is Distrust.UNKNOWN_KEY else ""
+        return (
+            f"The model {self.name!r} is not loaded: {self.reason}. Use another version; or {key}if you trust the "
+            f"model, accept its fingerprint: --accept {self.fingerprint} (in services and Python: "
+            "SHUNTER_ACCEPTED_MODELS)."
+        )
 
 
 def find_cause(error: BaseException | None, kind: type[Kind]) -> Kind | None:

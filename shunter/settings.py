@@ -73,8 +73,8 @@ class Settings(BaseSettings):
 
     accepted_models: str | None = Field(
         default=None,
-        description="Digests of registered models that are loaded without this home's signature, separated by commas; "
-        "the message of a refused model names its own.",
+        description="Fingerprints of models that are loaded though no key of this home has signed them, separated by "
+        "commas; `shunter export` prints them.",
     )
 
     allow_power_limit: bool = Field(
@@ -164,6 +164,16 @@ class Settings(BaseSettings):
     def model_key_path(self) -> Path:
         """Key that signs registered models; made when the first one is registered."""
         return self.model_key or self.home / "model.key"
+
+    @property
+    def model_keys_directory(self) -> Path:
+        """Copies of the keys that this home has signed models with, one file per key."""
+        return self.home / "model-keys"
+
+    @property
+    def accepted_models_directory(self) -> Path:
+        """Fingerprints of models that `--accept` has named, one empty file per model."""
+        return self.home / "accepted-models"
 
     @property
     def catalogue_path(self) -> Path:

@@ -16,7 +16,8 @@ from shunter.quarantine import quarantine
 from shunter.scheduler.learned.file import load_policy
 from shunter.settings import Settings
 from shunter.tasks.kept_files import Compared, compare_files
-from shunter.tracking.registry.signing import check_model_key, faults_of_models, record_of
+from shunter.tracking.registry.model_keys import check_model_key, kept_key_fault, kept_keys, record_of
+from shunter.tracking.registry.signing import faults_of_models
 
 
 class Action(StrEnum):
@@ -127,11 +128,12 @@ def parts(settings: Settings) -> list[Part]:
         ),
         Part("model key", settings.model_key_path, _key, advice="Restore the key from a backup."),
         Part("record of the key", record_of(settings.model_key_path)),
+        *(Part("kept key", path, _kept_key, advice="Restore the key from a backup.") for path in kept_keys()),
         Part(
             "registered models",
             settings.tracking_root / "artifacts" / "models",
             lambda folder: (Compared(path, fault=fault) for path, fault in faults_of_models(folder)),
-            advice="Put another version back with `shunter rollback`, or train it again.",
+            advice="Put another version back with `shunter rollback`, train it again, or accept it with --accept.",
         ),
     ]
 
@@ -182,6 +184,10 @@ def _policies(folder: Path) -> Iterator[Compared]:
             yield Compared(path, fault=str(error))
         else:
             yield Compared(path)
+
+
+def _kept_key(path: Path) -> Iterator[Compared]:
+    yield Compared(path, fault=kept_key_fault(path))
 
 
 def _key(path: Path) -> Iterator[Compared]:

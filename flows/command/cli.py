@@ -13,7 +13,7 @@ from shunter.flows.command.fleet_commands import run, simulate
 from shunter.flows.command.fleet_learning import learn
 from shunter.flows.command.flow_commands import nightly, profile, rollback, select, train, tune
 from shunter.flows.command.model_commands import export, predict
-from shunter.flows.command.output_options import with_output_options
+from shunter.flows.command.output_options import with_accepted_models, with_output_options
 from shunter.flows.command.plan_commands import diff
 from shunter.flows.command.plan_commands import plan as find_plan
 from shunter.flows.command.plan_memory import memory
@@ -66,13 +66,7 @@ for command in (
     tune,
     select,
     profile,
-    nightly,
-    rollback,
-    predict,
-    export,
-    compress,
-    robustness,
-    serve,
+    *map(with_accepted_models, (nightly, rollback, predict, export, compress, robustness, serve)),
     models,
     datasets,
     runs,

@@ -101,8 +101,9 @@ def export(
                 raise RequestError("--bits and --rows are of increments: name with --since what they go on from.")
             from shunter.tracking.registry.named import export_model
 
-            title = export_model(model, folder, increment or ())
-            print_line(f"{title} is in {folder}: mlflow.pyfunc.load_model({str(folder)!r}).predict(frame)")
+            done = export_model(model, folder, increment or ())
+            print_line(f"{done.title} is in {folder}: mlflow.pyfunc.load_model({str(folder)!r}).predict(frame)")
+            print_line(f"Fingerprint: {done.fingerprint}")
             return
         from shunter.engine.checkpoint.keeping import stored_bits
         from shunter.flows.command.export import compare_scores, told

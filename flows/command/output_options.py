@@ -1,4 +1,4 @@
-"""What every command takes: how much it says while it works."""
+"""Options that many commands take: how much a command prints, and which models it loads."""
 
 import contextlib
 import functools
@@ -9,20 +9,18 @@ from typing import Annotated, Any
 
 import typer
 
-from shunter.flows.command.terminal import console
+from shunter.flows.command.terminal import console, one_sentence_errors
 from shunter.quiet import VARIABLE
 
 QUIET = typer.Option("--quiet", "-q", help="Print errors alone; JSON, and rows that are asked for, come all the same.")
+ACCEPT = typer.Option(
+    "--accept", help="Fingerprint of a model to load from now on though this home has not signed it; repeatable."
+)
 VERBOSE = typer.Option("--verbose", help="Print the log of the run too, as Prefect keeps it, on standard error.")
 
 
 def with_output_options(command: Callable[..., None]) -> Callable[..., None]:
     """The command with `--quiet` and `--verbose`, which take effect before it begins."""
-    signature = inspect.signature(command)
-    switches = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, option])
-        for name, option in (("quiet", QUIET), ("verbose", VERBOSE))
-    ]
 
     @functools.wraps(command)
     def with_them(*arguments: Any, quiet: bool, verbose: bool, **options: Any) -> None:
@@ -35,10 +33,37 @@ def with_output_options(command: Callable[..., None]) -> Callable[..., None]:
             finally:
                 console.quiet = False
 
-    parameters = [*signature.parameters.values(), *switches]
-    with_them.__signature__ = signature.replace(parameters=parameters)  # pyright: ignore[reportAttributeAccessIssue]
-    with_them.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return with_them
+    return _extended(command, with_them, _option("quiet", bool, QUIET, False), _option("verbose", bool, VERBOSE, False))
+
+
+def with_accepted_models(command: Callable[..., None]) -> Callable[..., None]:
+    """Return the command with `--accept`, which takes effect before the command begins."""
+
+    @functools.wraps(command)
+    def with_them(*arguments: Any, accept: list[str] | None, **options: Any) -> None:
+        with one_sentence_errors():
+            from shunter.tracking.registry.signing import accept_model
+
+            for fingerprint in accept or ():
+                accept_model(fingerprint)
+        command(*arguments, **options)
+
+    return _extended(command, with_them, _option("accept", list[str] | None, ACCEPT, None))
+
+
+def _option(name: str, kind: Any, option: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option])
+
+
+def _extended(
+    command: Callable[..., None], wrapped: Callable[..., None], *options: inspect.Parameter
+) -> Callable[..., None]:
+    """Return the wrapped command with the signature of the command and further options."""
+    signature = inspect.signature(command)
+    parameters = [*signature.parameters.values(), *options]
+    wrapped.__signature__ = signature.replace(parameters=parameters)  # pyright: ignore[reportAttributeAccessIssue]
+    wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return wrapped
 
 
 @contextlib.contextmanager

@@ -63,7 +63,7 @@ def damaged(findings: list[Finding]) -> list[Finding]:
 def test_a_whole_home_is_sound_and_every_part_is_compared(home: Path) -> None:
     found = examine()
     assert damaged(found) == []
-    assert {one.part for one in found} == {*MADE_AGAIN, *NAMED, "Prefect"}
+    assert {one.part for one in found} == {*MADE_AGAIN, *NAMED, "Prefect", "kept key"}
     assert all(one.is_settled and one.action is Action.NONE for one in found)
     assert not (home / FOLDER).exists()
 

@@ -18,7 +18,8 @@ from shunter.quarantine import FOLDER
 from shunter.settings import Settings
 from shunter.tasks.run_state import StateFolder
 from shunter.tracking.outbox import Outbox
-from shunter.tracking.registry.signing import check_model_key, sign_folder
+from shunter.tracking.registry.model_keys import check_model_key
+from shunter.tracking.registry.signing import sign_folder
 from tests.faults.damage import DAMAGES, Damage, cut, flip_bytes, garbage
 
 

@@ -98,7 +98,7 @@ def test_a_chain_upon_an_exported_model_is_the_newest_bit_by_bit(folder: Path, r
     for done, made in ((second, folder / "second"), (third, folder / "third")):
         assert done.size == pytest.approx(bytes_below(made), rel=0.05)
         assert 20 <= done.described.changed_rows < 0.6 * done.described.rows
-    assert export_model(str(folder / "one"), folder / "whole", chain) == "shop/3"
+    assert export_model(str(folder / "one"), folder / "whole", chain).title == "shop/3"
     export_model("shop/3", folder / "three")
     for name in ("model/model.safetensors", "encoder/vocabulary.npz", "signed.json"):
         path = Path("data/recommender", name)

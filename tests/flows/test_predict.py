@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 from shunter.engine.checkpoint.storage import save_model
-from shunter.errors import DataError, RequestError, ShunterError, TrackingError
+from shunter.errors import DataError, Distrust, RequestError, ShunterError, TrackingError, UntrustedModelError
 from shunter.flows.command import predict as predict_module
 from shunter.flows.command.predict import predict_file
 from shunter.flows.command.top import best_items_of_file
@@ -119,7 +119,7 @@ def test_values_never_seen_are_scored_as_mlflow_does(folder: Path, log: pd.DataF
 
 def test_what_is_exported_scores_alike_for_us_and_for_mlflow(folder: Path, log: pd.DataFrame) -> None:
     log.to_parquet(folder / "rows.parquet")
-    assert export_model("shop/1", folder / "shop") == "shop/1"
+    assert export_model("shop/1", folder / "shop").title == "shop/1"
     assert not [path for path in (folder / "shop").rglob("*") if path.is_symlink()]
     predict_file(str(folder / "shop"), folder / "rows.parquet", str(folder / "scores.parquet"))
     scores = pd.read_parquet(folder / "scores.parquet")["probability"].to_numpy()
@@ -133,8 +133,9 @@ def test_an_exported_model_that_was_changed_is_refused(folder: Path, log: pd.Dat
     export_model("shop", folder / "shop")
     described = folder / "shop/data/recommender/model/model.json"
     described.write_text(described.read_text().replace(" ", "  ", 1))
-    with pytest.raises(TrackingError, match="is not what was signed"), open_model(str(folder / "shop")):
+    with pytest.raises(UntrustedModelError) as caught, open_model(str(folder / "shop")):
         pass
+    assert caught.value.reason is Distrust.CHANGED
     (folder / "shop" / "code.py").write_text("")
     with pytest.raises(TrackingError, match="could run code"), open_model(str(folder / "shop")):
         pass

@@ -2,12 +2,15 @@
 
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import mlflow.pyfunc
 import numpy as np
 import pandas as pd
+import pytest
 import yaml
 from mlflow import MlflowClient
 
@@ -27,6 +30,8 @@ from shunter.models.registry import model_spec
 from shunter.requests import TrainRequest
 from shunter.tracking.registry.models import load_champion, register_model
 from shunter.tracking.registry.named import export_model
+from shunter.tracking.registry.signing import digest_of
+from shunter.tracking.registry.trusted import DATA
 from shunter.tracking.runs import start_run_tree
 from shunter.tracking.store import tracking_uri
 from tests.golden.homes import at_home
@@ -76,9 +81,17 @@ def scores(model: Any, frame: pd.DataFrame) -> list[float]:
     return [float(score) for score in np.asarray(model.predict(frame)).reshape(-1)]
 
 
+@contextmanager
+def accepted(name: str) -> Iterator[None]:
+    """Load a recorded model, which was registered before models were signed, within the block."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SHUNTER_ACCEPTED_MODELS", digest_of(MODELS[name] / DATA))
+        yield
+
+
 def scores_from_the_file(name: str) -> list[float]:
     """Load a recorded model as a user of MLflow does who has exported it."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, accepted(name):
         exported = Path(folder, "exported")
         export_model(str(MODELS[name]), exported)
         return scores(mlflow.pyfunc.load_model(str(exported)), raw_rows())
@@ -86,7 +99,7 @@ def scores_from_the_file(name: str) -> list[float]:
 
 def scores_of_champion(name: str, folder: Path) -> list[float]:
     """Put a recorded model into a registry of its own, and load it from there."""
-    with at_home(folder / "home"):
+    with at_home(folder / "home"), accepted(name):
         client = MlflowClient(tracking_uri())
         client.create_registered_model(name)
         version = client.create_model_version(name, source=str(MODELS[name]))

@@ -72,7 +72,7 @@ def test_a_champion_of_another_log_is_not_gone_on_from(tmp_path: Path) -> None:
     log = open_day(date(2026, 5, 1), [tmp_path / "day.csv"], None, str(tmp_path / "schema.yaml"))
     dataset, _ = ingest_source(DaysSource("log", (log,)), tmp_path / "cache", 0, 0.01)
     files = ModelFiles(tmp_path / "model", dataset.directory / "encoder")
-    champion = Champion(Version("shop", 3, "run", {}, None), files, frozenset())
+    champion = Champion(Version("shop", 3, "run", {}), files, frozenset())
     check_same_log(champion, log.schema, "shop")
     grown = log.schema.model_copy(update={"numeric": ("price", "age", "height", "width")})
     check_same_log(champion, grown, "shop")  # columns that come are no other log

@@ -35,7 +35,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> tuple[ModelFiles, DayLog]
 
 
 def version(tags: Mapping[str, str]) -> Version:
-    return Version("shop", 3, "run", dict(tags), None)
+    return Version("shop", 3, "run", dict(tags))
 
 
 def test_a_day_that_contradicts_it_breaks_it(given: tuple[ModelFiles, DayLog]) -> None:

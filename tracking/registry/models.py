@@ -147,7 +147,7 @@ def load_champion(name: str = "shunter", memory: str | None = None) -> "PyFuncMo
     check_model_folder(Path(folder), name)
     with tempfile.TemporaryDirectory(prefix=MODEL_COPY) as temporary, tracking_errors():
         copy = Path(temporary, "model")  # nobody can change it between the look and MLflow's reading
-        checked_copy(Path(folder, DATA), copy / DATA, name, signed_since=(champion.creation_timestamp or 0) / 1000)
+        checked_copy(Path(folder, DATA), copy / DATA, name)
         copy_beside(Path(folder), copy)
         check_model_folder(copy, name)
         with tables_within(memory_bytes):

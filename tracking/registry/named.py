@@ -26,6 +26,19 @@ READ_ME = "README.txt"
 
 
 @dataclass(frozen=True)
+class ExportedModel:
+    """An exported model.
+
+    Attributes:
+        title: What messages call it.
+        fingerprint: Digest of its files, by which another home can accept it.
+    """
+
+    title: str
+    fingerprint: str
+
+
+@dataclass(frozen=True)
 class ExportedIncrement:
     """What was written.
 
@@ -90,10 +103,10 @@ def open_model(named: str, increments: Sequence[Path] = ()) -> Iterator[NamedMod
         TrackingError: It could run code of its own, is not what was signed, or the store fails.
     """
     with tempfile.TemporaryDirectory(prefix=MODEL_COPY) as temporary:
-        title, source, signed_since = _local(named) or _registered(named, Path(temporary, "fetched"))
+        title, source = _local(named) or _registered(named, Path(temporary, "fetched"))
         check_model_folder(source, title)
         copy = Path(temporary, "model")  # nobody can change it between the look and the reading
-        checked_copy(source / DATA, copy / DATA, title, signed_since=signed_since)
+        checked_copy(source / DATA, copy / DATA, title)
         with tracking_errors():
             copy_beside(source, copy)
         check_model_folder(copy, title)
@@ -110,7 +123,7 @@ def digest_of_model(named: str) -> str:
         return digest_of(model.folder / DATA)
 
 
-def export_model(named: str, folder: Path, increments: Sequence[Path] = ()) -> str:
+def export_model(named: str, folder: Path, increments: Sequence[Path] = ()) -> ExportedModel:
     """Copy a model into a folder of its own, which MLflow and `open_model` load, after a look that it loads.
 
     Args:
@@ -119,7 +132,7 @@ def export_model(named: str, folder: Path, increments: Sequence[Path] = ()) -> s
         increments: As `open_model` takes them.
 
     Returns:
-        What the model is called.
+        What the model is called, and its fingerprint.
 
     Raises:
         RequestError: There is no such model, or the folder is there already or cannot be written.
@@ -129,7 +142,7 @@ def export_model(named: str, folder: Path, increments: Sequence[Path] = ()) -> s
         shutil.copytree(model.folder, partial)  # which follows the link to the weights
         (partial / READ_ME).write_text(_read_me(model.title))
         NamedModel(model.title, partial).scorer()  # the weights that were copied are those of the checksum
-        return model.title
+        return ExportedModel(model.title, digest_of(partial / DATA))
 
 
 def export_increment(
@@ -192,17 +205,17 @@ def _read_me(title: str) -> str:
         "    mlflow.pyfunc.load_model('PATH OF THIS FOLDER').predict(frame)\n\n"
         "or without Python: shunter predict 'PATH OF THIS FOLDER' rows.parquet\n\n"
         "It is signed with the key of the home that registered it. Another home loads it once SHUNTER_MODEL_KEY names "
-        "that key, or SHUNTER_ACCEPTED_MODELS the digest that the refusal names.\n"
+        "that key, or once --accept or SHUNTER_ACCEPTED_MODELS names the fingerprint that `shunter export` printed.\n"
     )
 
 
-def _local(named: str) -> tuple[str, Path, float | None] | None:
+def _local(named: str) -> tuple[str, Path] | None:
     """A folder with a model in it; None where there is none, for a name may be that of some folder too."""
     folder = Path(named).expanduser()
-    return (str(folder), folder, None) if (folder / DESCRIPTION).is_file() else None
+    return (str(folder), folder) if (folder / DESCRIPTION).is_file() else None
 
 
-def _registered(named: str, fetched: Path) -> tuple[str, Path, float | None]:
+def _registered(named: str, fetched: Path) -> tuple[str, Path]:
     """The folder of a version, fetched unless it is on this machine."""
     found = NAMED.fullmatch(named)
     if found is None:
@@ -215,4 +228,4 @@ def _registered(named: str, fetched: Path) -> tuple[str, Path, float | None]:
     folder = fetch(version, fetched)
     if not (folder / DESCRIPTION).is_file():
         raise TrackingError(f"Version {version.version} of {name!r} holds no model: use another version.")
-    return f"{name}/{version.version}", folder, version.created
+    return f"{name}/{version.version}", folder

@@ -40,14 +40,12 @@ class Version:
         version: Number of the version.
         run_id: Run that it came out of; empty when it did not come from one.
         tags: Tags, as text.
-        created: When it was registered, in seconds since 1970; None where the store does not say.
     """
 
     name: str
     version: int
     run_id: str
     tags: Mapping[str, str]
-    created: float | None = None
 
 
 @dataclass(frozen=True)
@@ -158,7 +156,7 @@ def download(version: Version, folder: Path) -> ModelFiles:
             f"Version {version.version} of {version.name!r} was not registered by Shunter: go on from another with "
             "`shunter rollback --to VERSION`, or name another model with --register-as."
         )
-    copy = checked_copy(local / DATA, folder / "checked", version.name, signed_since=version.created)
+    copy = checked_copy(local / DATA, folder / "checked", version.name)
     return ModelFiles(copy / "model", copy / "encoder")
 
 
@@ -342,5 +340,4 @@ def _by_alias(client: "MlflowClient", name: str, alias: str) -> Version | None:
 
 
 def _version(found: "ModelVersion") -> Version:
-    created = None if found.creation_timestamp is None else found.creation_timestamp / 1000
-    return Version(str(found.name), int(found.version), found.run_id or "", dict(found.tags), created)
+    return Version(str(found.name), int(found.version), found.run_id or "", dict(found.tags))

@@ -1,7 +1,8 @@
 """Signed models: exchanged ones, those of another home and those without a signature."""
 
 import json
-import logging
+import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,22 +12,25 @@ import numpy as np
 import pandas as pd
 import pytest
 from mlflow import MlflowClient
+from typer.testing import CliRunner
 
 from shunter.engine.checkpoint.storage import save_model
 from shunter.engine.data.dataset import Dataset
-from shunter.errors import TrackingError
+from shunter.errors import Distrust, RequestError, TrackingError, UntrustedModelError
+from shunter.flows.command.cli import app
 from shunter.ingestion.cache import ingest_source
 from shunter.ingestion.sources.open import open_source
 from shunter.models.registry import build_model, model_spec
 from shunter.requests import TrainRequest
 from shunter.settings import Settings
-from shunter.tracking.registry import signing
+from shunter.tracking.registry.model_keys import kept_key_fault, kept_keys
 from shunter.tracking.registry.models import load_champion, register_model
 from shunter.tracking.registry.named import open_model
+from shunter.tracking.registry.signing import accept_model
 from shunter.tracking.registry.versions import champion_of, download
 from shunter.tracking.runs import start_run_tree
 from shunter.tracking.store import tracking_uri
-from tests.golden.registered import MODELS, raw_rows
+from tests.faults.damage import flipped
 
 Registered = tuple[Path, Dataset]
 SIGNED = "data/recommender/signed.json"
@@ -75,10 +79,15 @@ def ways_to_load(folder: Path) -> list[Callable[[], object]]:
         assert version is not None
         return download(version, folder.parent / "downloaded")
 
+    def by_folder() -> None:
+        with open_model(str(folder)):
+            pass
+
     return [
         lambda: load_champion("shunter"),
         lambda: mlflow.pyfunc.load_model(str(folder)),
         by_download,
+        by_folder,
     ]
 
 
@@ -93,63 +102,73 @@ def test_the_key_of_the_home_is_for_its_owner_alone(champion: Path) -> None:
     assert key.hex() not in (champion / SIGNED).read_text()
 
 
-def test_a_signed_model_is_loaded_in_every_way(champion: Path, caplog: pytest.LogCaptureFixture) -> None:
+def distrust(load: Callable[[], object]) -> tuple[Distrust, str]:
+    """Why a model is refused, and its fingerprint."""
+    with pytest.raises(UntrustedModelError) as caught:
+        load()
+    assert "\n" not in str(caught.value)
+    return caught.value.reason, caught.value.fingerprint
+
+
+def test_a_signed_model_is_loaded_in_every_way(champion: Path) -> None:
     for load in ways_to_load(champion):
         load()
-    assert "not signed" not in caplog.text
 
 
 def test_weights_and_checksum_exchanged_together_are_refused(champion: Path, registered: Registered) -> None:
     other_weights(champion, registered[1])
     for load in ways_to_load(champion):
-        with pytest.raises(TrackingError, match="is not what was signed") as caught:
-            load()
-        assert "\n" not in str(caught.value)
+        assert distrust(load)[0] is Distrust.CHANGED
 
 
 def test_a_changed_encoder_is_refused(champion: Path) -> None:
     path = champion / "data" / "recommender" / "encoder" / "encoder.json"
     path.write_text(path.read_text().replace('"hash_size": null', '"hash_size": 5', 1) + " ")
     for load in ways_to_load(champion):
-        with pytest.raises(TrackingError, match="is not what was signed"):
-            load()
+        assert distrust(load)[0] is Distrust.CHANGED
 
 
 def test_a_new_version_cannot_do_without_a_signature(champion: Path, registered: Registered) -> None:
     other_weights(champion, registered[1])
     (champion / SIGNED).unlink()
-    for load in (ways_to_load(champion)[0], ways_to_load(champion)[2]):
-        with pytest.raises(TrackingError, match="because it is not signed"):
-            load()
+    key = Settings().model_key_path
+    for make_key_new in (False, True):
+        if make_key_new:  # as `cp -r` of a home does
+            os.utime(key, (2**32, 2**32))
+        for load in ways_to_load(champion):
+            assert distrust(load)[0] is Distrust.UNSIGNED
+    key.unlink()
+    for load in ways_to_load(champion):
+        assert distrust(load)[0] is Distrust.UNSIGNED
 
 
-@pytest.fixture(autouse=True)
-def _nothing_said_yet() -> None:
-    """What is said once in a process was perhaps said in an earlier test."""
-    signing._say_unsigned.cache_clear()
-
-
-def test_a_model_of_former_code_is_loaded_and_said_to_be_unsigned(
-    champion: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.WARNING), open_model(str(MODELS["ensemble"])) as model:
-        model.scorer().predict(raw_rows())
-    assert "is not signed" in caplog.text
-
-
-def test_a_version_older_than_the_key_needs_no_signature(
-    champion: Path, registered: Registered, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_unsigned_model_is_loaded_once_its_fingerprint_is_accepted(champion: Path, registered: Registered) -> None:
     (champion / SIGNED).unlink()
-    Settings().model_key_path.unlink()
-    with caplog.at_level(logging.WARNING):
-        load_champion("shunter")
-    dataset = registered[1]
-    home = Settings().home
-    register_model(start_run_tree(TrainRequest(), dataset), dataset, home / "model", "other", metrics={})
-    load_champion("shunter")
-    assert Settings().model_key_path.exists()
-    assert "'shunter' is not signed" in caplog.text
+    loads = ways_to_load(champion)
+    _, fingerprint = distrust(loads[0])
+    with pytest.raises(RequestError):
+        accept_model("../model.key")
+    accept_model(fingerprint)
+    for load in loads:
+        load()
+    other_weights(champion, registered[1])
+    for load in loads:
+        assert distrust(load)[0] is Distrust.UNSIGNED
+
+
+def test_models_of_a_former_key_are_loaded(champion: Path, registered: Registered) -> None:
+    key, dataset = Settings().model_key_path, registered[1]
+    key.unlink()
+    model = Settings().home / "model"
+    register_model(start_run_tree(TrainRequest(), dataset), dataset, model, "other", metrics={})
+    load_champion("other")
+    for load in ways_to_load(champion):
+        load()
+    former, *others = (path for path in kept_keys() if path.read_bytes() != key.read_bytes())
+    assert others == []
+    flipped(former)
+    assert kept_key_fault(former) is not None
+    assert distrust(ways_to_load(champion)[0])[0] is Distrust.UNKNOWN_KEY
 
 
 def test_a_model_of_another_home_is_refused_until_it_is_accepted(
@@ -157,21 +176,34 @@ def test_a_model_of_another_home_is_refused_until_it_is_accepted(
 ) -> None:
     theirs = tmp_path / "their.key"
     shutil.move(Settings().model_key_path, theirs)
+    shutil.rmtree(Settings().model_keys_directory)
     Settings().model_key_path.write_bytes(b"k" * 32)
     digest = json.loads((champion / SIGNED).read_text())["digest"]
     for load in ways_to_load(champion):
-        with pytest.raises(TrackingError, match=f"the key of another home: .* SHUNTER_ACCEPTED_MODELS={digest} "):
-            load()
+        assert distrust(load) == (Distrust.UNKNOWN_KEY, digest)
     monkeypatch.setenv("SHUNTER_ACCEPTED_MODELS", f"123, {digest}")
     for load in ways_to_load(champion):
         load()
     other_weights(champion, registered[1])
-    with pytest.raises(TrackingError, match="the key of another home"):
-        load_champion("shunter")
+    assert distrust(ways_to_load(champion)[0])[0] is Distrust.UNKNOWN_KEY
     monkeypatch.delenv("SHUNTER_ACCEPTED_MODELS")
     monkeypatch.setenv("SHUNTER_MODEL_KEY", str(theirs))
-    with pytest.raises(TrackingError, match="is not what was signed"):
-        load_champion("shunter")
+    assert distrust(ways_to_load(champion)[0])[0] is Distrust.CHANGED
+
+
+def test_the_fingerprint_of_an_export_is_printed_and_accepted(
+    champion: Path, registered: Registered, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, folder, table = CliRunner().invoke, tmp_path / "exported", tmp_path / "rows.csv"
+    rows(registered).to_csv(table, index=False)
+    told = run(app, ["export", "shunter", str(folder)]).stdout
+    (fingerprint,) = re.findall(r"\b[0-9a-f]{64}\b", told)
+    monkeypatch.setenv("SHUNTER_HOME", str(tmp_path / "another"))
+    predict = ["predict", str(folder), str(table)]
+    assert run(app, predict).exit_code == TrackingError.exit_code
+    assert run(app, [*predict, "--accept", "0" * 64]).exit_code == TrackingError.exit_code
+    assert run(app, [*predict, "--accept", fingerprint]).exit_code == 0
+    assert run(app, predict).exit_code == 0
 
 
 def test_what_is_exchanged_after_the_look_is_not_loaded(

@@ -1,0 +1,154 @@
+"""Keys that sign registered models: the key of the home, and those that it has signed with before."""
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+from pathlib import Path
+
+from shunter.checked_json import json_object, read_checked, read_or_quarantine, write_checked
+from shunter.errors import DamagedFileError, TrackingError
+from shunter.files import make_private, open_regular
+from shunter.settings import Settings
+
+KEY_BYTES = 32
+SUFFIX = ".key"
+
+
+def signing_key() -> bytes:
+    """Return the key of the home, made where there is none, and keep a copy that outlives its removal.
+
+    Raises:
+        TrackingError: The key is damaged.
+        OSError: It cannot be read or written.
+    """
+    settings = Settings()
+    path = settings.model_key_path
+    if not path.exists():
+        _write(path, secrets.token_bytes(KEY_BYTES))
+        record_of(path).unlink(missing_ok=True)  # of a key that was removed
+    key = _read(path)
+    _compare_with_record(path, key, make=True)
+    kept = settings.model_keys_directory / f"{name_of_key(key)}{SUFFIX}"
+    if kept_key_fault(kept) is not None:
+        kept.unlink(missing_ok=True)
+        _write(kept, key)
+    return key
+
+
+def known_keys() -> dict[str, bytes]:
+    """Return by their names the key of the home and those that it has signed with before; damaged ones are left out.
+
+    Raises:
+        TrackingError: The key of the home is damaged.
+        OSError: It cannot be read.
+    """
+    keys = [path.read_bytes() for path in kept_keys() if kept_key_fault(path) is None]
+    with contextlib.suppress(FileNotFoundError):
+        keys.append(_read(Settings().model_key_path))
+    return {name_of_key(key): key for key in keys}
+
+
+def kept_keys() -> list[Path]:
+    """Return the files of all keys that this home has signed with."""
+    return sorted(Settings().model_keys_directory.glob(f"*{SUFFIX}"))
+
+
+def kept_key_fault(path: Path) -> str | None:
+    """Return what is wrong with a kept key, whose file has its name; None if nothing is."""
+    try:
+        with open_regular(path) as file:
+            key = file.read(KEY_BYTES + 1)
+    except OSError as error:
+        return error.strerror
+    return None if name_of_key(key) == path.stem else "it is not the key of this name"
+
+
+def check_model_key() -> None:
+    """Raise if the key that is to sign a model is damaged; one that is not there yet is made when it is needed.
+
+    Raises:
+        TrackingError: The key is damaged or cannot be read.
+    """
+    path = Settings().model_key_path
+    try:
+        _compare_with_record(path, _read(path), make=False)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise TrackingError(f"The key of models {path} cannot be read ({error.strerror}): make it readable.") from error
+
+
+def name_of_key(key: bytes) -> str:
+    """Return a name for a key that reveals nothing of the key."""
+    return hashlib.sha256(b"shunter key\n" + key).hexdigest()[:16]
+
+
+def record_of(path: Path) -> Path:
+    """Return the file that holds the name of a key, by which a damaged key is recognised."""
+    return path.with_name(f"{path.name}.check")
+
+
+def _write(path: Path, key: bytes) -> None:
+    """Write a key that its owner alone may read; the key of a process that was faster stays."""
+    make_private(path.parent)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(key)
+        file.flush()
+        os.fsync(file.fileno())
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        pass
+    except OSError:  # a file system without links
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _read(path: Path) -> bytes:
+    with open_regular(path) as file:
+        key = file.read(KEY_BYTES + 1)
+    if len(key) != KEY_BYTES:
+        raise TrackingError(
+            f"The file {path} is no key of models (it has not {KEY_BYTES} bytes): restore it from a backup"
+            f"{_or_copy(_recorded_name(record_of(path), mends=False))}, or remove it and {record_of(path)}."
+        )
+    return key
+
+
+def _compare_with_record(path: Path, key: bytes, *, make: bool) -> None:
+    """Compare a key with the name that was recorded when it was made.
+
+    A key whose record is damaged, or that is of a former version, gets a new record when it signs the next time.
+    """
+    recorded = _recorded_name(record_of(path), mends=make)
+    if recorded is None:
+        if make:
+            with contextlib.suppress(OSError):  # of a key that homes share, in a folder that is not this home's
+                write_checked(record_of(path), json.dumps({"key": name_of_key(key)}))
+    elif recorded != name_of_key(key):
+        raise TrackingError(
+            f"The file {path} is damaged, or another key was put in its place: restore it from a backup"
+            f"{_or_copy(recorded)}; if you put it there, remove {record_of(path)}."
+        )
+
+
+def _or_copy(name: str | None) -> str:
+    """Return the kept copy of a key as a part of a sentence; empty if there is none."""
+    return "".join(f" or {path}" for path in kept_keys() if path.stem == name)
+
+
+def _recorded_name(record: Path, *, mends: bool) -> str | None:
+    def parse(text: bytes) -> str:
+        return str(json_object(text)["key"])
+
+    if mends:
+        return read_or_quarantine(record, parse)
+    try:
+        return read_checked(record, parse)
+    except (OSError, DamagedFileError):
+        return None
