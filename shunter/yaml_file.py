@@ -1,5 +1,8 @@
-"""Reading what a user wrote in YAML: no key is lost to another one, no text becomes a date."""
+"""YAML of users and of model folders: bounded before memory is taken, no key lost, no text becomes a date."""
 
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,45 +12,143 @@ from shunter.errors import DataError, ShunterError
 from shunter.files import open_regular
 
 LARGEST_BYTES = 4 << 20
-DEEPEST = 100  # levels of lists and keys; the reader calls itself for each
+MOST_VALUES = 200_000  # keys and values, each alias and merge counted as all that it stands for
+DEEPEST = 100  # levels of lists and keys, aliases followed
+LONGEST_NUMBER = 1_000  # characters; numbers such as 1:59:59 take time by the square of their length
+_DIRECTIVE = re.compile(r"^%", re.MULTILINE)  # libyaml compares each with all others
+_Parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class _Loader(yaml.SafeLoader):
-    """Refuses repeated keys, and leaves dates as they were written."""
+class YamlError(ValueError):
+    """A text that cannot be loaded as YAML; the message is a predicate, such as `is nested too deeply`.
+
+    Attributes:
+        remedy: What to do, if it is not to write YAML.
+    """
+
+    def __init__(self, problem: str, remedy: str = "") -> None:
+        super().__init__(problem)
+        self.remedy = remedy
+
+
+class _Loader(_Parser):
+    """Loader that refuses repeated keys and long numbers, and leaves dates as texts."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - as in the parent
         letter: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
         for letter, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 
-    def __init__(self, stream: str) -> None:
-        super().__init__(stream)
-        self._depth = 0
-
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """A node with all below it."""
-        self._depth += 1
-        if self._depth > DEEPEST:
-            raise RecursionError
-        try:
-            return super().compose_node(parent, index)
-        finally:
-            self._depth -= 1
-
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """The keys with their values."""
+        """Construct the keys with their values."""
         seen: dict[str, int] = {}
         for key, _ in node.value:
             line = key.start_mark.line + 1
-            if isinstance(key, yaml.ScalarNode) and key.value != "<<":
+            if isinstance(key, yaml.ScalarNode):
                 if key.value in seen:
-                    raise _RepeatedKeyError(key.value, seen[key.value], line)
+                    raise YamlError(
+                        f"gives {key.value!r} on line {seen[key.value]} and again on line {line}", "leave one out."
+                    )
                 seen[key.value] = line
         return super().construct_mapping(node, deep)
 
 
-class _RepeatedKeyError(Exception):
-    """A key that was given before."""
+def _short(construct: Callable[[Any, yaml.ScalarNode], Any]) -> Callable[[Any, yaml.ScalarNode], Any]:
+    def bounded(loader: Any, node: yaml.ScalarNode) -> Any:
+        if len(node.value) > LONGEST_NUMBER:
+            raise YamlError(f"holds a number of more than {LONGEST_NUMBER:,} characters")
+        return construct(loader, node)
+
+    return bounded
+
+
+for _kind, _construct in (("int", yaml.SafeLoader.construct_yaml_int), ("float", yaml.SafeLoader.construct_yaml_float)):
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _short(_construct))
+
+
+@dataclass
+class _Extent:
+    """Size of a value with all below it.
+
+    Attributes:
+        anchor: Name by which aliases stand for the value.
+        values: Keys and values.
+        depth: Levels.
+    """
+
+    anchor: str | None
+    values: int = 1
+    depth: int = 1
+
+    def add(self, part: "_Extent") -> None:
+        """Count a value that lies directly below."""
+        self.values += part.values
+        self.depth = max(self.depth, part.depth + 1)
+
+
+def load_yaml(text: str) -> Any:
+    """Load a YAML or JSON document (JSON is YAML too).
+
+    Raises:
+        YamlError: It is neither, repeats a key, or exceeds the bounds of this module.
+    """
+    try:
+        _check_bounds(text)
+        return yaml.load(text, _Loader)
+    except YamlError:
+        raise
+    except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" (line {mark.line + 1})" if mark else ""
+        raise YamlError(f"is neither YAML nor JSON{where}") from error
+
+
+def yaml_text(path: Path) -> str:
+    """Return the text of a YAML file.
+
+    Raises:
+        OSError: The file cannot be read.
+        YamlError: The file is too large, or not in UTF-8.
+    """
+    with open_regular(path) as file:
+        content = file.read(LARGEST_BYTES + 1)
+    if len(content) > LARGEST_BYTES:
+        raise YamlError(f"holds more than {LARGEST_BYTES >> 20} MiB")
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise YamlError("is neither YAML nor JSON") from error
+
+
+def _check_bounds(text: str) -> None:
+    """Raise a `YamlError` for a text that would take much time or memory; nothing of it is kept."""
+    if len(text) > LARGEST_BYTES or _DIRECTIVE.search(text):
+        raise YamlError(f"holds more than {LARGEST_BYTES >> 20} MiB, or directives (%)")
+    total, known, unfinished = 0, dict[str, _Extent](), [_Extent(None)]
+    for event in yaml.parse(text, _Loader):
+        done: _Extent | None = None
+        match event:
+            case yaml.CollectionStartEvent():
+                unfinished.append(_Extent(event.anchor))
+                total += 1
+            case yaml.CollectionEndEvent():
+                done = unfinished.pop()
+            case yaml.ScalarEvent():
+                done = _Extent(event.anchor)
+                total += 1
+            case yaml.AliasEvent():
+                if event.anchor not in known:
+                    raise YamlError(f"has an alias *{event.anchor} of nothing before it")
+                done = known[event.anchor]
+                total += done.values
+        if total > MOST_VALUES:
+            raise YamlError(f"holds more than {MOST_VALUES:,} values, aliases followed")
+        if len(unfinished) - 1 + (done.depth if done else 0) > DEEPEST:
+            raise YamlError("is nested too deeply")
+        if done is not None:
+            unfinished[-1].add(done)
+            if done.anchor is not None:
+                known[done.anchor] = done
 
 
 def read_yaml(path: Path, what: str, example: str, error_type: type[ShunterError] = DataError) -> dict[str, Any]:
@@ -64,15 +165,11 @@ def read_yaml(path: Path, what: str, example: str, error_type: type[ShunterError
     """
     told = f"The {what} {path}"
     try:
-        with open_regular(path) as file:
-            content = file.read(LARGEST_BYTES + 1)
-        if len(content) > LARGEST_BYTES:
-            raise error_type(f"{told} holds more than {LARGEST_BYTES >> 20} MiB: give a {what}.")
-        text = content.decode("utf-8")
+        text = yaml_text(path)
     except OSError as error:
         raise error_type(f"{told} cannot be read ({error.strerror}): give an existing file.") from error
-    except UnicodeDecodeError as error:
-        raise error_type(f"{told} is neither YAML nor JSON: write one such as '{example}', one key a line.") from error
+    except YamlError as error:
+        raise error_type(f"{told} {error}: write one such as '{example}', one key a line.") from error
     return parse_yaml(text, told, example, error_type)
 
 
@@ -89,18 +186,10 @@ def parse_yaml(text: str, told: str, example: str, error_type: type[ShunterError
         ShunterError: It is neither, repeats a key or holds none.
     """
     try:
-        values = yaml.load(text, _Loader)
-    except _RepeatedKeyError as error:
-        key, first, second = error.args
-        raise error_type(f"{told} gives {key!r} on line {first} and again on line {second}: leave one out.") from error
-    except RecursionError as error:
-        raise error_type(f"{told} is nested too deeply: write one such as '{example}', one key a line.") from error
-    except (yaml.YAMLError, ValueError, TypeError) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" (line {mark.line + 1})" if mark else ""
-        raise error_type(
-            f"{told} is neither YAML nor JSON{where}: write one such as '{example}', one key a line."
-        ) from error
+        values = load_yaml(text)
+    except YamlError as error:
+        remedy = error.remedy or f"write one such as '{example}', one key a line."
+        raise error_type(f"{told} {error}: {remedy}") from error
     if not isinstance(values, dict):
         raise error_type(f"{told} holds no keys: write for instance '{example}', one key a line.")
     return {str(key): value for key, value in values.items()}

@@ -16,13 +16,13 @@ import platform
 from pathlib import Path
 from typing import Self
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, ValidationError
 
 from shunter.errors import RequestError
 from shunter.hardware.catalogue.rows import load_catalogue
 from shunter.hardware.types import Accelerator
 from shunter.validation import clause, sentence
+from shunter.yaml_file import load_yaml, yaml_text
 
 
 class _Part(BaseModel):
@@ -52,14 +52,14 @@ class Prices(_Part):
             RequestError: it cannot be read, or says something else.
         """
         try:
-            prices = cls.model_validate(yaml.safe_load(path.read_text()) or {})
+            prices = cls.model_validate(load_yaml(yaml_text(path)) or {})
         except OSError as error:
             raise RequestError(f"The file of prices {path} cannot be read ({error.strerror}): name another.") from error
         except ValidationError as error:
             raise RequestError(
                 sentence([f"The file of prices {path} is wrong, {clause(error.errors()[0], cls)}"])
             ) from error
-        except (yaml.YAMLError, ValueError, RecursionError) as error:
+        except ValueError as error:
             raise RequestError(f"The file of prices {path} is no YAML: write keys such as 'accelerators'.") from error
         if prices.skypilot is None:
             return prices

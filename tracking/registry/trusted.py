@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from shunter.errors import TrackingError
+from shunter.yaml_file import load_yaml, yaml_text
 
 LOADER_MODULE = "shunter.tracking.registry.serving"
 # Of models registered before the project's folders became parts of the one package `shunter`, oldest last.
@@ -56,14 +57,12 @@ def update_loader(description: Path) -> None:
 
 def _problem(folder: Path) -> str | None:
     """Why the model is not trusted, as a part of a sentence; None when it is."""
-    import yaml
-
     path = folder / DESCRIPTION
     try:
         if path.stat().st_size > LARGEST_DESCRIPTION_BYTES:
             return f"its file {DESCRIPTION} is larger than any of Shunter's"
-        description: Any = yaml.safe_load(path.read_text())
-    except (OSError, ValueError, yaml.YAMLError):
+        description = load_yaml(yaml_text(path))
+    except (OSError, ValueError):
         return f"its file {DESCRIPTION} cannot be read"
     flavors = description.get("flavors") if isinstance(description, dict) else None
     if not isinstance(flavors, dict) or set(flavors) != {FLAVOR} or not isinstance(flavors[FLAVOR], dict):
