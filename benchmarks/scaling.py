@@ -22,6 +22,7 @@ from benchmarks.optimizers import ingest_planted
 from shunter.engine.config import Execution, Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.executors.process_group import ProcessGroup
+from shunter.engine.executors.this_machine import machine_of
 from shunter.engine.job import Checkpointing, TrainingJob
 from shunter.engine.loop.trainer import train
 from shunter.engine.parallel import Machine, Sharding
@@ -108,10 +109,7 @@ def measure_machine() -> Machine:
     """The main memory, shared by the largest number of processes."""
     accelerators = local_accelerators()
     profile = measure_profile(accelerators[0], host_fingerprint(accelerators))
-    return Machine(
-        memory_bytes=profile.accelerator.memory_bytes // 4,
-        memory_bytes_per_second=profile.copy_bytes_per_second.value,
-    )
+    return machine_of(profile, 4)
 
 
 def main() -> None:

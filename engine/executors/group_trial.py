@@ -23,7 +23,7 @@ from shunter.engine.executors.compilation import PROBE_STEPS
 from shunter.engine.job import Checkpointing, ClickJob, Hooks
 from shunter.engine.loop.step import peak_memory_bytes
 from shunter.engine.loop.trainer import train
-from shunter.engine.parallel.plan import Sharding, with_link
+from shunter.engine.parallel.plan import Sharding, with_kept_machine
 from shunter.engine.parallel.processes import ManyProcesses
 from shunter.engine.private_files import read_private, write_private
 from shunter.engine.results import StepTiming
@@ -88,7 +88,7 @@ def time_together(job: ClickJob, sharding: Sharding, folder: Path) -> StepTiming
         if len(ends) > WARM_UPS + wanted:
             raise _MeasuredError
 
-    processes = _InTurns(job.dataset, with_link(sharding, torch.device(job.execution.device), folder))
+    processes = _InTurns(job.dataset, with_kept_machine(sharding, torch.device(job.execution.device), folder))
     # Small data would end it for want of a better validation before its steps are taken.
     job = replace(job, schedule=replace(job.schedule, patience=job.schedule.max_epochs))
     with suppress(_MeasuredError):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from shunter.engine.checkpoint.storage import write_text
 from shunter.engine.executors.checkpoint_files import Files
-from shunter.engine.parallel.plan import LINK
+from shunter.engine.parallel.plan import MACHINE
 from shunter.engine.parallel.stored import (
     BEST,
     INDEX,
@@ -56,7 +56,7 @@ def read_sharded(directory: Path, without: set[str] | None = None) -> Files:
         without: Files that are left out, for the reader has them.
     """
     newest = latest_checkpoint(directory)
-    names = [LINK] if (directory / LINK).exists() else []
+    names = [MACHINE] if (directory / MACHINE).exists() else []
     if newest is not None:
         index = f"{newest.name}/{INDEX}"
         names += [*StoredLayout().files(index, lambda name: (directory / name).read_bytes()), index]
@@ -72,8 +72,8 @@ def write_sharded(files: Files, directory: Path, generations: int) -> None:
         generations: States that are kept.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    if LINK in files:
-        write_text(directory / LINK, files[LINK].decode())
+    if MACHINE in files:
+        write_text(directory / MACHINE, files[MACHINE].decode())
     for folder in sorted({name.partition("/")[0] for name in files if "/" in name}, key=_turn):
         own = {name.partition("/")[2]: content for name, content in files.items() if name.startswith(f"{folder}/")}
         _write_folder(directory / folder, own)

@@ -9,6 +9,7 @@ from shunter.engine.executors.role import Executor
 from shunter.engine.parallel import Division, Machine, Sharding, holds_sharded_checkpoint
 from shunter.engine.profiling.profiles import local_profiles
 from shunter.errors import RequestError
+from shunter.hardware.cost.step_model import link_bytes_per_second
 from shunter.hardware.devices.discovery import usable_cores
 from shunter.hardware.types import HardwareProfile, Placement
 
@@ -65,6 +66,7 @@ def machine_of(profile: HardwareProfile, processes: int) -> Machine:
     return Machine(
         memory_bytes=profile.accelerator.memory_bytes // shared_by,
         memory_bytes_per_second=profile.copy_bytes_per_second.value,
+        link_bytes_per_second=link_bytes_per_second(profile, processes),
     )
 
 

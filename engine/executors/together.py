@@ -15,7 +15,7 @@ from shunter.engine.loop.trainer import train
 from shunter.engine.parallel.agreement import from_all
 from shunter.engine.parallel.checkpoint import ShardedCheckpoint
 from shunter.engine.parallel.folders import Folders
-from shunter.engine.parallel.plan import Sharding, with_link
+from shunter.engine.parallel.plan import Sharding, with_kept_machine
 from shunter.engine.parallel.processes import ManyProcesses
 from shunter.engine.results import TrainingFigures
 from shunter.engine.stopping import StopKind, StopReason
@@ -52,7 +52,7 @@ def train_together(
         KeyboardInterrupt: It was ordered; the state has been saved.
         ShunterError: See `shunter.engine.loop.trainer.train`.
     """
-    linked = with_link(sharding, torch.device(job.execution.device), checkpointing.directory)
+    linked = with_kept_machine(sharding, torch.device(job.execution.device), checkpointing.directory)
     processes = _KeptProcesses(job.dataset, linked, folders)
     result = train(job, replace(hooks, should_stop=_Orders(read)), checkpointing, processes=processes)
     memory = torch.tensor([result.peak_memory_bytes])

@@ -4,7 +4,7 @@ import json
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,19 +25,20 @@ if TYPE_CHECKING:
     from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
 MILLISECONDS = 1e3
-LINK = "link.json"
+MACHINE = "machine.json"
 PROBE_FLOATS, PROBE_REPEATS = 1 << 18, 5
 FEWEST_COLUMNS = 4  # FBGEMM's rows are multiples of four floats
 
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """What the planner needs to know of the machine.
+    """What the planner needs to know of the machine; the plan, and with it the last bits of a result, follow from it.
 
     Attributes:
         memory_bytes: Bytes of a process's share of the main memory, or of its GPU.
         memory_bytes_per_second: Bytes a second of a large copy, measured.
-        link_bytes_per_second: Bytes a second from one process to another; None is measured where the plan is made.
+        link_bytes_per_second: Bytes a second from one process to another; None is measured where the plan is made, and
+            differs a little each time.
     """
 
     memory_bytes: int
@@ -179,28 +180,30 @@ def build_topology(sharding: Sharding, device: torch.device, processes: int) -> 
     )
 
 
-def with_link(sharding: Sharding, device: torch.device, directory: Path) -> Sharding:
-    """The sharding with the speed of the link as it was when the training in `directory` began.
+def with_kept_machine(sharding: Sharding, device: torch.device, directory: Path) -> Sharding:
+    """Return the sharding with the machine as it was measured when the training in `directory` began.
 
-    The plan follows from it, and the last bits of the result from the plan: so what was measured at the start holds for
-    as long as the training is resumed by as many processes.
+    It holds for as long as the training is resumed by as many processes, whatever is measured meanwhile.
 
     Args:
-        sharding: Ways that are free to choose; a speed that it names holds.
+        sharding: Ways that are free to choose.
         device: Device of this process.
         directory: Folder of the training's state.
     """
-    if sharding.machine.link_bytes_per_second is not None or sharding.given is not None:
+    if sharding.given is not None:
         return sharding
-    path, processes = directory / LINK, dist.get_world_size()
+    path, processes = directory / MACHINE, dist.get_world_size()
     kept: list[Any] = [read_or_quarantine(path, json_object) if dist.get_rank() == 0 else None]
     dist.broadcast_object_list(kept, src=0)
     found = kept[0]
     if found is None or found["processes"] != processes:
-        found = {"processes": processes, "bytes_per_second": measure_link(device)}
+        machine = sharding.machine
+        link = machine.link_bytes_per_second or measure_link(device)
+        found = {"processes": processes, **asdict(machine), "link_bytes_per_second": link}
         if dist.get_rank() == 0:
             write_checked(path, json.dumps(found))
-    return replace(sharding, machine=replace(sharding.machine, link_bytes_per_second=found["bytes_per_second"]))
+    del found["processes"]
+    return replace(sharding, machine=Machine(**found))
 
 
 def measure_link(device: torch.device) -> float:

@@ -201,6 +201,8 @@ def _agreed_sharding(member: Membership, job: ClickJob, division: Division) -> S
             and can_be_divided(job.spec, job.dataset.features, job.hyperparameters, per_node)
         )
         machine = machine_here(job.execution.device, sharing)
+        if sharing < len(member.keepers):  # the link between nodes is none of this machine
+            machine = replace(machine, link_bytes_per_second=None)
         hosts = per_node if by_towers else None
         agreed = [
             Sharding(machine=machine, processes_per_node=hosts, given=division.tables, precision=division.precision)

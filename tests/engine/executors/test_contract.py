@@ -3,6 +3,7 @@
 import json
 import socket
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,7 @@ from shunter.engine.executors.ray.cluster import Cluster, open_cluster
 from shunter.engine.executors.role import Executor
 from shunter.engine.job import Checkpointing, ClickJob, Hooks, TrainingJob
 from shunter.engine.loop.trainer import train
-from shunter.engine.parallel import Machine, Sharding
-from shunter.engine.parallel.plan import LINK
+from shunter.engine.parallel import Machine, Sharding, plan
 from shunter.engine.results import EpochReport, TrainResult
 from shunter.errors import RequestError
 from shunter.hardware.types import Placement
@@ -33,6 +33,7 @@ from tests.listeners import listening, public, started_with
 pytestmark = pytest.mark.usefixtures("warm_processes")
 
 PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=128)
+MACHINE = Machine(memory_bytes=2 << 30, memory_bytes_per_second=1e10, link_bytes_per_second=1e9)
 RATES = Hyperparameters(dense_learning_rate=5e-3, embedding_learning_rate=0.1)
 SCHEDULE = Schedule(max_epochs=2)
 LASTING = Schedule(max_epochs=10, patience=10)  # long enough that a crowded machine hears of an interruption before
@@ -67,8 +68,7 @@ def on_nodes(cluster: Cluster, processes: int) -> Executor:
 
 
 def group() -> ProcessGroup:
-    machine = Machine(memory_bytes=2 << 30, memory_bytes_per_second=1e10, link_bytes_per_second=1e9)
-    return ProcessGroup(PLACEMENT.model_copy(update={"processes": 2}), Sharding(machine=machine))
+    return ProcessGroup(PLACEMENT.model_copy(update={"processes": 2}), Sharding(machine=MACHINE))
 
 
 EXECUTORS: dict[str, Callable[[], Executor]] = {
@@ -115,9 +115,9 @@ def plain(dataset: Dataset) -> TrainResult:
 
 
 def kept_in(folder: Path) -> Checkpointing:
-    """Where a state is kept, with the speed that decides on the division of tables: measured, it would vary."""
+    """Where a state is kept, with the machine that decides on the division of tables: measured, it would vary."""
     folder.mkdir(exist_ok=True)
-    write_text(folder / LINK, json.dumps({"processes": 2, "bytes_per_second": 1e9}))
+    write_text(folder / plan.MACHINE, json.dumps({"processes": 2, **asdict(MACHINE)}))
     return Checkpointing(folder, steps=1)
 
 

@@ -16,7 +16,7 @@ from shunter.engine.data.dataset import Dataset
 from shunter.engine.job import TrainingJob
 from shunter.engine.loop.trainer import train
 from shunter.engine.parallel.given import GivenTable
-from shunter.engine.parallel.plan import Sharding, with_link
+from shunter.engine.parallel.plan import Sharding, with_kept_machine
 from shunter.engine.parallel.stored import gather_weights
 from shunter.engine.results import TrainResult
 from shunter.models.embeddings.sharding_types import EXACT_SHARDING_TYPES
@@ -197,18 +197,17 @@ def test_shampoo_divided_over_the_processes_is_shampoo_in_one(group: list[Any], 
 
 
 def links(folder: Path) -> list[float | None]:
-    """Speeds that a training begins with, resumes with, and is told."""
+    """Speeds that a training begins with, and resumes with whatever is measured or told meanwhile."""
     measured = Sharding(machine=replace(MACHINE, link_bytes_per_second=None))
-    found = [with_link(measured, torch.device("cpu"), folder) for _ in range(2)]
-    found.append(with_link(Sharding(machine=MACHINE), torch.device("cpu"), folder))
+    begun = [measured, measured, Sharding(machine=MACHINE)]
+    found = [with_kept_machine(one, torch.device("cpu"), folder) for one in begun]
     return [one.machine.link_bytes_per_second for one in found]
 
 
-def test_a_resumed_training_plans_with_the_link_that_it_began_with(tmp_path: Path) -> None:
+def test_a_resumed_training_plans_with_the_machine_that_it_began_with(tmp_path: Path) -> None:
     first, second = run(2, tmp_path / "two", links, tmp_path / "checkpoint")
     assert first == second
-    assert first[0] == first[1] > 0
-    assert first[2] == MACHINE.link_bytes_per_second
+    assert first[0] == first[1] == first[2] > 0
     others = run(3, tmp_path / "three", links, tmp_path / "checkpoint")
-    assert json.loads((tmp_path / "checkpoint" / "link.json").read_text())["processes"] == 3
+    assert json.loads((tmp_path / "checkpoint" / "machine.json").read_text())["processes"] == 3
     assert all(other == others[0] for other in others)

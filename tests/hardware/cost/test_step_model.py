@@ -3,8 +3,16 @@
 import pytest
 
 from shunter.hardware.cost.matmul_model import MatmulModel, product_bytes
-from shunter.hardware.cost.step_model import StepModel, message_share, row_seconds, scaled_collective_seconds
+from shunter.hardware.cost.step_model import (
+    LOOPBACK_SHARE,
+    StepModel,
+    link_bytes_per_second,
+    message_share,
+    row_seconds,
+    scaled_collective_seconds,
+)
 from shunter.hardware.types import (
+    Collective,
     CollectiveCost,
     DenseDemand,
     Matmul,
@@ -113,6 +121,18 @@ def test_collectives_are_carried_over_to_other_numbers_of_processes() -> None:
     assert scaled_collective_seconds([pair], 1e6, 2) == pytest.approx(pair.seconds(1e6))
     assert scaled_collective_seconds([pair], 1e6, 8) == pytest.approx(3e-4 + 1.75 * 1e-3)
     assert message_share("all_gather", 4) == 3.0
+
+
+def test_the_link_is_that_of_the_nearest_measured_number_of_processes_or_a_share_of_a_copy() -> None:
+    def cost(operation: Collective, processes: int, rate: float) -> CollectiveCost:
+        fit = {"link": "test", "latency_seconds": 0.0, "r2": 1.0, "points": ()}
+        return CollectiveCost(operation=operation, processes=processes, bytes_per_second=rate, **fit)
+
+    rates = (cost("all_to_all", 2, 2e9), cost("all_to_all", 8, 8e9), cost("all_reduce", 4, 4e9))
+    profile = make_profile().model_copy(update={"collectives": rates})
+    assert [link_bytes_per_second(profile, count) for count in (2, 4, 8, 64)] == [2e9, 2e9, 8e9, 8e9]
+    unmeasured = make_profile().model_copy(update={"collectives": ()})
+    assert link_bytes_per_second(unmeasured, 2) == unmeasured.copy_bytes_per_second.value * LOOPBACK_SHARE
 
 
 def test_several_devices_share_the_work_and_pay_for_their_messages() -> None:

@@ -253,6 +253,7 @@ def test_processes_share_the_memory_of_a_cpu_and_have_a_gpu_each() -> None:
         machine = machine_of(profile, 4)
         assert machine.memory_bytes == profile.accelerator.memory_bytes // share
         assert machine.memory_bytes_per_second == profile.copy_bytes_per_second.value
+        assert machine.link_bytes_per_second, "measured at the start it would differ each time, and the plan with it"
 
 
 def test_steps_that_leave_their_predicted_time_let_other_threads_take_over_and_the_run_says_so(

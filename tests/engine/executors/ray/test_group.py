@@ -1,13 +1,11 @@
 """A training in two processes on two nodes of a real Ray cluster on this machine: the weights of one machine."""
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
-from shunter.engine.checkpoint.storage import write_text
 from shunter.engine.config import Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.execution import execution_of
@@ -18,7 +16,6 @@ from shunter.engine.executors.this_machine import ThisMachine
 from shunter.engine.job import Checkpointing, ClickJob, Hooks, TrainingJob
 from shunter.engine.loop.trainer import train
 from shunter.engine.parallel import Division, GivenTable
-from shunter.engine.parallel.plan import LINK
 from shunter.engine.results import EpochReport, TrainResult
 from shunter.hardware.devices.nodes import placed as on_node
 from shunter.hardware.types import Collective, Placement
@@ -103,9 +100,8 @@ def planned(dataset: Dataset) -> Division:
 
 
 def kept_in(folder: Path) -> Checkpointing:
-    """Where a state is kept, with the speed that decides on the division of tables: measured, it would vary."""
+    """Where a state is kept."""
     folder.mkdir()
-    write_text(folder / LINK, json.dumps({"processes": 2, "bytes_per_second": 1e9}))
     return Checkpointing(folder, steps=1)
 
 
