@@ -2,6 +2,10 @@
 
 import contextlib
 import io
+import lzma
+import math
+import os
+import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,13 +16,15 @@ from numpy.typing import NDArray
 
 from shunter.checked_folder import BLOCK_BYTES, CheckedFile, checked_file, is_sealed
 from shunter.errors import DamagedDataError, DamagedFileError, DataError
-from shunter.files import replace_file
+from shunter.files import open_regular, replace_file
 from shunter.quarantine import quarantine
 
 # An empty array cannot be mapped: its file ends after the header, which numpy pads to this.
 NPY_HEADER_BYTES = 128
 EAGER_BYTES = 16 << 20  # up to which an array is verified when it is opened: 7 ms at 2.4 GB/s
 SUM_BYTES = 4
+LARGEST_EXPANSION = 16  # bytes of the arrays of an .npz file over those of the file
+LEAST_NPZ_BYTES = 64 << 20  # which the arrays of any file may take
 
 Array = NDArray[Any]
 
@@ -91,6 +97,46 @@ def _load(path: Path, shape: tuple[int, ...] | None, *, is_lazy: bool) -> Array 
     if file is None or file.is_verified:
         return array
     return LazyArray(array, path.stat().st_size - array.nbytes, file)
+
+
+def read_npz(path: Path) -> dict[str, Array]:
+    """Read all arrays of an `.npz` file, whose sizes are compared with that of the file before memory is taken.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: It holds something other than arrays, or arrays that are far larger than the file.
+        zipfile.BadZipFile: It is no such file.
+    """
+    with open_regular(path) as file, _zip_errors():
+        most_bytes = max(LARGEST_EXPANSION * os.fstat(file.fileno()).st_size, LEAST_NPZ_BYTES)
+        with zipfile.ZipFile(file) as archive:
+            needed_bytes = sum(_array_bytes(archive, name) for name in archive.namelist())
+        if needed_bytes > most_bytes:
+            raise ValueError(f"its arrays take {needed_bytes:,} bytes, more than {LARGEST_EXPANSION} times the file")
+        file.seek(0)
+        with np.load(file, allow_pickle=False) as stored:
+            return dict(stored)
+
+
+@contextlib.contextmanager
+def _zip_errors() -> Iterator[None]:
+    try:
+        yield
+    except (RuntimeError, zlib.error, lzma.LZMAError) as error:  # encrypted, of an unknown kind, or damaged
+        raise ValueError(str(error)) from error
+
+
+def _array_bytes(archive: zipfile.ZipFile, name: str) -> int:
+    """Return the bytes of an array by its header."""
+    with archive.open(name) as member:
+        version = np.lib.format.read_magic(member)
+        read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+        if version not in read_header:
+            raise ValueError(f"{name} is of the version {version}")
+        shape, _, dtype = read_header[version](member)
+    if min(shape, default=0) < 0 or dtype.hasobject:
+        raise ValueError(f"{name} is no array of numbers")
+    return math.prod(shape) * dtype.itemsize
 
 
 def write_result(path: Path, array: Array) -> None:

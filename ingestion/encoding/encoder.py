@@ -15,7 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from shunter.checked_folder import verify_file
-from shunter.engine.data.arrays import damage_reported
+from shunter.engine.data.arrays import damage_reported, read_npz
 from shunter.errors import DataError
 from shunter.ingestion.batch import Bag, Columns
 from shunter.ingestion.encoding import columns as read
@@ -317,9 +317,9 @@ class Encoder:
                 verify_file(path)
         try:
             values: dict[str, Any] = json.loads(description.read_text())
-            with np.load(vocabulary, allow_pickle=False) as stored:
-                keys, ends = stored["keys"], stored["ends"]
-                learned = learned_ids(stored)
+            stored = read_npz(vocabulary)
+            keys, ends = stored["keys"], stored["ends"]
+            learned = learned_ids(stored)
             if values["format_version"] != FORMAT_VERSION:
                 raise ValueError(f"its format is {values['format_version']} instead of {FORMAT_VERSION}")
             return cls._of(values, keys, ends, learned)

@@ -3,12 +3,14 @@
 Where a schema names a file of them, the rows of the column's table begin with them (`shunter.engine.data.vectors`).
 """
 
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from shunter.engine.data.arrays import read_npz
 from shunter.engine.data.given import FOLDER, GivenVectors, save_given
 from shunter.errors import DataError
 from shunter.ingestion.encoding import columns as read
@@ -92,8 +94,8 @@ def _read(path: Path, name: str) -> tuple[pl.Series, NDArray[np.float32]]:
     """The values, and their vectors, `[values, width]`."""
     try:
         if path.suffix == ".npz":
-            with np.load(path, allow_pickle=False) as stored:
-                values, vectors = pl.Series(name, stored["ids"]), np.asarray(stored["vectors"], np.float32)
+            stored = read_npz(path)
+            values, vectors = pl.Series(name, stored["ids"]), np.asarray(stored["vectors"], np.float32)
         else:
             frame = (
                 pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path, infer_schema_length=10_000)
@@ -101,7 +103,7 @@ def _read(path: Path, name: str) -> tuple[pl.Series, NDArray[np.float32]]:
             if name not in frame.columns:
                 raise DataError(f"{path} has no column {name}, whose values its vectors are of: it has {_few(frame)}.")
             values, vectors = frame[name], _numbers(frame.drop(name), path)
-    except (OSError, ValueError, KeyError, pl.exceptions.PolarsError) as error:
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile, pl.exceptions.PolarsError) as error:
         reason = " ".join(str(error).split())[:100]
         raise DataError(
             f"{path} cannot be read as vectors of {name} ({reason}): see `vectors` in docs/schema.md."
