@@ -7,6 +7,7 @@ from shunter.models.embeddings.learning import EmbeddingLearning
 from shunter.record import OPTIONAL, Record
 
 SelectBy = Literal["ne", "auc", "logloss", "ndcg@20", "recall@20"]
+Repeats = Literal["drop", "keep"]
 LearningRateSchedule = Literal["constant", "plateau", "cosine"]
 
 
@@ -127,6 +128,7 @@ class Schedule:
         select_by: figure of the validation part by which an epoch is better than another: whose weights are kept, when
             patience ends and when a plateau begins. Of clicks one of the first three; a ranking is judged by NDCG@20
             if not by recall@20.
+        repeats: Whether a ranking is judged on new (user, item) pairs alone, or on repeated ones too.
     """
 
     max_epochs: int = 10
@@ -134,3 +136,4 @@ class Schedule:
     seed: int = 0
     checks: tuple[float, ...] = ()
     select_by: SelectBy = "ne"
+    repeats: Repeats = "drop"

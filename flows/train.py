@@ -267,6 +267,8 @@ def _train_tracked(job: _Job, held: Reservation, better: BetterOfThisMachine | N
             outcome = recipe_of(request.model).train(run, clock)
         energy = spent.total
         _log_totals(run, energy)
+        findings = tuple(finding.words for finding in findings_of_dataset(dataset))
+        open_run(run_id).set_tags({"data.findings": "\n".join(findings)} if findings else {})
         open_run(run_id).log_metrics(account_metrics(clock.account()))  # as far as the report can know it
         open_run(run_id).rename(run_name(dataset.name, request.model, outcome.result, datetime.now(UTC)))
         return TrainSummary(
@@ -292,7 +294,7 @@ def _train_tracked(job: _Job, held: Reservation, better: BetterOfThisMachine | N
             towers=outcome.towers,
             promise=outcome.promise,
             minutes=outcome.minutes,
-            findings=tuple(finding.words for finding in findings_of_dataset(dataset)),
+            findings=findings,
         )
 
 

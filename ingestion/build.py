@@ -16,7 +16,8 @@ from shunter.ingestion.first_pass import Surveyor, survey
 from shunter.ingestion.learned_maps import with_learned_maps
 from shunter.ingestion.progress import Watch
 from shunter.ingestion.sample import merged_in
-from shunter.ingestion.second_pass import ENCODER_FOLDER, Target, encode_by, encode_here
+from shunter.ingestion.schema import Schema
+from shunter.ingestion.second_pass import ENCODER_FOLDER, MOST_COMPARED, Target, encode_by, encode_here
 from shunter.ingestion.sources.criteo import CriteoSource
 from shunter.ingestion.sources.days import DaysSource
 from shunter.ingestion.sources.parts import PartsSource
@@ -69,25 +70,38 @@ def build(
         encoder.save(directory / ENCODER_FOLDER)
         write_vectors(source.schema, encoder, directory)
         features = replace(encoder.features, tasks=source.schema.tasks)
-        target = Target(directory, features, spill.is_weighted, spill.is_timed)
+        target = Target(
+            directory,
+            features,
+            spill.is_weighted,
+            spill.is_timed,
+            user_column=_user_column(source.schema),
+            compared_share=min(1.0, MOST_COMPARED / good_rows) if isinstance(splitter, GivenSplit) else 0.0,
+        )
+        on_rows = partial(watch.encoded, of_rows=good_rows)
         if crew is None:
-            encode_here(histories.attach(spill.read()), encoder, target, partial(watch.encoded, of_rows=good_rows))
+            repeated = encode_here(histories.attach(spill.read()), encoder, target, on_rows)
         else:
-            encode_by(crew, spill, found, target, partial(watch.encoded, of_rows=good_rows))
+            repeated = encode_by(crew, spill, found, target, on_rows)
+    statistics = found.split_statistics()
+    by_time = splitter if isinstance(splitter, TimeSplit) else None
+    shares = source.schema.split
     dataset = Dataset(
         name=source.name,
         directory=directory,
         fingerprint=fingerprint,
         features=features,
-        splits=found.split_statistics(),
+        splits={name: replace(one, repeated_share=repeated.get(name)) for name, one in statistics.items()},
         split_by=splitter.kind,
         fields=fields,
         quarantined_rows=quarantine.rows,
         user=source.schema.user,
         item=source.schema.item,
         is_weighted=source.schema.weight is not None,
-        time_range=splitter.time_range if isinstance(splitter, TimeSplit) else None,
-        is_in_order_of_time=splitter.is_in_order if isinstance(splitter, TimeSplit) else None,
+        time_range=by_time and by_time.time_range,
+        time_cuts=by_time and by_time.cuts,
+        asked_shares=by_time and (shares.train, shares.validation, shares.test),
+        is_in_order_of_time=by_time and by_time.is_in_order,
     )
     dataset.save()
     return dataset
@@ -115,6 +129,12 @@ def make_splitter(
     if source.schema.part is not None:
         return replace(source, schema=source.schema.without_time()), GivenSplit((1, 2), by_hash)
     return split_by_time(source, max_bad_share, watch, crew)
+
+
+def _user_column(schema: Schema) -> int | None:
+    """Return the index of the user's column among the single-valued ones."""
+    names = [column.field for column in schema.categorical]
+    return names.index(schema.user) if schema.user in names else None
 
 
 def _fit(

@@ -33,7 +33,7 @@ from shunter.requests import ClusterRequest
 log = logging.getLogger(__name__)
 
 # To be raised whenever the same source would give other arrays.
-CODE_VERSION = 2
+CODE_VERSION = 3
 # Known hashes of files, by path, size and time of change.
 MEMO = "file-hashes.json"
 

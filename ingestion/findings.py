@@ -8,7 +8,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from shunter.engine.data.dataset import Dataset
+from shunter.engine.data.dataset import Dataset, SplitStatistics
+from shunter.engine.data.days import date_texts
 from shunter.engine.data.given import given_vectors
 from shunter.engine.data.resolution import AUC_APART, auc_error
 from shunter.ingestion.tables import learned_words
@@ -20,6 +21,7 @@ _UNIQUE_SHARE = 0.95
 _EMPTY_SHARE = 0.999
 _FREQUENT_VALUES = 50
 _MOST_COPIES = 0.05
+_MOST_SHARE_MISSED = 0.05  # difference between a part's share of the rows and the asked one
 
 
 @dataclass(frozen=True)
@@ -79,9 +81,11 @@ def findings_of_dataset(dataset: Dataset) -> list[Finding]:
             found.append(_unique(field.name))
     found += [merged_writings(field.name, field.merged_texts) for field in dataset.fields if field.merged_texts]
     test = dataset.splits["test"]
+    found += [*_missed_shares(dataset), *_repeated_in_test(test)]
     found += [Finding("vectors", given.field, given.words) for given in given_vectors(dataset)]
     found += [Finding("learned", field, words) for field, words in learned_words(dataset)]
-    return [*found, *_too_few_positives(test.positives, test.rows)]
+    is_chosen_alone = all(split.positives == split.rows for split in dataset.splits.values())  # for ranking
+    return found if is_chosen_alone else [*found, *_too_few_positives(test.positives, test.rows)]
 
 
 def _of_column(series: pl.Series, labels: NDArray[np.float32]) -> Iterator[Finding]:
@@ -174,12 +178,48 @@ def _rate_drift(sample: LogSample) -> Iterator[Finding]:
 def _too_few_positives(positives: int, rows: int) -> Iterator[Finding]:
     """Whether chance moves the AUC of the test part more than models differ."""
     error = auc_error(positives, rows - positives)
-    if error > AUC_APART:
+    if positives in (0, rows):
+        label = int(positives > 0)
+        yield Finding(
+            "one_class",
+            None,
+            f"The test part would hold only the label {label} ({rows:,} rows), so no AUC can be measured: models of "
+            "clicks need both labels; with the label 1 alone use a model that ranks items.",
+        )
+    elif error > AUC_APART:
         yield Finding(
             "few",
             None,
             f"The test part holds about {positives:,} positive rows of {rows:,}, so chance alone moves its AUC by "
             f"{error:.3f}: models that differ by less cannot be told apart; give more rows.",
+        )
+
+
+def _missed_shares(dataset: Dataset) -> Iterator[Finding]:
+    """Yield a finding if rows of one time, which stay together, make the parts other than they should be."""
+    if dataset.time_cuts is None or dataset.asked_shares is None:
+        return
+    shares = [split.rows / dataset.rows for split in dataset.splits.values()]
+    if max(abs(share - asked) for share, asked in zip(shares, dataset.asked_shares, strict=True)) > _MOST_SHARE_MISSED:
+        validation, test = date_texts(*dataset.time_cuts) or [f"{time:g}" for time in dataset.time_cuts]
+        rows = " / ".join(f"{split.rows:,}" for split in dataset.splits.values())
+        found, asked = (" / ".join(f"{share:.0%}" for share in part) for part in (shares, dataset.asked_shares))
+        yield Finding(
+            "split",
+            None,
+            f"Rows of one time stay together, so train / validation / test hold {rows} rows ({found}) instead of "
+            f"{asked}: validation begins at {validation}, test at {test}. Log the time of day, or split by hash (no "
+            "`time` in the schema).",
+        )
+
+
+def _repeated_in_test(test: SplitStatistics) -> Iterator[Finding]:
+    if (test.repeated_share or 0.0) > _MOST_COPIES:
+        yield Finding(
+            "repeated",
+            None,
+            f"{test.repeated_share:.1%} of the test rows repeat training rows, label included: figures on the test "
+            "part are better than on new rows; give a test part without them.",
         )
 
 

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from shunter.engine.data.dataset import SPLITS
 from shunter.ingestion.encoding.encoder import Encoder
+from shunter.ingestion.encoding.split import row_hashes
+from shunter.ingestion.encoding.vocabulary import mix
 from shunter.ingestion.parallel import ordered_map
 from shunter.ingestion.spill import Spill, SpilledBatch, SpilledRows
 from shunter.ingestion.survey import Survey
@@ -20,6 +22,8 @@ from shunter.ingestion.writer import DatasetWriter, Place, WrittenRows
 from shunter.models.spec import Features
 
 ENCODER_FOLDER = "encoder"
+MOST_COMPARED = 2_000_000  # rows whose hashes are compared; of more a part that is drawn by the hashes
+Hashes = list[NDArray[np.uint64]]  # of the compared rows of each split
 
 
 @dataclass(frozen=True)
@@ -31,42 +35,65 @@ class Target:
         features: What a row holds.
         is_weighted: Whether rows have weights.
         is_timed: Whether rows have times.
+        user_column: Index of the user's column among the single-valued ones; None without one.
+        compared_share: Share of the rows that are compared with those of the training part.
     """
 
     directory: Path
     features: Features
     is_weighted: bool
     is_timed: bool = False
+    user_column: int | None = None
+    compared_share: float = 0.0
 
     def writer(self, places: list[Place] | None = None) -> DatasetWriter:
         """Opens the arrays."""
         return DatasetWriter(
-            self.directory, self.features, is_weighted=self.is_weighted, is_timed=self.is_timed, places=places
+            self.directory,
+            self.features,
+            is_weighted=self.is_weighted,
+            is_timed=self.is_timed,
+            has_users=self.user_column is not None,
+            places=places,
         )
 
 
 def encode_here(
     batches: Iterable[SpilledBatch], encoder: Encoder, target: Target, on_rows: Callable[[int], None]
-) -> None:
-    """Encode one batch after the other, in threads; `on_rows` is told how many rows are done."""
-    rows = 0
+) -> dict[str, float]:
+    """Encode one batch after the other, in threads; `on_rows` is told how many rows are done.
+
+    Returns:
+        Share of the rows of validation and of test that repeat training rows, where rows are compared.
+    """
+    rows, compared = 0, list[Hashes]()
     with target.writer() as writer:
-        for parts in ordered_map(partial(_encode, encoder), batches):
+        for parts, hashes in ordered_map(partial(_encode, target, encoder), batches):
             writer.append(parts)
+            compared.append(hashes)
             rows += sum(len(part.labels) for part in parts)
             on_rows(rows)
+    return _repeated_shares(compared)
 
 
-def encode_by(crew: Crew, spill: Spill, found: Survey, target: Target, on_rows: Callable[[int], None]) -> None:
-    """Let a crew encode unit by unit, each into its place of the arrays; `on_rows` is told how many rows are done."""
+def encode_by(
+    crew: Crew, spill: Spill, found: Survey, target: Target, on_rows: Callable[[int], None]
+) -> dict[str, float]:
+    """Let a crew encode unit by unit, each into its place of the arrays; `on_rows` is told how many rows are done.
+
+    Returns:
+        As `encode_here`.
+    """
     *starts, size = _places(found, target.features)
     with target.writer() as writer:
         writer.reserve(size)
     work = on_crew(crew, partial(_prepared, target), _encode_unit)
-    rows = 0
-    for unit_rows in ordered_map(work, zip(spill.units, starts, strict=True), workers=crew.count):
+    rows, compared = 0, list[Hashes]()
+    for unit_rows, hashes in ordered_map(work, zip(spill.units, starts, strict=True), workers=crew.count):
         rows += unit_rows
+        compared += hashes
         on_rows(rows)
+    return _repeated_shares(compared)
 
 
 def _places(found: Survey, features: Features) -> list[list[Place]]:
@@ -88,28 +115,47 @@ def _prepared(target: Target) -> tuple[Target, Encoder]:
     return target, Encoder.load(target.directory / ENCODER_FOLDER)
 
 
-def _encode_unit(prepared: tuple[Target, Encoder], unit: tuple[SpilledRows, list[Place]]) -> int:
-    """Write one unit's rows to their places, and say how many they are."""
+def _encode_unit(prepared: tuple[Target, Encoder], unit: tuple[SpilledRows, list[Place]]) -> tuple[int, list[Hashes]]:
+    """Write one unit's rows to their places; return their count, and the hashes of those that are compared."""
     (target, encoder), (spilled, places) = prepared, unit
-    rows = 0
+    rows, compared = 0, list[Hashes]()
     with target.writer(places) as writer:
         for batch in spilled.read():
-            writer.append(_encode(encoder, batch))
+            parts, hashes = _encode(target, encoder, batch)
+            writer.append(parts)
+            compared.append(hashes)
             rows += len(batch.labels)
-    return rows
+    return rows, compared
 
 
-def _encode(encoder: Encoder, batch: SpilledBatch) -> list[WrittenRows]:
-    """The rows of each split."""
+def _encode(target: Target, encoder: Encoder, batch: SpilledBatch) -> tuple[list[WrittenRows], Hashes]:
+    """Return the rows of each split, and the hashes of those that are compared."""
     encoded = encoder.encode_columns(batch.columns)
     chosen: list[NDArray[np.bool_]] = [batch.parts == part for part in range(len(SPLITS))]
     weights, times = batch.weights, batch.times
-    return [
+    users = None if target.user_column is None else batch.columns.keys[target.user_column]
+    written = [
         WrittenRows(
             batch.labels[rows],
             encoded.select(rows),
             None if weights is None else weights[rows],
             None if times is None else times[rows],
+            None if users is None else users[rows],
         )
         for rows in chosen
     ]
+    if not target.compared_share:
+        return written, []
+    labels = batch.labels if batch.labels.ndim == 1 else batch.labels[:, 0]
+    hashes = mix(row_hashes(batch.columns, seed=0) + labels.astype(np.uint64))
+    is_compared = (hashes >> np.uint64(11)) * 2.0**-53 < target.compared_share
+    return written, [hashes[rows & is_compared] for rows in chosen]
+
+
+def _repeated_shares(compared: list[Hashes]) -> dict[str, float]:
+    compared = [hashes for hashes in compared if hashes]
+    if not compared:
+        return {}
+    training, *others = (np.concatenate(of_split) for of_split in zip(*compared, strict=True))
+    shares = {name: np.isin(hashes, training) for name, hashes in zip(SPLITS[1:], others, strict=True)}
+    return {name: float(share.mean()) for name, share in shares.items() if len(share)}

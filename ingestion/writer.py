@@ -83,12 +83,13 @@ class NpyWriter:
 
 @dataclass(frozen=True)
 class WrittenRows:
-    """Rows of one split: their labels, what a model takes, and their weights and times, where they have some."""
+    """Rows of one split: their labels, what a model takes, and their weights, times and users, where they have some."""
 
     labels: NDArray[np.float32]
     rows: EncodedRows
     weights: NDArray[np.float32] | None = None
     times: NDArray[np.float64] | None = None
+    users: NDArray[np.uint64] | None = None
 
 
 @dataclass(frozen=True)
@@ -139,6 +140,7 @@ class SplitWriter:
         features: What a row holds.
         is_weighted: Whether rows have weights.
         is_timed: Whether rows have times, which are kept of all splits but the first.
+        has_users: Whether rows have users, whose keys are kept of the test part.
         place: Where writing begins in arrays that are there; None for new ones.
     """
 
@@ -150,6 +152,7 @@ class SplitWriter:
         *,
         is_weighted: bool = False,
         is_timed: bool = False,
+        has_users: bool = False,
         place: Place | None = None,
     ) -> None:
         prefix = directory / split
@@ -161,6 +164,8 @@ class SplitWriter:
         self._weight = NpyWriter(prefix.with_suffix(".weight.npy"), np.float32, (), row) if is_weighted else None
         has_times = is_timed and split != SPLITS[0]
         self._time = NpyWriter(prefix.with_suffix(".time.npy"), np.float64, (), row) if has_times else None
+        keeps_users = has_users and split == SPLITS[2]
+        self._user = NpyWriter(prefix.with_suffix(".user_key.npy"), np.uint64, (), row) if keeps_users else None
         self._dense = _optional(prefix.with_suffix(".dense.npy"), np.float32, len(features.dense), row)
         self._categorical = _optional(prefix.with_suffix(".categorical.npy"), np.int32, single, row)
         self._bag_ends = [0] * len(bags) if place is None else list(place.bag_values)
@@ -178,7 +183,7 @@ class SplitWriter:
 
     def reserve(self, size: Place) -> None:
         """Make room for arrays of a size, which others write."""
-        for file in (self._label, self._weight, self._time, self._dense, self._categorical):
+        for file in self._files_of_rows:
             if file is not None:
                 file.reserve(size.rows)
         for bag, count in zip(self._bags, size.bag_values, strict=True):
@@ -197,6 +202,9 @@ class SplitWriter:
         if self._time is not None:
             assert written.times is not None
             self._time.append(written.times)
+        if self._user is not None:
+            assert written.users is not None
+            self._user.append(written.users)
         if self._dense is not None:
             self._dense.append(rows.dense)
         if self._categorical is not None:
@@ -212,9 +220,13 @@ class SplitWriter:
     def close(self) -> None:
         """Complete the files."""
         bags = (file for bag in self._bags for file in bag)
-        for file in (self._label, self._weight, self._time, self._dense, self._categorical, *bags):
+        for file in (*self._files_of_rows, *bags):
             if file is not None:
                 file.close()
+
+    @property
+    def _files_of_rows(self) -> tuple[NpyWriter | None, ...]:
+        return self._label, self._weight, self._time, self._user, self._dense, self._categorical
 
 
 class DatasetWriter:
@@ -227,11 +239,20 @@ class DatasetWriter:
         *,
         is_weighted: bool = False,
         is_timed: bool = False,
+        has_users: bool = False,
         places: Sequence[Place] | None = None,
     ) -> None:
         """Open the files of every split; see `SplitWriter` for their `places`."""
         self._splits = [
-            SplitWriter(directory, split, features, is_weighted=is_weighted, is_timed=is_timed, place=place)
+            SplitWriter(
+                directory,
+                split,
+                features,
+                is_weighted=is_weighted,
+                is_timed=is_timed,
+                has_users=has_users,
+                place=place,
+            )
             for split, place in zip(SPLITS, places or [None] * len(SPLITS), strict=True)
         ]
         self._stack = ExitStack()

@@ -32,9 +32,10 @@ def fuse(run: RunContext, contestants: Sequence[RankedBaseline]) -> tuple[Traine
         return None
     by_name = {one.model.spec.family: one for one in contestants}
     seen, validation = (read_interactions(run.dataset, part) for part in ("train", "validation"))
-    select_by = run.request.training.select_by.value
+    asked = run.request.training
+    select_by, repeats = asked.select_by.value, asked.repeats.value
     rankers = {name: load_ranker(one.chosen.directory).ranker for name, one in by_name.items()}
-    found = choose_fusion(rankers, validation, seen, most=most, select_by=select_by)
+    found = choose_fusion(rankers, validation, seen, most=most, select_by=select_by, repeats=repeats)
     if found is None:
         return None
     members = [by_name[name] for name in found.members]
@@ -82,7 +83,7 @@ def fused_of(
             "train_seconds": sum(one.train_seconds for one in members),
             "energy": _energy(members),
             "run_id": None,
-            **ranked_on_test(dataset, load_ranker(directory).ranker, seed=seed),
+            **ranked_on_test(dataset, load_ranker(directory).ranker, seed=seed, repeats=best.schedule.repeats),
         }
     )
     fused.save()

@@ -165,7 +165,11 @@ def _try(
     fixed = space.fixed.patience
     select_by = request.training.select_by.value
     schedule = Schedule(
-        max_epochs=request.longest_epochs, patience=fixed or PATIENCE, seed=request.seed, select_by=select_by
+        max_epochs=request.longest_epochs,
+        patience=fixed or PATIENCE,
+        seed=request.seed,
+        select_by=select_by,
+        repeats=request.training.repeats.value,
     )
     search, tried = RankingSearch(space, trials, seed=request.seed), Tried()
     failure: Exception | None = None

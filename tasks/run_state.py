@@ -41,6 +41,7 @@ LATER: dict[str, Any] = {
     "grid": None,
     "prices": None,
     "select_by": "ne",
+    "repeats": "drop",
     "set": [],
     "baselines": None,
     "promote": "confident",

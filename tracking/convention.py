@@ -93,6 +93,7 @@ def data_params(dataset: Dataset) -> Values:
             "multi_valued_features": sum(field.multi_valued for field in features.categorical),
             "embedding_rows": sum(features.table_rows),
             "quarantined_rows": dataset.quarantined_rows,
+            "test_repeated_share": dataset.splits["test"].repeated_share,
             "tasks": ",".join(features.tasks) or None,
             "is_weighted": dataset.is_weighted or None,
         },
@@ -133,7 +134,7 @@ def _joined(value: Any) -> str:
 def schedule_params(schedule: Schedule) -> Values:
     """For how long a training may run, and its seed: `schedule.*`."""
     checks = "-".join(f"{passes:.4g}" for passes in schedule.checks) or None
-    return _flat("schedule", {**asdict(schedule), "checks": checks})
+    return _flat("schedule", {**asdict(schedule), "checks": checks, "repeats": None})  # rankings log their own
 
 
 def placement_params(placement: Placement) -> Values:

@@ -6,6 +6,7 @@ Layout of the folder, for each split in `train`, `validation`, `test`:
     {split}.label.npy                  float32 [rows], or [rows, tasks] where there are several labels; NaN is no label
     {split}.weight.npy                 float32 [rows], not negative; absent when all samples count alike
     {split}.time.npy                   float64 [rows], as the time's column has it; absent for train, and without a time
+    test.user_key.npy                  uint64  [rows], a key of the value of the user's column; absent without a user
     {split}.dense.npy                  float32 [rows, dense features]; absent when there are none
     {split}.categorical.npy            int32   [rows, single-valued fields]; absent when there are none
     {split}.bag{i}.values.npy          int32   [ids]      i = index of the multi-valued field in Features.categorical
@@ -54,11 +55,13 @@ class SplitStatistics(Record):
         rows: Rows of the split; each has the main label.
         positives: Rows whose main label is 1.
         others: the other labels, in their order.
+        repeated_share: Share of the rows that repeat training rows, label included; None where rows were not compared.
     """
 
     rows: int
     positives: int
     others: tuple[LabelStatistics, ...] = ()
+    repeated_share: float | None = None
 
     @property
     def base_rate(self) -> float:
@@ -104,6 +107,8 @@ class Dataset:
         is_weighted: whether samples have weights.
         time_range: first and last time of all rows, as the column of the time has them (dates in microseconds since
             1970); None where rows are not split by it.
+        time_cuts: first time of the validation part and of the test part; None where rows are not split by time.
+        asked_shares: shares of the parts that the schema asks for; None where rows are not split by time.
         is_in_order_of_time: whether no row of the log is earlier than the one before it; None where that is not known.
     """
 
@@ -119,6 +124,8 @@ class Dataset:
     item: str | None = None
     is_weighted: bool = False
     time_range: tuple[float, float] | None = None
+    time_cuts: tuple[float, float] | None = None
+    asked_shares: tuple[float, float, float] | None = None
     is_in_order_of_time: bool | None = None
 
     @property
@@ -156,12 +163,12 @@ class Dataset:
 
     @classmethod
     def _of(cls, values: dict[str, Any], directory: Path) -> "Dataset":
-        time_range = values.get("time_range")
+        tuples = ("time_range", "time_cuts", "asked_shares")
         return cls(
             **{
                 **values,
                 "directory": directory,
-                "time_range": None if time_range is None else tuple(time_range),
+                **{name: tuple(values[name]) for name in tuples if values.get(name) is not None},
                 "features": Features.from_dict(values["features"]),
                 "splits": {name: SplitStatistics.from_dict(split) for name, split in values["splits"].items()},
                 "fields": tuple(

@@ -1,5 +1,7 @@
 """The day of each row, where the log names a time that says when it was."""
 
+from datetime import UTC, datetime
+
 import numpy as np
 
 from shunter.engine.data.arrays import read_array
@@ -19,11 +21,23 @@ def days_of(dataset: Dataset, split: SplitName) -> np.ndarray | None:
     """
     if dataset.time_range is None:
         return None
-    first, last = dataset.time_range
-    unit = next((unit for unit in PER_SECOND if EARLIEST <= first / unit <= last / unit < LATEST), None)
+    unit = _unit_of(*dataset.time_range)
     path = dataset.directory / f"{split}.time.npy"
     if unit is None or not path.exists():  # ingested before times were kept
         return None
     times = read_array(path)
     assert len(times) == dataset.splits[split].rows, f"{path} holds a time for each row"
     return np.floor(times / unit / SECONDS_OF_DAY).astype(np.int64)
+
+
+def date_texts(*times: float) -> list[str]:
+    """Return ascending times as dates in UTC; nothing where they are no times since 1970."""
+    unit = _unit_of(times[0], times[-1])
+    if unit is None:
+        return []
+    dates = [datetime.fromtimestamp(time / unit, UTC) for time in times]
+    return [date.isoformat(sep=" ", timespec="seconds") for date in dates]
+
+
+def _unit_of(first: float, last: float) -> float | None:
+    return next((unit for unit in PER_SECOND if EARLIEST <= first / unit <= last / unit < LATEST), None)

@@ -47,6 +47,8 @@ def too_few_to_choose(positives: int, rows: int) -> str | None:
         positives: Its positive rows.
         rows: Its rows.
     """
+    if positives in (0, rows):
+        return f"The validation part holds only one label on {rows:,} rows, so its AUC cannot tell settings apart."
     error = auc_error(positives, rows - positives)
     if error <= AUC_APART:
         return None

@@ -138,7 +138,7 @@ def with_model(job: TrainingJob[Any, Any, Any], done: Done) -> TrainResult[Any, 
     """The result of a training whose weights came home."""
     assert isinstance(done.weights, dict), "the weights were wanted"
     if isinstance(job.spec, GraphSpec):
-        data = RankingData.of(job.dataset, learn_validation=job.learn_validation)
+        data = RankingData.of(job.dataset, learn_validation=job.learn_validation, repeats=job.schedule.repeats)
         model: Any = build_graph_model(job.spec, data.graph)
     else:
         model = build_model(job.spec, job.dataset.features, is_loaded_next=True)

@@ -25,6 +25,7 @@ def train_any_ranker(
         Exception: What `solve_ranking` and `train_ranking` raise.
     """
     if isinstance(job.dataset, Dataset):
-        job = replace(job, dataset=RankingData.of(job.dataset, learn_validation=job.learn_validation))
+        data = RankingData.of(job.dataset, learn_validation=job.learn_validation, repeats=job.schedule.repeats)
+        job = replace(job, dataset=data)
     train = solve_ranking if job.spec.family in SOLVED else train_ranking
     return train(job, hooks, checkpointing)

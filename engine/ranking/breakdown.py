@@ -26,9 +26,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shunter.engine.ranking.evaluation import CUTOFF, USERS_AT_ONCE, UserFigures, first_items, hits_of, judge_hits
+from shunter.engine.config import Repeats
+from shunter.engine.ranking.evaluation import (
+    CUTOFF,
+    USERS_AT_ONCE,
+    UserFigures,
+    first_items,
+    hits_of,
+    judge_hits,
+    judged_pairs,
+)
 from shunter.engine.ranking.interactions import UNKNOWN, Interactions
-from shunter.errors import DataError
 from shunter.models.graph.ranker import Ranker
 
 CUTOFFS = (1, 5, 10, 20, 50, 100)
@@ -74,33 +82,34 @@ class Breakdown:
         return float((self.exposure[UNKNOWN + 1 :] > 0).mean())
 
 
-def break_down(ranker: Ranker, chosen: Interactions, seen: Interactions, *, name: str) -> Breakdown:
+def break_down(
+    ranker: Ranker, chosen: Interactions, seen: Interactions, *, name: str, repeats: Repeats = "drop"
+) -> Breakdown:
     """Rank all items for every user who chose one, and look at the lists from all sides.
 
     Args:
         ranker: Scores.
-        chosen: Pairs to be found; those that are in `seen` do not count.
-        seen: Items that each user has seen already, which are not ranked.
+        chosen: Pairs to be found.
+        seen: Items that each user has seen already.
         name: Name of the part, for an error.
+        repeats: Whether pairs that are in `seen` are to be found.
 
     Raises:
-        DataError: Nobody whom training knew chose an item that it knew and that is new to them.
+        DataError: Nothing is to be found.
     """
-    chosen = chosen.without(seen)
-    if not len(chosen):
-        raise DataError(f"The {name} part holds no positive of a user and an item known from training: give more rows.")
+    chosen, hidden, rows = judged_pairs(chosen, seen, repeats, name=name)
     items = ranker.item_count
     counts = np.bincount(seen.items, minlength=items)
     groups = groups_of_items(counts)
     information = np.log2(max(1, len(np.unique(seen.users))) / np.maximum(counts, 1))
-    parts = list(_parts(ranker, chosen, seen, information, groups))
+    parts = list(_parts(ranker, chosen, hidden, information, groups))
     users = np.unique(chosen.users)
     recall, ndcg, precision, hit_rate, novelty, hits, wanted = (
         np.concatenate([part[position] for part in parts]) for position in range(7)
     )
     at = CUTOFFS.index(CUTOFF)
     return Breakdown(
-        figures=UserFigures(users=users, recall20=recall[:, at], ndcg20=ndcg[:, at], left_out=chosen.left_out),
+        figures=UserFigures(users=users, recall20=recall[:, at], ndcg20=ndcg[:, at], rows=rows),
         history=np.searchsorted(seen.users, users, side="right") - np.searchsorted(seen.users, users),
         recall=recall,
         ndcg=ndcg,

@@ -8,21 +8,24 @@ The protocol of NGCF and LightGCN (Wang et al., "Neural Graph Collaborative Filt
 
 for each user, then the mean over users. Users without a chosen item in the part have neither figure and are left out.
 Items of equal score are ranked by their id, so that a constant score cannot profit from any order.
+
+A (user, item) pair of an earlier part is a repeat. The protocol above drops repeats: they need not be found, and what a
+user has seen is not ranked. Where people choose the same item again, repeats are kept: all items are ranked.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from shunter.engine.config import SelectBy
+from shunter.engine.config import Repeats, SelectBy
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.ranking.interactions import UNKNOWN, Interactions, is_among, read_before_test, read_interactions
 from shunter.errors import DataError
 from shunter.models.graph.ranker import Ranker
-from shunter.record import Record
+from shunter.record import OPTIONAL, Record
 from shunter.statistics.bootstrap import mean_interval
 
 CUTOFF = 20
@@ -30,23 +33,39 @@ USERS_AT_ONCE = 1_024  # that are judged together
 # Whose memory is used again: more than 32 MiB is given back to the system by malloc and mapped anew each time, which
 # took a third of an evaluation on 22,438 items, by hand.
 SCORES_AT_ONCE = 2**22
+NOTHING = Interactions(users=np.empty(0, np.int64), items=np.empty(0, np.int64))
 
 
 @dataclass(frozen=True, kw_only=True)
-class RankingMetrics(Record):
+class JudgedRows(Record):
+    """Rows of a part on which a ranking is judged, and those on which it is not.
+
+    Attributes:
+        left_out: positives of users or items that training did not know, which no ranking can hold.
+        pairs: Distinct (user, item) pairs to be found.
+        positives: Positive rows of the part.
+        repeats: Positive rows whose pair is in an earlier part.
+    """
+
+    left_out: int = 0
+    pairs: int = field(default=0, metadata=OPTIONAL)
+    positives: int = field(default=0, metadata=OPTIONAL)
+    repeats: int = field(default=0, metadata=OPTIONAL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankingMetrics(JudgedRows):
     """Quality of a ranking.
 
     Attributes:
         recall20: mean over users of the share of their chosen items among the first 20.
         ndcg20: mean over users of the normalised discounted cumulative gain of the first 20.
         users: users with a chosen item.
-        left_out: positives of users or items that training did not know, which no ranking can hold.
     """
 
     recall20: float
     ndcg20: float
     users: int
-    left_out: int = 0
 
     def figure_by(self, select_by: SelectBy) -> float:
         """The figure by which one ranking is better than another, the higher the better."""
@@ -61,13 +80,13 @@ class UserFigures:
         users: int64 `[users]`.
         recall20: float64 `[users]`.
         ndcg20: float64 `[users]`.
-        left_out: See `RankingMetrics`.
+        rows: Rows that were judged.
     """
 
     users: np.ndarray
     recall20: np.ndarray
     ndcg20: np.ndarray
-    left_out: int
+    rows: JudgedRows
 
     def mean(self) -> RankingMetrics:
         """Over the users."""
@@ -75,7 +94,7 @@ class UserFigures:
             recall20=float(self.recall20.mean()),
             ndcg20=float(self.ndcg20.mean()),
             users=len(self.users),
-            left_out=self.left_out,
+            **asdict(self.rows),
         )
 
 
@@ -97,30 +116,30 @@ class ScoresItems(Protocol):
         ...
 
 
-def evaluate_ranking(ranker: ScoresItems, chosen: Interactions, seen: Interactions, *, name: str) -> RankingMetrics:
+def evaluate_ranking(
+    ranker: ScoresItems, chosen: Interactions, seen: Interactions, *, name: str, repeats: Repeats = "drop"
+) -> RankingMetrics:
     """Rank all items for every user who chose one; `evaluate_users` says how."""
-    return evaluate_users(ranker, chosen, seen, name=name).mean()
+    return evaluate_users(ranker, chosen, seen, name=name, repeats=repeats).mean()
 
 
-def evaluate_users(ranker: ScoresItems, chosen: Interactions, seen: Interactions, *, name: str) -> UserFigures:
+def evaluate_users(
+    ranker: ScoresItems, chosen: Interactions, seen: Interactions, *, name: str, repeats: Repeats = "drop"
+) -> UserFigures:
     """Rank all items for every user who chose one.
 
     Args:
         ranker: scores.
-        chosen: Pairs to be found; those that are in `seen` do not count.
-        seen: Items that each user has seen already, which are not ranked.
+        chosen: Pairs to be found.
+        seen: Items that each user has seen already.
         name: Name of the part, for an error.
+        repeats: Whether pairs that are in `seen` are to be found, see the module.
 
     Raises:
-        DataError: nobody whom training knew chose an item that it knew and that is new to them.
+        DataError: Nothing is to be found.
     """
-    chosen = chosen.without(seen)
+    chosen, seen, rows = judged_pairs(chosen, seen, repeats, name=name)
     users, starts = np.unique(chosen.users, return_index=True)
-    if not len(users):
-        raise DataError(
-            f"The {name} part holds no positive of a user and an item known from training, so a ranking cannot be "
-            f"judged: give more rows, or leave out time in the schema to split by hash."
-        )
     ends = np.append(starts[1:], len(chosen))
     recall, gain = np.empty(len(users)), np.empty(len(users))
     for start in range(0, len(users), USERS_AT_ONCE):
@@ -128,15 +147,44 @@ def evaluate_users(ranker: ScoresItems, chosen: Interactions, seen: Interactions
         top = first_items(ranker, users[part], seen, CUTOFF)
         items = [chosen.items[first:last] for first, last in zip(starts[part], ends[part], strict=True)]
         recall[part], gain[part] = judge(top, items)
-    return UserFigures(users=users, recall20=recall, ndcg20=gain, left_out=chosen.left_out)
+    return UserFigures(users=users, recall20=recall, ndcg20=gain, rows=rows)
 
 
-def ranked_on_test(dataset: Dataset, ranker: Ranker, *, seed: int) -> dict[str, Any]:
+def judged_pairs(
+    chosen: Interactions, seen: Interactions, repeats: Repeats, *, name: str
+) -> tuple[Interactions, Interactions, JudgedRows]:
+    """Return the pairs to be found, those that are not ranked, and how many rows are judged.
+
+    Args:
+        chosen: Pairs of the part.
+        seen: Pairs of the parts before it.
+        repeats: Protocol, see the module.
+        name: Name of the part, for an error.
+
+    Raises:
+        DataError: Nothing is to be found.
+    """
+    new = chosen.without(seen)
+    repeated, positives = chosen.known_rows - new.known_rows, chosen.known_rows + chosen.left_out
+    found, hidden = (new, seen) if repeats == "drop" else (chosen, NOTHING)
+    if not len(found):
+        known, advice = "known from training", "leave out time in the schema to split by hash"
+        if repeated:
+            known, advice = "that are a new pair", "judge repeated pairs with --repeats keep"
+        raise DataError(
+            f"The {name} part holds no positive of a user and an item {known}, so a ranking cannot be judged: give "
+            f"more rows, or {advice}."
+        )
+    counts = JudgedRows(left_out=chosen.left_out, pairs=len(found), positives=positives, repeats=repeated)
+    return found, hidden, counts
+
+
+def ranked_on_test(dataset: Dataset, ranker: Ranker, *, seed: int, repeats: Repeats) -> dict[str, Any]:
     """What a `TrainedRanker` says of the test part: its quality there, popularity's, and the gain over that."""
     seen = read_before_test(dataset)
     test = read_interactions(dataset, "test")
-    figures = evaluate_users(ranker, test, seen, name="test")
-    popularity = evaluate_users(ranker.by_popularity(), test, seen, name="test")
+    figures = evaluate_users(ranker, test, seen, name="test", repeats=repeats)
+    popularity = evaluate_users(ranker.by_popularity(), test, seen, name="test", repeats=repeats)
     return {
         "test": figures.mean(),
         "popularity": popularity.mean(),

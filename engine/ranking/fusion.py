@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shunter.engine.config import SelectBy
+from shunter.engine.config import Repeats, SelectBy
 from shunter.engine.ranking.evaluation import RankingMetrics, UserFigures, evaluate_users
 from shunter.engine.ranking.interactions import Interactions
 from shunter.models.graph.fusion import WAYS, By, FusedRanker
@@ -33,7 +33,13 @@ class Fusion:
 
 
 def choose_fusion(
-    rankers: Mapping[str, Ranker], chosen: Interactions, seen: Interactions, *, most: int, select_by: SelectBy
+    rankers: Mapping[str, Ranker],
+    chosen: Interactions,
+    seen: Interactions,
+    *,
+    most: int,
+    select_by: SelectBy,
+    repeats: Repeats = "drop",
 ) -> Fusion | None:
     """Beginning with the best, add whatever raises the figure most, as long as anything does; by each way of adding up.
 
@@ -43,13 +49,14 @@ def choose_fusion(
         seen: Items that each user has seen already.
         most: Members at most.
         select_by: Figure by which one ranking is better than another.
+        repeats: Whether pairs that are in `seen` are to be found.
 
     Returns:
         None where the best alone is not beaten with 95 % confidence.
     """
 
     def judged(ranker: Ranker) -> UserFigures:
-        return evaluate_users(ranker, chosen, seen, name="validation")
+        return evaluate_users(ranker, chosen, seen, name="validation", repeats=repeats)
 
     def figure(figures: UserFigures) -> float:
         return figures.mean().figure_by(select_by)

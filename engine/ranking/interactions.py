@@ -1,7 +1,7 @@
 """The positives of an ingested data set as a graph, and what a graph model is validated and tested on."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -24,12 +24,14 @@ class Interactions:
         users: int64 `[pairs]`, each pair once, by user and then item.
         items: int64 `[pairs]`.
         order: int64 `[pairs]`, ascending in the order in which they came first; None where that is not known.
+        rows: int64 `[pairs]`, rows of the part that hold each pair; None where that is not known.
         left_out: positives of users or items that training did not know, which therefore cannot be told apart.
     """
 
     users: np.ndarray
     items: np.ndarray
     order: np.ndarray | None = None
+    rows: np.ndarray | None = None
     left_out: int = 0
 
     @classmethod
@@ -38,18 +40,24 @@ class Interactions:
         known = (users != UNKNOWN) & (items != UNKNOWN)
         users, items = users[known].astype(np.int64), items[known].astype(np.int64)
         base = int(items.max()) + 1 if len(items) else 1
-        keys, first = np.unique(users * base + items, return_index=True)
-        return cls(users=keys // base, items=keys % base, order=first, left_out=int((~known).sum()))
+        keys, first, rows = np.unique(users * base + items, return_index=True, return_counts=True)
+        left_out = int((~known).sum())
+        return cls(users=keys // base, items=keys % base, order=first, rows=rows, left_out=left_out)
 
     def __len__(self) -> int:
         return len(self.users)
+
+    @property
+    def known_rows(self) -> int:
+        """Rows that hold the pairs, those of unknown users and items not among them."""
+        return len(self) if self.rows is None else int(self.rows.sum())
 
     def without(self, other: "Interactions") -> "Interactions":
         """Those pairs that are not in `other`."""
         base = 1 + max((int(side.items.max()) for side in (self, other) if len(side)), default=0)
         new = ~is_among(self.users * base + self.items, other.users * base + other.items)
-        order = None if self.order is None else self.order[new]
-        return Interactions(users=self.users[new], items=self.items[new], order=order, left_out=self.left_out)
+        order, rows = (None if one is None else one[new] for one in (self.order, self.rows))
+        return replace(self, users=self.users[new], items=self.items[new], order=order, rows=rows)
 
     def union(self, other: "Interactions") -> "Interactions":
         """The pairs of both, those of `other` behind the own ones."""

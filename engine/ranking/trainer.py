@@ -17,6 +17,7 @@ from torch import Tensor
 
 from shunter.engine.checkpoint.directory import CheckpointDirectory
 from shunter.engine.checkpoint.warm_start import WarmStart
+from shunter.engine.config import Repeats
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.job import Checkpointing, Hooks, TrainingJob
 from shunter.engine.loop.interrupt import deferred_interrupt
@@ -44,15 +45,17 @@ class RankingData:
         validation: decides when to stop.
         fingerprint: Fingerprint of the data, so that no checkpoint meets another.
         learns_validation: Whether the validation part is among the edges, so that nothing can be judged on it.
+        repeats: Whether pairs of the training part are to be found in the validation part too.
     """
 
     graph: Graph
     validation: Interactions
     fingerprint: str
     learns_validation: bool = False
+    repeats: Repeats = "drop"
 
     @classmethod
-    def of(cls, dataset: Dataset, *, learn_validation: bool = False) -> "RankingData":
+    def of(cls, dataset: Dataset, *, learn_validation: bool = False, repeats: Repeats = "drop") -> "RankingData":
         """The clicks of a data set as a graph: those of the training part, and if asked for of validation too.
 
         Raises:
@@ -63,14 +66,18 @@ class RankingData:
             both = cls._edges(graph).union(validation)
             graph = replace(graph, edge_users=both.users, edge_items=both.items, edge_order=both.order)
         return cls(
-            graph=graph, validation=validation, fingerprint=dataset.fingerprint, learns_validation=learn_validation
+            graph=graph,
+            validation=validation,
+            fingerprint=dataset.fingerprint,
+            learns_validation=learn_validation,
+            repeats=repeats,
         )
 
     def judge(self, ranker: Ranker) -> RankingMetrics:
         """Quality on the validation part, of 0 users where it is learned from."""
         if self.learns_validation:
             return RankingMetrics(recall20=0.0, ndcg20=0.0, users=0)
-        return evaluate_ranking(ranker, self.validation, self.seen, name="validation")
+        return evaluate_ranking(ranker, self.validation, self.seen, name="validation", repeats=self.repeats)
 
     @property
     def seen(self) -> Interactions:
@@ -288,6 +295,7 @@ def _identity(job: GraphJob) -> dict[str, Any]:
         "data fingerprint": job.dataset.fingerprint,
         **({} if job.warm_start is None else {"warm start": job.warm_start.identity}),
         **({"selected by": "recall@20"} if job.schedule.select_by == "recall@20" else {}),
+        **({} if job.schedule.repeats == "drop" else {"repeats": job.schedule.repeats}),
         "architecture": job.spec.to_dict(),
         "hyperparameters": job.hyperparameters.to_dict(),
         "batch size": job.execution.batch_size,

@@ -13,6 +13,7 @@ from shunter.hardware.types import EnergyReading
 from shunter.masked_console import Console
 from shunter.models.names import AUTO
 from shunter.reporting.card.figures import BaselineFigures
+from shunter.reporting.card.ranking import protocol_words
 from shunter.reporting.card.ranking_baselines import RankingBaseline
 from shunter.search.result import TuneResult
 from shunter.tracking.links import runs_link
@@ -77,7 +78,6 @@ def _result_lines(
     """Quality on the test part, and what the model is."""
     if isinstance(result, TrainedRanker):
         test = result.test
-        left_out = f"; {test.left_out:,} positives of users or items new since training left out"
         quality = f"NDCG@20 {test.ndcg20:.4f}   recall@20 {test.recall20:.4f}   of {test.users:,} users"
         trained = f"best of {len(result.history)} epochs: {result.best_epoch}"
         popularity = result.popularity
@@ -92,7 +92,8 @@ def _result_lines(
             else []
         )
         return [
-            ("Quality (test)", quality + (left_out if test.left_out else "")),
+            ("Quality (test)", quality),
+            ("Protocol", protocol_words(result)),
             *baseline,
             ("Model", f"{model}; {trained}" + (f"\n{reason}" if reason else "")),
         ]

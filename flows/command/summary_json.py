@@ -20,6 +20,7 @@ def summary_as_json(summary: TrainSummary) -> dict[str, Any]:
             "model": summary.model,
             "kept": None if is_ranker else result.kept,
             "quality": {"validation": asdict(result.validation), "test": asdict(result.test)},
+            "repeats": result.schedule.repeats if is_ranker else None,
             "baselines": [one.model_dump(mode="json") for one in summary.baselines],
             "promise": summary.promise.told if summary.promise else None,
             "popularity": asdict(popularity) if popularity else None,

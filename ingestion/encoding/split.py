@@ -8,16 +8,41 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shunter.errors import DataError
-from shunter.ingestion.batch import RawBatch
+from shunter.ingestion.batch import Columns, RawBatch
 from shunter.ingestion.encoding.vocabulary import mix
 from shunter.ingestion.schema import Schema, Split
 
 # Times kept to find the cuts: beyond twice as many every second one is dropped, again and again.
 _SAMPLED_TIMES = 1_000_000
+# Share of the rows by which a later cut has to be nearer to the wanted one.
+_NEARER_SHARE = 0.01
 
 
 class TooFewTimesError(DataError):
     """The rows cannot be split by time."""
+
+
+def row_hashes(columns: Columns, seed: int, left_out: Collection[int] = ()) -> NDArray[np.uint64]:
+    """Return a hash of the features of each row, uint64 [rows].
+
+    The hash is multilinear over the columns (Carter and Wegman, 1979) with a mixing step at the end.
+
+    Args:
+        columns: The features.
+        seed: Seed of the coefficients.
+        left_out: Columns of the keys that are not hashed.
+    """
+    hashed_keys = [keys for index, keys in enumerate(columns.keys) if index not in left_out]
+    numeric = [column.view(np.uint32).astype(np.uint64) for column in columns.numeric]
+    # The values of a bag are a set: their sum does not depend on their order.
+    sums = [np.concatenate([[np.uint64(0)], np.cumsum(mix(bag.keys), dtype=np.uint64)]) for bag in columns.bags]
+    bags = [total[bag.offsets[1:]] - total[bag.offsets[:-1]] for total, bag in zip(sums, columns.bags, strict=True)]
+    parts = [*numeric, *hashed_keys, *bags]
+    odd = np.random.default_rng(seed).integers(0, 2**63, len(parts), np.uint64) * np.uint64(2) + np.uint64(1)
+    hashed = np.zeros(columns.rows, np.uint64)
+    for coefficient, part in zip(odd, parts, strict=True):
+        hashed += coefficient * part
+    return mix(hashed)
 
 
 class Splitter(Protocol):
@@ -31,10 +56,7 @@ class Splitter(Protocol):
 
 
 class HashSplit:
-    """Splits by a seeded hash of the features: rows that are equal but for their label are never in two parts.
-
-    The hash is multilinear over the columns (Carter and Wegman, 1979) with a mixing step at the end.
-    """
+    """Splits by a seeded hash of the features: rows that are equal but for their label are never in two parts."""
 
     kind = "hash"
 
@@ -52,18 +74,7 @@ class HashSplit:
 
     def assign(self, batch: RawBatch) -> NDArray[np.int8]:
         """Part of each row, int8 [rows]."""
-        columns = batch.columns
-        hashed_keys = [keys for index, keys in enumerate(columns.keys) if index not in self._left_out]
-        numeric = [column.view(np.uint32).astype(np.uint64) for column in columns.numeric]
-        # The values of a bag are a set: their sum does not depend on their order.
-        sums = [np.concatenate([[np.uint64(0)], np.cumsum(mix(bag.keys), dtype=np.uint64)]) for bag in columns.bags]
-        bags = [total[bag.offsets[1:]] - total[bag.offsets[:-1]] for total, bag in zip(sums, columns.bags, strict=True)]
-        parts = [*numeric, *hashed_keys, *bags]
-        odd = np.random.default_rng(self._seed).integers(0, 2**63, len(parts), np.uint64) * np.uint64(2) + np.uint64(1)
-        hashed = np.zeros(columns.rows, np.uint64)
-        for coefficient, part in zip(odd, parts, strict=True):
-            hashed += coefficient * part
-        uniform = (mix(hashed) >> np.uint64(11)) * 2.0**-53
+        uniform = (row_hashes(batch.columns, self._seed, self._left_out) >> np.uint64(11)) * 2.0**-53
         return np.searchsorted(self._cuts, uniform, side="right").astype(np.int8)
 
 
@@ -89,16 +100,16 @@ class TimeSplit:
             is_in_order: Whether no row is earlier than the one before it; None where that is not known.
         """
         self.time_range, self.is_in_order = time_range, is_in_order
-        self._cuts = np.array([validation_from, test_from])
+        self.cuts = validation_from, test_from
 
     def assign(self, batch: RawBatch) -> NDArray[np.int8]:
         """Part of each row, int8 [rows]."""
         assert batch.times is not None
-        return np.searchsorted(self._cuts, batch.times, side="right").astype(np.int8)
+        return np.searchsorted(np.array(self.cuts), batch.times, side="right").astype(np.int8)
 
     @classmethod
     def fit(cls, times: Iterable[NDArray[np.float64]], shares: Split) -> "TimeSplit":
-        """Find the cuts; rows of one time stay together, so the shares are met as closely as ties allow.
+        """Find the cuts; rows of one time stay together, so the shares are met about as closely as ties allow.
 
         Args:
             times: float64 arrays, in the order of the source; beyond two million rows a regular sample decides.
@@ -116,7 +127,8 @@ class TimeSplit:
                 "split by time: name another one as `time` in the schema, or none to split by hash."
             )
         rows = len(values)
-        wanted = np.searchsorted(distinct, values[[int(rows * shares.train), int(rows * (1 - shares.test))]])
+        before = np.append(np.searchsorted(values, distinct), rows)  # rows before each time
+        wanted = [_nearest_time(before, int(rows * share)) for share in (shares.train, 1 - shares.test)]
         first = int(np.clip(wanted[0], 1, len(distinct) - 2))
         second = int(np.clip(wanted[1], first + 1, len(distinct) - 1))
         cuts = float(distinct[first]), float(distinct[second])
@@ -144,6 +156,13 @@ class GivenSplit:
             return batch.parts
         cut = self._by_hash.assign(batch)
         return np.where((batch.parts == 0) & np.isin(cut, self._lacking), cut, batch.parts)
+
+
+def _nearest_time(before: NDArray[np.int64], wanted: int) -> int:
+    """Return the index of the time that has about `wanted` rows before it: that of the wanted row, or the next."""
+    at = int(np.searchsorted(before, wanted, side="right")) - 1
+    gain = (wanted - before[at]) - (before[at + 1] - wanted)
+    return at + 1 if gain > _NEARER_SHARE * before[-1] else at
 
 
 class _Extremes:

@@ -13,6 +13,7 @@ from shunter.engine.checkpoint.storage import load_model
 from shunter.engine.config import Execution
 from shunter.engine.data.arrays import read_array
 from shunter.engine.data.dataset import Dataset
+from shunter.engine.data.days import date_texts
 from shunter.engine.data.loader import BatchLoader, mean_ids_per_sample
 from shunter.engine.ensemble.result import EnsembleResult
 from shunter.engine.ensemble.scored import score_test
@@ -125,11 +126,7 @@ def data_facts(dataset: Dataset) -> DataFacts:
 
 def format_time(first: float, last: float) -> str:
     """A range of times; numbers of the size of seconds, milli- or microseconds since 1970 are told as dates, UTC."""
-    for per_second in (1, 1e3, 1e6):
-        if 1e8 <= first / per_second <= last / per_second < 1e10:
-            dates = [datetime.fromtimestamp(time / per_second, UTC) for time in (first, last)]
-            return " to ".join(date.isoformat(sep=" ", timespec="seconds") for date in dates)
-    return f"{first:g} to {last:g}, in the unit of the log"
+    return " to ".join(date_texts(first, last)) or f"{first:g} to {last:g}, in the unit of the log"
 
 
 def unknown_shares(dataset: Dataset) -> dict[str, float]:

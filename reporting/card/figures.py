@@ -1,5 +1,6 @@
 """Everything that a card says, as plain values."""
 
+from enum import StrEnum
 from typing import Literal
 
 from pydantic import Field
@@ -21,6 +22,14 @@ class QualityFigure(Frozen):
     high: float | None
 
 
+class NoInterval(StrEnum):
+    """Why figures of the test part have no interval."""
+
+    ONE_CLASS = "one_class"
+    FEW_USERS = "few_users"
+    RARE_CLASS = "rare_class"
+
+
 class TaskQuality(Frozen):
     """How well one label is predicted on the test part.
 
@@ -33,6 +42,7 @@ class TaskQuality(Frozen):
         positives: Among them.
         gauc: AUC by user, weighed by the rows of each (`shunter.engine.metrics.grouped_area_under_roc`); None where the
             schema names no user, or no user has both classes.
+        users: Users that have rows of the class of which fewer users have some; None where no field names users.
     """
 
     task: str
@@ -42,6 +52,24 @@ class TaskQuality(Frozen):
     rows: int
     positives: int
     gauc: float | None = None
+    users: int | None = None
+
+    @property
+    def no_interval(self) -> NoInterval:
+        """Reason why figures have no interval, where they have none: too many resamples held one class."""
+        if self.positives in (0, self.rows):
+            return NoInterval.ONE_CLASS
+        is_by_users = self.users is not None and self.users < min(self.positives, self.rows - self.positives)
+        return NoInterval.FEW_USERS if is_by_users else NoInterval.RARE_CLASS
+
+    @property
+    def no_interval_words(self) -> str:
+        """The reason as the end of a sentence."""
+        return {
+            NoInterval.ONE_CLASS: "all its rows are of one class",
+            NoInterval.FEW_USERS: f"rows of the rarer class are of {self.users} user(s) alone, and users are resampled",
+            NoInterval.RARE_CLASS: "too few rows of one class are in it",
+        }[self.no_interval]
 
 
 class FieldFacts(Frozen):

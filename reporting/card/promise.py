@@ -83,12 +83,18 @@ class Promise(Frozen):
             return f" of {self.bounds.units:,} days"
         return "" if self.unit == ROWS else f" of {self.bounds.units:,} users (field {self.unit})"
 
+    @property
+    def _unbounded(self) -> str:
+        if self.bounds.units < LEAST_UNITS:
+            return f"{LEAST_UNITS} independent {'rows' if self.unit == ROWS else 'users or days'} are needed"
+        return "it holds one class, or hardly any rows of the other"
+
     def _auc_missed(self) -> str | None:
         low, asked = self.bounds.auc_low, self.min_auc
         if asked is None or low >= asked:
             return None
         if math.isnan(low):
-            return f"the test part is too small, or of one class, for a bound of its AUC{self._units}"
+            return f"its AUC on the test part has no bound{self._units}: {self._unbounded}"
         return (
             f"with confidence {self.confidence:g} its AUC on the test part is at least {low:.4f}, which misses "
             f"--min-auc {asked:g} by {asked - low:.4f} (measured: {self.bounds.auc:.4f})"
@@ -99,7 +105,7 @@ class Promise(Frozen):
         if asked is None or high <= asked:
             return None
         if math.isnan(high):
-            return f"the test part is too small, or of one class, for a bound of its NE{self._units}"
+            return f"its NE on the test part has no bound{self._units}: {self._unbounded}"
         return (
             f"with confidence {self.confidence:g} its NE on the test part is at most {high:.4f}, which misses "
             f"--max-ne {asked:g} by {high - asked:.4f} (measured: {self.bounds.ne:.4f})"

@@ -13,6 +13,7 @@ from shunter.engine.data.dataset import Dataset
 from shunter.engine.loop.evaluation import evaluate
 from shunter.engine.metrics import grouped_area_under_roc
 from shunter.engine.results import Evaluation
+from shunter.ingestion.batch import MISSING_KEY
 from shunter.reporting.card.bootstrap import RESAMPLES, STATISTICS, bootstrap
 from shunter.reporting.card.calibration import expected_calibration_error, reliability
 from shunter.reporting.card.figures import QualityFigure, TaskQuality
@@ -59,6 +60,7 @@ def judge_quality(
                 gauc=None
                 if own is None or dataset.user is None
                 else _defined(grouped_area_under_roc(labels, logits, own, weights)),
+                users=None if own is None else min(len(np.unique(own[labels == label])) for label in (0, 1)),
             )
         )
     return tuple(judged)
@@ -97,9 +99,17 @@ def user_field(dataset: Dataset) -> str | None:
 
 
 def user_groups(dataset: Dataset, field: str) -> np.ndarray:
-    """The user of each row of the test part; rows of a user that training did not know stand each for themselves."""
-    single = [feature.name for feature in dataset.features.categorical if not feature.multi_valued]
-    ids = read_array(dataset.directory / "test.categorical.npy")[:, single.index(field)].astype(np.int64)
+    """Return the user of each row of the test part, those that training did not know among them.
+
+    Rows without a user stand each for themselves; so do those of unknown users where the values were not kept.
+    """
+    keys = dataset.directory / "test.user_key.npy"
+    if field == dataset.user and keys.exists():
+        users = read_array(keys)
+        ids = np.where(users == MISSING_KEY, 0, np.unique(users, return_inverse=True)[1] + 1)
+    else:
+        single = [feature.name for feature in dataset.features.categorical if not feature.multi_valued]
+        ids = read_array(dataset.directory / "test.categorical.npy")[:, single.index(field)].astype(np.int64)
     unknown = np.flatnonzero(ids == 0)
     ids[unknown] = ids.max(initial=0) + 1 + np.arange(len(unknown))
     return ids

@@ -19,7 +19,7 @@ LIMITS = (
     "A user without a positive in training, or unknown, gets the items by their popularity.",
     "An item that training did not know ranks last; one that nobody chose is scored by its own embedding, or 0 where "
     "items are weighed against each other.",
-    "What a user chose in training or validation is not ranked in these figures; nothing keeps it out of a prediction.",
+    "Nothing keeps what a user chose before out of a prediction, whatever the protocol of these figures.",
 )
 
 
@@ -83,9 +83,21 @@ def _quality(trained: TrainedRanker, figures: UserFigures) -> list[tuple[str, st
     return [
         *rows,
         ("users judged", f"{trained.test.users:,}"),
-        ("positives left out, of users or items new since training", f"{trained.test.left_out:,}"),
+        ("protocol", protocol_words(trained)),
         ("NDCG@20 on validation, which chose the epoch", f"{trained.validation.ndcg20:.4f}"),
     ]
+
+
+def protocol_words(trained: TrainedRanker) -> str:
+    """Which items are ranked, and which positive rows of the test part are judged."""
+    rows, drops = trained.test, trained.schedule.repeats == "drop"
+    ranked = "items that the user has not seen are ranked" if drops else "all items are ranked"
+    if not rows.positives:  # of a model that was stored before they were counted
+        return f"{ranked}; {rows.left_out:,} positives of users or items new since training left out"
+    return (
+        f"{ranked} for {rows.pairs:,} pairs of {rows.positives:,} positive rows; {rows.repeats:,} rows repeat earlier "
+        f"pairs ({'left out' if drops else 'judged'}), {rows.left_out:,} are of users or items new since training"
+    )
 
 
 def _baselines(baselines: Sequence[RankingBaseline]) -> str:

@@ -63,7 +63,8 @@ def breakdown_on_test(dataset: Dataset, trained: TrainedRanker) -> Breakdown:
     """
     seen = read_before_test(dataset)
     ranker = load_ranker(trained.directory).ranker
-    return break_down(ranker, read_interactions(dataset, "test"), seen, name="test")
+    test = read_interactions(dataset, "test")
+    return break_down(ranker, test, seen, name="test", repeats=trained.schedule.repeats)
 
 
 def compare_rankings(

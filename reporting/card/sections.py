@@ -51,9 +51,9 @@ def summary_sentence(card: ModelCard) -> str:
     """Quality of the main label with its interval, for where there is room for one line."""
     if not card.quality:
         return "The test part holds no label that is known."
-    auc, logloss, ne, _ = card.quality[0].figures
-    rows = card.quality[0].rows
-    return f"Test AUC {_interval(auc)}, log loss {_interval(logloss)}, NE {_interval(ne)}, on {rows:,} rows."
+    quality = card.quality[0]
+    auc, logloss, ne = (_interval(figure, quality) for figure in quality.figures[:3])
+    return f"Test AUC {auc}, log loss {logloss}, NE {ne}, on {quality.rows:,} rows."
 
 
 def _summary(card: ModelCard) -> list[Part]:
@@ -73,7 +73,7 @@ def _quality(card: ModelCard) -> list[Part]:
         )
     ]
     for quality in card.quality:
-        rows = [(WORDS[figure.name], _interval(figure)) for figure in quality.figures]
+        rows = [(WORDS[figure.name], _interval(figure, quality)) for figure in quality.figures]
         if quality.gauc is not None:
             rows.append(("GAUC: AUC by user, weighed by the rows of each", f"{quality.gauc:.4f}"))
         rows.append(("expected calibration error of the bins below", f"{quality.calibration_error:.4f}"))
@@ -306,11 +306,11 @@ def _as_svg(figure: "Figure") -> str:
     return text.getvalue()
 
 
-def _interval(figure: QualityFigure) -> str:
+def _interval(figure: QualityFigure, quality: TaskQuality) -> str:
     if figure.value is None:
         return "not defined (one class only)"
     if figure.low is None or figure.high is None:
-        return f"{figure.value:.4f} (too few positives for an interval)"
+        return f"{figure.value:.4f} (no interval: {quality.no_interval_words})"
     return f"{figure.value:.4f} [{figure.low:.4f}, {figure.high:.4f}]"
 
 

@@ -42,6 +42,9 @@ class Tile:
     is_text: bool = False
 
 
+ROWS_JUDGED = ("pairs", "positives", "repeats")
+
+
 def decision_rows(tree: RunTree) -> list[dict[str, Any]]:
     """The table of all candidate placements, as rows; empty where nothing was chosen."""
     if "decision.json" not in tree.artifacts:
@@ -118,6 +121,9 @@ def _tiles(tree: RunTree) -> list[Tile]:
     if "quality.test.ndcg20" in metrics:
         recall = metrics.get("quality.test.recall20")
         note = "" if recall is None else f"recall@20 {recall:.4f}"
+        if "quality.test.pairs" in metrics:
+            pairs, rows, repeats = (f"{metrics[f'quality.test.{name}']:,.0f}" for name in ROWS_JUDGED)
+            note += f"; {pairs} pairs of {rows} positives, {repeats} repeats: {params.get('request.repeats', 'drop')}"
         tiles.append(Tile("NDCG@20, test", f"{metrics['quality.test.ndcg20']:.4f}", note))
     tiles += _times(metrics)
     energy = _energy(run)

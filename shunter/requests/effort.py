@@ -20,6 +20,13 @@ class SelectBy(StrEnum):
     RECALL20 = "recall@20"
 
 
+class Repeats(StrEnum):
+    """What becomes of (user, item) pairs of a judged part that an earlier part holds."""
+
+    DROP = "drop"
+    KEEP = "keep"
+
+
 RANKING_FIGURES = (SelectBy.NDCG20, SelectBy.RECALL20)
 # Families that cost seconds, and that a model has to beat: models of clicks, and of rankings.
 CLICK_BASELINES = ("lr", "fm")
@@ -126,6 +133,12 @@ class TrainingEffort(Effort, frozen=True, title="Advanced: training"):
         default=SelectBy.NE,
         description="Figure on validation by which epoch, trial and champion are chosen: ne (normalised entropy, the "
         "lowest), auc (the highest) or logloss; of a graph model ndcg@20, which it is if omitted, or recall@20.",
+    )
+
+    repeats: Repeats = Field(
+        default=Repeats.DROP,
+        description="Whether a graph model is judged on (user, item) pairs of earlier rows: drop (new pairs are to be "
+        "found among unseen items) or keep (all pairs among all items).",
     )
 
 

@@ -15,6 +15,7 @@ from shunter.requests.effort import (
     TREES,
     Distill,
     EnsembleOf,
+    Repeats,
     SelectBy,
     TrainingEffort,
     parse_baselines,
@@ -123,6 +124,8 @@ class TrainRequest(JobRequest, frozen=True):
         if chosen is not SelectBy.NE and (chosen in RANKING_FIGURES) != ranks:
             use = "ndcg@20 or recall@20" if ranks else "ne, auc or logloss"
             raise ValueError(f"--select-by {chosen.value} cannot judge --model {self.model}: use {use}")
+        if self.training.repeats is Repeats.KEEP and not ranks:
+            raise ValueError(f"--repeats keep cannot judge --model {self.model}, which ranks no items: leave it out")
         return self
 
     @model_validator(mode="after")

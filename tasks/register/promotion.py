@@ -57,8 +57,10 @@ def doubt_of(quality: Sequence[TaskQuality]) -> str | None:
     It is where the interval of its NE on the test part lies below 1.
     """
     ne = next((figure for one in quality[:1] for figure in one.figures if figure.name == "ne"), None)
-    if ne is None or ne.value is None or ne.low is None or ne.high is None:
-        return "its NE on the test part has no interval, for too few rows of one class are in it"
+    if ne is None:
+        return "no row of the test part has a label"
+    if ne.value is None or ne.low is None or ne.high is None:
+        return f"its NE on the test part has no interval: {quality[0].no_interval_words}"
     if ne.high >= 1:
         return (
             f"its NE on the test part, {ne.value:.4f}, lies between {ne.low:.4f} and {ne.high:.4f} with 95 % "

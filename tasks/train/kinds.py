@@ -98,7 +98,8 @@ class ClickKind(Kind):
 
     def params(self) -> Values:
         """Parameters of its run."""
-        schedule = {f"schedule.{key}": value for key, value in vars(self.job.schedule).items()}
+        options = vars(self.job.schedule).items()
+        schedule = {f"schedule.{key}": value for key, value in options if key != "repeats"}  # which is of rankings
         return {**model_params(self.job.spec, self.job.hyperparameters), **schedule}
 
     def prepared(self, executor: Executor, checkpoints: Path, run: Run | None) -> ClickJob:
@@ -148,7 +149,9 @@ class GraphKind(Kind):
     @cached_property
     def data(self) -> RankingData:
         """The graph, and the validation part."""
-        return RankingData.of(self.job.dataset, learn_validation=self.job.learn_validation)
+        return RankingData.of(
+            self.job.dataset, learn_validation=self.job.learn_validation, repeats=self.job.schedule.repeats
+        )
 
     @property
     def has_steps(self) -> bool:
@@ -161,7 +164,8 @@ class GraphKind(Kind):
 
     def params(self) -> Values:
         """Parameters of its run."""
-        return {**graph_params(self.job.spec, self.job.hyperparameters), **schedule_params(self.job.schedule)}
+        schedule = {**schedule_params(self.job.schedule), "schedule.repeats": self.job.schedule.repeats}
+        return {**graph_params(self.job.spec, self.job.hyperparameters), **schedule}
 
     def prepared(self, executor: Executor, checkpoints: Path, run: Run | None) -> TrainingJob[Any, Any, Any]:
         """The job as it is: where it is trained, its data are read as a graph."""
@@ -188,7 +192,12 @@ class GraphKind(Kind):
             StoredRanker(ranker=ranker, spec=self.job.spec, features=dataset.features, user=user, item=item), directory
         )
         return {
-            **ranked_on_test(dataset, load_ranker(directory).ranker, seed=self.job.schedule.seed),
+            **ranked_on_test(
+                dataset,
+                load_ranker(directory).ranker,
+                seed=self.job.schedule.seed,
+                repeats=self.job.schedule.repeats,
+            ),
             "parameters": count_graph_parameters(self.job.spec, self.data.graph),
         }
 

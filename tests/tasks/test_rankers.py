@@ -120,6 +120,21 @@ def test_settings_are_tried_and_the_best_by_validation_is_kept(
     assert again.trained == tried.trained
 
 
+def test_repeated_pairs_are_judged_where_that_is_asked_for(
+    dataset: Dataset, trained: list[str], tmp_path: Path
+) -> None:
+    dropped, kept = (
+        try_settings(run_of(dataset, tmp_path / repeats, model="ease", trials=1, repeats=repeats)).best
+        for repeats in ("drop", "keep")
+    )
+    for part in ("validation", "test"):
+        new, every = getattr(dropped, part), getattr(kept, part)
+        assert (new.positives, new.repeats) == (every.positives, every.repeats)
+        assert new.pairs + new.repeats + new.left_out <= new.positives
+        assert new.pairs < every.pairs
+    assert breakdown_on_test(dataset, kept).figures.mean() == kept.test
+
+
 def test_a_limit_that_is_used_up_leaves_the_first_setting_as_it_is(
     dataset: Dataset, trained: list[str], tmp_path: Path
 ) -> None:

@@ -46,16 +46,25 @@ def oracle(scores: torch.Tensor, chosen: set[tuple[int, int]], seen: set[tuple[i
 
 
 @settings(max_examples=60, deadline=None)
-@given(chosen=PAIRS, seen=PAIRS, seed=st.integers(0, 100), levels=st.sampled_from([1, 3, 1_000_000]))
-def test_figures_are_those_of_a_slow_oracle(chosen, seen, seed, levels) -> None:
+@given(
+    chosen=PAIRS,
+    seen=PAIRS,
+    seed=st.integers(0, 100),
+    levels=st.sampled_from([1, 3, 1_000_000]),
+    repeats=st.sampled_from(["drop", "keep"]),
+)
+def test_figures_are_those_of_a_slow_oracle(chosen, seen, seed, levels, repeats) -> None:
     generator = torch.Generator().manual_seed(seed)
     scores = torch.randint(levels, (USERS, ITEMS), generator=generator).float()
-    if not chosen - seen:
+    hidden = seen if repeats == "drop" else set()
+    if not chosen - hidden:
         return
-    found = evaluate_ranking(ranker_of(scores), pairs_of(chosen), pairs_of(seen), name="test")
-    expected = oracle(scores, chosen, seen)
+    found = evaluate_ranking(ranker_of(scores), pairs_of(chosen), pairs_of(seen), name="test", repeats=repeats)
+    expected = oracle(scores, chosen, hidden)
     assert (found.recall20, found.ndcg20) == pytest.approx(expected)
-    assert found.users == len({user for user, _ in chosen - seen})
+    assert found.users == len({user for user, _ in chosen - hidden})
+    assert (found.pairs, found.positives) == (len(chosen - hidden), len(chosen))
+    assert found.repeats == len(chosen & seen)
 
 
 def test_users_in_several_parts_are_judged_as_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,9 +89,10 @@ def test_what_cannot_be_filled_is_the_unknown_item() -> None:
 
 
 def test_positives_that_nobody_can_rank_are_counted() -> None:
-    chosen = Interactions.of(np.array([0, 1, 1]), np.array([3, 0, 2]))
-    found = evaluate_ranking(ranker_of(torch.zeros(USERS, ITEMS)), chosen, pairs_of(set()), name="test")
+    chosen = Interactions.of(np.array([0, 1, 1, 1, 2, 2]), np.array([3, 0, 2, 2, 4, 4]))
+    found = evaluate_ranking(ranker_of(torch.zeros(USERS, ITEMS)), chosen, pairs_of({(2, 4)}), name="test")
     assert (found.users, found.left_out) == (1, 2)
+    assert (found.positives, found.pairs, found.repeats) == (6, 1, 2), "rows are counted, not pairs"
 
 
 def test_a_part_without_any_known_positive_is_refused() -> None:

