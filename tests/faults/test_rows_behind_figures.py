@@ -91,7 +91,7 @@ def test_one_day_of_most_rows_is_told_and_cut_off_where_it_fits_best(
 
 
 def test_a_full_day_is_split_within_where_its_times_are_known() -> None:
-    seconds = np.concatenate([np.arange(1_200) * 600.0, 1e6 + np.arange(2_800)])
+    seconds = np.concatenate([np.arange(1_200) * 600, 1e6 + np.arange(2_800)]).astype(np.float64)
     split = TimeSplit.fit([seconds], Split())
     assert np.searchsorted(seconds, split.cuts).tolist() == [3_200, 3_600]
 
