@@ -110,8 +110,7 @@ def _no_row(path: Path, line: int, reason: str) -> DataError:
 
 
 def _texts(chunk: TableChunk, columns: Sequence[str]) -> pl.DataFrame:
-    """Texts of bytes; what is no UTF-8 counts as missing."""
-    return pl.DataFrame([read.as_text(chunk.table[name])[0] for name in columns])
+    return pl.DataFrame([read.lossy_text(chunk.table[name]) for name in columns])
 
 
 def _in_blocks(frames: Iterable[pl.DataFrame], rows: int) -> Iterator[pl.DataFrame]:

@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 from shunter.engine.data.dataset import SPLITS
 from shunter.errors import DataError
 from shunter.ingestion.batch import Rejection
-from shunter.ingestion.encoding.encoder import EncodedRows
+from shunter.ingestion.encoding.encoded import EncodedRows
 from shunter.models.spec import Features
 
 

@@ -11,7 +11,7 @@ from fastapi import FastAPI, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import ClientDisconnect
 
-from shunter.errors import CheckpointError, HardwareError, ShunterError
+from shunter.errors import CheckpointError, HardwareError, ShunterError, UnusableValuesError
 from shunter.requests.serving import ServingLimits
 from shunter.serving.answers import JSON, as_json, refusal, told
 from shunter.serving.batcher import Batcher, Scored
@@ -23,6 +23,7 @@ from shunter.serving.errors import (
     SlowClientError,
     TooLargeRequestError,
     UnknownError,
+    UnusableRowsError,
 )
 from shunter.serving.guard import HEALTH
 from shunter.serving.keeper import Keeper
@@ -79,7 +80,9 @@ class Endpoints:
         body = await self._body(request)
         table = await _read(body, lambda: invocations.read_table(body, kind, rows))
         scored = await self._scored(table)
-        return Response(invocations.answer(scored.scores, scored.model.scorer.outputs), media_type=JSON)
+        found = scored.answer
+        content = invocations.answer(found.scores, scored.model.scorer.outputs, found.counts.by_kind())
+        return Response(content, media_type=JSON)
 
     async def infer(self, request: Request) -> Response:
         """The open inference protocol."""
@@ -90,8 +93,9 @@ class Endpoints:
         body = await self._body(request)
         table, asked = await _read(body, lambda: open_inference.read_table(body, rows, model.columns))
         scored = await self._scored(table)
-        found = scored.model
-        content = open_inference.answer(scored.scores, found.scorer.outputs, asked, found.name, found.version)
+        found, by = scored.answer, scored.model
+        unusable = found.counts.by_kind()
+        content = open_inference.answer(found.scores, by.scorer.outputs, asked, by.name, by.version, unusable=unusable)
         return Response(content, media_type=JSON)
 
     async def alive(self, request: Request) -> Response:
@@ -164,7 +168,8 @@ class Endpoints:
                 scored = await self._batcher.submit(table)
         except TimeoutError:
             raise LateError(f"The rows were not scored within {seconds:g} seconds: send fewer at once.") from None
-        self._metrics.rows.inc(table.rows)
+        self._metrics.count(table.rows, scored.answer.counts)
+        scored.answer.counts.check(self._limits.max_unknown)
         return scored
 
     def _answered(self, path: str, endpoint: Endpoint) -> Endpoint:
@@ -182,6 +187,8 @@ class Endpoints:
             except (HardwareError, CheckpointError) as error:  # not the client's fault
                 _log.error("%s: %s", path, error)
                 answer = refusal(BrokenError(str(error)), request.url.path)
+            except UnusableValuesError as error:
+                answer = refusal(UnusableRowsError(str(error)), request.url.path)
             except ShunterError as error:
                 answer = refusal(RefusedError(str(error)), request.url.path)
             except Exception:

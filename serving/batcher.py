@@ -7,26 +7,18 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import polars as pl
-
 from shunter.requests.serving import BatchingRequest
 from shunter.serving.errors import BusyError
 from shunter.serving.metrics import Metrics
-from shunter.serving.served import Outcome, ServedModel
+from shunter.serving.served import Answer, Outcome, ServedModel
 from shunter.serving.table import Table
 
 
 @dataclass(frozen=True)
 class Scored:
-    """The answer to one request.
+    """The answer to one request, and the model that gave it."""
 
-    Attributes:
-        scores: `[rows]` or `[rows, outputs]`; best items where they were wanted.
-        model: What scored it.
-    """
-
-    scores: np.ndarray | pl.DataFrame
+    answer: Answer
     model: ServedModel
 
 

@@ -54,6 +54,12 @@ class WrongHostError(RefusedError):
     status = 421
 
 
+class UnusableRowsError(RefusedError):
+    """More values of a column are unknown or unreadable than the server allows."""
+
+    status = 422
+
+
 class BusyError(RefusedError):
     """Too much waits already."""
 

@@ -13,7 +13,7 @@ from shunter.requests.serving import IndexChoice
 from shunter.serving.metrics import Metrics
 from shunter.serving.served import ServedModel
 from shunter.serving.table import Table
-from shunter.tracking.registry.best_items import BestItems, Seen, pairs_of
+from shunter.tracking.registry.best_items import BestItems, Seen
 from shunter.tracking.registry.increments import chain_upon
 from shunter.tracking.registry.named import NAMED, digest_of_model, open_model
 from shunter.tracking.registry.ranking_serving import RankingScorer
@@ -234,7 +234,6 @@ def _best_of(model: ServedModel, path: Path, index: IndexChoice) -> BestItems:
             f"--items {path} has no effect on {model.title}, which ranks no items: leave it out, or serve a model that "
             "does, such as one of --model ease."
         )
-    encoder = model.scorer.encoder
-    blocks = read_rows(path, encoder.columns, encoder.optional_columns, BLOCK_ROWS)
-    seen = Seen.of(pairs_of(model.scorer, block) for block in blocks)
-    return BestItems(model.scorer, model.title, seen, choice=index)
+    scorer = model.scorer
+    seen = Seen.of(scorer, read_rows(path, (scorer.user, scorer.item), (), BLOCK_ROWS))
+    return BestItems(scorer, model.title, seen, choice=index)

@@ -6,6 +6,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
+from shunter.ingestion.encoding.value_counts import LABELS, ValueCounts, kind_of
 from shunter.models.embeddings.stored.tables import LookupCounts
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
@@ -19,6 +20,7 @@ class Metrics:
         requests: Answers by endpoint and status.
         request_seconds: Time from the head of a request to its answer, by endpoint.
         rows: Rows that got a score.
+        unusable_values: Values that the model does not know or cannot read, by column and kind.
         batch_rows: Rows that were scored together.
         batch_requests: Requests that were scored together.
         score_seconds: Time of scoring what was scored together.
@@ -45,6 +47,12 @@ class Metrics:
             registry=registry,
         )
         self.rows = Counter("shunter_rows", "Rows that got a score.", registry=registry)
+        self.unusable_values = Counter(
+            "shunter_unusable_values",
+            "Values that the model does not know or cannot read, by column and kind.",
+            ("column", "kind"),
+            registry=registry,
+        )
         self.batch_rows = Histogram(
             "shunter_batch_rows", "Rows that were scored together.", buckets=ROWS, registry=registry
         )
@@ -71,6 +79,13 @@ class Metrics:
         self.index_seconds = Gauge("shunter_index_build_seconds", "Time to build the index.", registry=registry)
 
         registry.register(_Tables(self))
+
+    def count(self, rows: int, counts: ValueCounts) -> None:
+        """Count the rows of a request and their unusable values."""
+        self.rows.inc(rows)
+        for flag in LABELS:
+            for column, number in counts.numbers(flag).items():
+                self.unusable_values.labels(column, kind_of(flag)).inc(number)
 
     def page(self) -> bytes:
         """All figures as Prometheus reads them."""

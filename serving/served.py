@@ -11,18 +11,32 @@ import polars as pl
 from shunter.engine.checkpoint.stored import placement_of_tables, stored_tables
 from shunter.errors import DataError
 from shunter.ingestion.encoding.few_values import ValueEncoder
+from shunter.ingestion.encoding.value_counts import ValueCounts
 from shunter.models.embeddings.stored.tables import LookupCounts, StoredEmbeddings
 from shunter.serving.errors import RefusedError
 from shunter.serving.table import Table
-from shunter.tracking.registry.best_items import BestItems, Seen, pairs_of, users_of
+from shunter.tracking.registry.best_items import BestItems, Seen
 from shunter.tracking.registry.ranking_serving import RankingScorer
-from shunter.tracking.registry.serving import ROWS_AT_ONCE
 
 if TYPE_CHECKING:
-    from shunter.ingestion.encoding.encoder import EncodedRows
+    from shunter.ingestion.encoding.encoded import EncodedRows
     from shunter.tracking.registry.serving import Scorer
 
-Outcome = np.ndarray | pl.DataFrame | Exception
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer to one request.
+
+    Attributes:
+        scores: `[rows]` or `[rows, outputs]`; best items where they were wanted.
+        counts: Values of the request by column.
+    """
+
+    scores: np.ndarray | pl.DataFrame
+    counts: ValueCounts
+
+
+Outcome = Answer | Exception
 
 
 @dataclass(frozen=True)
@@ -90,7 +104,7 @@ class ServedModel:
         depend on who else asks.
 
         Returns:
-            For each table its scores, `[rows]` or `[rows, outputs]`, its best items, or why it has none.
+            For each table its answer, or why it has none.
         """
         outcomes: list[Outcome | None] = [None] * len(tables)
         alike: dict[tuple[tuple[str, pl.DataType], ...], list[tuple[int, dict[str, pl.Series]]]] = {}
@@ -102,7 +116,7 @@ class ServedModel:
                 self._check_columns(table)
                 few = self.values.encode(table.columns, table.rows)
                 if few is not None:
-                    outcomes[place] = self._scores(few, 0, table.rows)
+                    outcomes[place] = self._answer(few)
                     continue
                 read = self._read(table)
             except Exception as error:
@@ -139,7 +153,7 @@ class ServedModel:
                 raise RefusedError(f"The column {name} holds lists: give one number, text or null in each row.")
         return found
 
-    def _best_items(self, table: Table, top: int) -> pl.DataFrame:
+    def _best_items(self, table: Table, top: int) -> Answer:
         """The best items for each user of a table, but those that stand beside the user, there or in `items`.
 
         Raises:
@@ -151,11 +165,11 @@ class ServedModel:
             raise RefusedError(f"`top` needs a model that ranks items, and {self.title} scores rows: leave it out.")
         if scorer.user not in table.columns:
             raise DataError(f"The request lacks the column {scorer.user} of {self.title}: name the users.")
-        missing = dict.fromkeys(self.columns - table.columns.keys(), [None] * table.rows)
-        rows = pl.DataFrame(list(self._read(Table(table.rows, {**table.columns, **missing})).values()))
-        asked = pairs_of(scorer, rows)
-        beside = Seen.of([asked.filter(pl.col("item").is_not_null())])
-        return pl.concat((self.items or BestItems(scorer, self.title)).of(users_of(asked), top, beside))
+        columns = {scorer.item: [None] * table.rows, **table.columns}
+        read = self._read(Table(table.rows, {name: columns[name] for name in (scorer.user, scorer.item)}))
+        asked = Seen.of(scorer, [pl.DataFrame(list(read.values()))])
+        best = (self.items or BestItems(scorer, self.title)).of(asked.users, top, asked)
+        return Answer(pl.concat(best), asked.counts)
 
     def _score_alike(
         self,
@@ -169,7 +183,7 @@ class ServedModel:
             ends = np.cumsum([0, *(tables[place].rows for place, _ in group)]).tolist()
             rows = self.scorer.encoder.encode_table(together, ends[-1])
             for (place, _), (start, end) in zip(group, pairwise(ends), strict=True):
-                outcomes[place] = self._scores(rows, start, end)
+                outcomes[place] = self._answer(rows.part(start, end))
         except Exception as error:
             if len(group) > 1:  # what is wrong with one is not the others' fault
                 for one in group:
@@ -177,10 +191,5 @@ class ServedModel:
             else:
                 outcomes[group[0][0]] = error
 
-    def _scores(self, rows: "EncodedRows", start: int, end: int) -> np.ndarray:
-        """Scores of the rows from one to another, cut as `Scorer.predict` cuts them."""
-        if start == end:
-            outputs = len(self.scorer.outputs)
-            return np.empty((0, outputs) if outputs > 1 else 0)
-        cuts = [*range(start, end, ROWS_AT_ONCE), end]
-        return np.concatenate([self.scorer.scores_of(rows.part(*cut)) for cut in pairwise(cuts)])
+    def _answer(self, rows: "EncodedRows") -> Answer:
+        return Answer(self.scorer.score(rows), self.scorer.encoder.count(rows))

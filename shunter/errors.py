@@ -5,7 +5,7 @@ the sentence and exits with `exit_code`; `--debug` shows the traceback. Mistakes
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
@@ -105,6 +105,38 @@ class DamagedDataError(DataError):
     def __str__(self) -> str:
         """Return the message."""
         return str(self.args[0])
+
+
+class UnusableValuesError(DataError):
+    """Too many values of a column are unknown to the model or unreadable.
+
+    Attributes:
+        shares: Share of such values of each column above the limit.
+        limit: Largest share that is allowed.
+    """
+
+    def __init__(self, shares: Mapping[str, float], limit: float, listed: str) -> None:
+        super().__init__(shares, limit, listed)
+        self.shares, self.limit, self._listed = shares, limit, listed
+
+    def __str__(self) -> str:
+        """Return the message."""
+        return (
+            f"Unknown or unreadable values above --max-unknown {self.limit:g}: {self._listed}. Check how these columns "
+            "are written, or raise the limit."
+        )
+
+
+class UnusableValuesWarning(UserWarning):
+    """Rows that were scored hold values that the model does not know or cannot read.
+
+    Attributes:
+        shares: Share among the given values, by kind (`unknown`, `unreadable`, `number_for_text`) and column.
+    """
+
+    def __init__(self, message: str, shares: Mapping[str, Mapping[str, float]]) -> None:
+        super().__init__(message)
+        self.shares = shares
 
 
 class InfeasibleError(ShunterError):

@@ -19,7 +19,7 @@ from shunter.engine.loop.evaluation import evaluate
 from shunter.engine.metrics import Metrics
 from shunter.engine.passes.rivals import try_rivals
 from shunter.errors import DataError, RequestError
-from shunter.ingestion.encoding.encoder import EncodedBag, EncodedRows
+from shunter.ingestion.encoding.encoded import EncodedBag, EncodedRows
 from shunter.models.compression.scheme import is_compressed
 from shunter.models.ensemble import Ensemble
 from shunter.models.registry import Model

@@ -44,6 +44,12 @@ def predict(
         DataFormat | None, typer.Option("--format", help="Format of the file; guessed from its name if omitted.")
     ] = None,
     increment: Annotated[list[Path] | None, typer.Option(help=INCREMENT)] = None,
+    max_unknown: Annotated[
+        float | None,
+        typer.Option(
+            min=0, max=1, help="Largest share of a column's values that may be unknown or unreadable; any if omitted."
+        ),
+    ] = None,
 ) -> None:
     """Score the rows of a file with a registered model, block by block, in their order."""
     with one_sentence_errors():
@@ -56,7 +62,11 @@ def predict(
                 raise RequestError("--keep has no effect with --top, which has columns of its own: leave it out.")
             if increment:
                 raise RequestError("--increment has no effect with --top: models that rank are exported whole.")
-            ranked = best_items_of_file(model, file, out, top, data_format=data_format, index=index)
+            ranked = best_items_of_file(
+                model, file, out, top, data_format=data_format, index=index, max_unknown=max_unknown
+            )
+            if notice := ranked.counts.notice():
+                say(notice)
             say(ranked.how)
             where = "." if out == "-" else f": {out}"
             say(f"The best items for {ranked.rows:,} users of {file}, ranked by {ranked.model}{where}")
@@ -64,7 +74,17 @@ def predict(
         if index is not IndexChoice.AUTO:
             raise RequestError(f"--index {index.value} has no effect without --top, which ranks items: add it.")
         kept = [name.strip() for name in keep.split(",")] if keep else []
-        scored = predict_file(model, file, out, keep=kept, data_format=data_format, increments=increment or ())
+        scored = predict_file(
+            model,
+            file,
+            out,
+            keep=kept,
+            data_format=data_format,
+            increments=increment or (),
+            max_unknown=max_unknown,
+        )
+        if notice := scored.counts.notice():
+            say(notice)
         say(f"{scored.rows:,} rows of {file} scored by {scored.model}" + ("." if out == "-" else f": {out}"))
 
 

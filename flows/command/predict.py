@@ -5,21 +5,17 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
-import numpy as np
 import polars as pl
 
 from shunter.errors import RequestError
 from shunter.files import replacing
+from shunter.ingestion.encoding.value_counts import ValueCounts
 from shunter.ingestion.rows import read_rows
 from shunter.requests import DataFormat
 from shunter.tracking.registry.named import open_model
-from shunter.tracking.registry.serving import ROWS_AT_ONCE
-
-if TYPE_CHECKING:
-    from shunter.tracking.registry.ranking_serving import RankingScorer
-    from shunter.tracking.registry.serving import Scorer
+from shunter.tracking.registry.row_scorer import ROWS_AT_ONCE
 
 STANDARD_OUTPUT = "-"
 # A multiple of what the scorer takes at once: cut elsewhere, floating-point sums could differ in their last bit.
@@ -35,10 +31,12 @@ class Scored:
     Attributes:
         model: What the model is called.
         rows: Rows that were scored.
+        counts: Values of these rows by column.
     """
 
     model: str
     rows: int
+    counts: ValueCounts
 
 
 def predict_file(
@@ -49,6 +47,7 @@ def predict_file(
     keep: Sequence[str] = (),
     data_format: DataFormat | None = None,
     increments: Sequence[Path] = (),
+    max_unknown: float | None = None,
 ) -> Scored:
     """Score the rows of a file, in their order.
 
@@ -60,8 +59,11 @@ def predict_file(
         keep: Columns of the file that are put before the scores.
         data_format: Format of the rows; None to guess it.
         increments: Increments that are laid upon the model first.
+        max_unknown: Largest share of a column's values that may be unknown or unreadable; None for any. Standard output
+            has the scores by the time that a larger share is found.
 
     Raises:
+        UnusableValuesError: More values are.
         ShunterError: There is no such model, it is not what was signed, the rows cannot be read, or the scores
             cannot be written.
     """
@@ -72,22 +74,19 @@ def predict_file(
             raise RequestError(f"--keep {taken[0]} has the name of a score: rename that column first.")
         columns = tuple(dict.fromkeys([*scorer.encoder.columns, *keep]))
         blocks = read_rows(path, columns, scorer.encoder.optional_columns, BLOCK_ROWS, data_format)
-        rows = 0
+        rows, counts = 0, scorer.encoder.count()
         with writer(out) as write:
             for block in blocks:
-                write(pl.concat([block.select(keep), _scores(scorer, block)], how="horizontal"))
+                encoded = scorer.encoder.encode_table(dict(zip(block.columns, block, strict=True)), block.height)
+                counts += scorer.encoder.count(encoded)
+                scores = scorer.score(encoded).reshape(block.height, -1)
+                named_scores = [pl.Series(name, scores[:, place]) for place, name in enumerate(scorer.outputs)]
+                write(pl.concat([block.select(keep), pl.DataFrame(named_scores)], how="horizontal"))
                 rows += block.height
             if not rows:
                 write(pl.DataFrame(schema=dict.fromkeys(keep, pl.String) | dict.fromkeys(scorer.outputs, pl.Float64)))
-    return Scored(model.title, rows)
-
-
-def _scores(scorer: "Scorer | RankingScorer", block: pl.DataFrame) -> pl.DataFrame:
-    """A column for each score; extension arrays keep long whole numbers with gaps from becoming floating-point."""
-    scores = scorer.predict(block.to_pandas(use_pyarrow_extension_array=True))
-    if isinstance(scores, np.ndarray):
-        return pl.DataFrame({scorer.outputs[0]: scores})
-    return pl.DataFrame({name: scores[name].to_numpy() for name in scorer.outputs})
+            counts.check(max_unknown)
+    return Scored(model.title, rows, counts)
 
 
 def check_out(out: str) -> None:

@@ -7,7 +7,7 @@ from shunter.errors import RequestError
 from shunter.flows.command.predict import BLOCK_ROWS, Scored, check_out, writer
 from shunter.ingestion.rows import read_rows
 from shunter.requests import DataFormat, IndexChoice
-from shunter.tracking.registry.best_items import BestItems, Seen, pairs_of, users_of
+from shunter.tracking.registry.best_items import BestItems, Seen
 from shunter.tracking.registry.named import open_model
 from shunter.tracking.registry.ranking_serving import RankingScorer
 
@@ -31,6 +31,7 @@ def best_items_of_file(
     *,
     data_format: DataFormat | None = None,
     index: IndexChoice = IndexChoice.AUTO,
+    max_unknown: float | None = None,
 ) -> Ranked:
     """Rank the items of a file for each of its users, without those that stand beside the user there.
 
@@ -43,6 +44,7 @@ def best_items_of_file(
         top: Items for each user.
         data_format: Format of the rows; None to guess it.
         index: Whether all scores are compared, or those that an index of the item vectors finds.
+        max_unknown: Largest share of the users or items that may be unknown; None for any.
 
     Raises:
         ShunterError: There is no such model, it does not rank, it is not what was signed, the rows cannot be read, or
@@ -60,12 +62,11 @@ def best_items_of_file(
             )
         if taken := {"rank", "score"} & {scorer.user, scorer.item}:
             raise RequestError(f"The column {taken.pop()} has the name of a result of --top: rename it in the log.")
-        columns, optional = scorer.encoder.columns, scorer.encoder.optional_columns
-        blocks = read_rows(path, columns, optional, BLOCK_ROWS, data_format)
-        seen = Seen.of(pairs_of(scorer, block) for block in blocks)
-        users = users_of(seen.pairs)
+        seen = Seen.of(scorer, read_rows(path, (scorer.user, scorer.item), (), BLOCK_ROWS, data_format))
+        seen.counts.check(max_unknown)
+        users = seen.users
         with writer(out) as write:
             best = BestItems(scorer, model.title, seen, choice=index, lengths=(top,), expected_users=users.height)
             for some in best.of(users, top):
                 write(some)
-        return Ranked(model.title, users.height, best.told)
+        return Ranked(model.title, users.height, seen.counts, best.told)

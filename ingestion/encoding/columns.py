@@ -1,6 +1,7 @@
 """From a column as it was read to numbers and keys. Ingestion and serving call the same functions."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -19,7 +20,8 @@ Keys = NDArray[np.uint64]
 KeyKind = TextKind | Literal["hexadecimal", "number"]
 Mask = NDArray[np.bool_]
 Amounts = list[tuple[NDArray[np.float64], Mask]]
-AmountReader = Callable[[Sequence[pl.Series]], Amounts]
+_LISTS = list | tuple | np.ndarray
+AmountReader = Callable[[Sequence[pl.Series]], list[tuple[NDArray[np.float32], Mask]]]
 
 
 def as_text(series: pl.Series) -> tuple[pl.Series, Mask]:
@@ -37,6 +39,15 @@ def as_text(series: pl.Series) -> tuple[pl.Series, Mask]:
         texts = [_decode(value) for value in series]
         invalid = np.array([text is None and value is not None for text, value in zip(texts, series, strict=True)])
         return pl.Series(series.name, texts, pl.String), invalid
+
+
+def lossy_text(series: pl.Series) -> pl.Series:
+    """Decode raw bytes; those that are not valid UTF-8 become a text that no row of training holds."""
+    texts, invalid = as_text(series)
+    if not invalid.any():
+        return texts
+    rows = np.flatnonzero(invalid)
+    return texts.scatter(rows, [value.decode(errors="replace") for value in series.gather(rows)])
 
 
 def numbers(series: pl.Series) -> tuple[NDArray[np.float64], Mask]:
@@ -66,8 +77,23 @@ def numbers_of(columns: Sequence[pl.Series]) -> Amounts:
 
 
 def amount_reader(form: ValueForm) -> AmountReader:
-    """Return how the numbers of a model's input are read in a version of the canonical form."""
-    return amounts_of if form is ValueForm.CANONICAL else numbers_of
+    """Return how the numbers of a model's input are read in a version of the canonical form, as float32."""
+    return partial(_in_float32, amounts_of if form is ValueForm.CANONICAL else numbers_of)
+
+
+def _in_float32(
+    read: Callable[[Sequence[pl.Series]], Amounts], columns: Sequence[pl.Series]
+) -> list[tuple[NDArray[np.float32], Mask]]:
+    return [_narrowed(*found) for found in read(columns)]
+
+
+def _narrowed(values: NDArray[np.float64], bad: Mask) -> tuple[NDArray[np.float32], Mask]:
+    """Return numbers as float32; one beyond its range is no finite number."""
+    with np.errstate(over="ignore"):
+        narrow = values.astype(np.float32)
+    beyond = np.isinf(narrow)
+    narrow[beyond] = np.nan
+    return narrow, bad | beyond
 
 
 def amounts_of(columns: Sequence[pl.Series]) -> Amounts:
@@ -100,17 +126,20 @@ def _with_truths(series: pl.Series, values: NDArray[np.float64], bad: Mask) -> t
 
 
 def from_pandas(series: pd.Series) -> pl.Series:
-    """Take over a column of a frame; a column of mixed types becomes text."""
+    """Take over a column of a frame; a column of mixed types becomes text, in lists too."""
     try:
         return pl.from_pandas(series)
     except (TypeError, OverflowError, pa.ArrowInvalid, pa.ArrowTypeError):
+        if all(isinstance(value, _LISTS) for value in series.dropna()):
+            lists = [[str(one) for one in value] if isinstance(value, _LISTS) else None for value in series]
+            return pl.Series(lists, dtype=pl.List(pl.String))
         return pl.from_pandas(series.map(str, na_action="ignore"))
 
 
 def keys(series: pl.Series, kind: KeyKind) -> Keys:
     """Return the key of each value, uint64 [rows]: `text_keys`, `hexadecimal_keys`, or that of a number."""
     if kind == "number":
-        return number_keys(amounts_of([series])[0][0])
+        return number_keys(amount_reader(ValueForm.CANONICAL)([series])[0][0])
     return hexadecimal_keys(series) if kind == "hexadecimal" else text_keys(series, kind)
 
 

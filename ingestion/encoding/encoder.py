@@ -4,10 +4,11 @@ import hashlib
 import json
 import zipfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
@@ -17,11 +18,13 @@ from numpy.typing import NDArray
 from shunter.checked_folder import verify_file
 from shunter.engine.data.arrays import damage_reported, read_npz
 from shunter.errors import DataError
-from shunter.ingestion.batch import Bag, Columns
+from shunter.ingestion.batch import MISSING_KEY, Bag, Columns
 from shunter.ingestion.encoding import columns as read
 from shunter.ingestion.encoding.buckets import BucketIds, number_keys
 from shunter.ingestion.encoding.columns import KeyKind
-from shunter.ingestion.encoding.learned import LearnedIds
+from shunter.ingestion.encoding.encoded import EncodedBag, EncodedRows
+from shunter.ingestion.encoding.learned import LearnedIds, learned_ids
+from shunter.ingestion.encoding.value_counts import ValueCounts, flags_of_ids, flags_of_numbers
 from shunter.ingestion.encoding.vocabulary import HashedIds, IdMap, Keys, VocabularyIds
 from shunter.ingestion.fields import TextKind, ValueForm
 from shunter.models.spec import CategoricalFeature, Features
@@ -29,60 +32,6 @@ from shunter.models.spec import CategoricalFeature, Features
 FORMAT_VERSION = 1
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile)
 FEW_ROWS = 1_024  # up to which distinct values are not looked for before they are hashed
-
-
-class EncodedBag(NamedTuple):
-    """A multi-valued column of some rows.
-
-    Attributes:
-        values: int32 [ids].
-        offsets: int64 [rows + 1].
-        weights: float32 [ids]; None where the column has none.
-    """
-
-    values: NDArray[np.int32]
-    offsets: NDArray[np.int64]
-    weights: NDArray[np.float32] | None = None
-
-    def part(self, start: int, end: int) -> "EncodedBag":
-        """The rows from one to another, in memory of their own."""
-        ids = slice(self.offsets[start], self.offsets[end])
-        weights = None if self.weights is None else self.weights[ids].copy()
-        return EncodedBag(self.values[ids].copy(), self.offsets[start : end + 1] - self.offsets[start], weights)
-
-    def select(self, rows: NDArray[np.bool_]) -> "EncodedBag":
-        """The rows where `rows` is true."""
-        lengths = np.diff(self.offsets)
-        chosen = np.repeat(rows, lengths)
-        weights = None if self.weights is None else self.weights[chosen]
-        return EncodedBag(self.values[chosen], np.concatenate([[0], np.cumsum(lengths[rows])]), weights)
-
-
-@dataclass(frozen=True)
-class EncodedRows:
-    """Rows as a model takes them.
-
-    Attributes:
-        dense: float32 [rows, numeric columns].
-        categorical: int32 [rows, single-valued columns].
-        bags: One for each multi-valued column.
-    """
-
-    dense: NDArray[np.float32]
-    categorical: NDArray[np.int32]
-    bags: list[EncodedBag]
-
-    def part(self, start: int, end: int) -> "EncodedRows":
-        """The rows from one to another, in memory of their own."""
-        bags = [bag.part(start, end) for bag in self.bags]
-        return EncodedRows(self.dense[start:end].copy(), self.categorical[start:end].copy(), bags)
-
-    def __len__(self) -> int:
-        return len(self.dense)
-
-    def select(self, rows: NDArray[np.bool_]) -> "EncodedRows":
-        """The rows where `rows` is true."""
-        return EncodedRows(self.dense[rows], self.categorical[rows], [bag.select(rows) for bag in self.bags])
 
 
 @dataclass(frozen=True)
@@ -131,6 +80,11 @@ class CategoricalField:
     is_built: bool = False
     column: str | None = None
     weights: str | None = None
+
+    def flags(self, series: pl.Series, keys: Keys, ids: NDArray[np.int32]) -> NDArray[np.uint8]:
+        """Return the flags of the values of a column, see `ValueFlag`, from their keys and ids."""
+        is_number = self.key_kind == "written" and series.dtype.is_numeric()
+        return flags_of_ids(ids, keys != MISSING_KEY, number_for_text=is_number)
 
 
 def signed_log(values: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -182,6 +136,13 @@ class Encoder:
         names = (*(field.name for field in self.numeric), *(field.column or field.name for field in must))
         return tuple(dict.fromkeys([*names, *(field.weights for field in must if field.weights is not None)]))
 
+    @cached_property
+    def counted_columns(self) -> tuple[str, ...]:
+        """The columns whose values are counted, in the order of `ValueCounts`: the multi-valued ones are last."""
+        single = [field.column or field.name for field in self.categorical if not field.multi_valued]
+        multi = [field.name for field in self.model_order() if field.multi_valued]
+        return (*(field.name for field in self.numeric), *single, *multi)
+
     @property
     def columns_of_several(self) -> frozenset[str]:
         """Those of them that may hold lists."""
@@ -193,10 +154,17 @@ class Encoder:
         """Columns that raw rows may have: histories, which ingestion has built from other rows."""
         return tuple(field.name for field in self.categorical if field.is_built)
 
+    def count(self, rows: EncodedRows | None = None) -> ValueCounts:
+        """Count the values of rows that were encoded for scoring; without rows, start at zero."""
+        if rows is None:
+            return ValueCounts.of(self.counted_columns)
+        return ValueCounts.of(self.counted_columns, rows.flags, rows.bags)
+
     def encode(self, frame: pd.DataFrame) -> EncodedRows:
         """Encode raw rows, as they were in the source; columns it does not know are ignored.
 
-        A value that was not seen in training gets id 0; a number that cannot be read counts as missing.
+        A value that was not seen in training gets id 0, and a number that cannot be read counts as missing; the flags
+        of the rows tell both from missing values.
 
         Raises:
             DataError: A column is missing.
@@ -215,12 +183,14 @@ class Encoder:
         Raises:
             DataError: A column is missing.
         """
-        self._read_of(table)
-        numeric = np.empty((len(self.numeric), rows), np.float32)
-        for index, (values, _) in enumerate(self._amounts([table[field.name] for field in self.numeric])):
-            numeric[index] = values
+        table = {name: read.lossy_text(table[name]) for name in self._read_of(table)}
         single = [field for field in self.categorical if not field.multi_valued]
+        numeric = np.empty((len(self.numeric), rows), np.float32)
         keys = np.empty((len(single), rows), np.uint64)
+        flags = np.empty((len(numeric) + len(keys), rows), np.uint8)
+        of_numbers, of_ids = flags[: len(numeric)], flags[len(numeric) :]
+        for index, (values, unreadable) in enumerate(self._amounts([table[field.name] for field in self.numeric])):
+            numeric[index], of_numbers[index] = values, flags_of_numbers(values, unreadable)
         rest = list(range(len(single)))
         if rows <= FEW_ROWS:
             for kind in get_args(TextKind):
@@ -230,10 +200,17 @@ class Encoder:
                 rest = [place for place in rest if place not in texts]
         for index in rest:
             field, series = single[index], _column_of(single[index], table)
-            is_number = field.key_kind == "number"
-            keys[index] = number_keys(self._amounts([series])[0][0]) if is_number else read.keys(series, field.key_kind)
+            if field.key_kind == "number":
+                [(values, unreadable)] = self._amounts([series])
+                keys[index], of_ids[index] = number_keys(values), flags_of_numbers(values, unreadable)
+            else:
+                keys[index] = read.keys(series, field.key_kind)
         bags = [read_bags(table, field, rows) for field in self.categorical if field.multi_valued]
-        return self.encode_columns(Columns(numeric, keys, bags))
+        encoded = self.encode_columns(Columns(numeric, keys, bags))
+        for index, field in enumerate(single):
+            if field.key_kind != "number":
+                of_ids[index] = field.flags(_column_of(field, table), keys[index], encoded.categorical[:, index])
+        return replace(encoded, flags=flags)
 
     def encode_columns(self, columns: Columns) -> EncodedRows:
         """Encode columns that a source has read."""
@@ -372,21 +349,6 @@ def write_vocabularies(
     for field, ids in (learned or {}).items():
         arrays |= {f"learned.{part}.{field}": array for part, array in ids.arrays.items()}
     np.savez(directory / "vocabulary.npz", **arrays)
-
-
-def learned_ids(stored: Mapping[str, NDArray[Any]]) -> dict[str, LearnedIds]:
-    """Learned maps by field, of arrays named as `write_vocabularies` names them.
-
-    Raises:
-        ValueError: One cannot be a map.
-        KeyError: One is not whole.
-    """
-    sizes, slots = "learned.sizes.", "learned.slots."
-    fields = [name.removeprefix(sizes) for name in stored if name.startswith(sizes)]
-    return {
-        field: LearnedIds.from_arrays({"sizes": stored[sizes + field], "slots": stored[slots + field]})
-        for field in fields
-    }
 
 
 def _column_of(field: CategoricalField, table: Mapping[str, pl.Series]) -> pl.Series:

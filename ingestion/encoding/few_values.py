@@ -13,13 +13,17 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from shunter.ingestion.batch import MISSING_KEY
 from shunter.ingestion.encoding import columns as read
 from shunter.ingestion.encoding.buckets import number_keys
-from shunter.ingestion.encoding.encoder import CategoricalField, EncodedBag, EncodedRows, Encoder, read_bags, signed_log
+from shunter.ingestion.encoding.encoded import EncodedBag, EncodedRows
+from shunter.ingestion.encoding.encoder import CategoricalField, Encoder, read_bags, signed_log
+from shunter.ingestion.encoding.value_counts import flags_of_ids, flags_of_numbers
 from shunter.ingestion.fields import TextKind
 
 MOST_REMEMBERED = 1 << 17  # values of all fields together, some 20 MB
 LONGEST_REMEMBERED = 256  # characters of a text
+UNKNOWN, MISSING = -1, 0  # marks among ids
 _INT64 = range(-(2**63), 2**63)
 _NUMBERS = frozenset({int, float, type(None)})
 _TEXTS = frozenset({str, type(None)})
@@ -59,28 +63,13 @@ class ValueEncoder:
         """
         if self._is_weighted:
             return None
-        numbers = self._numbers([columns[field.name] for field in self._encoder.numeric], rows)
-        if numbers is None:
+        amounts = _as_numbers([columns[field.name] for field in self._encoder.numeric], rows)
+        if amounts is None:
             return None
-        categorical = np.empty((rows, len(self._single)), np.int32)
-        unknown: list[tuple[int, CategoricalField, Column, list[Any]]] = []
-        for place, field in enumerate(self._single):
-            values = columns[field.column or field.name]
-            if field.key_kind == "number":
-                found = _as_numbers([values])
-                if found is None:
-                    return None
-                categorical[:, place] = field.ids.ids(number_keys(found[0]))
-                continue
-            if not _suits(values, field):
-                return None
-            found = self._known[field.name].of(values)
-            if None in found:
-                unknown.append((place, field, values, found))
-            else:
-                categorical[:, place] = found
-        for place, ids in self._looked_up(unknown):
-            categorical[:, place] = ids
+        found = self._ids(columns, rows)
+        if found is None:
+            return None
+        categorical, of_ids = found
         bags: list[EncodedBag] = []
         for field in self._multi:
             values = columns.get(field.name)
@@ -90,22 +79,56 @@ class ValueEncoder:
             if type(values) is not list or not _TEXTS.issuperset(map(type, values)):
                 return None
             bags.append(self._bags(field, values))
-        return EncodedRows(numbers, categorical, bags)
+        return EncodedRows(
+            self._scaled(amounts[0]), categorical, bags, np.concatenate([flags_of_numbers(*amounts), of_ids])
+        )
 
-    def _numbers(self, columns: Sequence[Any], rows: int) -> NDArray[np.float32] | None:
-        if not columns:
-            return np.empty((rows, 0), np.float32)
-        values = _as_numbers(columns)
-        if values is None:
-            return None
-        scaled = (signed_log(values.astype(np.float32)) - self._mean) / self._deviation
+    def _ids(self, columns: Mapping[str, Any], rows: int) -> tuple[NDArray[np.int32], NDArray[np.uint8]] | None:
+        """Return the ids of single-valued columns and the flags of their values; None as `encode` does."""
+        marked = np.empty((rows, len(self._single)), np.int32)
+        own_flags: dict[int, NDArray[np.uint8]] = {}
+        unknown: list[tuple[int, CategoricalField, Column, list[Any]]] = []
+        for place, field in enumerate(self._single):
+            values = columns[field.column or field.name]
+            if field.key_kind == "number":
+                found = _as_numbers([values], rows)
+                if found is None:
+                    return None
+                marked[:, place] = field.ids.ids(number_keys(found[0][0]))
+                own_flags[place] = flags_of_numbers(*found)[0]
+                continue
+            if not _suits(values, field):
+                return None
+            found = self._known[field.name].of(values)
+            if None in found:
+                unknown.append((place, field, values, found))
+            else:
+                marked[:, place] = found
+        for place, ids in self._looked_up(unknown):
+            marked[:, place] = ids
+        categorical = np.maximum(marked, 0)
+        of_ids = flags_of_ids(categorical.T, marked.T != MISSING)
+        for place, field in enumerate(self._single):
+            if field.key_kind == "written" and int in map(type, columns[field.name]):
+                own_flags[place] = flags_of_ids(
+                    categorical[:, place], marked[:, place] != MISSING, number_for_text=True
+                )
+        for place, flags in own_flags.items():
+            of_ids[place] = flags
+        return categorical, of_ids
+
+    def _scaled(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        scaled = (signed_log(values) - self._mean) / self._deviation
         scaled[np.isnan(scaled)] = 0
         return np.ascontiguousarray(scaled.T)
 
     def _looked_up(
         self, unknown: Sequence[tuple[int, CategoricalField, Column, list[Any]]]
     ) -> Iterator[tuple[int, list[int]]]:
-        """The ids of fields with values that are not remembered: the keys of all are taken at once."""
+        """The ids of fields with values that are not remembered, `UNKNOWN` or `MISSING` in place of id 0.
+
+        The keys of all fields are taken at once.
+        """
         missing = [_missing(values, found) for _, _, values, found in unknown]
         for kind in (*get_args(TextKind), "hexadecimal"):
             of_kind = [place for place, (_, field, _, _) in enumerate(unknown) if field.key_kind == kind]
@@ -116,7 +139,9 @@ class ValueEncoder:
             ends = accumulate(len(missing[place]) for place in of_kind)
             for place, part in zip(of_kind, np.split(keys, list(ends)[:-1]), strict=True):
                 column, field, values, found = unknown[place]
-                new = dict(zip(missing[place], field.ids.ids(part).tolist(), strict=True))
+                ids = field.ids.ids(part)
+                ids[(ids == 0) & (part != MISSING_KEY)] = UNKNOWN
+                new = dict(zip(missing[place], ids.tolist(), strict=True))
                 yield column, self._known[field.name].filled(values, found, new)
 
     def _bags(self, field: CategoricalField, values: Column) -> EncodedBag:
@@ -154,16 +179,23 @@ class _Remembered:
         return [new[value] if one is None else one for value, one in zip(values, found, strict=True)]
 
 
-def _as_numbers(columns: Sequence[Any]) -> NDArray[np.float64] | None:
-    """`[columns, rows]`, NaN where there is no finite number; None where there is something else."""
+def _as_numbers(columns: Sequence[Any], rows: int) -> tuple[NDArray[np.float32], NDArray[np.bool_]] | None:
+    """Read columns of numbers.
+
+    Returns:
+        float32 `[columns, rows]`, NaN where there is no finite number, and which values are given but not finite in
+        float32; None where a column holds something else than numbers.
+    """
     if not all(type(values) is list and _NUMBERS.issuperset(map(type, values)) for values in columns):
         return None
     try:
-        found = np.array(columns, np.float64)  # of which None is NaN
+        with np.errstate(over="ignore"):
+            found = np.array(columns, np.float64).reshape(len(columns), rows).astype(np.float32)  # None is NaN
     except OverflowError:
         return None
-    found[np.isinf(found)] = np.nan
-    return found
+    unreadable = np.isinf(found)
+    found[unreadable] = np.nan
+    return found, unreadable
 
 
 def _suits(values: Any, field: CategoricalField) -> bool:

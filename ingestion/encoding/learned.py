@@ -103,6 +103,21 @@ class LearnedIds:
         return np.where(keys == MISSING_KEY, np.int32(0), ids)
 
 
+def learned_ids(stored: Mapping[str, NDArray[Any]]) -> dict[str, LearnedIds]:
+    """Learned maps by field, of arrays named as `write_vocabularies` in the encoder names them.
+
+    Raises:
+        ValueError: One cannot be a map.
+        KeyError: One is not whole.
+    """
+    sizes, slots = "learned.sizes.", "learned.slots."
+    fields = [name.removeprefix(sizes) for name in stored if name.startswith(sizes)]
+    return {
+        field: LearnedIds.from_arrays({"sizes": stored[sizes + field], "slots": stored[slots + field]})
+        for field in fields
+    }
+
+
 def group(counts: NDArray[np.int64], points: NDArray[np.float64], rows: int, least: float = 0.0) -> Grouping:
     """Give rows to values: the most frequent one each, and those that behave alike one together.
 

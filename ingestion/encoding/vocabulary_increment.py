@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shunter.errors import DataError
-from shunter.ingestion.encoding.encoder import Encoder, learned_ids, write_vocabularies
-from shunter.ingestion.encoding.learned import LearnedIds
+from shunter.ingestion.encoding.encoder import Encoder, write_vocabularies
+from shunter.ingestion.encoding.learned import LearnedIds, learned_ids
 from shunter.ingestion.encoding.vocabulary import Keys, VocabularyIds
 
 Arrays = dict[str, NDArray[np.int32] | NDArray[np.int64] | NDArray[np.uint8]]

@@ -247,9 +247,8 @@ def parse_table(chunk: TableChunk, schema: Schema, reading: TimeReading) -> RawB
     numeric = np.empty((len(schema.numeric), len(labels)), np.float32)
     amounts = read.amount_reader(schema.value_form)
     for index, (values, bad) in enumerate(amounts([series[name] for name in schema.numeric])):
-        with np.errstate(over="ignore"):
-            numeric[index] = values
-        problems.append((bad | np.isinf(numeric[index]), schema.numeric[index], "a finite number"))
+        numeric[index] = values
+        problems.append((bad, schema.numeric[index], "a finite number"))
     keys = np.empty((len(schema.categorical), len(labels)), np.uint64)
     for index, field in enumerate(schema.categorical):
         if field.buckets is not None:
@@ -276,10 +275,8 @@ def _keys_of_numbers(
 ) -> read.Keys:
     """Return the key of each number, uint64 [rows]; rows without a finite number are added to `problems`."""
     [(values, bad)] = amounts([series])
-    with np.errstate(over="ignore"):
-        numbers = values.astype(np.float32)
-    problems.append((bad | np.isinf(numbers), series.name, "a finite number"))
-    return number_keys(numbers)
+    problems.append((bad, series.name, "a finite number"))
+    return number_keys(values)
 
 
 def read_parts(series: pl.Series, problems: list[tuple[read.Mask, str, str]]) -> NDArray[np.int8]:

@@ -3,6 +3,7 @@
 import json
 import re
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import orjson
 
 from shunter.serving.errors import RefusedError
 
+Unusable = Mapping[str, Mapping[str, float]]  # shares of unusable values by kind and column
 # A whole number that may not fit 64 bits, which orjson would make a fraction.
 _LONG_NUMBER = re.compile(rb"\d{19}")
 # Half of a character in UTF-16, which Python's JSON takes alone and no column can hold.

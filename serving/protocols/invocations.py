@@ -13,7 +13,16 @@ import polars as pl
 
 from shunter.errors import first_line
 from shunter.serving.errors import MediaTypeError, RefusedError, TooLargeRequestError
-from shunter.serving.protocols.body import expect, read_object, same_length, scores_by_name, top_of, unique, written
+from shunter.serving.protocols.body import (
+    Unusable,
+    expect,
+    read_object,
+    same_length,
+    scores_by_name,
+    top_of,
+    unique,
+    written,
+)
 from shunter.serving.protocols.parquet import read_parquet
 from shunter.serving.table import Table, columns_of_records, columns_of_rows
 
@@ -68,15 +77,16 @@ def check_rows(rows: int, max_rows: int) -> None:
         )
 
 
-def answer(scores: np.ndarray | pl.DataFrame, outputs: tuple[str, ...]) -> bytes:
-    """What MLflow answers: a number for each row, or an object of them for several outputs, or for each best item."""
+def answer(scores: np.ndarray | pl.DataFrame, outputs: tuple[str, ...], unusable: Unusable) -> bytes:
+    """What MLflow answers, a number for each row or an object, and beside it the shares of unusable values."""
     if isinstance(scores, pl.DataFrame):
-        return written({"predictions": scores.to_dicts()})
-    if scores.ndim == 1:
-        return written({"predictions": scores})
-    named = {name: column.tolist() for name, column in scores_by_name(scores, outputs).items()}
-    rows = [dict(zip(named, row, strict=True)) for row in zip(*named.values(), strict=True)]
-    return written({"predictions": rows})
+        predictions: Any = scores.to_dicts()
+    elif scores.ndim == 1:
+        predictions = scores
+    else:
+        named = {name: column.tolist() for name, column in scores_by_name(scores, outputs).items()}
+        predictions = [dict(zip(named, row, strict=True)) for row in zip(*named.values(), strict=True)]
+    return written({"predictions": predictions, **unusable})
 
 
 def _of_json(values: dict[str, Any]) -> Table:

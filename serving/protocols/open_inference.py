@@ -12,7 +12,16 @@ import numpy as np
 import polars as pl
 
 from shunter.serving.errors import RefusedError
-from shunter.serving.protocols.body import expect, read_object, same_length, scores_by_name, top_of, unique, written
+from shunter.serving.protocols.body import (
+    Unusable,
+    expect,
+    read_object,
+    same_length,
+    scores_by_name,
+    top_of,
+    unique,
+    written,
+)
 from shunter.serving.protocols.invocations import check_rows, within
 from shunter.serving.table import Table
 
@@ -49,9 +58,17 @@ def read_table(body: bytes, max_rows: int, known: frozenset[str]) -> tuple[Table
 
 
 def answer(
-    scores: np.ndarray | pl.DataFrame, outputs: tuple[str, ...], asked: dict[str, Any], model: str, version: str
+    scores: np.ndarray | pl.DataFrame,
+    outputs: tuple[str, ...],
+    asked: dict[str, Any],
+    model: str,
+    version: str,
+    *,
+    unusable: Unusable,
 ) -> bytes:
     """The outputs that were asked for, or all; of best items their columns.
+
+    Shares of unusable values are parameters such as `unknown.user`, for the protocol has no objects there.
 
     Raises:
         RefusedError: One that was asked for is none of the model's.
@@ -69,7 +86,9 @@ def answer(
         for name in wanted or outputs
     ]
     identity = {"id": asked["id"]} if isinstance(asked.get("id"), str) else {}
-    return written({"model_name": model, "model_version": version, **identity, "outputs": found})
+    shares = {f"{kind}.{name}": share for kind, columns in unusable.items() for name, share in columns.items()}
+    parameters = {"parameters": shares} if shares else {}
+    return written({"model_name": model, "model_version": version, **identity, **parameters, "outputs": found})
 
 
 def described(model: str, version: str, kinds: Mapping[str, str], outputs: tuple[str, ...]) -> Any:

@@ -42,6 +42,13 @@ class ServingLimits(Group, frozen=True, title="What a request may be"):
     request_seconds: float = Field(
         default=30.0, gt=0, description="Seconds for a client to send a request, and again for it to be scored."
     )
+    max_unknown: float | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+        description="Largest share of a column's values in a request that may be unknown or unreadable; beyond it the "
+        "answer is 422. If omitted, any share is scored.",
+    )
 
 
 class ServeRequest(Request, frozen=True):

@@ -78,7 +78,7 @@ def folder(furnished: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.Mon
     """Where files may be written, with the home of the models."""
     monkeypatch.setenv("SHUNTER_HOME", str(furnished[0]))
     monkeypatch.setattr(predict_module, "BLOCK_ROWS", 256)
-    monkeypatch.setattr("shunter.tracking.registry.serving.ROWS_AT_ONCE", 128)
+    monkeypatch.setattr("shunter.tracking.registry.row_scorer.ROWS_AT_ONCE", 128)
     return tmp_path
 
 

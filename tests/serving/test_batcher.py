@@ -16,7 +16,7 @@ from shunter.serving.batcher import Batcher, Scored
 from shunter.serving.errors import BusyError, RefusedError
 from shunter.serving.keeper import load
 from shunter.serving.metrics import Metrics
-from shunter.serving.served import ServedModel
+from shunter.serving.served import Answer, ServedModel
 from shunter.serving.table import Table
 from shunter.tracking.registry.models import load_champion
 
@@ -42,8 +42,8 @@ def test_scores_do_not_depend_on_who_else_asks(model: ServedModel, rows: pd.Data
     wrong = Table(1, {**tables[0].columns, "price": [{}]}), Table(1, {"price": [1]})
     *outcomes, lists, lacking = model.score([*tables, *wrong])
     for part, outcome in zip(parts, outcomes, strict=True):
-        assert isinstance(outcome, np.ndarray)
-        assert outcome.tobytes() == np.asarray(champion.predict(part)).tobytes()
+        assert isinstance(outcome, Answer)
+        assert np.asarray(outcome.scores).tobytes() == np.asarray(champion.predict(part)).tobytes()
     assert isinstance(lists, RefusedError)
     assert isinstance(lacking, DataError)
 
@@ -92,7 +92,7 @@ def test_what_comes_meanwhile_is_scored_together_up_to_the_most(batching: Any, r
         answers[2].cancel()  # whoever asked has gone
         held.free.set()
         found = await asyncio.gather(*answers[:2], *answers[3:])
-        assert len({one.scores.tobytes() for one in found}) == 1
+        assert len({np.asarray(one.answer.scores).tobytes() for one in found}) == 1
 
     asyncio.run(ask())
     # One by itself; the second, for the third has gone; the next two; the last.
@@ -139,6 +139,6 @@ def test_a_model_that_fails_is_told_to_all_who_asked_and_the_next_are_answered(
             patch.setattr(ServedModel, "score", lambda *_: 1 / 0)
             for outcome in await asyncio.gather(batcher.submit(table), batcher.submit(table), return_exceptions=True):
                 assert isinstance(outcome, ZeroDivisionError)
-        assert len((await batcher.submit(table)).scores) == 2
+        assert len((await batcher.submit(table)).answer.scores) == 2
 
     asyncio.run(asyncio.wait_for(ask(), 60))

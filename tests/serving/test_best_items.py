@@ -15,6 +15,7 @@ from shunter.requests import IndexChoice
 from shunter.serving.errors import RefusedError
 from shunter.serving.keeper import load
 from shunter.serving.protocols.invocations import read_table
+from shunter.serving.served import Answer
 from shunter.serving.table import Table
 from tests.flows.test_top import log  # noqa: F401 - a log, and a registered model "shop" that ranks
 from tests.serving.conftest import running
@@ -74,9 +75,10 @@ def test_an_index_answers_where_it_is_asked_for_and_its_recall_is_told(
 def test_a_request_without_a_log_ranks_its_own_items(log: pd.DataFrame, tmp_path: Path) -> None:  # noqa: F811
     model = load("shop")
     (found,) = model.score([Table(3, {"user": ["000", "000", "001"], "item": [2**60, 2**60 + 1, None]}, top=9)])
-    assert isinstance(found, pl.DataFrame)
-    assert sorted(found["item"]) == [str(2**60), str(2**60 + 1)]
-    assert found["user"].to_list() == ["001", "001"]
+    assert isinstance(found, Answer)
+    assert isinstance(found.scores, pl.DataFrame)
+    assert sorted(found.scores["item"]) == [str(2**60), str(2**60 + 1)]
+    assert found.scores["user"].to_list() == ["001", "001"]
     (lacking,) = model.score([Table(1, {"item": [1]}, top=3)])
     assert isinstance(lacking, DataError)
 

@@ -1,7 +1,7 @@
 """The best items for users: what a model that ranks is for, by all scores or by an index."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -10,28 +10,45 @@ import polars as pl
 from shunter.engine.ranking.best import AllScores, Best, Search
 from shunter.engine.ranking.item_index import MEASURED_AT, TRIED_USERS, MeasuredIndex, build_index, pays, why_exact
 from shunter.errors import RequestError
+from shunter.ingestion.batch import MISSING_KEY
+from shunter.ingestion.encoding.columns import keys as keys_of
+from shunter.ingestion.encoding.columns import lossy_text
+from shunter.ingestion.encoding.value_counts import ValueCounts
 from shunter.requests.serving import IndexChoice
 from shunter.tracking.registry.ranking_serving import RankingScorer
 
 USERS_AT_ONCE = 256  # whose items are written together
-_NO_PAIRS = pl.DataFrame(schema={"user": pl.String, "item": pl.String, "user_id": pl.Int64, "item_id": pl.Int64})
+_NO_PAIRS = pl.DataFrame(
+    schema={"user": pl.String, "user_key": pl.UInt64, "user_id": pl.Int64}
+    | {"item": pl.String, "item_key": pl.UInt64, "item_id": pl.Int64}
+)
 _NOWHERE = np.empty(0, np.int64)
 
 
-def pairs_of(scorer: RankingScorer, rows: pl.DataFrame) -> pl.DataFrame:
-    """Users and items of raw rows as they stand there, and their ids; the id 0 is what training did not know.
+def _pairs_of(scorer: RankingScorer, rows: pl.DataFrame) -> tuple[pl.DataFrame, ValueCounts]:
+    """Return users and items of raw rows, and the counts of these values.
 
-    Raises:
-        DataError: A column is missing.
+    A value is written as in its first row. Its key, which is 0 for a missing one, is the encoder's: the same for `5`,
+    `5.0` and ` 5 `, and for values that training did not know, whose id is 0.
     """
-    encoded = scorer.encoder.encode_table({name: rows[name] for name in rows.columns}, rows.height)
-    users, items = scorer.ids_of(encoded)
-    named = rows.select(user=pl.col(scorer.user).cast(pl.String), item=pl.col(scorer.item).cast(pl.String))
-    return named.with_columns(user_id=pl.Series(users), item_id=pl.Series(items)).unique(maintain_order=True)
+    columns: dict[str, pl.Series] = {}
+    flags: list[np.ndarray] = []
+    for role, field in (("user", scorer.user_field), ("item", scorer.item_field)):
+        series = lossy_text(rows[field.name])
+        keys = keys_of(series, field.key_kind)
+        ids = field.ids.ids(keys)
+        flags.append(field.flags(series, keys, ids))
+        columns |= {
+            role: series.cast(pl.String),
+            f"{role}_key": pl.Series(keys),
+            f"{role}_id": pl.Series(ids).cast(pl.Int64),
+        }
+    counts = ValueCounts.of((scorer.user, scorer.item), np.stack(flags))
+    return _distinct(pl.DataFrame(columns), "user_key", "item_key"), counts
 
 
-def _items_of(pairs: pl.DataFrame) -> pl.DataFrame:
-    return pairs.filter(pl.col("item_id") != 0).select("item", "item_id").unique("item", maintain_order=True)
+def _distinct(pairs: pl.DataFrame, *keys: str) -> pl.DataFrame:
+    return pairs.unique(keys, keep="first", maintain_order=True)
 
 
 @dataclass(frozen=True)
@@ -39,26 +56,31 @@ class Seen:
     """What users have, and the items that are ranked.
 
     Attributes:
-        pairs: As `pairs_of` has them.
-        items: Items that training knew, each once, in their order: `item` and `item_id`.
+        pairs: Users and items, each pair once: `user` and `item` as they are written, with `_key` and `_id` of each.
+        items: Items that training knew, each once, in their order: `item`, `item_key` and `item_id`.
+        counts: Values of the raw rows.
     """
 
     pairs: pl.DataFrame
     items: pl.DataFrame
+    counts: ValueCounts
 
     @classmethod
-    def of(cls, blocks: Iterable[pl.DataFrame]) -> Self:
-        """From the pairs of several blocks."""
-        pairs = pl.concat([_NO_PAIRS, *blocks]).unique(maintain_order=True)
-        return cls(pairs, _items_of(pairs))
+    def of(cls, scorer: RankingScorer, blocks: Iterable[pl.DataFrame] = ()) -> Self:
+        """Identify the users and items of blocks of raw rows, in which a null is no user or item."""
+        pairs, counts = [_NO_PAIRS], ValueCounts.of((scorer.user, scorer.item))
+        for block in blocks:
+            found, of_block = _pairs_of(scorer, block)
+            pairs.append(found)
+            counts += of_block
+        every = _distinct(pl.concat(pairs), "user_key", "item_key")
+        known = every.filter(pl.col("item_id") != 0).select("item", "item_key", "item_id")
+        return cls(every, _distinct(known, "item_key"), counts)
 
-
-NOTHING = Seen.of([])
-
-
-def users_of(pairs: pl.DataFrame) -> pl.DataFrame:
-    """The users of pairs, each once, in their order: `user` and `user_id`."""
-    return pairs.select("user", "user_id").unique("user", maintain_order=True)
+    @property
+    def users(self) -> pl.DataFrame:
+        """The users, each once, in their order: `user`, `user_key` and `user_id`."""
+        return _distinct(self.pairs.select("user", "user_key", "user_id"), "user_key")
 
 
 class BestItems:
@@ -85,27 +107,28 @@ class BestItems:
         self,
         scorer: RankingScorer,
         title: str,
-        seen: Seen = NOTHING,
+        seen: Seen | None = None,
         *,
         choice: IndexChoice = IndexChoice.EXACT,
         lengths: Sequence[int] = MEASURED_AT,
         expected_users: int | None = None,
     ) -> None:
+        seen = seen or Seen.of(scorer)
         self._scorer, self._items = scorer, seen.items["item"]
-        self._place = {item: place for place, item in enumerate(self._items.to_list())}
-        places = seen.items.select("item", place=pl.int_range(pl.len()))
-        pairs = seen.pairs.join(places, on="item", how="inner", maintain_order="left")
-        self._seen = _Places(pairs["user"], pairs["place"])
+        self._place = {key: place for place, key in enumerate(seen.items["item_key"].to_list())}
+        places = seen.items.select("item_key", place=pl.int_range(pl.len()))
+        pairs = seen.pairs.join(places, on="item_key", how="inner", maintain_order="left")
+        self._seen = _Places(pairs["user_key"], pairs["place"])
         self.users = 0
         self.measured: MeasuredIndex | None = None
         self.told = ""
         self._search = self._searched(title, seen, choice, lengths, expected_users)
 
-    def of(self, users: pl.DataFrame, top: int, beside: Seen = NOTHING) -> Iterator[pl.DataFrame]:
+    def of(self, users: pl.DataFrame, top: int, beside: Seen | None = None) -> Iterator[pl.DataFrame]:
         """Rank items for some users.
 
         Args:
-            users: As `users_of` has them.
+            users: As `Seen.users` has them.
             top: Items for each user.
             beside: More that users have, and more items, some of which may be known already.
 
@@ -116,24 +139,25 @@ class BestItems:
         schema = {scorer.user: pl.String, "rank": pl.Int64, scorer.item: pl.String, "score": pl.Float64}
         if not len(users):
             yield pl.DataFrame(schema=schema)
-        more = beside.items.filter(~beside.items["item"].is_in(self._place.keys())) if len(beside.items) else None
-        if more is not None and len(more):
-            rest = BestItems(scorer, "", Seen(beside.pairs, more))
+        beside = beside or Seen.of(scorer)
+        more = beside.items.filter([key not in self._place for key in beside.items["item_key"].to_list()])
+        if len(more):
+            rest = BestItems(scorer, "", replace(beside, items=more))
             items = pl.concat([self._items, rest._items])
         else:
             rest, items = None, self._items
         own = None
         if len(beside.pairs):
-            named = [self._place.get(item, -1) for item in beside.pairs["item"].to_list()]
-            own = _Places(beside.pairs["user"], pl.Series(named, dtype=pl.Int64))
+            places = [self._place.get(key, -1) for key in beside.pairs["item_key"].to_list()]
+            own = _Places(beside.pairs["user_key"], pl.Series(places, dtype=pl.Int64))
         for some in users.iter_slices(USERS_AT_ONCE):
-            ids, names = some["user_id"].to_numpy(), some["user"].to_list()
-            without = self._seen.of(names)
+            ids, keys = some["user_id"].to_numpy(), some["user_key"].to_list()
+            without = self._seen.of(keys)
             if own is not None:
-                without = [np.union1d(one, other) for one, other in zip(without, own.of(names), strict=True)]
+                without = [np.union1d(one, other) for one, other in zip(without, own.of(keys), strict=True)]
             found = self._search.best(ids, top, without)
             if rest is not None:
-                others = rest._search.best(ids, top, rest._seen.of(names))
+                others = rest._search.best(ids, top, rest._seen.of(keys))
                 others.places[others.places >= 0] += len(self._items)
                 found = found.beside(others)
             self.users += len(some)
@@ -150,11 +174,11 @@ class BestItems:
         ):
             self.told = f"{found}: {reason}." if reason and choice is IndexChoice.AUTO else f"{found}."
             return AllScores(ranker, items)
-        users = users_of(seen.pairs)
+        users = seen.users
         known = users.filter(pl.Series(ranker.user_degrees.numpy()[users["user_id"].to_numpy()] > 0))
         tried = known.sample(min(TRIED_USERS, len(known)), shuffle=True, seed=0)
         try:
-            ids, without = tried["user_id"].to_numpy(), self._seen.of(tried["user"].to_list())
+            ids, without = tried["user_id"].to_numpy(), self._seen.of(tried["user_key"].to_list())
             index = build_index(ranker, items, (ids, without), lengths, title=title)
         except RequestError as error:
             if choice is IndexChoice.APPROXIMATE:
@@ -170,22 +194,22 @@ class _Places:
     """The places of the items that each user has, one user's after another's.
 
     Args:
-        users: Who has an item, one of each pair.
+        users: Key of who has an item, one of each pair.
         places: Its place; -1 where it has none.
     """
 
     def __init__(self, users: pl.Series, places: pl.Series) -> None:
         pairs = pl.DataFrame({"user": users, "place": places.cast(pl.Int64)}).filter(
-            (pl.col("place") >= 0) & pl.col("user").is_not_null()
+            (pl.col("place") >= 0) & (pl.col("user") != MISSING_KEY)
         )
         grouped = pairs.group_by("user", maintain_order=True).agg("place")
-        self._rows = {name: row for row, name in enumerate(grouped["user"].to_list())}
+        self._rows = {key: row for row, key in enumerate(grouped["user"].to_list())}
         self._ends = np.cumsum([0, *grouped["place"].list.len().to_list()])
         self._places = grouped["place"].explode().drop_nulls().to_numpy()
 
-    def of(self, names: Sequence[str]) -> list[np.ndarray]:
+    def of(self, keys: Sequence[int]) -> list[np.ndarray]:
         """Those of some users."""
-        rows = [self._rows.get(name) for name in names]
+        rows = [self._rows.get(key) for key in keys]
         return [_NOWHERE if row is None else self._places[self._ends[row] : self._ends[row + 1]] for row in rows]
 
 

@@ -24,22 +24,23 @@ from shunter.engine.data.batch import Bags, make_batch
 from shunter.engine.ranking.storage import is_ranker, load_ranker
 from shunter.errors import RequestError
 from shunter.tracking.registry.ranking_serving import RankingScorer
+from shunter.tracking.registry.row_scorer import RowScorer
 from shunter.tracking.registry.signing import MODEL_COPY, checked_copy
 from shunter.tracking.registry.trusted import DESCRIPTION, check_model_folder
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from shunter.ingestion.encoding.encoder import EncodedRows, Encoder
+    from shunter.ingestion.encoding.encoded import EncodedRows
+    from shunter.ingestion.encoding.encoder import Encoder
     from shunter.models.ensemble import Ensemble
     from shunter.models.registry import Model
 
-ROWS_AT_ONCE = 8_192
 _given_memory: ContextVar[int | None] = ContextVar("memory of the embedding tables", default=None)
 
 
-class Scorer:
-    """Scores raw rows, encoded exactly as they were for training.
+class Scorer(RowScorer):
+    """Scores raw rows with a model of clicks.
 
     Args:
         encoder: Encoder of the data set that the model was trained on.
@@ -47,13 +48,8 @@ class Scorer:
     """
 
     def __init__(self, encoder: "Encoder", model: "Model | Ensemble") -> None:
-        self._encoder = encoder
+        super().__init__(encoder)
         self._model = model
-
-    @property
-    def encoder(self) -> "Encoder":
-        """What it reads."""
-        return self._encoder
 
     @property
     def model(self) -> "Model | Ensemble":
@@ -66,38 +62,18 @@ class Scorer:
         return self._model.features.tasks or ("probability",)
 
     def predict(self, model_input: "pd.DataFrame", params: dict[str, Any] | None = None) -> "np.ndarray | pd.DataFrame":
-        """Predict the probability of a positive label.
-
-        Args:
-            model_input: Raw rows; a value never seen counts as unknown, a column that the model does not know is
-                ignored.
-            params: Parameters of MLflow's protocol; there are none.
+        """Predict the probability of a positive label; takes, raises and warns as `RowScorer.predict`.
 
         Returns:
             float64 `[rows]`, between 0 and 1; of several tasks a frame with the rows' index and a column for each.
-
-        Raises:
-            DataError: a column is missing.
         """
+        scores = super().predict(model_input, params)
         tasks = self._model.features.tasks
-        scores = self._scores(model_input)
         if not tasks:
             return scores
         import pandas as pd
 
         return pd.DataFrame(scores, columns=pd.Index(tasks), index=model_input.index)
-
-    def _scores(self, model_input: "pd.DataFrame") -> np.ndarray:
-        """`[rows]`, or `[rows, tasks]`."""
-        parts = [
-            self._score(model_input.iloc[start : start + ROWS_AT_ONCE])
-            for start in range(0, len(model_input), ROWS_AT_ONCE)
-        ]
-        tasks = len(self._model.features.tasks)
-        return np.concatenate(parts) if parts else np.empty((0, tasks) if tasks else 0)
-
-    def _score(self, frame: "pd.DataFrame") -> np.ndarray:
-        return self.scores_of(self._encoder.encode(frame))
 
     def scores_of(self, rows: "EncodedRows") -> np.ndarray:
         """Probabilities of at most `ROWS_AT_ONCE` rows that its encoder has encoded, float64 like `logits`."""

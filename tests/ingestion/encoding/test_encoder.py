@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from shunter.engine.data.dataset import Dataset
 from shunter.errors import DataError
 from shunter.ingestion.encoding.columns import bags, from_pandas, hexadecimal_keys, text_keys
-from shunter.ingestion.encoding.encoder import EncodedRows, Encoder
+from shunter.ingestion.encoding.encoded import EncodedRows
+from shunter.ingestion.encoding.encoder import Encoder
 from shunter.ingestion.sources.criteo import CATEGORICAL, NUMERIC
 from tests.ingestion.conftest import Ingest
 

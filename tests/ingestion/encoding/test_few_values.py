@@ -37,6 +37,7 @@ ENCODER = Encoder(
     (
         CategoricalField("user", KNOWN),
         CategoricalField("item", HashedIds(1_000)),
+        CategoricalField("version", KNOWN, key_kind="written"),
         CategoricalField("code", HashedIds(50), key_kind="hexadecimal"),
         CategoricalField("age_bucket", BucketIds([1.0, 10.0]), key_kind="number", column="age"),
         CategoricalField("genres", HashedIds(40), multi_valued=True, separator="|"),
@@ -53,7 +54,7 @@ ROWS = st.integers(0, 5)
 def tables(draw: st.DrawFn) -> tuple[dict[str, list[Any]], int]:
     rows = draw(ROWS)
     column = {"price": NUMBERS, "age": NUMBERS, "user": TEXT, "code": TEXT, "genres": TEXT}
-    column["item"] = draw(st.sampled_from([TEXT, WHOLE]))
+    column |= {name: draw(st.sampled_from([TEXT, WHOLE])) for name in ("item", "version")}
     if draw(st.booleans()):
         column["seen"] = TEXT
     return {name: draw(st.lists(values, min_size=rows, max_size=rows)) for name, values in column.items()}, rows
@@ -72,11 +73,13 @@ def test_ids_and_numbers_are_those_of_whole_columns(given_tables: list[tuple[dic
     for table, rows in given_tables * 2:  # the second time all short values are remembered
         found = values.encode(table, rows)
         if found is None:  # whole numbers that no column of them can hold
-            assert any(type(one) is int and abs(one) >= 2**63 for one in table["item"])
+            whole = [*table["item"], *table["version"]]
+            assert any(type(one) is int and abs(one) >= 2**63 for one in whole)
             continue
         expected = ENCODER.encode_table(as_columns(table), rows)
         assert found.dense.tobytes() == expected.dense.tobytes()
         assert np.array_equal(found.categorical, expected.categorical)
+        assert ENCODER.count(found).counts.tolist() == ENCODER.count(expected).counts.tolist()
         assert len(found.bags) == len(expected.bags) == 2
         for bag, of_columns in zip(found.bags, expected.bags, strict=True):
             assert bag.values.dtype == np.int32
@@ -99,7 +102,8 @@ def test_ids_and_numbers_are_those_of_whole_columns(given_tables: list[tuple[dic
 )
 def test_other_values_are_left_to_whole_columns(column: str, values: Any) -> None:
     table: dict[str, Any] = {
-        "price": [1.0, 2], "age": [3, 4], "user": ["a", "b"], "item": [5, 6], "code": ["1f", "2"], "genres": ["", "a"]
+        "price": [1.0, 2], "age": [3, 4], "user": ["a", "b"], "item": [5, 6], "code": ["1f", "2"], "genres": ["", "a"],
+        "version": ["3.1", "3.10"],
     }  # fmt: skip
     encoder = ValueEncoder(ENCODER)
     assert encoder.encode(table, 2) is not None
@@ -118,7 +122,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = {"price": [0.0] * 10, "age": [0.0] * 10}
     for start in range(0, 200, 10):
         texts = [str(one) for one in range(start, start + 9)] + ["y" * (LONGEST_REMEMBERED + 1)]
-        table = {**numbers, **dict.fromkeys(("user", "item", "code", "genres"), texts)}
+        table = {**numbers, **dict.fromkeys(("user", "item", "version", "code", "genres"), texts)}
         found = values.encode(json.loads(json.dumps(table)), 10)
         assert found is not None
         assert np.array_equal(found.categorical, ENCODER.encode_table(as_columns(table), 10).categorical)

@@ -1,0 +1,135 @@
+"""Counts of the values of rows to be scored, and of those that the model does not know or cannot read."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntFlag
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shunter.errors import UnusableValuesError
+from shunter.ingestion.encoding.encoded import EncodedBag
+
+MOST_LISTED = 5  # columns of one kind in a notice
+
+
+class ValueFlag(IntFlag):
+    """Flags of one value; a missing value has none."""
+
+    GIVEN = 1
+    UNKNOWN = 2  # out of the vocabulary; never set where ids are hashed or learned
+    UNREADABLE = 4  # no finite number in float32, where the model reads numbers
+    NUMBER_FOR_TEXT = 8  # a number where training read texts as they are written: its zeros may be lost
+
+
+LABELS = {
+    ValueFlag.UNKNOWN: "Unknown values",
+    ValueFlag.UNREADABLE: "Unreadable numbers",
+    ValueFlag.NUMBER_FOR_TEXT: "Numbers for texts (zeros may be lost, see `text: true`)",
+}
+
+
+def kind_of(flag: ValueFlag) -> str:
+    """Return what answers and figures call a kind of values."""
+    return str(flag.name).lower()
+
+
+def flags_of_numbers(values: NDArray[np.floating], unreadable: NDArray[np.bool_]) -> NDArray[np.uint8]:
+    """Return the flags of numbers, which are NaN where one is missing or unreadable."""
+    given = unreadable | ~np.isnan(values)
+    return given * np.uint8(ValueFlag.GIVEN) | unreadable * np.uint8(ValueFlag.UNREADABLE)
+
+
+def flags_of_ids(
+    ids: NDArray[np.int32], given: NDArray[np.bool_], *, number_for_text: bool = False
+) -> NDArray[np.uint8]:
+    """Return the flags of categorical values."""
+    flags = ValueFlag.GIVEN | (ValueFlag.NUMBER_FOR_TEXT if number_for_text else 0)
+    return given * np.uint8(flags) | (given & (ids == 0)) * np.uint8(ValueFlag.UNKNOWN)
+
+
+@dataclass(frozen=True)
+class ValueCounts:
+    """Values of each column by flag.
+
+    Attributes:
+        columns: Names of the columns.
+        counts: int64 [flags, columns], the flags in their order.
+    """
+
+    columns: tuple[str, ...]
+    counts: NDArray[np.int64]
+
+    @classmethod
+    def of(
+        cls, columns: Sequence[str], flags: NDArray[np.uint8] | None = None, bags: Sequence[EncodedBag] = ()
+    ) -> "ValueCounts":
+        """Count the values of rows.
+
+        Args:
+            columns: Names of the numeric, single-valued and multi-valued columns.
+            flags: uint8 [numeric and single-valued columns, rows]; None for no rows.
+            bags: The multi-valued columns.
+        """
+        counts = np.zeros((len(ValueFlag), len(columns)), np.int64)
+        if flags is not None:
+            for place, flag in enumerate(ValueFlag if (flags > ValueFlag.GIVEN).any() else [ValueFlag.GIVEN]):
+                counts[place, : len(flags)] = np.count_nonzero(flags & np.uint8(flag), axis=1)
+            for place, bag in enumerate(bags, len(flags)):
+                counts[:2, place] = len(bag.values), np.count_nonzero(bag.values == 0)
+        return cls(tuple(columns), counts)
+
+    def __add__(self, other: "ValueCounts") -> "ValueCounts":
+        """Add the values of other rows."""
+        return ValueCounts(self.columns, self.counts + other.counts)
+
+    def numbers(self, flag: ValueFlag) -> dict[str, int]:
+        """Return the number of values with a flag, of the columns that have such values."""
+        return {self.columns[place]: int(self._of(flag)[place]) for place in np.flatnonzero(self._of(flag))}
+
+    def shares(self, flag: ValueFlag) -> dict[str, float]:
+        """Return the share of the given values with a flag, of the columns that have such values, largest first."""
+        numbers, given = self._of(flag), self._of(ValueFlag.GIVEN)
+        return _largest_first({self.columns[at]: float(numbers[at] / given[at]) for at in np.flatnonzero(numbers)})
+
+    def _of(self, flag: ValueFlag) -> NDArray[np.int64]:
+        return self.counts[flag.bit_length() - 1]
+
+    def by_kind(self) -> dict[str, dict[str, float]]:
+        """Return the shares of each kind of unusable values, without kinds that do not occur."""
+        if not self.counts[1:].any():
+            return {}
+        found = {kind_of(flag): self.shares(flag) for flag in LABELS}
+        return {kind: shares for kind, shares in found.items() if shares}
+
+    def notice(self) -> str:
+        """Return one line about the unusable values; empty where there are none."""
+        lines = [f"{label}: {listed(shares)}." for flag, label in LABELS.items() if (shares := self.shares(flag))]
+        return " ".join(lines)
+
+    def check(self, limit: float | None) -> None:
+        """Refuse rows with too many unusable values in a column.
+
+        Args:
+            limit: Largest share of unknown and unreadable values among the given ones; None for no limit.
+
+        Raises:
+            UnusableValuesError: A column has more.
+        """
+        if limit is None:
+            return
+        unknown, unreadable = self.shares(ValueFlag.UNKNOWN), self.shares(ValueFlag.UNREADABLE)
+        shares = {name: unknown.get(name, 0) + unreadable.get(name, 0) for name in {**unknown, **unreadable}}
+        if above := _largest_first({name: share for name, share in shares.items() if share > limit}):
+            raise UnusableValuesError(above, limit, listed(above))
+
+
+def listed(shares: dict[str, float]) -> str:
+    """Return the largest shares, each behind the name of its column."""
+    shown = [f"{name[:40]} {100 * share:.2g} %" for name, share in list(shares.items())[:MOST_LISTED]]
+    rest = len(shares) - len(shown)
+    return ", ".join(shown) + (f" and {rest} more columns" if rest else "")
+
+
+def _largest_first(shares: dict[str, float]) -> dict[str, float]:
+    return dict(sorted(shares.items(), key=lambda item: -item[1]))

@@ -1,0 +1,71 @@
+"""What all registered models share: raw rows are encoded exactly as for training, counted and scored."""
+
+import warnings
+from abc import ABC, abstractmethod
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shunter.errors import UnusableValuesWarning
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from shunter.ingestion.encoding.encoded import EncodedRows
+    from shunter.ingestion.encoding.encoder import Encoder
+
+ROWS_AT_ONCE = 8_192
+
+
+class RowScorer(ABC):
+    """Scores raw rows.
+
+    Attributes:
+        encoder: Encoder of the data set that the model was trained on.
+    """
+
+    def __init__(self, encoder: "Encoder") -> None:
+        self.encoder = encoder
+
+    @property
+    @abstractmethod
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the scores of a row."""
+
+    @abstractmethod
+    def scores_of(self, rows: "EncodedRows") -> np.ndarray:
+        """Score at most `ROWS_AT_ONCE` rows, float64 `[rows]` or `[rows, outputs]`."""
+
+    def score(self, rows: "EncodedRows") -> np.ndarray:
+        """Score any number of encoded rows, as many at once as `predict` does."""
+        cuts = [*range(0, len(rows), ROWS_AT_ONCE), len(rows)]
+        return self._joined([self.scores_of(rows.part(*cut)) for cut in pairwise(cuts)])
+
+    def predict(self, model_input: "pd.DataFrame", params: dict[str, Any] | None = None) -> "np.ndarray | pd.DataFrame":
+        """Score raw rows, with an `UnusableValuesWarning` where the model does not know or cannot read their values.
+
+        Args:
+            model_input: Raw rows with the columns of the click log; columns that the model does not know are ignored.
+            params: Parameters of MLflow's protocol; there are none.
+
+        Returns:
+            float64 `[rows]` or `[rows, outputs]`.
+
+        Raises:
+            DataError: A column is missing.
+        """
+        counts = self.encoder.count()
+        scores: list[np.ndarray] = []
+        for start in range(0, len(model_input), ROWS_AT_ONCE):
+            rows = self.encoder.encode(model_input.iloc[start : start + ROWS_AT_ONCE])
+            counts += self.encoder.count(rows)
+            scores.append(self.scores_of(rows))
+        if notice := counts.notice():
+            warnings.warn(UnusableValuesWarning(notice, counts.by_kind()), stacklevel=2)
+        return self._joined(scores)
+
+    def _joined(self, scores: list[np.ndarray]) -> np.ndarray:
+        if scores:
+            return np.concatenate(scores)
+        return np.empty((0, len(self.outputs)) if len(self.outputs) > 1 else 0)
