@@ -3,7 +3,7 @@
 import hashlib
 import json
 import zipfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -23,7 +23,7 @@ from shunter.ingestion.encoding import columns as read
 from shunter.ingestion.encoding.buckets import BucketIds, number_keys
 from shunter.ingestion.encoding.columns import KeyKind
 from shunter.ingestion.encoding.encoded import EncodedBag, EncodedRows
-from shunter.ingestion.encoding.learned import LearnedIds, learned_ids
+from shunter.ingestion.encoding.learned import LearnedIds, learned_ids, write_vocabularies
 from shunter.ingestion.encoding.value_counts import ValueCounts, flags_of_ids, flags_of_numbers
 from shunter.ingestion.encoding.vocabulary import HashedIds, IdMap, Keys, VocabularyIds
 from shunter.ingestion.fields import TextKind, ValueForm
@@ -331,24 +331,6 @@ class Encoder:
         if missing := [name for name in self.columns if name not in names]:
             raise DataError(f"The frame lacks the columns {', '.join(missing)}: give every column the model was fed.")
         return [*self.columns, *(name for name in self.optional_columns if name in names)]
-
-
-def write_vocabularies(
-    directory: Path, vocabularies: Sequence[Keys], learned: Mapping[str, LearnedIds] | None = None
-) -> None:
-    """Write the keys of the fields that have a vocabulary of their own, in their order, into `vocabulary.npz`.
-
-    Args:
-        directory: Folder of the encoder.
-        vocabularies: The keys.
-        learned: Learned maps by their fields, which are written beside them.
-    """
-    ends = np.cumsum([0, *map(len, vocabularies)])
-    keys = np.concatenate([np.empty(0, np.uint64), *vocabularies])
-    arrays: dict[str, Any] = {"keys": keys, "ends": ends}
-    for field, ids in (learned or {}).items():
-        arrays |= {f"learned.{part}.{field}": array for part, array in ids.arrays.items()}
-    np.savez(directory / "vocabulary.npz", **arrays)
 
 
 def _column_of(field: CategoricalField, table: Mapping[str, pl.Series]) -> pl.Series:

@@ -8,8 +8,9 @@ hashed to them. So what is learned of values that nobody knows does not disturb 
 """
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -103,8 +104,26 @@ class LearnedIds:
         return np.where(keys == MISSING_KEY, np.int32(0), ids)
 
 
+def write_vocabularies(
+    directory: Path, vocabularies: Sequence[Keys], learned: Mapping[str, LearnedIds] | None = None
+) -> None:
+    """Write the keys of the fields that have a vocabulary of their own, in their order, into `vocabulary.npz`.
+
+    Args:
+        directory: Folder of the encoder.
+        vocabularies: The keys.
+        learned: Learned maps by their fields, which are written beside them.
+    """
+    ends = np.cumsum([0, *map(len, vocabularies)])
+    keys = np.concatenate([np.empty(0, np.uint64), *vocabularies])
+    arrays: dict[str, Any] = {"keys": keys, "ends": ends}
+    for field, ids in (learned or {}).items():
+        arrays |= {f"learned.{part}.{field}": array for part, array in ids.arrays.items()}
+    np.savez(directory / "vocabulary.npz", **arrays)
+
+
 def learned_ids(stored: Mapping[str, NDArray[Any]]) -> dict[str, LearnedIds]:
-    """Learned maps by field, of arrays named as `write_vocabularies` in the encoder names them.
+    """Learned maps by field, of arrays named as `write_vocabularies` names them.
 
     Raises:
         ValueError: One cannot be a map.
