@@ -1,6 +1,7 @@
 """The installed command starts here; `shunter.flows.command.cli` holds it."""
 
 import atexit
+import io
 import os
 import signal
 import sys
@@ -18,6 +19,9 @@ def main() -> None:
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, end)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a name in a log may hold letters that the terminal cannot show
+            stream.reconfigure(errors="backslashreplace")
     ending = Ending()
     try:
         from shunter.flows.command.cli import app

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from shunter.engine.data.dataset import Dataset, FieldStatistics
+from shunter.engine.data.dataset import SPLITS, Dataset, FieldStatistics
 from shunter.ingestion.batch import Source
 from shunter.ingestion.encoding.columns import KeyKind
 from shunter.ingestion.encoding.encoder import Encoder
@@ -74,7 +74,7 @@ def build(
             directory,
             features,
             spill.is_weighted,
-            spill.is_timed,
+            _timed_splits(source.schema, splitter) if spill.is_timed else (),
             user_column=_user_column(source.schema),
             compared_share=min(1.0, MOST_COMPARED / good_rows) if isinstance(splitter, GivenSplit) else 0.0,
         )
@@ -129,6 +129,12 @@ def make_splitter(
     if source.schema.part is not None:
         return replace(source, schema=source.schema.without_time()), GivenSplit((1, 2), by_hash)
     return split_by_time(source, max_bad_share, watch, crew)
+
+
+def _timed_splits(schema: Schema, splitter: Splitter) -> tuple[str, ...]:
+    """Return the splits stored with times: rows are ranked as they are stored, unless the log is not sorted by time."""
+    is_in_order = splitter.is_in_order if isinstance(splitter, TimeSplit) else None
+    return SPLITS if is_in_order is False and schema.user is not None else SPLITS[1:]
 
 
 def _user_column(schema: Schema) -> int | None:

@@ -15,10 +15,11 @@ from shunter.ingestion.encoding.times import see_all
 from shunter.ingestion.encoding.vocabulary import mix
 from shunter.ingestion.findings import Finding, LogSample, findings_of_sample, merged_writings
 from shunter.ingestion.infer import infer
-from shunter.ingestion.sample import MOST_ROWS, merged_columns, sample_of
+from shunter.ingestion.sample import merged_columns, most_rows, sample_of
 from shunter.ingestion.schema import Schema, parse_schema
 from shunter.ingestion.sources.criteo import CriteoSource
 from shunter.ingestion.sources.guard import check_words
+from shunter.ingestion.sources.header import has_rows
 from shunter.ingestion.sources.names import is_named
 from shunter.ingestion.sources.open import find_files, format_of_files, name_of, source_of
 from shunter.ingestion.sources.recognise import likely_delimiter
@@ -72,7 +73,8 @@ def check(data: str, data_format: DataFormat | None = None, schema_file: str | N
     paths = find_files(data)
     data_format = format_of_files(paths, data_format)
     name, inferred = name_of(data, paths), None
-    looked_at = (paths[0], paths[-1])[: len(paths)]
+    holding = [path for path in paths if has_rows(path, data_format)] or paths[:1]
+    looked_at = (holding[0], holding[-1])[: len(holding)]
     if schema_file or data_format is DataFormat.CRITEO:
         if schema_file:
             check_words(schema_file)
@@ -97,7 +99,7 @@ def check(data: str, data_format: DataFormat | None = None, schema_file: str | N
 def _inferred(name: str, paths: tuple[Path, ...], data_format: DataFormat) -> tuple[str, Schema]:
     """A schema for a log without one, as text and as it is read back."""
     delimiter = likely_delimiter(paths[0]) if data_format is DataFormat.CSV else None
-    text = infer(sample_of(paths, data_format, delimiter), name)
+    text = infer(*sample_of(paths, data_format, delimiter), name)
     return text, parse_schema(text)
 
 
@@ -107,7 +109,7 @@ def _read(source: FileSource) -> tuple[LogSample, Tally, list[Finding]]:
     for chunk in source.chunks():
         chunks.append(chunk)
         rows += len(chunk.lines) if isinstance(chunk, TableChunk) else chunk.text.count(b"\n")
-        if rows >= MOST_ROWS:
+        if rows >= most_rows(len(source.schema.columns)):
             break
     source, unclear = _with_settled_times(source, chunks)
     batches: list[RawBatch] = []

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Mapping
 
 import numpy as np
 import polars as pl
@@ -22,13 +23,13 @@ _FEW_VALUES = 20  # whole numbers with fewer are a choice rather than an amount
 _UNIQUE_SHARE = 0.95
 
 
-def infer(sample: pl.DataFrame, name: str, delimiter: str | None = None) -> str:
+def infer(sample: pl.DataFrame, unreadable: Mapping[str, str], name: str) -> str:
     """Guess a schema, as commented YAML.
 
     Args:
         sample: Rows of the log.
+        unreadable: Columns that the sample does not hold, each with the reason.
         name: Name of the log.
-        delimiter: Of a CSV file whose delimiter has to be named.
 
     Raises:
         DataError: No column can be the label, or no feature is left.
@@ -36,13 +37,13 @@ def infer(sample: pl.DataFrame, name: str, delimiter: str | None = None) -> str:
     if not len(sample):
         raise DataError(f"{name} holds no row: give a log with rows.")
     looks = [look(column) for column in sample.get_columns()]
-    label = _label(sample, looks)
+    label = _label(sample, looks, unreadable)
     time = _named(looks, TIMES, lambda column: column.time_share >= 0.95 and column.distinct >= 3)
     time = time or next((column for column in looks if column.time_share >= 0.95 and column.distinct >= 3), None)
     rest = [column for column in looks if column not in (label, time)]
     user, item = (_named(rest, names, _is_id) for names in (USERS, ITEMS))
-    left_out = {column.name: why for column in rest if (why := _why_not(column, len(sample), (user, item)))}
-    rest = [column for column in rest if column.name not in left_out]
+    useless = {column.name: why for column in rest if (why := _why_not(column, len(sample), (user, item)))}
+    rest = [column for column in rest if column.name not in useless]
     numeric = [column for column in rest if column not in (user, item) and _is_amount(column)]
     several = [column for column in rest if column.is_list or (column.separator and column not in (user, item))]
     single = [column for column in rest if column not in numeric and column not in several]
@@ -50,7 +51,6 @@ def infer(sample: pl.DataFrame, name: str, delimiter: str | None = None) -> str:
         raise DataError(f"{name} has no column that a model could learn from beside its label {label.name}: add some.")
     lines = [f"# Schema of {name}, guessed from {len(sample):,} rows: check it, above all the label."]
     lines.append(f"label: {_label_yaml(label)}  # {_seen(label)}")
-    lines += [f"delimiter: {_quoted(delimiter)}"] if delimiter else []
     lines += _block("numeric", [(_quoted(column.name), _seen(column)) for column in numeric])
     lines += _block("categorical", [_categorical(column, sample[column.name]) for column in single])
     lines += _block("multi_valued", [(_several_yaml(column), _seen(column)) for column in several])
@@ -58,16 +58,17 @@ def infer(sample: pl.DataFrame, name: str, delimiter: str | None = None) -> str:
         lines.append(f"time: {_quoted(time.name)}  # {_seen(time)}; the latest rows become the test part")
     lines += [f"user: {_quoted(user.name)}  # who; for graph models"] if user in single and user else []
     lines += [f"item: {_quoted(item.name)}  # what was shown; for graph models"] if item in single and item else []
-    lines += [f"# left out: {_quoted(column)}, {why}" for column, why in left_out.items()]
+    lines += [f"# left out: {_quoted(column)}, {why}" for column, why in {**useless, **unreadable}.items()]
     return "\n".join(lines) + "\n"
 
 
-def _label(sample: pl.DataFrame, looks: list[ColumnLook]) -> ColumnLook:
+def _label(sample: pl.DataFrame, looks: list[ColumnLook], unreadable: Mapping[str, str]) -> ColumnLook:
     binary = [column for column in looks if not column.is_list and column.distinct == 2 and _is_binary(sample, column)]
     rated = [column for column in looks if column.name.lower() in _RATINGS and column.values is not None]
     found = _named(binary, LABELS, lambda _: True) or next(iter([*rated, *binary]), None)
     if found is None:
-        names = ", ".join(column.name[:40] for column in looks[:20])
+        names = ", ".join([f"{name[:40]}: {why}" for name, why in unreadable.items()][:5])
+        names = ", ".join(column.name[:40] for column in looks[:20]) + (names and f"; left out {names}")
         raise DataError(
             f"No column holds 0 and 1, true and false or yes and no, as a label does (there are {names}): write a "
             "schema with `label: {column: ..., positive_at_least: ...}` and give it with --schema."

@@ -8,20 +8,25 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from shunter.errors import DataError
 from shunter.ingestion.batch import Source
 from shunter.ingestion.encoding import columns as read
 from shunter.ingestion.encoding import times
 from shunter.ingestion.encoding.canonical import merged_texts
-from shunter.ingestion.schema import Schema
-from shunter.ingestion.sources.header import column_kinds
+from shunter.ingestion.schema import EXAMPLE, Schema
+from shunter.ingestion.sources.header import readable_columns
 from shunter.ingestion.sources.recognise import likely_delimiter
 from shunter.ingestion.sources.tabular import CsvSource, ParquetSource, TableChunk
 from shunter.requests import DataFormat
 
 MOST_ROWS = 200_000
+MOST_COLUMNS = 5_000
+_MOST_CELLS = 50_000_000
 
 
-def sample_of(paths: tuple[Path, ...], data_format: DataFormat, delimiter: str | None = None) -> pl.DataFrame:
+def sample_of(
+    paths: tuple[Path, ...], data_format: DataFormat, delimiter: str | None = None
+) -> tuple[pl.DataFrame, dict[str, str]]:
     """Read rows of a CSV or Parquet log, from its first and its last file; an empty text is no value.
 
     Args:
@@ -29,35 +34,52 @@ def sample_of(paths: tuple[Path, ...], data_format: DataFormat, delimiter: str |
         data_format: CSV or Parquet.
         delimiter: Of a CSV file; None to find it by the header.
 
+    Returns:
+        The rows, and the columns that cannot be read, each with the reason.
+
     Raises:
-        DataError: A file cannot be read.
+        DataError: A file cannot be read, or has too many columns.
     """
     if data_format is DataFormat.CSV and delimiter is None:
         delimiter = likely_delimiter(paths[0])
     tables: list[pl.DataFrame] = []
+    left_out: dict[str, str] = {}
     chosen = (paths[0], paths[-1])[: len(paths)]
     for path in chosen:
         rows = 0
-        source = _all_columns(path, data_format, delimiter)
+        source, of_file = _all_columns(path, data_format, delimiter)
+        left_out |= of_file
         for chunk in source.chunks():
             tables.append(chunk.table)
             rows += len(chunk.table)
-            if rows >= MOST_ROWS // len(chosen):
+            if rows >= most_rows(len(chunk.table.columns)) // len(chosen):
                 break
     table = pl.concat(tables, how="diagonal_relaxed") if tables else pl.DataFrame()
-    texts = pl.DataFrame([read.as_text(column)[0] for column in table.get_columns()])
+    texts = pl.DataFrame({column.name: read.as_text(column)[0] for column in table.get_columns()})
     names = [name for name, dtype in texts.schema.items() if dtype == pl.String]
     stripped = [pl.col(name).str.strip_chars() for name in names]
-    return texts.with_columns(pl.when(text != "").then(text) for text in stripped)
+    return texts.with_columns(pl.when(text != "").then(text) for text in stripped), left_out
 
 
-def _all_columns(path: Path, data_format: DataFormat, delimiter: str | None) -> CsvSource | ParquetSource:
-    """A source that gives every column of a file."""
+def most_rows(columns: int) -> int:
+    """Return how many rows of so many columns are looked at."""
+    return min(MOST_ROWS, _MOST_CELLS // max(columns, 1))
+
+
+def _all_columns(
+    path: Path, data_format: DataFormat, delimiter: str | None
+) -> tuple[CsvSource | ParquetSource, dict[str, str]]:
+    """Return a source that gives every column of a file that can be read, and why the others cannot be read."""
     kind = CsvSource if data_format is DataFormat.CSV else ParquetSource
     plain = Schema.model_validate({"label": "label", "numeric": ["x"], "delimiter": delimiter})
-    names = list(column_kinds(kind("log", plain, (path,))))
+    names, left_out = readable_columns(path, kind("log", plain, (path,)))
+    if not 0 < len(names) <= MOST_COLUMNS:
+        raise DataError(
+            f"{path} has {len(names):,} columns that can be read, and a schema is guessed for 1 to {MOST_COLUMNS:,}: "
+            f"write one that names the columns to learn from, such as '{EXAMPLE}', and give it with --schema."
+        )
     columns = {"label": names[0], "categorical": names[1:], "delimiter": delimiter}
-    return kind("log", Schema.model_validate(columns), (path,))
+    return kind("log", Schema.model_validate(columns), (path,)), left_out
 
 
 def merged_in(source: Source) -> dict[str, tuple[str, ...]]:
@@ -110,7 +132,7 @@ def look(series: pl.Series) -> ColumnLook:
     """Look at a column."""
     present = series.drop_nulls()
     is_list = isinstance(series.dtype, pl.List | pl.Array)
-    example = str(present[0])[:30] if len(present) else ""
+    example = str(*present.head(1).to_list())[:30]
     if is_list or series.dtype.is_nested():
         return ColumnLook(
             series.name,
@@ -123,10 +145,11 @@ def look(series: pl.Series) -> ColumnLook:
             is_list=True,
             example=example,
         )
-    values, bad = read.numbers(series) if not series.dtype.is_temporal() else (np.empty(0), np.ones(1, bool))
-    are_numbers = len(present) > 0 and bad.sum() <= 0.01 * len(present)
+    is_time = isinstance(series.dtype, pl.Date | pl.Datetime)
+    [(values, bad)] = read.amounts_of([series])
+    are_numbers = not is_time and len(present) > 0 and bad.sum() <= 0.01 * len(present)
     seen = times.see(series).counts
-    in_time = len(present) if series.dtype.is_temporal() else seen.total() - seen["number"]
+    in_time = len(present) if is_time else seen.total() - seen["number"]
     known = values[~np.isnan(values)]
     return ColumnLook(
         series.name,

@@ -34,7 +34,7 @@ class Target:
         directory: Folder of the data set, which holds its encoder.
         features: What a row holds.
         is_weighted: Whether rows have weights.
-        is_timed: Whether rows have times.
+        timed: Splits whose rows are stored with their times.
         user_column: Index of the user's column among the single-valued ones; None without one.
         compared_share: Share of the rows that are compared with those of the training part.
     """
@@ -42,7 +42,7 @@ class Target:
     directory: Path
     features: Features
     is_weighted: bool
-    is_timed: bool = False
+    timed: tuple[str, ...] = ()
     user_column: int | None = None
     compared_share: float = 0.0
 
@@ -52,7 +52,7 @@ class Target:
             self.directory,
             self.features,
             is_weighted=self.is_weighted,
-            is_timed=self.is_timed,
+            timed=self.timed,
             has_users=self.user_column is not None,
             places=places,
         )

@@ -3,7 +3,7 @@
 import csv
 import io
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -139,7 +139,7 @@ class SplitWriter:
         split: Name of the split.
         features: What a row holds.
         is_weighted: Whether rows have weights.
-        is_timed: Whether rows have times, which are kept of all splits but the first.
+        is_timed: Whether the times of the rows are kept.
         has_users: Whether rows have users, whose keys are kept of the test part.
         place: Where writing begins in arrays that are there; None for new ones.
     """
@@ -162,8 +162,7 @@ class SplitWriter:
         row = None if place is None else place.rows
         self._label = NpyWriter(prefix.with_suffix(".label.npy"), np.float32, tasks, row)
         self._weight = NpyWriter(prefix.with_suffix(".weight.npy"), np.float32, (), row) if is_weighted else None
-        has_times = is_timed and split != SPLITS[0]
-        self._time = NpyWriter(prefix.with_suffix(".time.npy"), np.float64, (), row) if has_times else None
+        self._time = NpyWriter(prefix.with_suffix(".time.npy"), np.float64, (), row) if is_timed else None
         keeps_users = has_users and split == SPLITS[2]
         self._user = NpyWriter(prefix.with_suffix(".user_key.npy"), np.uint64, (), row) if keeps_users else None
         self._dense = _optional(prefix.with_suffix(".dense.npy"), np.float32, len(features.dense), row)
@@ -238,18 +237,18 @@ class DatasetWriter:
         features: Features,
         *,
         is_weighted: bool = False,
-        is_timed: bool = False,
+        timed: Collection[str] = (),
         has_users: bool = False,
         places: Sequence[Place] | None = None,
     ) -> None:
-        """Open the files of every split; see `SplitWriter` for their `places`."""
+        """Open the files of every split, of those in `timed` with times; see `SplitWriter` for their `places`."""
         self._splits = [
             SplitWriter(
                 directory,
                 split,
                 features,
                 is_weighted=is_weighted,
-                is_timed=is_timed,
+                is_timed=split in timed,
                 has_users=has_users,
                 place=place,
             )

@@ -136,7 +136,9 @@ def _usual(kinds: Mapping[date, Mapping[str, Kind]]) -> dict[str, Kind]:
     for found in kinds.values():
         for name, kind in found.items():
             counts.setdefault(name, Counter())[kind] += 1
-    return {name: count.most_common(1)[0][0] for name, count in counts.items() if 2 * count.total() > len(kinds)}
+    # A day whose rows hold no value of a column says nothing of its kind.
+    most = {name: max(count, key=lambda kind: (kind != "empty", count[kind])) for name, count in counts.items()}
+    return {name: most[name] for name, count in counts.items() if 2 * count.total() > len(kinds)}
 
 
 def _lacking(
@@ -160,6 +162,8 @@ def _lacking(
     numbers = {*schema.numeric, *(field.column for field in schema.categorical if field.buckets is not None)}
     for name in sorted(set(schema.feature_columns) - gone):
         kind = kinds[name]
+        if kind == "empty":
+            continue
         if name in usual and kind != usual[name]:
             inspected.report(
                 day, "type changed", f"{name} is {_noun(kind)} on {day}, usually it is {_noun(usual[name])}."

@@ -91,6 +91,23 @@ class DataError(ShunterError):
     exit_code = 3
 
 
+class ColumnError(DataError):
+    """A column of a file cannot be read, while the others can.
+
+    Attributes:
+        column: Name of the column.
+        path: The file.
+    """
+
+    def __init__(self, column: str, path: Path, problem: str) -> None:
+        super().__init__(column, path, problem)
+        self.column, self.path, self._problem = column, path, problem
+
+    def __str__(self) -> str:
+        """Return the message."""
+        return f"Column {self.column} of {self.path} {self._problem}."
+
+
 class DamagedDataError(DataError):
     """An ingested data set does not match the checksums that were taken when it was written.
 

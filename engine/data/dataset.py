@@ -5,7 +5,8 @@ Layout of the folder, for each split in `train`, `validation`, `test`:
     dataset.json                       this module's `Dataset`, written last: without it the folder is not a data set
     {split}.label.npy                  float32 [rows], or [rows, tasks] where there are several labels; NaN is no label
     {split}.weight.npy                 float32 [rows], not negative; absent when all samples count alike
-    {split}.time.npy                   float64 [rows], as the time's column has it; absent for train, and without a time
+    {split}.time.npy                   float64 [rows], as the time's column has it; absent without one, and for the
+                                       training part unless it is ranked and the log is not sorted by it
     test.user_key.npy                  uint64  [rows], a key of the value of the user's column; absent without a user
     {split}.dense.npy                  float32 [rows, dense features]; absent when there are none
     {split}.categorical.npy            int32   [rows, single-valued fields]; absent when there are none

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 
@@ -112,7 +113,11 @@ def _interactions(stored: _Stored, split: SplitName) -> Interactions:
     users, items = (_single(dataset, split, name) for name in sides(dataset))
     labels = read_array(dataset.directory / f"{split}.label.npy")
     positive = (labels if labels.ndim == 1 else labels[:, 0]) > 0.5  # of several labels the main one
-    return Interactions.of(users[positive], items[positive])
+    users, items = users[positive], items[positive]
+    if dataset.is_in_order_of_time is False and (path := _times_path(dataset, split)).exists():
+        came = read_array(path)[positive].argsort(kind="stable")
+        users, items = users[came], items[came]
+    return Interactions.of(users, items)
 
 
 @lru_cache(maxsize=1)
@@ -149,16 +154,20 @@ def _graph(stored: _Stored) -> Graph:
 
 
 def check_order(dataset: Dataset) -> None:
-    """Refuse a log whose rows are known to be in another order than that of their time.
+    """Refuse a log that is not sorted by time and was ingested before the times of its training part were stored.
 
     Raises:
-        RequestError: A row is earlier than the one before it.
+        RequestError: The order of the rows is not known.
     """
-    if dataset.is_in_order_of_time is False:
+    if dataset.is_in_order_of_time is False and not _times_path(dataset, "train").exists():
         raise RequestError(
-            f"The rows of {dataset.name!r} are not in the order of their time, by which sasrec ranks what comes next: "
-            "sort the log by its time, or use another model."
+            f"The data set of {dataset.name!r} does not hold the order of its rows, by which sasrec ranks what comes "
+            f"next: remove {dataset.directory} and run the command again."
         )
+
+
+def _times_path(dataset: Dataset, split: SplitName) -> Path:
+    return dataset.directory / f"{split}.time.npy"
 
 
 def sides(dataset: Dataset) -> tuple[str, str]:

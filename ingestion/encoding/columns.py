@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -21,18 +21,19 @@ KeyKind = TextKind | Literal["hexadecimal", "number"]
 Mask = NDArray[np.bool_]
 Amounts = list[tuple[NDArray[np.float64], Mask]]
 _LISTS = list | tuple | np.ndarray
+_KNOWN_TYPES: dict[Any, Any] = {pl.Categorical: pl.String, pl.Enum: pl.String, pl.Float16: pl.Float32}
 AmountReader = Callable[[Sequence[pl.Series]], list[tuple[NDArray[np.float32], Mask]]]
 
 
 def as_text(series: pl.Series) -> tuple[pl.Series, Mask]:
-    """Decode raw bytes.
+    """Decode raw bytes, and give the values of categories and half floats in types that every reader knows.
 
     Returns:
         The column, as text where it was bytes, and which rows are not valid UTF-8; those are null.
     """
     valid = np.zeros(len(series), bool)
     if series.dtype != pl.Binary:
-        return series, valid
+        return _in_known_type(series), valid
     try:
         return series.cast(pl.String), valid
     except pl.exceptions.ComputeError:
@@ -48,6 +49,15 @@ def lossy_text(series: pl.Series) -> pl.Series:
         return texts
     rows = np.flatnonzero(invalid)
     return texts.scatter(rows, [value.decode(errors="replace") for value in series.gather(rows)])
+
+
+def _in_known_type(series: pl.Series) -> pl.Series:
+    dtype = series.dtype
+    if isinstance(dtype, pl.List | pl.Array):
+        known = _KNOWN_TYPES.get(dtype.inner.base_type())
+        return series if known is None else series.cast(pl.List(known))
+    known = _KNOWN_TYPES.get(dtype.base_type())
+    return series if known is None else series.cast(known)
 
 
 def numbers(series: pl.Series) -> tuple[NDArray[np.float64], Mask]:
@@ -247,8 +257,6 @@ def _decode(value: bytes | None) -> str | None:
 
 
 def _keys_of_distinct(series: pl.Series, keys_of: Callable[[list[str]], Keys], kind: TextKind) -> Keys:
-    if series.dtype in {pl.Categorical, pl.Enum}:
-        series = series.cast(pl.String)
     encoded = series.to_arrow().dictionary_encode()
     distinct = canonical_texts(pl.Series(values=encoded.dictionary), kind)
     table = np.zeros(len(distinct) + 1, np.uint64)

@@ -119,7 +119,8 @@ def moments(series: pl.Series, reading: TimeReading) -> Moments:
     A unit that the schema names gives microseconds too.
     """
     if series.dtype.is_temporal():
-        series = series if series.dtype == pl.Time else series.cast(pl.Datetime("us"))
+        if series.dtype != pl.Time:
+            series = series.cast(pl.Duration("us") if series.dtype == pl.Duration else pl.Datetime("us"))
         return read.numbers(series.cast(pl.Int64))[0]
     if reading.format is not None and reading.format not in (DAY_FIRST, MONTH_FIRST):
         return _formatted(series, reading.format)

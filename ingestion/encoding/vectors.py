@@ -79,7 +79,7 @@ def _by_id(path: Path, name: str, field: CategoricalField) -> tuple[NDArray[np.f
     if values.n_unique() < len(values):
         twice = values.filter(values.is_duplicated())[0]
         raise DataError(f"{path} holds more than one vector of {twice!r}: leave one for each value of {name}.")
-    ids = field.ids.ids(read.keys(values, field.key_kind))
+    ids = field.ids.ids(read.keys(read.as_text(values)[0], field.key_kind))
     found = np.full((field.ids.rows, vectors.shape[1]), np.nan, np.float32)
     found[ids[ids > 0]] = vectors[ids > 0]
     if not (ids > 0).any():

@@ -14,6 +14,7 @@ from shunter.ingestion.sources.guard import Budget, CountedStream, open_checked
 BLOCK_BYTES = 4 << 20
 LONGEST_LINE_BYTES = 64 << 20
 _GZIP_MAGIC = b"\x1f\x8b"
+_LARGEST_EMPTY_BYTES = 300  # of a gzip archive of nothing, whose header may hold a name
 
 
 @contextmanager
@@ -94,6 +95,14 @@ def is_plain(path: Path) -> bool:
             return stream.read(len(_GZIP_MAGIC)) != _GZIP_MAGIC
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror or error}): give a readable file.") from error
+
+
+def holds_nothing(path: Path) -> bool:
+    """Return True if a file is empty, or a gzip archive of nothing."""
+    if not path.is_file() or not 0 < path.stat().st_size <= _LARGEST_EMPTY_BYTES:
+        return path.is_file() and path.stat().st_size == 0
+    with open_binary(path) as stream:
+        return not stream.read(1)
 
 
 class _Beginning(io.RawIOBase):

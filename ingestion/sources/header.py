@@ -1,9 +1,8 @@
 """What columns a file has and of what kind, from its header and first rows alone."""
 
-import io
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -12,20 +11,18 @@ from shunter.errors import DataError
 from shunter.ingestion.batch import Source
 from shunter.ingestion.encoding import columns as read
 from shunter.ingestion.sources.criteo import CriteoSource
-from shunter.ingestion.sources.files import open_binary
-from shunter.ingestion.sources.parquet import open_parquet
-from shunter.ingestion.sources.recognise import csv_delimiter
-from shunter.ingestion.sources.tabular import TableChunk
-
-Kind = Literal["number", "text", "time", "list", "other"]
-_LOOKED_AT_BYTES = 1 << 20
+from shunter.ingestion.sources.guard import Budget
+from shunter.ingestion.sources.parquet import Kind, kind_of, open_parquet
+from shunter.ingestion.sources.recognise import first_lines
+from shunter.ingestion.sources.tabular import CsvSource, ParquetSource, TableChunk, csv_header, read_csv
+from shunter.requests import DataFormat
 
 
 def column_kinds(source: Source) -> dict[str, Kind]:
-    """The columns that every file of a log has, with their kinds; empty where the format leaves no choice.
+    """Return the columns that every file of a log has, with their kinds; empty where the format leaves no choice.
 
     Args:
-        source: A log; its schema does not matter.
+        source: A log; of its schema only the form of texts matters.
 
     Raises:
         DataError: A file is empty or cannot be read.
@@ -33,11 +30,34 @@ def column_kinds(source: Source) -> dict[str, Kind]:
     if isinstance(source, CriteoSource):
         return {}
     kinds = [_kinds_of(path, source) for path in source.paths]
-    return {name: kind for name, kind in kinds[0].items() if all(name in other for other in kinds)}
+    shared = [name for name in kinds[0] if all(name in other for other in kinds)]
+    # A file in which a column holds no value says nothing of its kind.
+    return {name: next((of[name] for of in kinds if of[name] != "empty"), "empty") for name in shared}
+
+
+def readable_columns(path: Path, source: CsvSource | ParquetSource) -> tuple[list[str], dict[str, str]]:
+    """Return the columns of a file that can be read, and for each of the others the reason why not."""
+    if isinstance(source, ParquetSource):
+        with open_parquet(path) as (file, _):
+            fields = list(file.schema_arrow)
+        names = [field.name for field in fields]
+        nested = {field.name: f"it holds {str(field.type)[:60]}" for field in fields if kind_of(field.type) == "other"}
+    else:
+        names, nested = csv_header(path, source.schema)[1], {}
+    left_out = nested | {name: f"{count} columns have this name" for name, count in Counter(names).items() if count > 1}
+    return [name for name in names if name not in left_out], left_out
+
+
+def has_rows(path: Path, data_format: DataFormat) -> bool:
+    """Return True if a file holds more than its header."""
+    if data_format is DataFormat.PARQUET:
+        with open_parquet(path) as (file, _):
+            return file.metadata.num_rows > 0
+    return sum(map(bool, first_lines(path))) > (data_format is DataFormat.CSV)
 
 
 def unreadable_share(source: Source, column: str) -> float:
-    """Share of the first rows in which a column that should hold numbers holds something else.
+    """Return the share of the first rows in which a column that should hold numbers holds something else.
 
     Args:
         source: A log whose schema names the column as numeric.
@@ -58,27 +78,19 @@ def _first_tables(source: Source) -> Iterator[pl.DataFrame]:
 def _kinds_of(path: Path, source: Source) -> dict[str, Kind]:
     if path.stat().st_size == 0:
         raise DataError(f"{path} is empty: give a file with rows.")
-    if source.identity == "parquet":
+    if isinstance(source, ParquetSource):
         with open_parquet(path) as (file, _):
-            schema = pl.from_arrow(file.schema_arrow.empty_table())
-        assert isinstance(schema, pl.DataFrame)
-        return {name: _kind(dtype) for name, dtype in schema.schema.items()}
-    delimiter = csv_delimiter(path, source.schema.columns, source.schema.delimiter)
-    with open_binary(path) as stream:
-        head = stream.read(_LOOKED_AT_BYTES)
-    if len(head) == _LOOKED_AT_BYTES:  # the last line may not be whole
-        head = head[: head.rfind(b"\n") + 1]
-    table = pl.read_csv(
-        io.BytesIO(head), separator=delimiter, infer_schema_length=None, ignore_errors=True, truncate_ragged_lines=True
-    )
-    return {name: _kind(dtype) for name, dtype in table.schema.items()}
+            return {field.name: kind_of(field.type) for field in file.schema_arrow}
+    assert isinstance(source, CsvSource)
+    names, _ = readable_columns(path, source)
+    for chunk in read_csv(path, names, *csv_header(path, source.schema), Budget.of_settings()):
+        return {column.name: _kind_of_texts(column) for column in chunk.table.get_columns()}
+    return dict.fromkeys(names, "empty")
 
 
-def _kind(dtype: pl.DataType) -> Kind:
-    if dtype.is_numeric() or dtype == pl.Boolean:
-        return "number"
-    if dtype in {pl.String, pl.Binary, pl.Categorical, pl.Enum}:
+def _kind_of_texts(column: pl.Series) -> Kind:
+    texts, invalid = read.as_text(column)
+    [(values, bad)] = read.amounts_of([texts])
+    if (bad | invalid).any():
         return "text"
-    if dtype.is_temporal():
-        return "time"
-    return "list" if isinstance(dtype, pl.List | pl.Array) else "other"
+    return "empty" if np.isnan(values).all() else "number"

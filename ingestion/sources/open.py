@@ -9,6 +9,7 @@ from shunter.errors import DataError, RequestError
 from shunter.ingestion.batch import Source
 from shunter.ingestion.schema import EXAMPLE, Options, Schema, read_schema
 from shunter.ingestion.sources.criteo import CriteoSource, criteo_schema
+from shunter.ingestion.sources.files import holds_nothing
 from shunter.ingestion.sources.guard import check_paths, check_words
 from shunter.ingestion.sources.named import open_named
 from shunter.ingestion.sources.names import is_named
@@ -147,7 +148,8 @@ def find_files(data: str, option: str = "--data") -> tuple[Path, ...]:
                 "check the path, or see the names with `shunter datasets`."
             )
         check_paths(found)
-        paths += sorted(found, key=_natural_order)
+        holding = [file for file in found if not holds_nothing(file)]  # Spark writes empty parts
+        paths += sorted(holding or found, key=_natural_order)
     check_listed_once(paths, option)
     return tuple(paths)
 

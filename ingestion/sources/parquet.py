@@ -9,13 +9,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pa_parquet
 
-from shunter.errors import DataError
+from shunter.errors import ColumnError, DataError
 from shunter.files import path_of
 from shunter.ingestion.sources.guard import Budget, open_checked
 
@@ -24,6 +24,8 @@ _LARGEST_HEADER_BYTES = 16 << 20  # as in the decoder
 _FIRST_READ_BYTES = 512
 _VALUE_BYTES = {"BOOLEAN": 0, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 4}
 _DELTA_BYTE_ARRAY = 7
+_TEXTS = (pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(), pa.binary_view())
+Kind = Literal["number", "text", "time", "list", "other", "empty"]
 _KEPT = {0, 2, 8}  # encodings: plain, and dictionaries
 
 
@@ -47,6 +49,22 @@ def open_parquet(path: Path) -> Iterator[tuple[pa_parquet.ParquetFile, io.Buffer
         raise DataError(f"{path} cannot be read as Parquet ({reason}): write it again.") from error
 
 
+def kind_of(column: pa.DataType) -> Kind:
+    """Return what a column holds: one value or a list a row; `other` is what no reader takes, such as a struct."""
+    types = pa.types
+    if isinstance(column, pa.DictionaryType):
+        return kind_of(column.value_type)
+    if types.is_null(column):
+        return "empty"
+    if types.is_integer(column) or types.is_floating(column) or types.is_boolean(column) or types.is_decimal128(column):
+        return "number"
+    if isinstance(column, pa.ListType | pa.LargeListType | pa.FixedSizeListType):
+        return "list" if kind_of(column.value_type) not in ("list", "other") else "other"
+    if types.is_temporal(column) and not types.is_interval(column):
+        return "time"
+    return "text" if column in _TEXTS or types.is_fixed_size_binary(column) else "other"
+
+
 def read_batches(
     path: Path,
     file: pa_parquet.ParquetFile,
@@ -67,8 +85,12 @@ def read_batches(
         row_groups: Numbers of the groups of rows that are read; None for all.
 
     Raises:
+        ColumnError: A column is nested.
         DataError: The columns hold more than may be read, or the file is damaged.
     """
+    for field in map(file.schema_arrow.field, columns):
+        if kind_of(field.type) == "other":
+            raise ColumnError(field.name, path, f"holds {str(field.type)[:60]}: leave it out of the schema")
     if budget.max_bytes is None:
         yield from file.iter_batches(BATCH_ROWS, row_groups=row_groups, columns=list(columns))
         return

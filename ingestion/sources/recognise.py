@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shunter.errors import DataError
-from shunter.ingestion.sources.files import open_binary
+from shunter.ingestion.sources.files import LONGEST_LINE_BYTES, open_binary
 
 CRITEO_FIELDS = 40
 _HEAD_BYTES = 1 << 20
@@ -31,7 +31,10 @@ def first_lines(path: Path) -> list[str]:
         DataError: It is empty, cannot be read, or holds no text.
     """
     with open_binary(path) as stream:
-        head = stream.read(_HEAD_BYTES)
+        head = block = stream.read(_HEAD_BYTES)
+        while block and len(head) < LONGEST_LINE_BYTES and not re.search(rb"[\r\n]", block):
+            block = stream.read(_HEAD_BYTES)
+            head += block
     for magic, what in _MAGIC.items():
         if head.startswith(magic):
             raise DataError(f"{path} is {what}.")

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 from numpy.typing import NDArray
 
-from shunter.errors import DataError
+from shunter.errors import ColumnError, DataError
 from shunter.ingestion.batch import UNIT_BYTES, Bag, Columns, RawBatch, Rejection, Unit
 from shunter.ingestion.encoding import columns as read
 from shunter.ingestion.encoding import times
@@ -61,22 +61,16 @@ class CsvSource:
     def units(self, unit_bytes: int = UNIT_BYTES) -> Iterator[Unit]:
         """Parts of the files."""
         for path in self.paths:
-            delimiter, header = self._header(path)
+            delimiter, header = csv_header(path, self.schema)
             yield from csv_units(path, delimiter, len(header), unit_bytes)
 
     def chunks(self, unit: Unit | None = None, budget: Budget | None = None) -> Iterator[TableChunk]:
         """Read the files, or a part of one, in blocks of rows; every column stays text."""
         budget = budget or Budget.of_settings()
         for path, start, end in whole_or(unit, self.paths):
-            delimiter, header = self._header(path)
+            delimiter, header = csv_header(path, self.schema)
+            check_columns(path, header, self.schema.columns, "of the schema")
             yield from read_csv(path, self.schema.columns, delimiter, header, budget, start=start, end=end)
-
-    def _header(self, path: Path) -> tuple[str, list[str]]:
-        """The delimiter and the names of a file that has all columns."""
-        delimiter = csv_delimiter(path, self.schema.columns, self.schema.delimiter)
-        header = header_of(first_lines(path)[0], delimiter)
-        check_columns(path, header, self.schema.columns, "of the schema")
-        return delimiter, header
 
     def parse(self, chunk: TableChunk) -> RawBatch:
         """Read the columns of a chunk."""
@@ -114,6 +108,12 @@ class ParquetSource:
     def parse(self, chunk: TableChunk) -> RawBatch:
         """Read the columns of a chunk."""
         return parse_table(chunk, self.schema, self.reading)
+
+
+def csv_header(path: Path, schema: Schema) -> tuple[str, list[str]]:
+    """Return the delimiter of a CSV file and the names of its columns."""
+    delimiter = csv_delimiter(path, schema.columns, schema.delimiter)
+    return delimiter, header_of(first_lines(path)[0], delimiter)
 
 
 def read_csv(
@@ -235,7 +235,8 @@ def parse_table(chunk: TableChunk, schema: Schema, reading: TimeReading) -> RawB
     lists = {*(field.column for field in schema.bags), *schema.weights_of_values}
     columns = dict(zip(chunk.table.columns, chunk.table.get_columns(), strict=True))
     for name in schema.columns:
-        _check_type(chunk.path, columns[name], lists_allowed=name in lists)
+        if isinstance(columns[name].dtype, pl.List | pl.Array) and name not in lists:
+            raise ColumnError(name, chunk.path, "holds lists: name it under `multi_valued` in the schema")
         series[name], invalid = read.as_text(columns[name])
         problems.append((invalid, name, "text in UTF-8"))
     labels, weights = read_labels(series, schema, problems), read_weights(series, schema, problems)
@@ -302,16 +303,6 @@ def _read_bags(
     return bag
 
 
-def _check_type(path: Path, column: pl.Series, *, lists_allowed: bool) -> None:
-    name, dtype = column.name, column.dtype
-    if isinstance(dtype, pl.List | pl.Array):
-        if not lists_allowed:
-            raise DataError(f"Column {name} of {path} holds lists: name it under `multi_valued` in the schema.")
-        dtype = dtype.inner
-    if not isinstance(dtype, pl.DataType) or dtype.is_nested():
-        raise DataError(f"Column {name} of {path} holds {dtype}, expected numbers, texts or lists of these.")
-
-
 def _reject(
     chunk: TableChunk, series: dict[str, pl.Series], problems: list[tuple[read.Mask, str, str]]
 ) -> tuple[list[Rejection], read.Mask]:
@@ -344,8 +335,8 @@ def check_columns(path: Path, found: Sequence[str], wanted: Sequence[str], whose
     count = Counter(found)
     if missing := [name for name in wanted if name not in count]:
         raise DataError(f"{path} lacks the columns {_listed(missing)} {whose}: it has {_listed(found)}.")
-    if twice := sorted({name for name in wanted if count[name] > 1}):
-        raise DataError(f"{path} has more than one column {_listed(twice)}: rename them.")
+    if twice := next((name for name in wanted if count[name] > 1), None):
+        raise ColumnError(twice, path, f"is one of {count[twice]} of this name: rename them")
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -357,6 +348,7 @@ def _listed(names: Sequence[str]) -> str:
 def _frame(batch: pa.RecordBatch) -> pl.DataFrame:
     frame = pl.from_arrow(batch)
     assert isinstance(frame, pl.DataFrame)
+    frame.columns = batch.schema.names  # which may be empty: the first of a file that pandas has numbered
     return frame
 
 
