@@ -114,7 +114,7 @@ def main(listener_number: int) -> None:
     os.environ.update(asked["environment"])
     sys.argv = asked["arguments"]
     # Those of before know whether the files that they were opened for can be sought in.
-    sys.stdout, sys.stderr = (open(number, "w", buffering=1, closefd=False) for number in (1, 2))  # noqa: PTH123, SIM115
+    sys.stdout, sys.stderr = (open(number, "w", buffering=1, closefd=False) for number in (1, 2))  # noqa: SIM115
     from shunter.flows.cli import main as shunter
 
     shunter()
