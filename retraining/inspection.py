@@ -137,8 +137,11 @@ def _usual(kinds: Mapping[date, Mapping[str, Kind]]) -> dict[str, Kind]:
         for name, kind in found.items():
             counts.setdefault(name, Counter())[kind] += 1
     # A day whose rows hold no value of a column says nothing of its kind.
-    most = {name: max(count, key=lambda kind: (kind != "empty", count[kind])) for name, count in counts.items()}
-    return {name: most[name] for name, count in counts.items() if 2 * count.total() > len(kinds)}
+    return {
+        name: sorted(count, key=lambda kind, count=count: (kind == "empty", -count[kind]))[0]
+        for name, count in counts.items()
+        if 2 * count.total() > len(kinds)
+    }
 
 
 def _lacking(
