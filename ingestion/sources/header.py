@@ -1,7 +1,7 @@
 """What columns a file has and of what kind, from its header and first rows alone."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -30,9 +30,11 @@ def column_kinds(source: Source) -> dict[str, Kind]:
     if isinstance(source, CriteoSource):
         return {}
     kinds = [_kinds_of(path, source) for path in source.paths]
-    shared = [name for name in kinds[0] if all(name in other for other in kinds)]
-    # A file in which a column holds no value says nothing of its kind.
-    return {name: _most_telling(of[name] for of in kinds) for name in shared}
+    found = {name: kind for name, kind in kinds[0].items() if all(name in other for other in kinds)}
+    for name, kind in ((name, other[name]) for other in kinds for name in found):
+        if found[name] == "empty":  # a file without a value says nothing of the kind
+            found[name] = kind
+    return found
 
 
 def readable_columns(path: Path, source: CsvSource | ParquetSource) -> tuple[list[str], dict[str, str]]:
@@ -86,10 +88,6 @@ def _kinds_of(path: Path, source: Source) -> dict[str, Kind]:
     for chunk in read_csv(path, names, *csv_header(path, source.schema), Budget.of_settings()):
         return {column.name: _kind_of_texts(column) for column in chunk.table.get_columns()}
     return dict.fromkeys(names, "empty")
-
-
-def _most_telling(kinds: Iterable[Kind]) -> Kind:
-    return next((kind for kind in kinds if kind != "empty"), "empty")
 
 
 def _kind_of_texts(column: pl.Series) -> Kind:
