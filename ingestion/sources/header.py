@@ -30,10 +30,9 @@ def column_kinds(source: Source) -> dict[str, Kind]:
     if isinstance(source, CriteoSource):
         return {}
     kinds = [_kinds_of(path, source) for path in source.paths]
-    found = {name: kind for name, kind in kinds[0].items() if all(name in other for other in kinds)}
-    for name, kind in ((name, other[name]) for other in kinds for name in found):
-        if found[name] == "empty":  # a file without a value says nothing of the kind
-            found[name] = kind
+    found: dict[str, Kind] = {name: kind for name, kind in kinds[0].items() if all(name in other for other in kinds)}
+    for other in kinds:  # a file without a value says nothing of the kind
+        found |= {name: other[name] for name, kind in found.items() if kind == "empty"}
     return found
 
 
