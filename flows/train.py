@@ -43,7 +43,8 @@ from shunter.tasks.evidence import keeping_evidence
 from shunter.tasks.ingest import ingest
 from shunter.tasks.notify import notify
 from shunter.tasks.profile import profile_cluster, profile_hardware
-from shunter.tasks.recipes import recipe_of
+from shunter.tasks.recipes import Outcome, recipe_of
+from shunter.tasks.repetition import Repeat, Repetition, keep_choices
 from shunter.tasks.run_context import RunContext, exploration_limit
 from shunter.tasks.run_state import RunState
 from shunter.tasks.select import estimate, log_decision, select
@@ -87,6 +88,7 @@ class TrainSummary(BaseModel):
         towers: What towers cost against a flat model of as many parameters; None of a model without.
         promise: Quality that the version promises, with its bounds; None where none was asked for.
         minutes: Where the minutes of the search went; None where it had none.
+        repeat: Whether the weights are those of the run that was repeated; None where none was.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -114,18 +116,27 @@ class TrainSummary(BaseModel):
     towers: str | None = None
     promise: Promise | None = None
     minutes: str | None = None
+    repeat: Repeat | None = None
 
 
 @flow(name="train", flow_run_name="train-{request.data}", on_failure=[notify], on_crashed=[notify])
 def train(
-    request: Annotated[TrainRequest, shown(TrainRequest())] = TrainRequest(), fresh: bool = False
+    request: Annotated[TrainRequest, shown(TrainRequest())] = TrainRequest(),
+    fresh: bool = False,
+    repeat: str | None = None,
 ) -> TrainSummary:
     """Train a recommender within the limits and register it.
 
     Args:
         request: The data, the limits, the objective and the effort.
         fresh: Start anew instead of resuming an interrupted run of the same request.
+        repeat: A finished training that is repeated bit by bit: its id in MLflow, the beginning of one, its name, or
+            `latest`. Of the request only the name of the registered model and when it is promoted count then.
     """
+    repetition = None
+    if repeat is not None:
+        repetition = Repetition.of(repeat, request.register_as, request.promote)
+        request = repetition.request
     check_model(request.model)
     read_fixed(request.model, request.architecture.set)
     check_model_key()
@@ -133,17 +144,24 @@ def train(
     with clock.step("ingest"):
         dataset = ingest(request)
     try:
-        return train_on(request, dataset, clock, fresh=fresh)
+        return train_on(request, dataset, clock, fresh=fresh, repetition=repetition)
     except ShunterError as error:
         if find_cause(error, DamagedDataError) is None:
             raise
         tell(str(find_cause(error, DamagedDataError)))
     with clock.step("ingest"):  # the damaged data set is in the quarantine, and the run resumes on the same data
         dataset = ingest(request)
-    return train_on(request, dataset, clock)
+    return train_on(request, dataset, clock, repetition=repetition)
 
 
-def train_on(request: TrainRequest, dataset: Dataset, clock: StepClock, *, fresh: bool = False) -> TrainSummary:
+def train_on(
+    request: TrainRequest,
+    dataset: Dataset,
+    clock: StepClock,
+    *,
+    fresh: bool = False,
+    repetition: Repetition | None = None,
+) -> TrainSummary:
     """Train on what was ingested, register the result, and go on with an interrupted run; see `train`."""
     recipe = recipe_of(request.model)
     recipe.check(request, dataset)
@@ -151,8 +169,11 @@ def train_on(request: TrainRequest, dataset: Dataset, clock: StepClock, *, fresh
     with requested_cluster(request.nodes) as cluster:
         with clock.step("profile"):
             profiles = profile_cluster(cluster, processes_of(request)) if cluster else profile_hardware(request.model)
-        with RunState(request, dataset, profiles[0].host, fresh=fresh) as state:
-            job = _Job(request, dataset, profiles, state, clock, cluster)
+        purpose = repetition.purpose if repetition else "train"
+        with RunState(request, dataset, profiles[0].host, fresh=fresh, purpose=purpose) as state:
+            if repetition is not None:
+                repetition.begin(state, dataset)
+            job = _Job(request, dataset, profiles, state, clock, cluster, repetition)
             try:
                 summary = state.recovering(_train_held, job)
             except (StoppedError, QualityMissedError) as error:
@@ -184,6 +205,7 @@ class _Job:
         state: What earlier attempts have left.
         clock: What the steps take.
         cluster: The Ray cluster whose nodes train instead of this machine; None for this machine.
+        repetition: The run that is repeated; None where none is.
     """
 
     request: TrainRequest
@@ -192,6 +214,7 @@ class _Job:
     state: RunState
     clock: StepClock
     cluster: Cluster | None
+    repetition: Repetition | None
 
 
 def _train_held(job: _Job) -> TrainSummary:
@@ -207,7 +230,8 @@ def _train_held(job: _Job) -> TrainSummary:
                 hold(here, together=together, decision=chosen, estimate=foreseen, priority=priority)
             )
         better = None
-        if foreseen is not None and together == 1 and not holds_all(held, job.profiles):
+        may_move = job.repetition is None and together == 1
+        if foreseen is not None and may_move and not holds_all(held, job.profiles):
             better = BetterOfThisMachine(held, foreseen)
         return _train_tracked(job if job.cluster else replace(job, profiles=held.of(job.profiles)), held, better)
 
@@ -269,6 +293,7 @@ def _train_tracked(job: _Job, held: Reservation, better: BetterOfThisMachine | N
         _log_totals(run, energy)
         findings = tuple(finding.words for finding in findings_of_dataset(dataset))
         open_run(run_id).set_tags({"data.findings": "\n".join(findings)} if findings else {})
+        repeat = _keep_choices(job, run, outcome)
         open_run(run_id).log_metrics(account_metrics(clock.account()))  # as far as the report can know it
         open_run(run_id).rename(run_name(dataset.name, request.model, outcome.result, datetime.now(UTC)))
         return TrainSummary(
@@ -294,6 +319,7 @@ def _train_tracked(job: _Job, held: Reservation, better: BetterOfThisMachine | N
             towers=outcome.towers,
             promise=outcome.promise,
             minutes=outcome.minutes,
+            repeat=repeat,
             findings=findings,
         )
 
@@ -317,6 +343,25 @@ def _decide(job: _Job) -> Decision:
             memory_bytes=decision.prediction.memory_bytes if is_on_processor else 0,
         )
     return decision
+
+
+def _keep_choices(job: _Job, run: RunContext, outcome: Outcome) -> Repeat | None:
+    """Keep what repeats the run, and say whether it has repeated another one; None where it was to repeat none."""
+    reasons = [run.notes.stop_reason, outcome.tuned.stop_reason if outcome.tuned else None]
+    choices = keep_choices(
+        run.run_id,
+        job.state,
+        dataset=run.dataset,
+        host=job.profiles[0].host,
+        decision=run.decision,
+        result=outcome.result,
+        reasons=reasons,
+    )
+    if job.repetition is None:
+        return None
+    repeat = job.repetition.outcome(choices)
+    open_run(run.run_id).set_tags({"repeat.of": repeat.run_id, "repeat.is_equal": str(repeat.is_equal)})
+    return repeat
 
 
 def run_name(data: str, model: str, result: EnsembleResult | TrainedRanker, ended: datetime) -> str:

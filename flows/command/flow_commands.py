@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from shunter.errors import RequestError
 from shunter.flows.command.environment import ensure_home
 from shunter.flows.command.options import option_name, requested, with_options
 from shunter.flows.command.start import start
@@ -32,6 +33,20 @@ def switch(name: str, option: str, description: str) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=annotation)
 
 
+REPEAT = inspect.Parameter(
+    "repeat",
+    inspect.Parameter.KEYWORD_ONLY,
+    default=None,
+    annotation=Annotated[
+        str | None,
+        typer.Option(
+            "--repeat",
+            metavar="RUN",
+            help="Repeat a finished training bit by bit: its id, the beginning of one, its name, or latest. It "
+            "brings its request and its choices; beside it only --register-as and --promote may be given.",
+        ),
+    ],
+)
 FRESH = switch("fresh", "--fresh", "Start anew instead of resuming an interrupted run of the same request.")
 AS_JSON = switch("as_json", "--json", "Print everything as one JSON object, errors too.")
 DRY_RUN = switch("dry_run", "--dry-run", "Choose the placement and say what would be done; nothing is trained.")
@@ -39,18 +54,22 @@ EVERY_ROW = switch("every_row", "--every-row", "Print every placement, not only 
 REFRESH = switch("refresh", "--refresh", "Measure again even if today's figures are there.")
 
 
-@with_options(TrainRequest, FRESH, DRY_RUN, AS_JSON)
+@with_options(TrainRequest, FRESH, REPEAT, DRY_RUN, AS_JSON)
 def train(**options: Any) -> None:
     """Train a recommender: ingest, profile, select, tune, train, ensemble, register."""
     fresh, is_dry, as_json = options.pop("fresh"), options.pop("dry_run"), options.pop("as_json")
+    repeat = options.pop("repeat")
     with one_sentence_errors(AGAIN, as_json=as_json):
         request = requested(TrainRequest, options)
+        if repeat is not None:
+            check_alone(request, repeat, is_dry=is_dry)
         if is_dry:
             _show_plan(request, as_json=as_json)
             return
         if not as_json:  # said before anything heavy is imported, so that whoever waits knows for what
-            print_line(f"Training on {request.data}; details are in Prefect and MLflow: `shunter ui`.")
-        summary = start("shunter.flows.train:train", request, fresh=fresh)
+            what = f"Training on {request.data}" if repeat is None else f"Repeating the run {repeat}"
+            print_line(f"{what}; details are in Prefect and MLflow: `shunter ui`.")
+        summary = start("shunter.flows.train:train", request, fresh=fresh, repeat=repeat)
         if as_json:
             from shunter.flows.command.summary_json import summary_as_json
 
@@ -78,6 +97,20 @@ def tune(**options: Any) -> None:
         else:
             console.print(front_table(tuned))
         report_undelivered()
+
+
+def check_alone(request: TrainRequest, repeat: str, *, is_dry: bool = False) -> None:
+    """Refuse what a repeated run has no use for.
+
+    Raises:
+        RequestError: An option is given that the run has already.
+    """
+    alone = TrainRequest(register_as=request.register_as, promote=request.promote)
+    given = [option_name(name) for name, value in request.flat().items() if value != alone.flat()[name]]
+    if given or is_dry:
+        raise RequestError(
+            f"A repeated run takes its options from {repeat}: leave out {', '.join([*given, *['--dry-run'] * is_dry])}."
+        )
 
 
 def _show_plan(request: TrainRequest, *, as_json: bool) -> None:

@@ -16,6 +16,7 @@ from shunter.reporting.card.figures import BaselineFigures
 from shunter.reporting.card.ranking import protocol_words
 from shunter.reporting.card.ranking_baselines import RankingBaseline
 from shunter.search.result import TuneResult
+from shunter.tasks.repetition import Repeat
 from shunter.tracking.links import runs_link
 from shunter.tracking.registry.models import RegisteredModel
 
@@ -67,9 +68,17 @@ def _lines(summary: TrainSummary, wall_seconds: float | None) -> list[tuple[str,
         lines.insert(2, ("Promised", summary.promise.words))
     if summary.findings:
         lines.insert(1, ("Look at", "\n".join(summary.findings)))
+    if summary.repeat:
+        lines.insert(0, ("Repeats", _format_repeat(summary.repeat)))
     if summary.resumed:
         lines.insert(0, ("Resumed", "an interrupted run of the same request was continued"))
     return lines
+
+
+def _format_repeat(repeat: Repeat) -> str:
+    outcome = "the weights are equal bit by bit" if repeat.is_equal else "the weights differ"
+    machine = "" if repeat.same_host else "; it ran on another kind of machine"
+    return f"{repeat.run_id[:12]}: {outcome}{machine}"
 
 
 def _result_lines(

@@ -39,6 +39,7 @@ def summary_as_json(summary: TrainSummary) -> dict[str, Any]:
             "registered": summary.registered.model_dump(mode="json"),
             "run": {"id": summary.run_id, "tracking_uri": summary.tracking_uri, "flow_run": summary.flow_run_name},
             "resumed": summary.resumed,
+            "repeat": None if summary.repeat is None else summary.repeat.model_dump(),
             "stopped_because": summary.stopped_because,
             "minutes": summary.minutes,
             "findings": list(summary.findings),

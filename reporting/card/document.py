@@ -16,6 +16,11 @@ td:first-child { white-space: nowrap; }
 figure { margin: 1rem 0; } figure svg { max-width: 100%; height: auto; } li { margin: .2rem 0; }
 """.strip()
 
+REPEATS = (
+    "`shunter train --repeat RUN` with the run of this training gives the same weights bit by bit: at the placement "
+    "above, on the same kind of processor, with the same versions of the libraries."
+)
+
 
 @dataclass(frozen=True)
 class Paragraph:

@@ -8,6 +8,7 @@ from shunter.engine.ranking.result import TrainedRanker
 from shunter.models.graph import MODELS, Graph
 from shunter.models.graph.counting import count_graph_model
 from shunter.models.graph.fusion import FusionSpec
+from shunter.reporting.card.document import REPEATS
 from shunter.reporting.card.ranking_baselines import RankingBaseline
 from shunter.reporting.card.ranking_breakdown import RankingBreakdown, groups_table, lengths_table
 from shunter.statistics.bootstrap import mean_interval
@@ -65,6 +66,7 @@ def ranking_card(
         _table(_demand(trained, graph)),
         "## Training",
         _table(_training(trained)),
+        REPEATS,
         "## Training data",
         _table(_data(dataset, graph)),
         "## Limits",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from shunter.engine.passes.record import COLUMNS, rows_of
 from shunter.reporting.card.calibration import calibration_figure
 from shunter.reporting.card.diagram import diagram, shape_words
-from shunter.reporting.card.document import Paragraph, Part, Picture, Points, Section, Table
+from shunter.reporting.card.document import REPEATS, Paragraph, Part, Picture, Points, Section, Table
 from shunter.reporting.card.figures import MemberFacts, ModelCard, QualityFigure, TaskQuality
 
 if TYPE_CHECKING:
@@ -233,7 +233,8 @@ def _training(card: ModelCard) -> list[Part]:
         for values in [{**member.hyperparameters, **member.schedule}]
     ]
     sources = tuple(dict.fromkeys(member.energy_source for member in card.members))
-    return [Table(columns, rows), Points(settings), Paragraph(f"Energy: {'; '.join(sources)}.")]
+    energy = Paragraph(f"Energy: {'; '.join(sources)}.")
+    return [Table(columns, rows), Points(settings), energy, Paragraph(REPEATS)]
 
 
 def _data(card: ModelCard) -> list[Part]:

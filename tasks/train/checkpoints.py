@@ -7,7 +7,9 @@ from typing import Any
 
 from shunter.engine.checkpoint.growth import POLICIES
 from shunter.engine.checkpoint.keeping import Keeping, stored_bits
+from shunter.engine.executors import compilation, training_passes
 from shunter.engine.job import Checkpointing, TrainingJob
+from shunter.engine.parallel import plan
 from shunter.models.embeddings.role import EmbeddingTables
 from shunter.planner.predict.observe import Expectation
 from shunter.requests import CheckpointRequest
@@ -16,6 +18,8 @@ from shunter.tracking.history import TrackedRun, read_runs
 
 # Of the trainings as long as this one, as many in a hundred are interrupted no more often than is reckoned with.
 RESTORES_QUANTILE = 0.9
+# Files by which a measurement decided how a training is computed.
+CHOICES = frozenset((compilation.FILE, training_passes.FILE, plan.MACHINE))
 RESTORES, SECONDS = "checkpoint.restores", TRAINING_METRICS["train_seconds"]
 
 
@@ -76,3 +80,13 @@ def _table_bytes(job: TrainingJob[Any, Any, Any]) -> int:
         return 0
     counted = EmbeddingTables.count_bytes(job.spec.tables(job.dataset.features))
     return counted.weights + counted.optimizer
+
+
+def remove_but_choices(folder: Path) -> None:
+    """Remove the state of a finished training but for the choices by which it was computed."""
+    for path in sorted(folder.rglob("*"), reverse=True):
+        if path.is_dir():
+            if not any(path.iterdir()):
+                path.rmdir()
+        elif path.name not in CHOICES:
+            path.unlink()

@@ -1,6 +1,5 @@
 """Train one model to the end: metered, tracked, resumable."""
 
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,7 +18,7 @@ from shunter.hardware.types import Placement
 from shunter.planner.predict.observe import Expectation
 from shunter.regularly import regularly
 from shunter.requests import CheckpointRequest
-from shunter.tasks.train.checkpoints import checkpointing_of
+from shunter.tasks.train.checkpoints import checkpointing_of, remove_but_choices
 from shunter.tasks.train.kinds import CHECKPOINT, Kind, kind_of
 from shunter.tasks.train.lesson import Lesson
 from shunter.tasks.train.progress import TrainingProgress, training_progress
@@ -119,7 +118,7 @@ def train_to_the_end(
             is_as_placed = executor.placement == placement and (adaptation is None or adaptation.placement == placement)
             lesson.log(run, trained, learns_steps=kind.has_steps and is_as_placed)
     trained.save()
-    shutil.rmtree(folder, ignore_errors=True)  # what is solved has none
+    remove_but_choices(folder)
     energy_path.unlink(missing_ok=True)
     return trained
 

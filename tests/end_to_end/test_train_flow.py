@@ -21,6 +21,7 @@ from shunter.errors import InfeasibleError
 from shunter.planner.history import read_history
 from shunter.requests import Limits, TrainRequest
 from shunter.settings import Settings
+from shunter.tasks.repetition import Repeat
 from shunter.tracking.convention import TRIAL_OF_MEMBER
 from shunter.tracking.history import read_children
 from tests.listeners import listening_sockets, public
@@ -172,6 +173,21 @@ def test_registered_model_scores_raw_rows(in_that_home) -> None:
     scores = load_champion("shunter").predict(rows)
     assert len(scores) == 3
     assert all(0 < float(score) < 1 for score in scores)
+
+
+def test_a_repeated_run_has_the_same_weights_although_the_home_has_learned_since(in_that_home) -> None:
+    from mlflow import MlflowClient
+
+    from shunter.flows.train import train
+
+    summary = train(TrainRequest(register_as="repeated"), repeat=in_that_home.run_id)
+    assert summary.repeat == Repeat(run_id=in_that_home.run_id, is_equal=True, same_host=True)
+    assert summary.registered.name == "repeated"
+    assert summary.data_name == in_that_home.data_name
+    assert summary.decision.placement == in_that_home.decision.placement
+    assert [member.weight for member in summary.result.members] == [m.weight for m in in_that_home.result.members]
+    tags = MlflowClient(summary.tracking_uri).get_run(summary.run_id).data.tags
+    assert (tags["repeat.of"], tags["repeat.is_equal"]) == (in_that_home.run_id, "True")
 
 
 def test_second_run_reuses_the_ingested_data(in_that_home) -> None:

@@ -1,0 +1,230 @@
+"""A training that is repeated: the request of a finished run, with every choice that a measurement or the past made.
+
+All else follows from the request and its seeds. The choices are the files by which an interrupted training goes on as
+it began, so a run that is repeated reads them as one that is resumed does.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pydantic import Field, ValidationError
+
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.ensemble.result import EnsembleResult
+from shunter.engine.ranking.result import TrainedRanker
+from shunter.engine.stopping import StopKind, StopReason
+from shunter.errors import RequestError
+from shunter.files import replace_file
+from shunter.frozen import Frozen
+from shunter.planner.decide import Decision
+from shunter.requests import EnsembleOf, Promote, SearchCost, TrainRequest
+from shunter.search.meta import past
+from shunter.tasks.run_state import RunState
+from shunter.tasks.train.checkpoints import CHOICES
+from shunter.tracking.find import find_run
+from shunter.tracking.reports import log_config
+from shunter.tracking.tree import read_artifact
+
+NAME = "choices"  # of the artifact in `config/`
+PLANS = "plans"  # folder of a run's state
+KEPT = CHOICES | {past.FILE}
+IN_TIME = frozenset((StopKind.LIMIT, StopKind.SEARCH_BUDGET, StopKind.SHARE, StopKind.EXPLORATION))
+
+
+class Choices(Frozen):
+    """What of a finished run does not follow from its request.
+
+    Attributes:
+        decision: The placement.
+        files: Texts of the other choices, by their path in the folder of the run's state.
+        data_fingerprint: Fingerprint of the data set.
+        host: Kind of the machine.
+        weights_sha256: Digest of the weights of the result.
+        ended_in_time: Whether a clock or a meter ended the search or a training.
+    """
+
+    version: int = 1
+    decision: Decision
+    files: Mapping[str, str] = Field(default={})
+    data_fingerprint: str
+    host: str
+    weights_sha256: str
+    ended_in_time: bool
+
+
+class Repeat(Frozen):
+    """What came of a repeated run.
+
+    Attributes:
+        run_id: The run that was repeated.
+        is_equal: Whether the weights of the result are equal bit by bit.
+        same_host: Whether both ran on the same kind of machine.
+    """
+
+    run_id: str
+    is_equal: bool
+    same_host: bool
+
+
+class NotRepeatableError(RequestError):
+    """A run depends on a clock, or on what is not kept with it.
+
+    Attributes:
+        options: Options of the run that make it depend on a clock.
+    """
+
+    def __init__(self, message: str, options: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.options = tuple(options)
+
+
+class Repetition(Frozen):
+    """A finished run that is to be repeated.
+
+    Attributes:
+        run_id: The run in MLflow.
+        request: Its request.
+        choices: Its choices.
+    """
+
+    run_id: str
+    request: TrainRequest
+    choices: Choices
+
+    @classmethod
+    def of(cls, run: str, register_as: str, promote: Promote) -> "Repetition":
+        """Read a run from MLflow.
+
+        Args:
+            run: See `shunter.tracking.find.find_run`.
+            register_as: Name under which the result is registered.
+            promote: When it becomes the champion.
+
+        Raises:
+            NotRepeatableError: It depends on a clock, or keeps no choices.
+            RequestError: No run is meant, or several.
+            TrackingError: The store cannot be read.
+        """
+        run_id = find_run(run)
+        asked, kept = (read_artifact(run_id, f"config/{name}.json") for name in ("request", NAME))
+        try:
+            choices = Choices.model_validate_json(kept or "")
+            request = TrainRequest.model_validate_json(asked or "")
+        except ValidationError as error:
+            raise NotRepeatableError(
+                f"The run {run_id[:12]} keeps no choices by which it could be repeated: name a training that has come "
+                "to its end, by this version or a later one."
+            ) from error
+        if options := options_in_time(request):
+            raise NotRepeatableError(
+                f"The run {run_id[:12]} hangs on time or on other runs by {', '.join(options)}, so it cannot be "
+                "repeated bit by bit: train with its job file instead (`shunter train --config job.yaml`).",
+                options,
+            )
+        if choices.ended_in_time:
+            raise NotRepeatableError(
+                f"A limit of time or energy ended a training of the run {run_id[:12]}, so it cannot be repeated bit by "
+                "bit: name a run that came to the end of its schedule."
+            )
+        training = request.training.model_copy(update={"fixed_threads": True})
+        update = {"training": training, "register_as": register_as, "promote": promote}
+        return cls(run_id=run_id, request=request.model_copy(update=update), choices=choices)
+
+    @property
+    def purpose(self) -> str:
+        """Name of the run's state, which is none of another training of the same request."""
+        return f"repeat-{self.run_id[:12]}"
+
+    def begin(self, state: RunState, dataset: Dataset) -> None:
+        """Let a new run begin with the choices.
+
+        Raises:
+            NotRepeatableError: The data is another.
+        """
+        if dataset.fingerprint != self.choices.data_fingerprint:
+            raise NotRepeatableError(
+                f"The data {dataset.name!r} is not what the run {self.run_id[:12]} was trained on: give it back its "
+                "former content."
+            )
+        if state.resumed:
+            return
+        for name, text in self.choices.files.items():
+            path = state.directory / name
+            if not path.resolve().is_relative_to(state.directory.resolve()):
+                raise NotRepeatableError(f"The choices of the run {self.run_id[:12]} name the file {name}, outside it.")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(path, text)
+        state.remember("decision", self.choices.decision.model_copy(update={"exploration": None}))
+
+    def outcome(self, choices: Choices) -> Repeat:
+        """Compare the result with that of the run, by the choices of both."""
+        before = self.choices
+        return Repeat(
+            run_id=self.run_id,
+            is_equal=choices.weights_sha256 == before.weights_sha256,
+            same_host=choices.host == before.host,
+        )
+
+
+def keep_choices(
+    run_id: str,
+    state: RunState,
+    *,
+    dataset: Dataset,
+    host: str,
+    decision: Decision,
+    result: EnsembleResult | TrainedRanker,
+    reasons: Sequence[StopReason | None],
+) -> Choices:
+    """Keep with a run what its repetition needs.
+
+    Args:
+        run_id: The run in MLflow.
+        state: Its state, before it is removed.
+        dataset: The data.
+        host: Kind of the machine.
+        decision: The placement.
+        result: The finished model.
+        reasons: What ended the search and the trainings.
+
+    Raises:
+        TrackingError: The store fails.
+    """
+    found = [path for path in sorted(state.directory.rglob("*")) if path.name in KEPT or path.parent.name == PLANS]
+    choices = Choices(
+        decision=decision,
+        files={str(path.relative_to(state.directory)): path.read_text() for path in found},
+        data_fingerprint=dataset.fingerprint,
+        host=host,
+        weights_sha256=weights_digest(result.directory),
+        ended_in_time=any(reason is not None and reason.kind in IN_TIME for reason in reasons),
+    )
+    log_config(run_id, NAME, choices)
+    return choices
+
+
+def weights_digest(directory: Path) -> str:
+    """Return the SHA-256 of all weights of a finished model: names and content of its safetensors files."""
+    digest = hashlib.sha256()
+    for path in sorted(directory.rglob("*.safetensors")):
+        digest.update(f"{path.relative_to(directory)}\0{path.stat().st_size}\0".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def options_in_time(request: TrainRequest) -> list[str]:
+    """Return the options by which a run depends on a clock, a meter, other machines or other runs."""
+    search, ensemble = request.search, request.ensemble
+    asked = {
+        "--search-minutes": search.search_minutes,
+        "--search-kwh": search.search_kwh,
+        "--parallel-trials": search.trials_at_a_time > 1,
+        "--search-cost": search.search_cost in (SearchCost.TIME, SearchCost.ENERGY),
+        "--search-storage": search.search_storage,
+        "--ensemble-of": ensemble.ensemble_of is EnsembleOf.CHAMPIONS,
+        "--max-predict-milliseconds": ensemble.max_predict_milliseconds,
+        "--max-predict-joules": ensemble.max_predict_joules,
+        "--cluster": request.nodes.cluster,
+    }
+    return [option for option, is_asked in asked.items() if is_asked]
