@@ -38,7 +38,6 @@ from shunter.search.noise import Noise
 from shunter.search.result import TuneResult
 from shunter.tasks.accelerators import hold, holds_all, keep_chosen, tell
 from shunter.tasks.better import BetterOfThisMachine
-from shunter.tasks.copies import check_copies, forget_copies
 from shunter.tasks.evidence import keeping_evidence
 from shunter.tasks.ingest import ingest
 from shunter.tasks.notify import notify
@@ -46,7 +45,7 @@ from shunter.tasks.profile import profile_cluster, profile_hardware
 from shunter.tasks.recipes import Outcome, recipe_of
 from shunter.tasks.repetition import Repeat, Repetition, keep_choices
 from shunter.tasks.run_context import RunContext, exploration_limit
-from shunter.tasks.run_state import RunState
+from shunter.tasks.run_state import RunState, check_copies, forget_copies
 from shunter.tasks.select import estimate, log_decision, select
 from shunter.tasks.spending import Spent, charged, spending
 from shunter.tasks.step_clock import StepClock

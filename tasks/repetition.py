@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
+from shunter.engine.checkpoint.storage import CHOICES
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.ensemble.result import EnsembleResult
 from shunter.engine.ranking.result import TrainedRanker
@@ -19,16 +20,13 @@ from shunter.files import replace_file
 from shunter.frozen import Frozen
 from shunter.planner.decide import Decision
 from shunter.requests import EnsembleOf, Promote, SearchCost, TrainRequest
-from shunter.search.meta import past
 from shunter.tasks.run_state import RunState
-from shunter.tasks.train.checkpoints import CHOICES
 from shunter.tracking.find import find_run
 from shunter.tracking.reports import log_config
 from shunter.tracking.tree import read_artifact
 
 NAME = "choices"  # of the artifact in `config/`
 PLANS = "plans"  # folder of a run's state
-KEPT = CHOICES | {past.FILE}
 IN_TIME = frozenset((StopKind.LIMIT, StopKind.SEARCH_BUDGET, StopKind.SHARE, StopKind.EXPLORATION))
 
 
@@ -191,7 +189,7 @@ def keep_choices(
     Raises:
         TrackingError: The store fails.
     """
-    found = [path for path in sorted(state.directory.rglob("*")) if path.name in KEPT or path.parent.name == PLANS]
+    found = [path for path in sorted(state.directory.rglob("*")) if path.match(CHOICES) or path.parent.name == PLANS]
     choices = Choices(
         decision=decision,
         files={str(path.relative_to(state.directory)): path.read_text() for path in found},

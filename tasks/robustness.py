@@ -17,8 +17,7 @@ from shunter.reporting.robustness import TITLE, RobustnessCard, sections_of
 from shunter.requests.robustness import RobustnessRequest
 from shunter.tracking.convention import data_params
 from shunter.tracking.registry.card import artifact_link, log_texts
-from shunter.tracking.registry.described import add_to_description
-from shunter.tracking.registry.versions import Version, tag_version
+from shunter.tracking.registry.versions import Version, add_to_description, tag_version
 from shunter.tracking.runs import open_run
 
 CARD_PAGE, CARD_MARKDOWN = "model_card/robustness.html", "model_card/robustness.md"

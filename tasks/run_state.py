@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from pydantic_core import to_json
 
 from shunter.checked_json import read_or_quarantine
+from shunter.engine.checkpoint.remote import check_address, remove_copies
 from shunter.engine.checkpoint.storage import write_json
 from shunter.engine.data.dataset import Dataset
 from shunter.errors import DamagedFileError, RequestError, ShunterError, find_cause
@@ -187,6 +188,22 @@ def copies_address(request: TrainRequest, dataset: Dataset) -> str | None:
         return None
     key = hashlib.sha256(f"{_key_text(request)}|{dataset.fingerprint}".encode()).hexdigest()[:16]
     return f"{address.rstrip('/')}/{key}"
+
+
+def check_copies(request: TrainRequest) -> None:
+    """Make sure that copies can be kept, where some are asked for.
+
+    Raises:
+        RequestError: The address cannot be written to.
+    """
+    if request.checkpoints.checkpoint_copy is not None:
+        check_address(request.checkpoints.checkpoint_copy)
+
+
+def forget_copies(request: TrainRequest, dataset: Dataset) -> None:
+    """Remove the copies of a run whose result is kept."""
+    if (address := copies_address(request, dataset)) is not None:
+        remove_copies(address)
 
 
 def _key_text(request: TrainRequest) -> str:

@@ -36,6 +36,8 @@ from shunter.models.spec import Features, ModelSpec
 FORMAT = 1
 MODEL_FILES = ("model.json", "model.safetensors")
 LONGEST_HISTORY = 1 << 20
+# Files of a run that hold what a measurement or the past decided: a resumed or repeated run computes by them.
+CHOICES = "*.choice.json"
 MEMBERS = "members."  # how the names of the weights of an ensemble's members begin
 
 

@@ -16,7 +16,7 @@ from shunter.errors import CheckpointError, HardwareError
 from shunter.frozen import Frozen
 from shunter.models.registry import family_of
 
-FILE = "compilation.json"
+FILE = "compilation.choice.json"
 FEWEST_STEPS = 1_000  # below these even the measurement of the uncompiled step is left out
 PROBE_STEPS = 30
 

@@ -1,18 +1,21 @@
 """Training in this process."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
+from shunter.engine.data.dataset import Dataset
 from shunter.engine.executors.role import Executor
 from shunter.engine.job import Checkpointing, ClickJob, Hooks, TrainingJob
 from shunter.engine.libraries import load_libraries
 from shunter.engine.loop.interrupt import stopped_between_steps
 from shunter.engine.loop.trainer import train
-from shunter.engine.ranking.any_training import train_any_ranker
+from shunter.engine.ranking.solver import solve_ranking
+from shunter.engine.ranking.trainer import RankingData, train_ranking
 from shunter.engine.results import TrainingFigures, TrainResult
 from shunter.hardware.meters.meter import EnergyMeter, measure_energy
 from shunter.hardware.types import Placement
-from shunter.models.graph import GraphSpec
+from shunter.models.graph import SOLVED, GraphSpec
 
 
 def trainer_of(job: TrainingJob[Any, Any, Any]) -> Callable[..., TrainResult[Any, Any, Any]]:
@@ -47,3 +50,23 @@ class Here(Executor):
         """Meter of this machine."""
         load_libraries(self.placement.device)
         return measure_energy(self.placement.accelerator)
+
+
+def train_any_ranker(
+    job: TrainingJob[Any, Any, Any], hooks: Hooks = Hooks(), checkpointing: Checkpointing | None = None
+) -> TrainResult[Any, Any, Any]:
+    """Solve a model, or train it step by step.
+
+    Args:
+        job: The training; its data set is read as a graph, unless that was done.
+        hooks: Functions that are called while it goes on.
+        checkpointing: Where the state is saved; None keeps none.
+
+    Raises:
+        Exception: What `solve_ranking` and `train_ranking` raise.
+    """
+    if isinstance(job.dataset, Dataset):
+        data = RankingData.of(job.dataset, learn_validation=job.learn_validation, repeats=job.schedule.repeats)
+        job = replace(job, dataset=data)
+    train = solve_ranking if job.spec.family in SOLVED else train_ranking
+    return train(job, hooks, checkpointing)

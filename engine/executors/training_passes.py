@@ -20,7 +20,7 @@ from shunter.engine.results import StepTiming
 from shunter.errors import CheckpointError
 from shunter.frozen import Frozen
 
-FILE = "passes.json"
+FILE = "passes.choice.json"
 LARGEST_GAIN = 0.1  # of the steps' time
 PROBE_STEPS = 30
 LEAST_SECONDS = 60.0  # that trying takes at best; a training that cannot win them back tries nothing

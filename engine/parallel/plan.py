@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
 MILLISECONDS = 1e3
-MACHINE = "machine.json"
+MACHINE = "machine.choice.json"
 PROBE_FLOATS, PROBE_REPEATS = 1 << 18, 5
 FEWEST_COLUMNS = 4  # FBGEMM's rows are multiples of four floats
 

@@ -32,7 +32,7 @@ MOST_STUDIES = 20
 MOST_OF_ONE_NAME = 5  # studies of data of one name: a nightly training shall not crowd out all others
 FEWEST_TRIALS = 3  # with a result: fewer teach nothing
 
-FILE = "past.json"
+FILE = "past.choice.json"
 TAUGHT = "search.past"
 NOISE = "search.noise"  # of a run: standard deviation of the loss from seed to seed
 TOO_FEW = "search.too_few_positives"  # of a run whose validation part told nothing, so that it teaches nothing

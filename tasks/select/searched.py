@@ -1,13 +1,18 @@
 """What the search will train, beside the default architecture that a placement is chosen for."""
 
+from random import Random
+
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.fixed import read_fixed
 from shunter.hardware.types import Workload
 from shunter.models.graph import GRAPH_FAMILIES
+from shunter.models.spec import ModelSpec
 from shunter.planner.describe import describe
 from shunter.requests import JobRequest, NightlyRequest, SearchSpaceName, TrainRequest
-from shunter.search.space.drawn import drawn_specs
+from shunter.search.protocol import Parameters
 from shunter.search.space.settings import SearchSpace
+
+MOST = 5  # architectures that speak for all of a search
 
 
 def searched_workloads(dataset: Dataset, request: JobRequest) -> list[Workload]:
@@ -27,3 +32,24 @@ def searched_workloads(dataset: Dataset, request: JobRequest) -> list[Workload]:
     fixed = read_fixed(request.model, request.architecture.set)
     space = SearchSpace.for_dataset(dataset, request.model, fixed=fixed)
     return [describe(dataset, spec) for spec in drawn_specs(space, trials, request.seed)]
+
+
+def drawn_specs(space: SearchSpace, trials: int, seed: int) -> list[ModelSpec]:
+    """The points that a search begins with, then points at random; what is learned on the way is not known yet.
+
+    Args:
+        space: What is searched.
+        trials: Points that the search may try.
+        seed: Seed of the random points.
+    """
+    points, chance = space.defaults()[:trials], Random(seed)
+    while len(points) < min(trials, MOST):
+        points.append(_drawn(space, chance))
+    return [space.build(point)[0] for point in points[:MOST]]
+
+
+def _drawn(space: SearchSpace, chance: Random) -> Parameters:
+    """A point of the space at random; of a range, one of a few values along it."""
+    family = chance.choice(space.families)
+    drawn = {name: chance.choice(parameter.values) for name, parameter in space.parameters(family).items()}
+    return {**drawn, **({"family": family} if len(space.families) > 1 else {})}

@@ -7,9 +7,8 @@ from typing import Any
 
 from shunter.engine.checkpoint.growth import POLICIES
 from shunter.engine.checkpoint.keeping import Keeping, stored_bits
-from shunter.engine.executors import compilation, training_passes
+from shunter.engine.checkpoint.storage import CHOICES
 from shunter.engine.job import Checkpointing, TrainingJob
-from shunter.engine.parallel import plan
 from shunter.models.embeddings.role import EmbeddingTables
 from shunter.planner.predict.observe import Expectation
 from shunter.requests import CheckpointRequest
@@ -18,8 +17,6 @@ from shunter.tracking.history import TrackedRun, read_runs
 
 # Of the trainings as long as this one, as many in a hundred are interrupted no more often than is reckoned with.
 RESTORES_QUANTILE = 0.9
-# Files by which a measurement decided how a training is computed.
-CHOICES = frozenset((compilation.FILE, training_passes.FILE, plan.MACHINE))
 RESTORES, SECONDS = "checkpoint.restores", TRAINING_METRICS["train_seconds"]
 
 
@@ -88,5 +85,5 @@ def remove_but_choices(folder: Path) -> None:
         if path.is_dir():
             if not any(path.iterdir()):
                 path.rmdir()
-        elif path.name not in CHOICES:
+        elif not path.match(CHOICES):
             path.unlink()

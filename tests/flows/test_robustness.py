@@ -19,9 +19,8 @@ from shunter.ingestion.request import ingest_request
 from shunter.models.ensemble import Ensemble
 from shunter.models.registry import build_model, model_spec
 from shunter.requests import RobustnessRequest, TrainRequest
-from shunter.tracking.registry.described import with_part
 from shunter.tracking.registry.models import register_model
-from shunter.tracking.registry.versions import version_by_alias, version_by_number
+from shunter.tracking.registry.versions import version_by_alias, version_by_number, with_part
 from shunter.tracking.runs import start_run_tree
 from shunter.tracking.store import tracking_uri
 

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from shunter.engine.executors import compilation, training_passes
+from shunter.engine.parallel import plan
 from shunter.errors import RequestError
 from shunter.flows.command.flow_commands import check_alone
 from shunter.requests import Limits, TrainRequest
 from shunter.tasks.repetition import NAME, NotRepeatableError, Repetition, options_in_time, weights_digest
-from shunter.tasks.train.checkpoints import CHOICES, remove_but_choices
+from shunter.tasks.train.checkpoints import remove_but_choices
 from shunter.tracking.reports import log_config, log_request
 from shunter.tracking.runs import start_run
 from tests.tracking.test_reports import decision
@@ -28,11 +30,11 @@ def track(request: TrainRequest, **changed: object) -> str:
 
 
 def test_a_run_is_read_back_with_its_choices_and_fixed_threads(tracking_root: Path) -> None:
-    run_id = track(TrainRequest(trials=2, seed=7), files={"tune/past.json": "{}"})
+    run_id = track(TrainRequest(trials=2, seed=7), files={"tune/past.choice.json": "{}"})
     found = Repetition.of(run_id, register_as="other", promote=TrainRequest().promote)
     assert (found.request.seed, found.request.search.trials, found.request.register_as) == (7, 2, "other")
     assert found.request.training.fixed_threads
-    assert found.choices.files == {"tune/past.json": "{}"}
+    assert found.choices.files == {"tune/past.choice.json": "{}"}
 
 
 @pytest.mark.parametrize(
@@ -84,10 +86,11 @@ def test_the_digest_is_of_names_and_content_of_all_weights(tmp_path: Path) -> No
 
 
 def test_of_a_finished_training_only_its_choices_stay(tmp_path: Path) -> None:
-    for name in (*CHOICES, "checkpoint-000001/state.json", "energy.json"):
+    kept = {compilation.FILE, training_passes.FILE, plan.MACHINE}
+    for name in (*kept, "checkpoint-000001/state.json", "energy.json"):
         path = tmp_path / "checkpoint" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("{}")
     remove_but_choices(tmp_path / "checkpoint")
-    assert {path.name for path in (tmp_path / "checkpoint").rglob("*")} == CHOICES
+    assert {path.name for path in (tmp_path / "checkpoint").rglob("*")} == kept
     remove_but_choices(tmp_path / "none")

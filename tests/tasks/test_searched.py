@@ -9,10 +9,9 @@ from shunter.models.registry import model_spec
 from shunter.planner.choose import choose
 from shunter.planner.describe import describe
 from shunter.requests import NightlyRequest, SearchSpaceName, TrainRequest
-from shunter.search.space.drawn import MOST, drawn_specs
 from shunter.search.space.learning import FIRST_BINS
 from shunter.search.space.settings import SearchSpace
-from shunter.tasks.select.searched import searched_workloads
+from shunter.tasks.select.searched import MOST, drawn_specs, searched_workloads
 from tests.engine.synthetic import write_dataset
 from tests.hardware.profiles import make_profile
 

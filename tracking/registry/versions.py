@@ -5,6 +5,7 @@ that replaced another keeps the other's number in its tag `champion.before`, so 
 """
 
 import difflib
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -341,3 +342,21 @@ def _by_alias(client: "MlflowClient", name: str, alias: str) -> Version | None:
 
 def _version(found: "ModelVersion") -> Version:
     return Version(str(found.name), int(found.version), found.run_id or "", dict(found.tags))
+
+
+def add_to_description(version: Version, title: str, text: str) -> None:
+    """Let the description of a version end with a part under a title, which replaces one of that title.
+
+    Raises:
+        TrackingError: The store fails.
+    """
+    registry = open_registry()
+    with tracking_errors():
+        former = registry.mlflow.get_model_version(version.name, str(version.version)).description or ""
+        registry.describe_version(version.name, version.version, with_part(former, title, text))
+
+
+def with_part(former: str, title: str, text: str) -> str:
+    """A text in Markdown with a part under a title of the second order at its end, instead of one that is there."""
+    part = re.compile(rf"^## {re.escape(title)}\n.*?(?=^#{{1,2}} |\Z)", re.MULTILINE | re.DOTALL)
+    return f"{part.sub('', former).rstrip()}\n\n## {title}\n\n{text}\n".lstrip()

@@ -209,5 +209,5 @@ def test_a_resumed_training_plans_with_the_machine_that_it_began_with(tmp_path: 
     assert first == second
     assert first[0] == first[1] == first[2] > 0
     others = run(3, tmp_path / "three", links, tmp_path / "checkpoint")
-    assert json.loads((tmp_path / "checkpoint" / "machine.json").read_text())["processes"] == 3
+    assert json.loads((tmp_path / "checkpoint" / "machine.choice.json").read_text())["processes"] == 3
     assert all(other == others[0] for other in others)

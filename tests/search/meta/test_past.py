@@ -143,7 +143,7 @@ def test_an_interrupted_search_keeps_its_past(dataset: Dataset, tmp_path: Path) 
     keep_study(dataset, tried(0.5, 0.4, 0.3), meta_features(dataset))
     assert begin_from_past(dataset, tmp_path / "run", own) == before
     assert len(before) == 1
-    (tmp_path / "run" / "past.json").write_text("{")
+    (tmp_path / "run" / "past.choice.json").write_text("{")
     assert len(begin_from_past(dataset, tmp_path / "run", own)) == 2
 
 

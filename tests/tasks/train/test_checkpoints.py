@@ -12,8 +12,7 @@ from shunter.engine.job import TrainingJob
 from shunter.errors import RequestError
 from shunter.models.registry import model_spec
 from shunter.requests import CheckpointRequest, TrainRequest
-from shunter.tasks.copies import check_copies, forget_copies
-from shunter.tasks.run_state import copies_address
+from shunter.tasks.run_state import check_copies, copies_address, forget_copies
 from shunter.tasks.train.checkpoints import checkpointing_of, expected_restores
 from tests.engine.synthetic import write_dataset
 
