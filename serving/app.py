@@ -1,11 +1,13 @@
 """The endpoints: MLflow's scoring protocol, the open inference protocol, health and metrics."""
 
 import asyncio
+import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version as version_of
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import FastAPI, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -17,6 +19,7 @@ from shunter.serving.answers import JSON, as_json, refusal, told
 from shunter.serving.batcher import Batcher, Scored
 from shunter.serving.errors import (
     BrokenError,
+    BusyError,
     LateError,
     MediaTypeError,
     RefusedError,
@@ -31,8 +34,11 @@ from shunter.serving.metrics import Metrics
 from shunter.serving.protocols import invocations, open_inference
 from shunter.serving.table import Table
 
-IN_THE_LOOP_BYTES = 1 << 18  # a body up to this size is read by the event loop; a larger one would hold up the others
+SMALL_BYTES = 1 << 18  # JSON up to this size is read by the event loop; what takes longer would hold up the others
+MOST_LARGE_BYTES = 256 << 20  # of larger bodies, all together
+READERS = 2  # threads that read them
 _log = logging.getLogger(__name__)
+Value = TypeVar("Value")
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
@@ -48,6 +54,8 @@ class Endpoints:
 
     def __init__(self, keeper: Keeper, batcher: Batcher, metrics: Metrics, limits: ServingLimits) -> None:
         self._keeper, self._batcher, self._metrics, self._limits = keeper, batcher, metrics, limits
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="read")
+        self._large_bytes, self._most_large_bytes = 0, max(MOST_LARGE_BYTES, int(limits.max_request_mib * (2 << 20)))
 
     def app(self) -> FastAPI:
         """The application; its own pages would load scripts from elsewhere and are left out."""
@@ -77,8 +85,8 @@ class Endpoints:
         """MLflow's scoring protocol."""
         kind = request.headers.get("content-type", "")
         rows = self._limits.max_request_rows
-        body = await self._body(request)
-        table = await _read(body, lambda: invocations.read_table(body, kind, rows))
+        is_json = kind.lower().startswith(JSON)
+        table = await self._read(request, lambda body: invocations.read_table(body, kind, rows), is_json=is_json)
         scored = await self._scored(table)
         found = scored.answer
         content = invocations.answer(found.scores, scored.model.scorer.outputs, found.counts.by_kind())
@@ -90,8 +98,9 @@ class Endpoints:
         if "inference-header-content-length" in request.headers:
             raise MediaTypeError("The binary extension is not spoken here: send the data as JSON.")
         rows = self._limits.max_request_rows
-        body = await self._body(request)
-        table, asked = await _read(body, lambda: open_inference.read_table(body, rows, model.columns))
+        table, asked = await self._read(
+            request, lambda body: open_inference.read_table(body, rows, model.columns), is_json=True
+        )
         scored = await self._scored(table)
         found, by = scored.answer, scored.model
         unusable = found.counts.by_kind()
@@ -134,8 +143,33 @@ class Endpoints:
             raise UnknownError(f"There is no version {version[:60]!r} of {name} here: ask for {model.version}.")
         return model
 
-    async def _body(self, request: Request) -> bytes:
-        """The whole body, which may take so long and be so large."""
+    async def _read(self, request: Request, read: Callable[[bytes], Value], *, is_json: bool) -> Value:
+        """Read the body of a request; the event loop waits for none that takes long."""
+        with self._held_bytes() as hold:
+            body = await self._body(request, hold)
+            if is_json and len(body) <= SMALL_BYTES:
+                return read(body)
+            return await asyncio.get_running_loop().run_in_executor(self._readers, read, body)
+
+    @contextlib.contextmanager
+    def _held_bytes(self) -> Iterator[Callable[[int], None]]:
+        """Count the bytes of large bodies that are in memory; what is yielded raises a `BusyError` for too many."""
+        counted = 0
+
+        def hold(length: int) -> None:
+            nonlocal counted
+            more = max(length - SMALL_BYTES - counted, 0)
+            if self._large_bytes + more > self._most_large_bytes:
+                raise BusyError("Too many large requests come at the same time: try again in a second.")
+            counted, self._large_bytes = counted + more, self._large_bytes + more
+
+        try:
+            yield hold
+        finally:
+            self._large_bytes -= counted
+
+    async def _body(self, request: Request, hold: Callable[[int], None]) -> bytes:
+        """Receive the whole body, which may take so long and be so large; each part is counted by `hold`."""
         most = int(self._limits.max_request_mib * (1 << 20))
         if request.headers.get("content-encoding", "identity") != "identity":
             raise MediaTypeError("The body is compressed: send it as it is.")
@@ -151,6 +185,7 @@ class Endpoints:
                         length += len(part)
                         if length > most:
                             break
+                        hold(length)
                         parts.append(part)
         except TimeoutError:
             raise SlowClientError(f"The body did not come within {seconds:g} seconds: send it at once.") from None
@@ -199,10 +234,6 @@ class Endpoints:
             return answer
 
         return answered
-
-
-async def _read(body: bytes, read: Callable[[], Any]) -> Any:
-    return read() if len(body) <= IN_THE_LOOP_BYTES else await asyncio.to_thread(read)
 
 
 async def _unknown(request: Request, error: Exception) -> Response:

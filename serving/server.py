@@ -9,20 +9,19 @@ from collections.abc import Callable, Collection, Iterator
 from types import FrameType
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from shunter.errors import RequestError
 from shunter.requests.serving import ServeRequest
 from shunter.serving.app import Endpoints
 from shunter.serving.batcher import Batcher
+from shunter.serving.connections import MOST_CONNECTIONS, TOLD_CONNECTIONS, ImpatientProtocol
 from shunter.serving.guard import Guard
 from shunter.serving.keeper import Keeper
 from shunter.serving.metrics import Metrics
 
-MOST_CONNECTIONS = 1_000  # beyond which uvicorn answers 503; each holds a file
 FEWEST_CONNECTIONS = 16  # where there are hardly any files
-TOLD_CONNECTIONS = 32  # beyond those that are told so; more are closed at once
 BACKLOG = 128  # connections that are taken at a time
+QUEUE = 4_096  # connections that the kernel holds until they are taken
 OTHER_FILES = 96  # of the model, the store and the log
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -101,38 +100,6 @@ class ScoreServer:
         )
 
 
-class ImpatientProtocol(H11Protocol):
-    """HTTP that closes a connection whose next request does not begin, or its head not end, within the keep-alive."""
-
-    _deadline = None
-
-    def connection_made(self, transport: object) -> None:
-        """Begin to wait for the first request."""
-        super().connection_made(transport)  # pyright: ignore[reportArgumentType]
-        if self.limit_concurrency is not None and len(self.connections) > self.limit_concurrency + TOLD_CONNECTIONS:
-            self.transport.abort()
-            return
-        self._wait()
-
-    def data_received(self, data: bytes) -> None:
-        """Wait no longer once the head of a request is there, for its body has a limit of its own."""
-        super().data_received(data)
-        if self.cycle is None or self.cycle.response_complete:
-            self._wait()
-        elif self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-
-    def _wait(self) -> None:
-        if self._deadline is None:
-            self._deadline = self.loop.call_later(self.timeout_keep_alive, self._give_up)
-
-    def _give_up(self) -> None:
-        self._deadline = None
-        if self.cycle is None or self.cycle.response_complete:
-            self.transport.close()
-
-
 class _Server(uvicorn.Server):
     """Tells when it listens, and ends by a signal as it ends otherwise."""
 
@@ -142,6 +109,8 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        for listener in sockets or ():
+            listener.listen(QUEUE)
         self._on_ready()
 
     @contextlib.contextmanager

@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from shunter.serving.errors import RefusedError
+from shunter.serving.errors import RefusedError, TooLargeRequestError
 
 Column = Sequence[Any] | pl.Series
 _TYPES: dict[frozenset[type], type[pl.DataType]] = {
@@ -19,6 +19,7 @@ _TYPES: dict[frozenset[type], type[pl.DataType]] = {
 }
 MOST_MISSING = 64  # times as many values as are given
 FEW_VALUES = 1_000_000  # of which any share may be missing
+MOST_COLUMNS = 4_096  # a data frame of more takes seconds
 _INT64 = range(-(2**63), 2**63)
 
 
@@ -44,6 +45,19 @@ class Table:
         """
         values = self.columns[name]
         return values if isinstance(values, pl.Series) else _series(name, values)
+
+
+def check_size(rows: int, columns: int, max_rows: int) -> None:
+    """Raise a `TooLargeRequestError` for more rows or columns than one request may have."""
+    if rows > max_rows:
+        raise TooLargeRequestError(
+            f"The request has {rows:,} rows, at most {max_rows:,} are scored at once: send several requests, or use "
+            "`shunter predict` for a file."
+        )
+    if columns > MOST_COLUMNS:
+        raise TooLargeRequestError(
+            f"The request has {columns:,} columns, at most {MOST_COLUMNS:,} are read: send those of the model."
+        )
 
 
 def columns_of_rows(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str, list[Any]]:

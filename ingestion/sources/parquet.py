@@ -22,7 +22,7 @@ from shunter.ingestion.sources.guard import Budget, open_checked
 BATCH_ROWS = 65_536
 _LARGEST_HEADER_BYTES = 16 << 20  # as in the decoder
 _FIRST_READ_BYTES = 512
-_VALUE_BYTES = {"BOOLEAN": 0, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 4}
+_VALUE_BYTES = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 4}
 _DELTA_BYTE_ARRAY = 7
 _TEXTS = (pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(), pa.binary_view())
 Kind = Literal["number", "text", "time", "list", "other", "empty"]

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import orjson
 
-from shunter.serving.errors import RefusedError
+from shunter.serving.errors import RefusedError, TooLargeRequestError
 
 Unusable = Mapping[str, Mapping[str, float]]  # shares of unusable values by kind and column
+MOST_VALUES = 2_000_000  # of JSON, which take up to 100 bytes each in memory
 # A whole number that may not fit 64 bits, which orjson would make a fraction.
 _LONG_NUMBER = re.compile(rb"\d{19}")
 # Half of a character in UTF-16, which Python's JSON takes alone and no column can hold.
@@ -23,7 +24,12 @@ def read_object(body: bytes) -> dict[str, Any]:
 
     Raises:
         RefusedError: It is none.
+        TooLargeRequestError: It has so many values that Python's objects of them would take far more than the body.
     """
+    if len(body) > MOST_VALUES and (values := sum(map(body.count, (b",", b"[", b"{")))) > MOST_VALUES:
+        raise TooLargeRequestError(
+            f"The body has {values:,} values, at most {MOST_VALUES:,} are read: send several requests."
+        )
     try:
         if _LONG_NUMBER.search(body):
             found = _as_python_reads(body)

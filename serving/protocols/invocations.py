@@ -4,6 +4,7 @@ JSON with one of `dataframe_split`, `dataframe_records`, `instances` and `inputs
 does not know are passed over, as MLflow does; what it lacks is refused.
 """
 
+import codecs
 import io
 from dataclasses import replace
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from shunter.errors import first_line
-from shunter.serving.errors import MediaTypeError, RefusedError, TooLargeRequestError
+from shunter.serving.errors import MediaTypeError, RefusedError
 from shunter.serving.protocols.body import (
     Unusable,
     expect,
@@ -24,7 +25,7 @@ from shunter.serving.protocols.body import (
     written,
 )
 from shunter.serving.protocols.parquet import read_parquet
-from shunter.serving.table import Table, columns_of_records, columns_of_rows
+from shunter.serving.table import Table, check_size, columns_of_records, columns_of_rows
 
 JSON, CSV, PARQUET = "application/json", "text/csv", "application/vnd.apache.parquet"
 FORMATS = ("dataframe_split", "dataframe_records", "instances", "inputs")
@@ -50,31 +51,13 @@ def read_table(body: bytes, content_type: str, max_rows: int) -> Table:
             values = read_object(body)
             table = replace(_of_json(values), top=top_of(values.get("params"), "params"))
         case "text/csv":
-            table = _of_frame(_csv(body))
+            table = _of_frame(_csv(body, max_rows))
         case "application/vnd.apache.parquet":
             table = _of_frame(read_parquet(body, max_rows))
         case other:
             raise MediaTypeError(f"The content type is {other[:60]!r}: send {JSON}, {CSV} or {PARQUET}.")
-    return within(table, max_rows)
-
-
-def within(table: Table, max_rows: int) -> Table:
-    """The table, where it has no more rows than it may have.
-
-    Raises:
-        TooLargeRequestError: It has.
-    """
-    check_rows(table.rows, max_rows)
+    check_size(table.rows, len(table.columns), max_rows)
     return table
-
-
-def check_rows(rows: int, max_rows: int) -> None:
-    """Raise a `TooLargeRequestError` for more rows than one request may have."""
-    if rows > max_rows:
-        raise TooLargeRequestError(
-            f"The request has {rows:,} rows, at most {max_rows:,} are scored at once: send several requests, or use "
-            "`shunter predict` for a file."
-        )
 
 
 def answer(scores: np.ndarray | pl.DataFrame, outputs: tuple[str, ...], unusable: Unusable) -> bytes:
@@ -126,10 +109,14 @@ def _of_records(records: list[Any], name: str) -> Table:
     return Table(len(records), columns_of_records(records))
 
 
-def _csv(body: bytes) -> pl.DataFrame:
-    """Texts as they stand, as `shunter predict` reads them: 007 and 7 are two values."""
+def _csv(body: bytes, max_rows: int) -> pl.DataFrame:
+    """Read texts as they stand, as `shunter predict` does: 007 and 7 are two values."""
+    header = body.removeprefix(codecs.BOM_UTF8).lstrip().partition(b"\n")[0]
+    check_size(0, header.count(b",") + 1, max_rows)
     try:
-        return pl.read_csv(io.BytesIO(body), infer_schema=False, raise_if_empty=True)
+        if header.count(b'"') % 2:  # the names would go on in the next line, uncounted
+            raise pl.exceptions.ComputeError("the name of a column holds a line break")
+        return pl.read_csv(io.BytesIO(body), infer_schema=False, raise_if_empty=True, n_rows=max_rows + 1)
     except (pl.exceptions.PolarsError, UnicodeDecodeError) as error:
         raise RefusedError(f"The body cannot be read as CSV ({first_line(error)}): send a header and rows.") from None
 

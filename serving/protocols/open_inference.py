@@ -22,8 +22,7 @@ from shunter.serving.protocols.body import (
     unique,
     written,
 )
-from shunter.serving.protocols.invocations import check_rows, within
-from shunter.serving.table import Table
+from shunter.serving.table import Table, check_size
 
 NUMBERS = {"INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64"}
 FRACTIONS = {"FP16", "FP32", "FP64"}
@@ -54,7 +53,9 @@ def read_table(body: bytes, max_rows: int, known: frozenset[str]) -> tuple[Table
         raise RefusedError(f"The model has no input {strange[0][:60]!r}: give {', '.join(sorted(known))}.")
     columns = {name: _values(name, one, max_rows) for name, one in zip(names, inputs, strict=True)}
     top = top_of(values.get("parameters"), "parameters")
-    return within(Table(same_length(columns, "inputs"), columns, top), max_rows), values
+    table = Table(same_length(columns, "inputs"), columns, top)
+    check_size(table.rows, len(columns), max_rows)
+    return table, values
 
 
 def answer(
@@ -128,7 +129,7 @@ def _values(name: str, given: dict[str, Any], max_rows: int) -> list[Any]:
         raise RefusedError(
             f"The input {name} has the shape {str(shape)[:60]} and {len(data)} values: give [rows] or [rows, length]."
         )
-    check_rows(shape[0], max_rows)  # a list without values costs nothing to send
+    check_size(shape[0], 1, max_rows)  # a list without values costs nothing to send
     width = shape[1] if len(shape) == 2 else 1
     if width == 1:
         return data

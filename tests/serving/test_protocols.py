@@ -178,9 +178,9 @@ ROW = {"price": 1, "age": 2, "user": "007", "item": 3, "genres": "war"}
         ("a,b\n1,2,3\n", {"content-type": "text/csv"}, 400, "cannot be read as CSV"),
         ("x", PARQUET, 400, "cannot be read as Parquet"),
         (parquet(["x" * 10_000] * 1_700), PARQUET, 413, "has 1,700 rows"),
-        (parquet(["x" * 100_000] * 200), PARQUET, 413, "has 200 rows of 20,000,000 bytes"),
-        (parquet([["x" * 1_000] * 100] * 200), PARQUET, 413, "has 200 rows of 20,000,000 bytes"),
-        (parquet([["x"] * 30_000] * 100), PARQUET, 413, "has 100 rows of 24,000,000 bytes"),
+        (parquet(["x" * 100_000] * 200), PARQUET, 413, "more than 16,777,216 bytes"),
+        (parquet([["x" * 1_000] * 100] * 200), PARQUET, 413, "more than 16,777,216 bytes"),
+        (parquet([["x"] * 50_000] * 100), PARQUET, 413, "more than 16,777,216 bytes"),
     ],
 )
 def test_what_cannot_be_scored_is_told_in_one_sentence(

@@ -145,21 +145,40 @@ def test_who_goes_away_or_speaks_nonsense_does_no_harm(serving: Serving) -> None
         goes_on(server)
 
 
-def test_connections_beyond_what_there_are_files_for_are_closed_and_it_goes_on(
+def test_a_connection_that_asks_nothing_makes_room_for_one_that_asks(
     serving: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shunter.serving.server.MOST_CONNECTIONS", 3)
-    monkeypatch.setattr("shunter.serving.server.TOLD_CONNECTIONS", 2)
+    monkeypatch.setattr("shunter.serving.server.MOST_CONNECTIONS", 8)
     with serving(follow_seconds=0) as server, contextlib.ExitStack() as stack:
-        clients = [stack.enter_context(socket.create_connection(("127.0.0.1", server.port))) for _ in range(9)]
-        for client in clients:
-            client.settimeout(PATIENCE_SECONDS)
-        assert {ended(client) for client in clients[5:]} == {True}
-        clients[4].sendall(b"GET /ping HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        assert b"503 Service Unavailable" in read_all(clients[4])
-        for client in clients:
-            client.close()
-        wait_for(lambda: httpx.get(f"http://127.0.0.1:{server.port}/version").status_code == 200)
+        address = f"http://127.0.0.1:{server.port}"
+        for sent in (b"", b"POST /invoc", HEAD, HEAD + b"{"):
+            clients = [stack.enter_context(socket.create_connection(("127.0.0.1", server.port))) for _ in range(12)]
+            for client in clients:
+                client.settimeout(PATIENCE_SECONDS)
+                client.sendall(sent)
+            with httpx.Client(base_url=address, timeout=PATIENCE_SECONDS) as good:
+                assert [good.get("/version").status_code for _ in range(3)] == [200] * 3
+            assert {ended(client) for client in clients[:5]} == {True}
+
+
+def test_a_connection_beyond_those_that_are_answered_is_closed(
+    serving: Serving, rows: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shunter.serving.server.MOST_CONNECTIONS", 4)  # three of one address
+    with (
+        serving(follow_seconds=0, batch_milliseconds=2_000) as server,
+        concurrent.futures.ThreadPoolExecutor(3) as pool,
+    ):
+        address = f"http://127.0.0.1:{server.port}"
+        asked = [
+            pool.submit(httpx.post, f"{address}/invocations", json=body_of(rows.head(1)), timeout=PATIENCE_SECONDS)
+            for _ in range(3)
+        ]
+        wait_for(lambda: server._metrics.waiting_rows._value.get() == 3)
+        with pytest.raises(httpx.TransportError):
+            httpx.get(f"{address}/version")
+        assert [one.result().status_code for one in asked] == [200] * 3
+        wait_for(lambda: httpx.get(f"{address}/version").status_code == 200)
 
 
 def ended(client: socket.socket) -> bool:

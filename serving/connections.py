@@ -1,0 +1,88 @@
+"""Connections of clients: none waits for long, and none of those that wait is in the way of those that ask."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, cast
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+MOST_CONNECTIONS = 1_000  # beyond which uvicorn answers 503; each holds a file
+ADDRESS_SHARE = 0.75  # of them that one address may have
+TOLD_CONNECTIONS = 32  # beyond those that are told so; more are closed at once
+HEAD_SECONDS = 5.0  # for the whole head of the first request
+
+
+class ImpatientProtocol(H11Protocol):
+    """HTTP/1.1 whose connections are closed where they ask nothing for too long, or take the place of others.
+
+    A connection of an address that has too many, or beyond those that the server takes, closes one whose request is
+    not whole yet, the oldest first; where there is none, one that has been answered and asks nothing.
+    """
+
+    _deadline: asyncio.TimerHandle | None = None
+    _waits_since = 0.0
+
+    def connection_made(self, transport: Any) -> None:
+        """Make room for the connection, and begin to wait for the first request."""
+        super().connection_made(transport)
+        self._waits_since = self.loop.time()
+        address = self.client and self.client[0]
+        if not self._has_room([one for one in self._others() if (one.client and one.client[0]) == address]):
+            self.transport.abort()
+            return
+        self._wait(min(HEAD_SECONDS, self.timeout_keep_alive))
+
+    def data_received(self, data: bytes) -> None:
+        """Wait no longer once the head of a request is there, for its body has a limit of its own."""
+        super().data_received(data)
+        if self._is_idle:
+            self._wait(self.timeout_keep_alive)
+        elif self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def on_response_complete(self) -> None:
+        """Begin to wait for the next request."""
+        self._waits_since = self.loop.time()
+        super().on_response_complete()
+
+    @property
+    def _is_idle(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    @property
+    def _is_unfinished(self) -> bool:
+        """Whether the client has yet to send the first request, or the rest of one."""
+        return self.cycle is None or (self.cycle.more_body and not self.cycle.response_complete)
+
+    def _others(self) -> "list[ImpatientProtocol]":
+        return [one for one in cast("Iterable[ImpatientProtocol]", self.connections) if one is not self]
+
+    def _has_room(self, of_address: "list[ImpatientProtocol]") -> bool:
+        """Close one connection where there are too many; whether this one may stay."""
+        most = MOST_CONNECTIONS if self.limit_concurrency is None else self.limit_concurrency
+        if len(of_address) >= int(ADDRESS_SHARE * most):
+            return _close_one(of_address)
+        if len(self.connections) >= most:
+            return _close_one(self._others()) or len(self.connections) <= most + TOLD_CONNECTIONS
+        return True
+
+    def _wait(self, seconds: float) -> None:
+        if self._deadline is None:
+            self._deadline = self.loop.call_later(seconds, self._give_up)
+
+    def _give_up(self) -> None:
+        self._deadline = None
+        if self._is_idle:
+            self.transport.close()
+
+
+def _close_one(connections: list[ImpatientProtocol]) -> bool:
+    """Close the connection that is missed least; False if each is being answered."""
+    idle = [one for one in connections if one._is_unfinished] or [one for one in connections if one._is_idle]
+    if not idle:
+        return False
+    oldest = min(idle, key=lambda one: one._waits_since)
+    oldest.connections.discard(oldest)  # what is closed counts no longer, though its end comes with the next turn
+    oldest.transport.abort()
+    return True
