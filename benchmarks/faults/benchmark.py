@@ -26,6 +26,8 @@ template of MLflow's tables in turn; a home is bricked when the next command the
 Carriers: values of every kind are written in everything that can carry rows (CSV in several spellings, Parquet, pandas,
 polars, JSON, lists); those whose id depends on the carrier differ.
 
+Requests: bad requests to `shunter serve` with good clients beside them, whose requests may not be lost; see `requests`.
+
 Flipped bytes: one to four bytes are inverted in a file of a home, again and again; see `flipped_bytes`.
 
 Nothing is timed, so it may run on a busy machine; the parts run side by side. What is found is written after each
@@ -38,6 +40,7 @@ published figures.
 import argparse
 import json
 import os
+import shutil
 import tempfile
 import threading
 import time
@@ -59,6 +62,8 @@ from benchmarks.faults.first_commands import first_commands_by_outcome, kill_fir
 from benchmarks.faults.flipped_bytes import flipped_bytes
 from benchmarks.faults.kills import MOST_IN_ONE_TRAINING, References, killed_training, kills_by_outcome
 from benchmarks.faults.proxy import FAULTS
+from benchmarks.faults.requests import ATTACKS as BAD_REQUESTS
+from benchmarks.faults.requests import REQUESTS, bad_requests
 from benchmarks.faults.tracking import all_spoilt
 from benchmarks.report import parse_arguments, publish, result_path, table
 
@@ -79,6 +84,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "first": ("first_commands",),
     "carriers": ("carriers",),
     "flips": ("flipped_bytes",),
+    "requests": ("bad_requests",),
 }
 
 
@@ -105,6 +111,11 @@ COUNTS: dict[str, Callable[[Sequence[Any]], dict[str, int]]] = {
     "flipped_bytes": lambda found: {
         "flipped_bytes": len(found),
         "flipped_bytes_missed": sum(not one.is_found for one in found),
+    },
+    "bad_requests": lambda found: {
+        "bad_requests": len(found),
+        "good_requests": sum(one.good_requests for one in found),
+        "good_requests_lost": sum(one.good_requests_lost for one in found),
     },
 }
 
@@ -182,6 +193,14 @@ def misuse(home: Path, count: int | None, findings: Findings) -> None:
         print(f"{what}: {found.came}", flush=True)
 
 
+def serve_badly(references: References, home: Path, count: int, findings: Findings) -> None:
+    """Make bad requests to a server of the model of an undisturbed training."""
+    shutil.copytree(references.first.home, home)
+    for found in bad_requests(home, count):
+        findings.add("bad_requests", found)
+        print(f"{found.what}: {found.came}; good requests lost: {found.good_requests_lost}", flush=True)
+
+
 def main() -> None:
     """Do it all, and publish."""
     arguments = parse_arguments(__doc__, _options)
@@ -226,6 +245,9 @@ def main() -> None:
             "flips": lambda: findings.add(
                 "flipped_bytes",
                 *flipped_bytes(undisturbed.of(one), folder / "flips", QUICK_FLIPS if count else FLIPS, SEED),
+            ),
+            "requests": lambda: serve_badly(
+                undisturbed.of(one), folder / "requests", len(BAD_REQUESTS) if count else REQUESTS, findings
             ),
         }
         begun = [lanes.submit(work[part]) for part in arguments.parts]

@@ -27,6 +27,7 @@ from benchmarks.faults.first_commands import KilledFirstCommand
 from benchmarks.faults.flipped_bytes import Flip
 from benchmarks.faults.kills import Kill, Training
 from benchmarks.faults.proxy import FAULTS, Proxy, does_twice, fails_to_write, stopped
+from benchmarks.faults.requests import BadRequest
 from benchmarks.faults.tracking import Spoilt
 
 OUTCOME = Outcome(("a",), {"trial-0": {"quality.ne": 0.9}}, {}, {"trial-0": {"quality.ne": 1}}, {"FINISHED": 2}, 1, ())
@@ -126,6 +127,7 @@ def test_the_headline_counts_kills_by_what_became_of_their_training_and_is_kept(
     findings.add("first_commands", killed, replace(killed, next_exit_code=8))
     findings.add("carriers", Carried("truth", 20), Carried("day", 10, ["json"], {"5": "json"}))
     findings.add("flipped_bytes", Flip("a", 0, 1, is_found=True), Flip("b", 3, 2, is_found=False))
+    findings.add("bad_requests", *[BadRequest("a", "413", 9, lost, 0.1, 500.0) for lost in (0, 2)])
     kept = json.loads((tmp_path / "faults.partial.json").read_text())
     assert kept["details"]["kills"][1]["kills"][0]["whom"] == "process"
     assert kept["headline"] == findings.headline()
@@ -138,6 +140,7 @@ def test_the_headline_counts_kills_by_what_became_of_their_training_and_is_kept(
         **{"first_commands_killed": 2, "bricked_homes": 1},
         **{"values_carried": 30, "carriers_differ": 1},
         **{"flipped_bytes": 2, "flipped_bytes_missed": 1},
+        **{"bad_requests": 2, "good_requests": 18, "good_requests_lost": 2},
     }
 
 
