@@ -9,14 +9,15 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 MOST_CONNECTIONS = 1_000  # beyond which uvicorn answers 503; each holds a file
 ADDRESS_SHARE = 0.75  # of them that one address may have
 TOLD_CONNECTIONS = 32  # beyond those that are told so; more are closed at once
+CLOSED_AT_ONCE = 8  # one in so many of those whose request is not whole, so that a flood costs little
 HEAD_SECONDS = 5.0  # for the whole head of the first request
 
 
 class ImpatientProtocol(H11Protocol):
     """HTTP/1.1 whose connections are closed where they ask nothing for too long, or take the place of others.
 
-    A connection of an address that has too many, or beyond those that the server takes, closes one whose request is
-    not whole yet, the oldest first; where there is none, one that has been answered and asks nothing.
+    A connection of an address that has too many, or beyond those that the server takes, closes the oldest ones whose
+    request is not whole yet; where there are none, one that has been answered and asks nothing.
     """
 
     _deadline: asyncio.TimerHandle | None = None
@@ -52,19 +53,19 @@ class ImpatientProtocol(H11Protocol):
 
     @property
     def _is_unfinished(self) -> bool:
-        """Whether the client has yet to send the first request, or the rest of one."""
+        """True if the client has yet to send the first request, or the rest of one."""
         return self.cycle is None or (self.cycle.more_body and not self.cycle.response_complete)
 
     def _others(self) -> "list[ImpatientProtocol]":
         return [one for one in cast("Iterable[ImpatientProtocol]", self.connections) if one is not self]
 
     def _has_room(self, of_address: "list[ImpatientProtocol]") -> bool:
-        """Close one connection where there are too many; whether this one may stay."""
+        """Close others where there are too many, and return True if this one may stay."""
         most = MOST_CONNECTIONS if self.limit_concurrency is None else self.limit_concurrency
         if len(of_address) >= int(ADDRESS_SHARE * most):
-            return _close_one(of_address)
+            return _close_some(of_address)
         if len(self.connections) >= most:
-            return _close_one(self._others()) or len(self.connections) <= most + TOLD_CONNECTIONS
+            return _close_some(self._others()) or len(self.connections) <= most + TOLD_CONNECTIONS
         return True
 
     def _wait(self, seconds: float) -> None:
@@ -77,12 +78,12 @@ class ImpatientProtocol(H11Protocol):
             self.transport.close()
 
 
-def _close_one(connections: list[ImpatientProtocol]) -> bool:
-    """Close the connection that is missed least; False if each is being answered."""
-    idle = [one for one in connections if one._is_unfinished] or [one for one in connections if one._is_idle]
-    if not idle:
-        return False
-    oldest = min(idle, key=lambda one: one._waits_since)
-    oldest.connections.discard(oldest)  # what is closed counts no longer, though its end comes with the next turn
-    oldest.transport.abort()
-    return True
+def _close_some(connections: list[ImpatientProtocol]) -> bool:
+    """Close connections that are missed least; False if each is being answered."""
+    unfinished = [one for one in connections if one._is_unfinished]
+    idle = unfinished or [one for one in connections if one._is_idle]
+    oldest = sorted(idle, key=lambda one: one._waits_since)[: max(len(unfinished) // CLOSED_AT_ONCE, 1)]
+    for one in oldest:
+        one.connections.discard(one)  # it counts no longer, though its end comes with the next turn of the loop
+        one.transport.abort()
+    return bool(oldest)
