@@ -1,8 +1,9 @@
-"""The rows of a file as they stand, in blocks of a fixed size: what a trained model scores."""
+"""The rows of files as they stand, in blocks of a fixed size: what a trained model scores."""
 
 import io
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 import polars as pl
@@ -11,8 +12,8 @@ from shunter.errors import DataError
 from shunter.ingestion.encoding import columns as read
 from shunter.ingestion.sources.criteo import CATEGORICAL, NUMERIC
 from shunter.ingestion.sources.files import read_blocks
-from shunter.ingestion.sources.guard import Budget, check_paths, check_words
-from shunter.ingestion.sources.open import format_of_files
+from shunter.ingestion.sources.guard import Budget
+from shunter.ingestion.sources.open import check_listed_once, find_files, format_of_files
 from shunter.ingestion.sources.parquet import open_parquet, read_batches
 from shunter.ingestion.sources.recognise import csv_delimiter, first_lines, header_of
 from shunter.ingestion.sources.tabular import TableChunk, check_columns, read_csv, without_blank_rows
@@ -20,35 +21,37 @@ from shunter.requests import DataFormat
 
 
 def read_rows(
-    path: Path, columns: Sequence[str], optional: Sequence[str], block_rows: int, data_format: DataFormat | None = None
+    data: str | Path | Sequence[str],
+    columns: Sequence[str],
+    optional: Sequence[str],
+    block_rows: int,
+    data_format: DataFormat | None = None,
 ) -> Iterator[pl.DataFrame]:
-    """Read a file, a block at a time.
+    """Read files one after the other, a block at a time; no block has rows of two files.
 
     Args:
-        path: CSV or Parquet, or a log in Criteo's layout; CSV and Criteo may be compressed with gzip.
+        data: CSV or Parquet, or logs in Criteo's layout, as `--data` of a training: a file, a folder, a glob or a
+            comma-separated list of these, or several of them. CSV and Criteo may be compressed with gzip.
         columns: What is read.
         optional: What is read where it is there.
-        block_rows: Rows of each block but the last one.
+        block_rows: Rows of each block but the last one of a file.
         data_format: None to guess it.
 
-    Yields:
-        The columns as they stand in the file, those of CSV as texts; a line that is blank is no row.
+    Returns:
+        The columns as they stand in the files, those of CSV as texts; a line that is blank is no row.
 
     Raises:
-        DataError: The file cannot be read, lacks a column, or holds a line that is no row.
+        DataError: A file cannot be read, lacks a column, or holds a line that is no row; or a file is given twice.
     """
-    check_words(str(path))
-    if path.is_dir():
-        raise DataError(f"{path} is a folder: give one file.")
-    if not path.exists():
-        raise DataError(f"There is no file {path}: check the path.")
-    check_paths([path])
-    frames = {
+    parts = [str(data)] if isinstance(data, str | Path) else data
+    paths = tuple(path for part in parts for path in find_files(part, "FILE"))
+    check_listed_once(paths, "FILE")
+    read_file = {
         DataFormat.PARQUET: _parquet,
         DataFormat.CSV: _csv,
         DataFormat.CRITEO: _criteo,
-    }[format_of_files((path,), data_format)]
-    return _in_blocks(frames(path, columns, optional), block_rows)
+    }[format_of_files(paths, data_format)]
+    return chain.from_iterable(_in_blocks(read_file(path, columns, optional), block_rows) for path in paths)
 
 
 def _parquet(path: Path, columns: Sequence[str], optional: Sequence[str]) -> Iterator[pl.DataFrame]:

@@ -47,8 +47,7 @@ def compare_scores(exact: str, near: str, increments: Sequence[Path], rows: Path
         encoder = scorers[0].encoder
         count, distance, divergence, entropy = 0, 0.0, 0.0, 0.0
         for block in read_rows(rows, encoder.columns, encoder.optional_columns, BLOCK_ROWS):
-            frame = block.to_pandas(use_pyarrow_extension_array=True)
-            one, other = (_clipped(scorer.predict(frame)) for scorer in scorers)
+            one, other = (_clipped(scorer.score_block(block)[0]) for scorer in scorers)
             count += one.size
             distance += float(np.abs(one - other).sum())
             entropy -= float((one * np.log(one) + (1 - one) * np.log1p(-one)).sum())

@@ -18,7 +18,12 @@ INCREMENT = (
 
 def predict(
     model: Annotated[str, typer.Argument(help=MODEL)],
-    file: Annotated[Path, typer.Argument(help="Rows to score: a CSV or Parquet file, or a log in Criteo's layout.")],
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            help="Rows to score, CSV, Parquet or Criteo's layout: files, folders, globs or lists separated by commas."
+        ),
+    ],
     *,
     out: Annotated[
         str, typer.Option(help="File for the scores, .csv or .parquet, with a row for each; - is standard output.")
@@ -26,8 +31,8 @@ def predict(
     top: Annotated[
         int | None,
         typer.Option(
-            help="Of a model that ranks: instead of scores, the best items for each user of the file, among all items "
-            "of the file but those that stand beside the user there."
+            help="Of a model that ranks: instead of scores, the best items for each user of the files, among all items "
+            "of the files but those that stand beside the user there."
         ),
     ] = None,
     index: Annotated[
@@ -38,10 +43,10 @@ def predict(
         ),
     ] = IndexChoice.AUTO,
     keep: Annotated[
-        str | None, typer.Option(help="Columns of the file to put before the scores, separated by commas.")
+        str | None, typer.Option(help="Columns of the files to put before the scores, separated by commas.")
     ] = None,
     data_format: Annotated[
-        DataFormat | None, typer.Option("--format", help="Format of the file; guessed from its name if omitted.")
+        DataFormat | None, typer.Option("--format", help="Format of the files; guessed from their names if omitted.")
     ] = None,
     increment: Annotated[list[Path] | None, typer.Option(help=INCREMENT)] = None,
     max_unknown: Annotated[
@@ -51,10 +56,11 @@ def predict(
         ),
     ] = None,
 ) -> None:
-    """Score the rows of a file with a registered model, block by block, in their order."""
+    """Score the rows of files with a registered model, block by block, in their order."""
     with one_sentence_errors():
         from shunter.flows.command.predict import predict_file
 
+        data = files[0] if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
         if top is not None:
             from shunter.flows.command.top import best_items_of_file
 
@@ -63,20 +69,20 @@ def predict(
             if increment:
                 raise RequestError("--increment has no effect with --top: models that rank are exported whole.")
             ranked = best_items_of_file(
-                model, file, out, top, data_format=data_format, index=index, max_unknown=max_unknown
+                model, files, out, top, data_format=data_format, index=index, max_unknown=max_unknown
             )
             if notice := ranked.counts.notice():
                 say(notice)
             say(ranked.how)
             where = "." if out == "-" else f": {out}"
-            say(f"The best items for {ranked.rows:,} users of {file}, ranked by {ranked.model}{where}")
+            say(f"The best items for {ranked.rows:,} users of {data}, ranked by {ranked.model}{where}")
             return
         if index is not IndexChoice.AUTO:
             raise RequestError(f"--index {index.value} has no effect without --top, which ranks items: add it.")
         kept = [name.strip() for name in keep.split(",")] if keep else []
         scored = predict_file(
             model,
-            file,
+            files,
             out,
             keep=kept,
             data_format=data_format,
@@ -85,7 +91,7 @@ def predict(
         )
         if notice := scored.counts.notice():
             say(notice)
-        say(f"{scored.rows:,} rows of {file} scored by {scored.model}" + ("." if out == "-" else f": {out}"))
+        say(f"{scored.rows:,} rows of {data} scored by {scored.model}" + ("." if out == "-" else f": {out}"))
 
 
 def export(

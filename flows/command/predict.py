@@ -1,4 +1,4 @@
-"""Scoring a file: rows are read, scored and written block by block, so that a file of any length fits in memory."""
+"""Scoring files: rows are read, scored and written block by block, so that files of any length fit in memory."""
 
 import contextlib
 import sys
@@ -9,7 +9,7 @@ from typing import IO
 
 import polars as pl
 
-from shunter.errors import RequestError
+from shunter.errors import RequestError, first_line
 from shunter.files import replacing
 from shunter.ingestion.encoding.value_counts import ValueCounts
 from shunter.ingestion.rows import read_rows
@@ -41,7 +41,7 @@ class Scored:
 
 def predict_file(
     named: str,
-    path: Path,
+    data: str | Path | Sequence[str],
     out: str,
     *,
     keep: Sequence[str] = (),
@@ -49,14 +49,14 @@ def predict_file(
     increments: Sequence[Path] = (),
     max_unknown: float | None = None,
 ) -> Scored:
-    """Score the rows of a file, in their order.
+    """Score the rows of files, in their order; each file bit by bit as alone.
 
     Args:
         named: The model, as `shunter.tracking.registry.named.open_model` takes it.
-        path: The rows.
+        data: The rows, as `shunter.ingestion.rows.read_rows` takes them.
         out: File for the scores, `.csv` or `.parquet`, which is there completely or not at all; `-` writes CSV to
             standard output.
-        keep: Columns of the file that are put before the scores.
+        keep: Columns of the files that are put before the scores.
         data_format: Format of the rows; None to guess it.
         increments: Increments that are laid upon the model first.
         max_unknown: Largest share of a column's values that may be unknown or unreadable; None for any. Standard output
@@ -73,14 +73,14 @@ def predict_file(
         if taken := sorted(set(keep) & set(scorer.outputs)):
             raise RequestError(f"--keep {taken[0]} has the name of a score: rename that column first.")
         columns = tuple(dict.fromkeys([*scorer.encoder.columns, *keep]))
-        blocks = read_rows(path, columns, scorer.encoder.optional_columns, BLOCK_ROWS, data_format)
+        blocks = read_rows(data, columns, scorer.encoder.optional_columns, BLOCK_ROWS, data_format)
         rows, counts = 0, scorer.encoder.count()
         with writer(out) as write:
             for block in blocks:
-                encoded = scorer.encoder.encode_table(dict(zip(block.columns, block, strict=True)), block.height)
-                counts += scorer.encoder.count(encoded)
-                scores = scorer.score(encoded).reshape(block.height, -1)
-                named_scores = [pl.Series(name, scores[:, place]) for place, name in enumerate(scorer.outputs)]
+                scores, of_block = scorer.score_block(block)
+                counts += of_block
+                by_output = scores.reshape(block.height, -1).T
+                named_scores = [pl.Series(*named) for named in zip(scorer.outputs, by_output, strict=True)]
                 write(pl.concat([block.select(keep), pl.DataFrame(named_scores)], how="horizontal"))
                 rows += block.height
             if not rows:
@@ -119,6 +119,7 @@ def _format_writer(suffix: str, file: IO[bytes]) -> Iterator[Write]:
     if suffix == ".csv":
         yield _csv_writer(file)
         return
+    import pyarrow as pa
     import pyarrow.parquet as pa_parquet
 
     writer: pa_parquet.ParquetWriter | None = None
@@ -127,7 +128,13 @@ def _format_writer(suffix: str, file: IO[bytes]) -> Iterator[Write]:
         nonlocal writer
         table = block.to_arrow()
         writer = writer or pa_parquet.ParquetWriter(file, table.schema)
-        writer.write_table(table)
+        try:
+            writer.write_table(table.cast(writer.schema))
+        except pa.ArrowException as error:
+            raise RequestError(
+                f"Columns of --keep have one type in the first file and another in a later one ({first_line(error)}): "
+                "write --out as .csv, or leave them out."
+            ) from error
 
     try:
         yield write

@@ -1,5 +1,6 @@
 """The best items for each user of a file: what a model that ranks is for."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +26,7 @@ class Ranked(Scored):
 
 def best_items_of_file(
     named: str,
-    path: Path,
+    data: str | Path | Sequence[str],
     out: str,
     top: int,
     *,
@@ -33,11 +34,12 @@ def best_items_of_file(
     index: IndexChoice = IndexChoice.AUTO,
     max_unknown: float | None = None,
 ) -> Ranked:
-    """Rank the items of a file for each of its users, without those that stand beside the user there.
+    """Rank the items of files for each of its users, without those that stand beside the user there.
 
     Args:
         named: The model, as `shunter.tracking.registry.named.open_model` takes it.
-        path: Rows of users and items, such as the log that the model was trained on.
+        data: Rows of users and items, such as the log that the model was trained on, as
+            `shunter.ingestion.rows.read_rows` takes them.
         out: As of `shunter.flows.command.predict.predict_file`. Each user, in the order of the file, has `top` rows or
             as many
             as there are items left, the best first: the user, the rank from 1, the item and its score.
@@ -62,7 +64,7 @@ def best_items_of_file(
             )
         if taken := {"rank", "score"} & {scorer.user, scorer.item}:
             raise RequestError(f"The column {taken.pop()} has the name of a result of --top: rename it in the log.")
-        seen = Seen.of(scorer, read_rows(path, (scorer.user, scorer.item), (), BLOCK_ROWS, data_format))
+        seen = Seen.of(scorer, read_rows(data, (scorer.user, scorer.item), (), BLOCK_ROWS, data_format))
         seen.counts.check(max_unknown)
         users = seen.users
         with writer(out) as write:

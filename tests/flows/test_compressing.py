@@ -86,7 +86,7 @@ def test_the_new_version_scores_raw_rows_wherever_a_model_does(home: Path, log: 
     assert 0 < np.abs(np.asarray(small) - np.asarray(whole)).max() < 0.2
     export("shop@challenger", tmp_path / "exported")
     log.to_csv(tmp_path / "rows.csv", index=False)
-    predict(str(tmp_path / "exported"), tmp_path / "rows.csv", out=str(tmp_path / "scores.csv"))
+    predict(str(tmp_path / "exported"), [str(tmp_path / "rows.csv")], out=str(tmp_path / "scores.csv"))
     np.testing.assert_allclose(pd.read_csv(tmp_path / "scores.csv")["probability"], small, rtol=1e-12)
     roll_back("shop", made.version)  # which promotes it
     np.testing.assert_array_equal(load_champion("shop").predict(log), small)

@@ -158,7 +158,7 @@ def test_the_commands(folder: Path, rows: Path, capsys: pytest.CaptureFixture[st
     assert "shop/2 in 4 bits since shop/1 is in" in said
     assert "of the whole model; " in said
     assert "the log loss rises by" in said
-    predict("shop/1", rows, out=str(folder / "scores.csv"), increment=[folder / "second"])
+    predict("shop/1", [str(rows)], out=str(folder / "scores.csv"), increment=[folder / "second"])
     assert len((folder / "scores.csv").read_text().splitlines()) == ROWS + 1
     with pytest.raises(SystemExit):
         export("shop/2", folder / "again", bits=CheckpointBits.FOUR)

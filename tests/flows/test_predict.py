@@ -196,14 +196,55 @@ def test_rows_that_cannot_be_read_are_told_and_nothing_is_left_behind(
         ("rows.csv", "none/scores.csv", [], r"cannot be written \(No such file or directory\): name another file"),
         ("rows.csv", "scores.csv", ["probability"], "--keep probability has the name of a score"),
         ("rows.csv", "scores.csv", ["age"], "lacks the columns age that the model reads"),
-        (".", "scores.csv", [], "is a folder: give one file"),
-        ("none.csv", "scores.csv", [], "There is no file .*none.csv: check the path"),
+        ("none.csv", "scores.csv", [], "none.csv is no file, folder or named data set: check the path"),
     ],
 )
 def test_a_wrong_wish_is_told(folder: Path, file: str, out: str, keep: list[str], told: str) -> None:
     (folder / "rows.csv").write_text("price,user,item,genres\n1,2,3,war\n")
     with pytest.raises(ShunterError, match=told):
         predict_file("shop", folder / file, str(folder / out), keep=keep)
+
+
+def test_many_files_are_scored_in_order_as_each_alone(folder: Path, log: pd.DataFrame) -> None:
+    """A folder, a glob, a list and several arguments; compressed or not, with rows of columns of other types."""
+    parts = folder / "parts"
+    parts.mkdir()
+    for number, (start, end) in enumerate([(0, 300), (300, 310), (310, 700)], 8):  # 10 comes after 9
+        part = log.iloc[start:end].astype({"item": str} if number == 9 else {})
+        part.to_csv(parts / f"day-{number}.csv.gz", index=False)
+        part.to_parquet(folder / f"day-{number}.parquet")
+    (parts / "schema.yaml").write_text("label: click")
+    alone = []
+    for number in (8, 9, 10):
+        predict_file("shop", parts / f"day-{number}.csv.gz", str(folder / f"{number}.csv"), keep=["id"])
+        alone += (folder / f"{number}.csv").read_text().splitlines()[1:]
+    several = [str(folder / f"day-{number}.parquet") for number in (8, 9, 10)]
+    given = [parts, str(parts / "*.gz"), ",".join(several), several, str(folder / "day-*.parquet")]
+    for place, data in enumerate(given):
+        done = predict_file("shop", data, str(folder / f"all-{place}.csv"), keep=["id"])
+        assert done.rows == ROWS
+        assert (folder / f"all-{place}.csv").read_text().splitlines()[1:] == alone
+    predict_file("shop", parts, str(folder / "all.parquet"), keep=["id", "item"])
+    assert pl.read_parquet(folder / "all.parquet")["id"].cast(pl.Int64).to_list() == log["id"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("data", "keep"),
+    [
+        (["a.parquet", "a.parquet"], []),
+        (["a.parquet", "rows.csv"], []),
+        (["a.parquet", "b.parquet"], ["item"]),
+    ],
+)
+def test_files_that_do_not_belong_together_leave_nothing_behind(
+    folder: Path, log: pd.DataFrame, data: list[str], keep: list[str]
+) -> None:
+    log.head(3).to_parquet(folder / "a.parquet")
+    log.head(3).assign(item="film").to_parquet(folder / "b.parquet")
+    log.head(3).to_csv(folder / "rows.csv", index=False)
+    with pytest.raises(ShunterError):
+        predict_file("shop", [str(folder / name) for name in data], str(folder / "scores.parquet"), keep=keep)
+    assert not (folder / "scores.parquet").exists()
 
 
 def test_a_model_of_clicks_ranks_no_items(folder: Path) -> None:

@@ -11,9 +11,11 @@ from shunter.errors import UnusableValuesWarning
 
 if TYPE_CHECKING:
     import pandas as pd
+    import polars as pl
 
     from shunter.ingestion.encoding.encoded import EncodedRows
     from shunter.ingestion.encoding.encoder import Encoder
+    from shunter.ingestion.encoding.value_counts import ValueCounts
 
 ROWS_AT_ONCE = 8_192
 
@@ -41,6 +43,15 @@ class RowScorer(ABC):
         """Score any number of encoded rows, as many at once as `predict` does."""
         cuts = [*range(0, len(rows), ROWS_AT_ONCE), len(rows)]
         return self._joined([self.scores_of(rows.part(*cut)) for cut in pairwise(cuts)])
+
+    def score_block(self, block: "pl.DataFrame") -> "tuple[np.ndarray, ValueCounts]":
+        """Encode and score raw rows, and count their values.
+
+        Raises:
+            DataError: A column is missing.
+        """
+        rows = self.encoder.encode_table(dict(zip(block.columns, block, strict=True)), block.height)
+        return self.score(rows), self.encoder.count(rows)
 
     def predict(self, model_input: "pd.DataFrame", params: dict[str, Any] | None = None) -> "np.ndarray | pd.DataFrame":
         """Score raw rows, with an `UnusableValuesWarning` where the model does not know or cannot read their values.
