@@ -71,6 +71,10 @@ def cases(dataset: Dataset, folder: Path) -> dict[str, Any]:
     found["given"] = train_here(dataset, folder / "given", sharding={"given": GIVEN})
     found["planned"] = train_here(dataset, folder / "planned")
     found["cosine"] = train_here(dataset, folder / "cosine", hyperparameters=COSINE)
+    threads = {"execution": replace(EXECUTION, threads=2)}
+    found["threads repeated"] = [train_here(dataset, folder / f"threads{n}", **threads) for n in range(2)]
+    train_and_stop(dataset, folder / "threads resumed", STOPPED_AT, **threads, **IN_PARTS)
+    found["threads resumed"] = train_here(dataset, folder / "threads resumed", **threads, **IN_PARTS)
     mixed = {"sharding": {"types": ("row_wise",), "precision": "bf16"}}
     found["repeated"] = [train_here(dataset, folder / f"repeated{n}", **mixed) for n in range(2)]
     train_and_stop(dataset, folder / "resumed", STOPPED_AT, **mixed, **IN_PARTS)
@@ -144,9 +148,11 @@ def test_every_row_lies_in_one_place(group: list[Any], dataset: Dataset) -> None
 
 
 @pytest.mark.parametrize("case", ["repeated", "resumed"])
-def test_the_same_seed_gives_bitwise_the_same_model(group: list[Any], case: str) -> None:
+@pytest.mark.parametrize("run", ["", "threads "], ids=["bf16", "two threads"])
+def test_the_same_seed_gives_bitwise_the_same_model(group: list[Any], run: str, case: str) -> None:
     for rank in group:
-        first, second = rank["repeated"][0], rank["repeated"][1] if case == "repeated" else rank["resumed"]
+        first, again = rank[f"{run}repeated"]
+        second = again if case == "repeated" else rank[f"{run}resumed"]
         assert curve(first["history"]) == curve(second["history"])
         for left, right in zip(first["shards"], second["shards"], strict=True):
             assert left[:3] == right[:3]
