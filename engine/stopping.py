@@ -92,6 +92,8 @@ class StoppedError(TrainingError):
         reason: What ended it.
     """
 
+    code = "stopped"
+
     def __init__(self, message: str, reason: StopReason) -> None:
         super().__init__(message, reason)
         self.reason = reason

@@ -150,6 +150,8 @@ class NoFeasiblePlacementError(InfeasibleError):
         shortfall_seconds: Time by which it exceeds the limit on time; None where that is not what it breaks.
     """
 
+    code = "no-feasible-placement"
+
     def __init__(self, message: str, table: Sequence[Assessment], relaxations: Sequence[Relaxation]) -> None:
         super().__init__(message)
         self.table, self.relaxations = tuple(table), tuple(relaxations)

@@ -4,6 +4,7 @@ from typing import Any
 
 from starlette.responses import Response
 
+from shunter.errors import ShunterError
 from shunter.serving.errors import RefusedError
 from shunter.serving.protocols.body import written
 
@@ -24,13 +25,20 @@ def as_json(answer: Any, status: int = 200) -> Response:
 
 def refusal(error: RefusedError, path: str) -> Response:
     """An error as the protocol of the path has it."""
-    answer = told(str(error), error.status, path)
+    answer = told(str(error), error.status, path, error.code)
     answer.headers.update(dict(error.headers))
     return answer
 
 
-def told(sentence: str, status: int, path: str) -> Response:
-    """One sentence: the open inference protocol has it under `error`, MLflow under `message` beside a code."""
+def told(sentence: str, status: int, path: str, code: str = ShunterError.code) -> Response:
+    """One sentence: the open inference protocol has it under `error`, MLflow under `message` beside a code of its own.
+
+    Args:
+        sentence: What is wrong.
+        status: Status of HTTP.
+        path: Path of the request.
+        code: Code of the error class, beside either.
+    """
     if path.startswith("/v2"):
-        return as_json({"error": sentence}, status)
-    return as_json({"error_code": _CODES.get(status, "BAD_REQUEST"), "message": sentence}, status)
+        return as_json({"error": sentence, "code": code}, status)
+    return as_json({"error_code": _CODES.get(status, "BAD_REQUEST"), "message": sentence, "code": code}, status)

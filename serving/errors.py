@@ -11,6 +11,7 @@ class RefusedError(RequestError):
         headers: Headers of the answer.
     """
 
+    code = "refused-request"
     status = 400
     headers: tuple[tuple[str, str], ...] = ()
 
@@ -18,6 +19,7 @@ class RefusedError(RequestError):
 class NotAllowedError(RefusedError):
     """The token is missing or wrong."""
 
+    code = "wrong-token"
     status = 401
     headers = (("WWW-Authenticate", "Bearer"),)
 
@@ -25,12 +27,14 @@ class NotAllowedError(RefusedError):
 class UnknownError(RefusedError):
     """There is no such model, version or address."""
 
+    code = "unknown-resource"
     status = 404
 
 
 class SlowClientError(RefusedError):
     """The request did not come in time."""
 
+    code = "slow-client"
     status = 408
     headers = (("Connection", "close"),)
 
@@ -38,6 +42,7 @@ class SlowClientError(RefusedError):
 class TooLargeRequestError(RefusedError):
     """More bytes or rows than one request may have."""
 
+    code = "too-large-request"
     status = 413
     headers = (("Connection", "close"),)
 
@@ -45,24 +50,28 @@ class TooLargeRequestError(RefusedError):
 class MediaTypeError(RefusedError):
     """A body in a format that is not read."""
 
+    code = "unsupported-media-type"
     status = 415
 
 
 class WrongHostError(RefusedError):
     """A request to a name that is not this server's."""
 
+    code = "wrong-host"
     status = 421
 
 
 class UnusableRowsError(RefusedError):
     """More values of a column are unknown or unreadable than the server allows."""
 
+    code = "unusable-rows"
     status = 422
 
 
 class BusyError(RefusedError):
     """Too much waits already."""
 
+    code = "busy-server"
     status = 503
     headers = (("Retry-After", "1"),)
 
@@ -70,10 +79,12 @@ class BusyError(RefusedError):
 class LateError(RefusedError):
     """It was not scored in time."""
 
+    code = "late-answer"
     status = 504
 
 
 class BrokenError(RefusedError):
     """What the model needs cannot be read; not the client's fault."""
 
+    code = "unreadable-model"
     status = 503

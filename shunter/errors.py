@@ -8,14 +8,20 @@ import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 Kind = TypeVar("Kind", bound=BaseException)
 
 
 class ShunterError(Exception):
-    """Base of every error that a user can cause or fix."""
+    """Base of every error that a user can cause or fix.
 
+    Attributes:
+        code: Stable name of the kind of error, for programs; each class has its own.
+        exit_code: Code with which a command ends.
+    """
+
+    code: ClassVar[str] = "error"
     exit_code = 1
 
 
@@ -27,6 +33,8 @@ class ServerTimeoutError(ShunterError):
         url: Address at which the server was expected.
         waited_seconds: Time that it was given.
     """
+
+    code = "server-timeout"
 
     def __init__(self, name: str, url: str, waited_seconds: float, log: str) -> None:
         super().__init__(name, url, waited_seconds, log)
@@ -41,6 +49,7 @@ class ServerTimeoutError(ShunterError):
 class RequestError(ShunterError):
     """The request itself is wrong: an unknown name, a value out of range, limits that contradict each other."""
 
+    code = "wrong-request"
     exit_code = 2
 
 
@@ -52,6 +61,8 @@ class UnknownNameError(RequestError):
         name: Requested name.
         known: Names that are known.
     """
+
+    code = "unknown-name"
 
     def __init__(self, role: str, name: str, known: Sequence[str], nearest: Sequence[str] = ()) -> None:
         super().__init__(role, name, known, nearest)
@@ -72,6 +83,8 @@ class MissingExtensionError(RequestError):
         extension: Folder of `extensions/` that is absent.
     """
 
+    code = "missing-extension"
+
     def __init__(self, role: str, name: str, extension: str) -> None:
         super().__init__(role, name, extension)
         self.role, self.name, self.extension = role, name, extension
@@ -84,10 +97,13 @@ class MissingExtensionError(RequestError):
 class TooLargeError(RequestError):
     """A model does not fit into memory."""
 
+    code = "too-large"
+
 
 class DataError(ShunterError):
     """The data cannot be used: a missing file or column, a truncated archive, too many bad rows, a single class."""
 
+    code = "unusable-data"
     exit_code = 3
 
 
@@ -98,6 +114,8 @@ class ColumnError(DataError):
         column: Name of the column.
         path: The file.
     """
+
+    code = "unreadable-column"
 
     def __init__(self, column: str, path: Path, problem: str) -> None:
         super().__init__(column, path, problem)
@@ -115,6 +133,8 @@ class DamagedDataError(DataError):
         path: The damaged file.
     """
 
+    code = "damaged-data"
+
     def __init__(self, message: str, path: Path) -> None:
         super().__init__(message, path)
         self.path = path
@@ -131,6 +151,8 @@ class UnusableValuesError(DataError):
         shares: Share of such values of each column above the limit.
         limit: Largest share that is allowed.
     """
+
+    code = "unusable-values"
 
     def __init__(self, shares: Mapping[str, float], limit: float, listed: str) -> None:
         super().__init__(shares, limit, listed)
@@ -159,6 +181,7 @@ class UnusableValuesWarning(UserWarning):
 class InfeasibleError(ShunterError):
     """No placement meets the limits; the message names the nearest ones."""
 
+    code = "infeasible"
     exit_code = 4
 
 
@@ -169,6 +192,8 @@ class QualityMissedError(InfeasibleError):
         auc: Best AUC that was reached on the validation part.
     """
 
+    code = "quality-missed"
+
     def __init__(self, message: str, auc: float) -> None:
         super().__init__(message)
         self.auc = auc
@@ -177,16 +202,20 @@ class QualityMissedError(InfeasibleError):
 class TrainingError(ShunterError):
     """The training cannot go on, for instance because the loss is not a number any more."""
 
+    code = "training-failed"
     exit_code = 5
 
 
 class ProcessLostError(TrainingError):
     """A process that trained was ended from outside, which says nothing of what it trained."""
 
+    code = "process-lost"
+
 
 class CheckpointError(ShunterError):
     """A checkpoint is missing, truncated or belongs to another model."""
 
+    code = "unusable-checkpoint"
     exit_code = 6
 
 
@@ -197,6 +226,8 @@ class DamagedFileError(CheckpointError):
         path: The damaged file.
         reason: What is wrong with it.
     """
+
+    code = "damaged-file"
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(path, reason)
@@ -210,12 +241,14 @@ class DamagedFileError(CheckpointError):
 class HardwareError(ShunterError):
     """An accelerator cannot be found, measured or used."""
 
+    code = "hardware"
     exit_code = 7
 
 
 class TrackingError(ShunterError):
     """The tracking store cannot be reached, read or written."""
 
+    code = "tracking-store"
     exit_code = 8
 
 
@@ -235,6 +268,8 @@ class UntrustedModelError(TrackingError):
         reason: Reason why it is not loaded.
         fingerprint: Fingerprint by which it can be accepted.
     """
+
+    code = "untrusted-model"
 
     def __init__(self, name: str, reason: Distrust, fingerprint: str) -> None:
         super().__init__(name, reason, fingerprint)

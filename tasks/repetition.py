@@ -72,6 +72,8 @@ class NotRepeatableError(RequestError):
         options: Options of the run that make it depend on a clock.
     """
 
+    code = "not-repeatable"
+
     def __init__(self, message: str, options: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.options = tuple(options)

@@ -25,11 +25,12 @@ def decision_as_json(decision: Decision) -> dict[str, Any]:
 
 def error_as_json(error: ShunterError) -> dict[str, Any]:
     """Why there is no decision; for limits that nothing keeps, also what is nearest and what to relax."""
+    told = {"code": error.code, "message": str(error)}
     if not isinstance(error, NoFeasiblePlacementError):
-        return {"status": "error", "message": str(error)}
+        return {"status": "error", **told}
     return {
         "status": "infeasible",
-        "message": str(error),
+        **told,
         "fastest": error.fastest.candidate.placement.model_dump(mode="json"),
         "fastest_hours": error.fastest.hours,
         "shortfall_seconds": error.shortfall_seconds,

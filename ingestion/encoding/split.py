@@ -21,6 +21,8 @@ _NEARER_SHARE = 0.01
 class TooFewTimesError(DataError):
     """The rows cannot be split by time."""
 
+    code = "too-few-times"
+
 
 def row_hashes(columns: Columns, seed: int, left_out: Collection[int] = ()) -> NDArray[np.uint64]:
     """Return a hash of the features of each row, uint64 [rows].

@@ -17,6 +17,8 @@ from shunter.hardware.types import EnergyReading
 class NodeLostError(TrainingError):
     """A node, or the process that trained on it, is gone; what it had saved has been kept."""
 
+    code = "node-lost"
+
 
 def train_on_node(
     node: ClusterNode,

@@ -1,0 +1,49 @@
+"""Every kind of error has a stable code of its own."""
+
+import ast
+import re
+from importlib import import_module
+
+import pytest
+
+from shunter.errors import ShunterError
+from shunter.flows.command.decision_json import error_as_json
+from shunter.serving.answers import refusal
+from shunter.serving.errors import BusyError
+from shunter.settings import PROJECT_ROOT
+from tests.house.sources import House
+
+CODE = re.compile(r"[a-z]+(-[a-z]+)*")
+
+
+def kinds() -> list[type[ShunterError]]:
+    """Every error class of the product."""
+    for source in House.read().product.values():
+        if any(isinstance(node, ast.ClassDef) and node.name.endswith("Error") for node in source.tree.body):
+            import_module(source.module)
+    found, waiting = [], [ShunterError]
+    while waiting:
+        kind = waiting.pop()
+        waiting += kind.__subclasses__()
+        found += [kind] if kind.__module__.startswith("shunter.") else []
+    return found
+
+
+def test_each_kind_has_a_code_of_its_own_and_an_exit_code() -> None:
+    found = kinds()
+    assert len(found) > 30
+    assert [kind for kind in found if "code" not in vars(kind) or not CODE.fullmatch(kind.code)] == []
+    assert len({kind.code for kind in found}) == len(found)
+    assert all(1 <= kind.exit_code <= 8 for kind in found)
+
+
+@pytest.mark.parametrize("path", ["/v2/models/shunter/infer", "/invocations"])
+def test_programs_are_told_the_code(path: str) -> None:
+    assert error_as_json(ShunterError("no"))["code"] == "error"
+    assert b'"code":"busy-server"' in bytes(refusal(BusyError("later"), path).body).replace(b" ", b"")
+
+
+def test_the_page_of_errors_lists_each_code_with_its_exit_code() -> None:
+    page = (PROJECT_ROOT / "docs" / "errors.md").read_text()
+    rows = re.findall(r"^\| `([a-z-]+)` \| (\d) \|", page, re.MULTILINE)
+    assert dict(rows) == {kind.code: str(kind.exit_code) for kind in kinds()}
