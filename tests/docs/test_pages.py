@@ -53,10 +53,10 @@ def environment_of(home: Path, program: Path) -> dict[str, str]:
     return {**kept, "PATH": os.pathsep.join(paths), "SHUNTER_HOME": str(home), "COLUMNS": "120"}
 
 
-def test_five_pages_are_walkthroughs_and_six_are_reference() -> None:
+def test_five_pages_are_walkthroughs_and_seven_are_reference() -> None:
     assert [page.stem for page in WALKTHROUGHS] == ["extending", "first-training", "operating", "search", "your-data"]
     reference = [page.stem for page in PAGES if page not in WALKTHROUGHS]
-    assert reference == ["architecture", "benchmarks", "concepts", "schema", "serving", "status"]
+    assert reference == ["architecture", "benchmarks", "concepts", "errors", "schema", "serving", "status"]
 
 
 @pytest.fixture(scope="module")

@@ -189,7 +189,7 @@ def test_what_cannot_be_scored_is_told_in_one_sentence(
     content = body if isinstance(body, (bytes, str)) else json.dumps(body)
     answer = client.post("/invocations", content=content, headers=headers)
     assert answer.status_code == status
-    assert answer.json().keys() == {"error_code", "message"}
+    assert answer.json().keys() == {"error_code", "message", "code"}
     with pytest.raises(AssertionError, match=told):
         raise AssertionError(answer.json()["message"])
     assert asked(client, {"inputs": [ROW]})  # it goes on
