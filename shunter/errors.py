@@ -186,7 +186,7 @@ class InfeasibleError(ShunterError):
 
 
 class QualityMissedError(InfeasibleError):
-    """What was trained is below the quality asked for.
+    """The trained model is below the quality limit.
 
     Attributes:
         auc: Best AUC that was reached on the validation part.
