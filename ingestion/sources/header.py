@@ -68,7 +68,8 @@ def unreadable_share(source: Source, column: str) -> float:
         if isinstance(table.schema[column], pl.List | pl.Array | pl.Struct):
             return 1.0
         texts, invalid = read.as_text(table[column])
-        return float(np.mean(read.numbers(texts)[1] | invalid)) if len(texts) else 0.0
+        [(_, unreadable)] = read.amount_reader(source.schema.value_form)([texts])
+        return float(np.mean(unreadable | invalid)) if len(texts) else 0.0
     return 0.0
 
 

@@ -13,7 +13,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from shunter.errors import UnusableValuesError, UnusableValuesWarning
+from shunter.flows.command.model_commands import predict
 from shunter.flows.command.predict import predict_file
+from shunter.ingestion.sources.header import unreadable_share
+from shunter.ingestion.sources.open import open_source
 from shunter.tracking.registry.models import load_champion
 from tests.serving.conftest import home, kept_home, rows, running  # noqa: F401 - a registered model and its log
 
@@ -110,6 +113,20 @@ def test_more_than_the_limit_is_refused(tmp_path: Path, strange: pd.DataFrame) -
     assert statuses == [422, 200]
 
 
+def test_the_command_prints_one_line_of_notice(
+    tmp_path: Path, strange: pd.DataFrame, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines: list[int] = []
+    for frame, name in ((strange.head(1), "known"), (strange, "strange")):
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+        predict("shop", [str(tmp_path / f"{name}.csv")], out=str(tmp_path / f"{name}.parquet"))
+        lines.append(len(capsys.readouterr().err.splitlines()))
+    assert lines == [1, 2]
+    with pytest.raises(SystemExit) as ended:
+        predict("shop", [str(tmp_path / "strange.csv")], out=str(tmp_path / "no.csv"), max_unknown=0.25)
+    assert ended.value.code == 3
+
+
 def test_whole_numbers_of_any_size_score_alike(tmp_path: Path, strange: pd.DataFrame) -> None:
     large = strange.head(2).assign(item=[2**64, 2**70], price=[2**64, 10**40], genres=[["war", 2**64], [2**65]])
     scores, shares = by_champion(large)
@@ -129,3 +146,11 @@ def test_bytes_that_are_no_text_are_no_missing_value(tmp_path: Path, strange: pd
     (tmp_path / "bytes.csv").write_bytes("\n".join(lines).encode().replace(b"3,4,u", b"\xff3,4,\xfe", 1))
     found = predict_file("shop", tmp_path / "bytes.csv", str(tmp_path / "bytes.parquet")).counts.by_kind()
     assert found == {"unknown": {"user": 1.0, "item": 1.0}, "unreadable": {"price": 1 / 3}}
+
+
+def test_nights_call_unreadable_what_ingestion_rejects(tmp_path: Path) -> None:
+    lines = [f"{row % 2},{row % 3 == 0},{'1e300' if row < 25 else row}\n" for row in range(100)]
+    (tmp_path / "day.csv").write_text("click,flag,price\n" + "".join(lines))
+    (tmp_path / "schema.yaml").write_text("label: click\nnumeric: [flag, price]\n")
+    source = open_source(str(tmp_path / "day.csv"), None, str(tmp_path / "schema.yaml"), tmp_path)
+    assert [unreadable_share(source, name) for name in ("flag", "price")] == [0.0, 0.25]
