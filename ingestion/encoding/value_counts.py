@@ -29,6 +29,9 @@ LABELS = {
 }
 
 
+_MASKS = np.array([[[flag]] for flag in ValueFlag], np.uint8)
+
+
 def kind_of(flag: ValueFlag) -> str:
     """Return what answers and figures call a kind of values."""
     return str(flag.name).lower()
@@ -73,8 +76,8 @@ class ValueCounts:
         """
         counts = np.zeros((len(ValueFlag), len(columns)), np.int64)
         if flags is not None:
-            for place, flag in enumerate(ValueFlag if (flags > ValueFlag.GIVEN).any() else [ValueFlag.GIVEN]):
-                counts[place, : len(flags)] = np.count_nonzero(flags & np.uint8(flag), axis=1)
+            masks = _MASKS if (flags > _MASKS[0]).any() else _MASKS[:1]
+            counts[: len(masks), : len(flags)] = np.count_nonzero(flags & masks, axis=2)
             for place, bag in enumerate(bags, len(flags)):
                 counts[:2, place] = len(bag.values), np.count_nonzero(bag.values == 0)
         return cls(tuple(columns), counts)
@@ -126,7 +129,7 @@ class ValueCounts:
 
 def listed(shares: dict[str, float]) -> str:
     """Return the largest shares, each behind the name of its column."""
-    shown = [f"{name[:40]} {100 * share:.2g} %" for name, share in list(shares.items())[:MOST_LISTED]]
+    shown = [f"{name[:40]} {100 * share:.3g} %" for name, share in list(shares.items())[:MOST_LISTED]]
     rest = len(shares) - len(shown)
     return ", ".join(shown) + (f" and {rest} more columns" if rest else "")
 

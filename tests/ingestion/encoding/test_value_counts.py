@@ -1,5 +1,7 @@
 """Values are counted by column: given, unknown, unreadable, and numbers in place of texts."""
 
+import re
+
 import polars as pl
 import pytest
 
@@ -71,4 +73,5 @@ def test_parts_of_rows_keep_their_flags() -> None:
 
 def test_a_notice_lists_the_largest_shares() -> None:
     shares = {f"column {number}": 1 / (number + 1) for number in range(MOST_LISTED + 3)}
+    assert re.findall(r"[\d.]+ %", listed({"a": 1.0, "b": 0.00125})) == ["100 %", "0.125 %"]
     assert [name in listed(shares) for name in shares] == [True] * MOST_LISTED + [False] * 3
