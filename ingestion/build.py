@@ -12,6 +12,7 @@ from shunter.ingestion.encoding.encoder import Encoder
 from shunter.ingestion.encoding.history import Histories
 from shunter.ingestion.encoding.split import GivenSplit, HashSplit, Splitter, TimeSplit
 from shunter.ingestion.encoding.vectors import write_vectors
+from shunter.ingestion.fields import TextForm
 from shunter.ingestion.first_pass import Surveyor, survey
 from shunter.ingestion.learned_maps import with_learned_maps
 from shunter.ingestion.progress import Watch
@@ -154,7 +155,8 @@ def _fit(
         categorical.append(found.sharing_field(column, categorical, empty))
     categorical = with_learned_maps(source.schema, spill, categorical)
     form = source.schema.value_form
-    encoder = Encoder(tuple(field for field, _ in numeric), tuple(field for field, _ in categorical), form)
+    text_form = TextForm(**{name: getattr(source.schema, name) for name in TextForm.model_fields})
+    encoder = Encoder(tuple(field for field, _ in numeric), tuple(field for field, _ in categorical), form, text_form)
     merged = merged_in(source)
     statistics = (statistics for _, statistics in (*numeric, *categorical))
     return encoder, tuple(replace(one, merged_texts=merged.get(one.name, ())) for one in statistics)

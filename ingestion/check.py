@@ -13,6 +13,7 @@ from shunter.errors import DataError, RequestError
 from shunter.ingestion.batch import MISSING_KEY, RawBatch
 from shunter.ingestion.encoding.times import see_all
 from shunter.ingestion.encoding.vocabulary import mix
+from shunter.ingestion.fields import UTF_8
 from shunter.ingestion.findings import Finding, LogSample, findings_of_sample, merged_writings
 from shunter.ingestion.infer import infer
 from shunter.ingestion.sample import merged_columns, most_rows, sample_of
@@ -22,7 +23,7 @@ from shunter.ingestion.sources.guard import check_words
 from shunter.ingestion.sources.header import has_rows
 from shunter.ingestion.sources.names import is_named
 from shunter.ingestion.sources.open import find_files, format_of_files, name_of, source_of
-from shunter.ingestion.sources.recognise import likely_delimiter
+from shunter.ingestion.sources.recognise import likely_delimiter, likely_encoding
 from shunter.ingestion.sources.tabular import CsvSource, ParquetSource, TableChunk, see_times
 from shunter.ingestion.writer import Tally
 from shunter.record import Record
@@ -39,7 +40,7 @@ class Checked(Record):
         name: Name of the log.
         data_format: How it is written.
         rows: Rows that were looked at and can be read.
-        positive_share: Share of them with a positive label; None without rows.
+        positive_share: Share of them with a positive label.
         bad_rows: Rows among those looked at that cannot be read.
         first_fault: Why the first of these cannot be read.
         schema: A schema as commented YAML where none was given; None where one was, or none is needed.
@@ -49,7 +50,7 @@ class Checked(Record):
     name: str
     data_format: str
     rows: int
-    positive_share: float | None
+    positive_share: float
     bad_rows: int
     first_fault: str | None
     schema: str | None
@@ -65,7 +66,7 @@ def check(data: str, data_format: DataFormat | None = None, schema_file: str | N
         schema_file: Schema file; without one a schema is inferred.
 
     Raises:
-        DataError: The log cannot be read at all, or no schema can be inferred.
+        DataError: No row of the log can be read, or no schema can be inferred.
         RequestError: A named data set is given, or a path that may not be read.
     """
     if is_named(data) and not Path(data).exists():
@@ -83,12 +84,18 @@ def check(data: str, data_format: DataFormat | None = None, schema_file: str | N
         inferred, schema = _inferred(name, looked_at, data_format)
         source = (CsvSource if data_format is DataFormat.CSV else ParquetSource)(name, schema, looked_at)
     sample, bad, unclear = _read(source)
+    if not sample.rows:
+        raise DataError(
+            f"No row of {name} can be read, such as {bad.first_fault}: mend the schema, or the log."
+            if bad.rows
+            else f"{name} holds no row: give a log with rows."
+        )
     findings = [*unclear, *findings_of_sample(sample)]
     return Checked(
         name=name,
         data_format=data_format.value,
         rows=sample.rows,
-        positive_share=float(sample.labels.mean()) if sample.rows else None,
+        positive_share=float(sample.labels.mean()),
         bad_rows=bad.rows,
         first_fault=bad.first_fault,
         schema=inferred,
@@ -98,8 +105,10 @@ def check(data: str, data_format: DataFormat | None = None, schema_file: str | N
 
 def _inferred(name: str, paths: tuple[Path, ...], data_format: DataFormat) -> tuple[str, Schema]:
     """A schema for a log without one, as text and as it is read back."""
-    delimiter = likely_delimiter(paths[0]) if data_format is DataFormat.CSV else None
-    text = infer(*sample_of(paths, data_format, delimiter), name)
+    encodings = [likely_encoding(path) for path in paths] if data_format is DataFormat.CSV else []
+    encoding = next((one for one in encodings if one != UTF_8), UTF_8)
+    delimiter = likely_delimiter(paths[0], encoding) if data_format is DataFormat.CSV else None
+    text = infer(*sample_of(paths, data_format, delimiter, encoding), name, encoding)
     return text, parse_schema(text)
 
 

@@ -1,10 +1,12 @@
-"""What a schema says of one column: a label, a value, a bucket of numbers, several values, or a history."""
+"""What a schema says of one column, a label, a value, a bucket, several values or a history, and of its texts."""
 
+import codecs
+import re
 from enum import IntEnum
 from math import isfinite
 from typing import Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from shunter.frozen import Frozen
 
@@ -22,6 +24,77 @@ class ValueForm(IntEnum):
 def is_default(value: Any) -> bool:
     """Whether an option may be left out where the schema is written down, as one that came later has to be."""
     return not value
+
+
+UTF_8 = "utf-8"
+POINT = "."
+
+
+class TextForm(Frozen):
+    """How the texts of a log are written."""
+
+    decimal: str = Field(
+        default=POINT,
+        pattern=r"^[.,]$",
+        description="What stands before the fraction of a number: a point or a comma.",
+        exclude_if=lambda mark: mark == POINT,
+    )
+    thousands: str | None = Field(
+        default=None,
+        pattern=r"^[.,'\u2019_ \u00a0\u202f]$",
+        description="What stands between each three digits of a number.",
+        exclude_if=is_default,
+    )
+    missing: tuple[str, ...] = Field(
+        default=(), description="Texts that stand for no value in every column.", exclude_if=is_default
+    )
+    encoding: str = Field(
+        default=UTF_8,
+        description="Encoding of a CSV file, such as latin-1 or cp1252.",
+        exclude_if=lambda name: name == UTF_8,
+    )
+
+    @field_validator("missing", mode="before")
+    @classmethod
+    def _missing_as_texts(cls, value: Any) -> Any:
+        listed = [value] if isinstance(value, str | int | float) else value or ()
+        if isinstance(listed, list | tuple) and None in listed:
+            raise ValueError('put texts such as "NULL" and "~" under missing in quotes, or YAML reads them as nothing')
+        return [str(one) if isinstance(one, int | float) else one for one in listed]
+
+    @field_validator("encoding")
+    @classmethod
+    def _ascii_is_itself(cls, value: str) -> str:
+        """Lines and delimiters are found in the bytes of a file."""
+        letters = bytes(range(128))
+        try:
+            if all(letters[at : at + 1].decode(value) == chr(at) for at in letters):
+                return UTF_8 if codecs.lookup(value).name == UTF_8 else value
+        except (LookupError, UnicodeError):
+            pass
+        raise ValueError(f"the encoding {value!r} is not known or no extension of ASCII: save the file in UTF-8")
+
+    @model_validator(mode="after")
+    def _check_marks(self) -> Self:
+        if self.decimal == self.thousands:
+            raise ValueError(f"decimal and thousands are both {self.decimal!r}: change one of them")
+        return self
+
+    @property
+    def has_usual_texts(self) -> bool:
+        """Whether no text is special: numbers have a point, and an empty text alone is no value."""
+        return self.decimal == POINT and self.thousands is None and not self.missing
+
+    @property
+    def number_pattern(self) -> str:
+        """Regular expression of a number as it is written."""
+        whole, fraction = "[0-9]+", re.escape(self.decimal)
+        if self.thousands is not None:
+            whole = f"(?:[0-9]{{1,3}}(?:{re.escape(self.thousands)}[0-9]{{3}})+|[0-9]+)"
+        return rf"^\s*[+-]?(?:{whole}(?:{fraction}[0-9]*)?|{fraction}[0-9]+)(?:[eE][+-]?[0-9]+)?\s*$"
+
+
+USUAL_TEXTS = TextForm()
 
 
 class Label(Frozen):

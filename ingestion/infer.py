@@ -9,6 +9,9 @@ import polars as pl
 
 from shunter.errors import DataError
 from shunter.ingestion.encoding.canonical import merged_texts
+from shunter.ingestion.encoding.columns import in_usual_form
+from shunter.ingestion.encoding.times import see
+from shunter.ingestion.fields import POINT, TextForm
 from shunter.ingestion.sample import ColumnLook, look
 
 LABELS = ("label", "click", "clicked", "is_click", "y", "target", "conversion", "converted", "is_conversion", "buy")
@@ -21,21 +24,39 @@ _WORDS = {"0", "1", "0.0", "1.0", "true", "false", "yes", "no", "t", "f", "y", "
 _IDENTIFIES = re.compile(r"(^|_)(id|code|zip|key|hash|cat|type|category)$|id$", re.IGNORECASE)
 _FEW_VALUES = 20  # whole numbers with fewer are a choice rather than an amount
 _UNIQUE_SHARE = 0.95
+# Texts that stand for no value: these in any column, the others where they take the place of numbers or times.
+_MISSING = ("\\N", "NULL", "null", "(null)", "<null>", "<NA>", "#N/A")
+_MISSING_NUMBERS = ("NA", "N/A", "n/a", "na", "NaN", "nan", "None", "none", "-", "--", "?")
+# Decimal mark and mark of thousands, the likelier first: 1,500 is 1500 rather than 1.5.
+_MARKS = (
+    (POINT, None),
+    (POINT, ","),
+    (",", None),
+    (",", POINT),
+    *((one, mark) for mark in " \u00a0\u202f'\u2019" for one in ",."),
+)
+_LIKE_A_NUMBER = "^\\s*[+-]?[0-9.,][0-9.,' \u00a0\u202f\u2019]*(?:[eE][+-]?[0-9]+)?\\s*$"
+_AMOUNT = r"^\s*(?:\p{Sc}\s*[0-9][0-9.,]*|[0-9][0-9.,]*\s*(?:\p{Sc}|%))\s*$"
+_READ_SHARE = 0.99
+_TRIED_ROWS = 20_000
 
 
-def infer(sample: pl.DataFrame, unreadable: Mapping[str, str], name: str) -> str:
+def infer(sample: pl.DataFrame, unreadable: Mapping[str, str], name: str, encoding: str) -> str:
     """Guess a schema, as commented YAML.
 
     Args:
         sample: Rows of the log.
         unreadable: Columns that the sample does not hold, each with the reason.
         name: Name of the log.
+        encoding: Of its files.
 
     Raises:
         DataError: No column can be the label, or no feature is left.
     """
     if not len(sample):
         raise DataError(f"{name} holds no row: give a log with rows.")
+    form, why_form = _text_form(sample, encoding)
+    sample = pl.DataFrame({column.name: _in_usual_form(column, form) for column in sample.get_columns()})
     looks = [look(column) for column in sample.get_columns()]
     label = _label(sample, looks, unreadable)
     time = _named(looks, TIMES, lambda column: column.time_share >= 0.95 and column.distinct >= 3)
@@ -51,6 +72,7 @@ def infer(sample: pl.DataFrame, unreadable: Mapping[str, str], name: str) -> str
         raise DataError(f"{name} has no column that a model could learn from beside its label {label.name}: add some.")
     lines = [f"# Schema of {name}, guessed from {len(sample):,} rows: check it, above all the label."]
     lines.append(f"label: {_label_yaml(label)}  # {_seen(label)}")
+    lines += [f"{key}: {json.dumps(value)}  # {why_form[key]}" for key, value in form.model_dump(mode="json").items()]
     lines += _block("numeric", [(_quoted(column.name), _seen(column)) for column in numeric])
     lines += _block("categorical", [_categorical(column, sample[column.name]) for column in single])
     lines += _block("multi_valued", [(_several_yaml(column), _seen(column)) for column in several])
@@ -60,6 +82,53 @@ def infer(sample: pl.DataFrame, unreadable: Mapping[str, str], name: str) -> str
     lines += [f"item: {_quoted(item.name)}  # what was shown; for graph models"] if item in single and item else []
     lines += [f"# left out: {_quoted(column)}, {why}" for column, why in {**useless, **unreadable}.items()]
     return "\n".join(lines) + "\n"
+
+
+def _text_form(sample: pl.DataFrame, encoding: str) -> tuple[TextForm, dict[str, str]]:
+    """Guess how the texts of a log are written, and say for each key that is not the usual one why."""
+    texts = [column.drop_nulls().head(_TRIED_ROWS) for column in sample.get_columns() if column.dtype == pl.String]
+    values = {column.name: column.filter(~column.is_in((*_MISSING, *_MISSING_NUMBERS))) for column in texts}
+    numbers = [column for column in values.values() if _share(column, _LIKE_A_NUMBER) >= _READ_SHARE]
+
+    def count(marks: tuple[str, str | None]) -> int:
+        pattern = TextForm(decimal=marks[0], thousands=marks[1]).number_pattern
+        return sum(_share(column, pattern) >= _READ_SHARE for column in numbers)
+
+    decimal, thousands = _MARKS[0] if count(_MARKS[0]) == len(numbers) else max(_MARKS, key=count)
+    form = TextForm(decimal=decimal, thousands=thousands, encoding=encoding)
+    missing: dict[str, list[str]] = {}
+    for column in texts:
+        found = set(column.unique()) & {*_MISSING, *_MISSING_NUMBERS}
+        if found and not _holds_numbers(values[column.name], form):
+            found &= set(_MISSING)
+        for text in sorted(found):
+            missing.setdefault(text, []).append(column.name)
+    reasons = {"encoding": "most of the first lines with other letters than those of ASCII are not UTF-8"}
+    for key, mark in (("decimal", decimal), ("thousands", thousands)):
+        examples = (column.filter(column.str.contains(mark or "", literal=True)).head(1) for column in numbers)
+        reasons[key] = " and ".join(f"{one[0]} in {_quoted(one.name)}" for one in examples if len(one))
+    columns = dict.fromkeys(_quoted(name) for names in missing.values() for name in names)
+    reasons["missing"] = f"no values in {', '.join(columns)}; the same in every column"
+    return TextForm(**{**form.model_dump(), "missing": list(missing)}), reasons
+
+
+def _share(texts: pl.Series, pattern: str) -> float:
+    return float(texts.str.contains(pattern).to_numpy().mean()) if len(texts) else 0.0
+
+
+def _holds_numbers(values: pl.Series, form: TextForm) -> bool:
+    """Whether a column without its missing values holds numbers or times."""
+    if _share(values, form.number_pattern) >= _READ_SHARE:
+        return True
+    return len(values) > 0 and see(values).counts.total() >= _READ_SHARE * len(values)
+
+
+def _in_usual_form(column: pl.Series, form: TextForm) -> pl.Series:
+    if column.dtype != pl.String:
+        return column
+    present = in_usual_form(column, form, is_number=False)
+    is_number = _share(present.drop_nulls(), form.number_pattern) >= _READ_SHARE
+    return in_usual_form(column, form, is_number=is_number)
 
 
 def _label(sample: pl.DataFrame, looks: list[ColumnLook], unreadable: Mapping[str, str]) -> ColumnLook:
@@ -83,7 +152,7 @@ def _is_binary(sample: pl.DataFrame, column: ColumnLook) -> bool:
 
 def _named(looks: list[ColumnLook], names: tuple[str, ...], fits) -> ColumnLook | None:
     """The column with the first of some names that fits."""
-    by_name = {column.name.lower(): column for column in looks if fits(column)}
+    by_name = {column.name.strip().lower(): column for column in looks if fits(column)}
     return next((by_name[name] for name in names if name in by_name), None)
 
 
@@ -125,6 +194,8 @@ def _categorical(column: ColumnLook, values: pl.Series) -> tuple[str, str]:
     """A column of values, or of texts where zeros tell them apart."""
     if merged := merged_texts(values):
         return f"{{column: {_quoted(column.name)}, text: true}}", f"{_seen(column)}; {' and '.join(merged)} are two"
+    if values.dtype == pl.String and _share(values.drop_nulls(), _AMOUNT) >= _READ_SHARE:
+        return _quoted(column.name), f"{_seen(column)}; amounts with a sign are texts: without it they would be numbers"
     return _quoted(column.name), _seen(column)
 
 

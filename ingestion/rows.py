@@ -3,6 +3,7 @@
 import io
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import polars as pl
 
 from shunter.errors import DataError
 from shunter.ingestion.encoding import columns as read
+from shunter.ingestion.fields import UTF_8
 from shunter.ingestion.sources.criteo import CATEGORICAL, NUMERIC
 from shunter.ingestion.sources.files import read_blocks
 from shunter.ingestion.sources.guard import Budget
@@ -26,6 +28,8 @@ def read_rows(
     optional: Sequence[str],
     block_rows: int,
     data_format: DataFormat | None = None,
+    *,
+    encoding: str = UTF_8,
 ) -> Iterator[pl.DataFrame]:
     """Read files one after the other, a block at a time; no block has rows of two files.
 
@@ -36,6 +40,7 @@ def read_rows(
         optional: What is read where it is there.
         block_rows: Rows of each block but the last one of a file.
         data_format: None to guess it.
+        encoding: Of a CSV file.
 
     Returns:
         The columns as they stand in the files, those of CSV as texts; a line that is blank is no row.
@@ -48,7 +53,7 @@ def read_rows(
     check_listed_once(paths, "FILE")
     read_file = {
         DataFormat.PARQUET: _parquet,
-        DataFormat.CSV: _csv,
+        DataFormat.CSV: partial(_csv, encoding=encoding),
         DataFormat.CRITEO: _criteo,
     }[format_of_files(paths, data_format)]
     return chain.from_iterable(_in_blocks(read_file(path, columns, optional), block_rows) for path in paths)
@@ -65,15 +70,15 @@ def _parquet(path: Path, columns: Sequence[str], optional: Sequence[str]) -> Ite
             yield frame
 
 
-def _csv(path: Path, columns: Sequence[str], optional: Sequence[str]) -> Iterator[pl.DataFrame]:
-    delimiter = csv_delimiter(path, columns)
-    header = header_of(first_lines(path)[0], delimiter)
+def _csv(path: Path, columns: Sequence[str], optional: Sequence[str], encoding: str) -> Iterator[pl.DataFrame]:
+    delimiter = csv_delimiter(path, columns, encoding=encoding)
+    header = header_of(first_lines(path, encoding)[0], delimiter)
     check_columns(path, header, columns, "that the model reads")
     count = Counter(header)
     wanted = [*columns, *(name for name in optional if name in count)]
     # All of them, for a line is blank only where every one is empty.
     once = [name for name in header if count[name] == 1]
-    for chunk in read_csv(path, once, delimiter, header, Budget.of_settings()):
+    for chunk in read_csv(path, once, delimiter, header, Budget.of_settings(), encoding=encoding):
         yield _texts(without_blank_rows(_whole(chunk)), wanted)
 
 

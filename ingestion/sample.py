@@ -13,6 +13,7 @@ from shunter.ingestion.batch import Source
 from shunter.ingestion.encoding import columns as read
 from shunter.ingestion.encoding import times
 from shunter.ingestion.encoding.canonical import merged_texts
+from shunter.ingestion.fields import UTF_8
 from shunter.ingestion.schema import EXAMPLE, Schema
 from shunter.ingestion.sources.header import readable_columns
 from shunter.ingestion.sources.recognise import likely_delimiter
@@ -25,7 +26,7 @@ _MOST_CELLS = 50_000_000
 
 
 def sample_of(
-    paths: tuple[Path, ...], data_format: DataFormat, delimiter: str | None = None
+    paths: tuple[Path, ...], data_format: DataFormat, delimiter: str | None = None, encoding: str = UTF_8
 ) -> tuple[pl.DataFrame, dict[str, str]]:
     """Read rows of a CSV or Parquet log, from its first and its last file; an empty text is no value.
 
@@ -33,6 +34,7 @@ def sample_of(
         paths: The files.
         data_format: CSV or Parquet.
         delimiter: Of a CSV file; None to find it by the header.
+        encoding: Of a CSV file.
 
     Returns:
         The rows, and the columns that cannot be read, each with the reason.
@@ -41,13 +43,13 @@ def sample_of(
         DataError: A file cannot be read, or has too many columns.
     """
     if data_format is DataFormat.CSV and delimiter is None:
-        delimiter = likely_delimiter(paths[0])
+        delimiter = likely_delimiter(paths[0], encoding)
     tables: list[pl.DataFrame] = []
     left_out: dict[str, str] = {}
     chosen = (paths[0], paths[-1])[: len(paths)]
     for path in chosen:
         rows = 0
-        source, of_file = _all_columns(path, data_format, delimiter)
+        source, of_file = _all_columns(path, data_format, {"delimiter": delimiter, "encoding": encoding})
         left_out |= of_file
         for chunk in source.chunks():
             tables.append(chunk.table)
@@ -67,18 +69,18 @@ def most_rows(columns: int) -> int:
 
 
 def _all_columns(
-    path: Path, data_format: DataFormat, delimiter: str | None
+    path: Path, data_format: DataFormat, written: dict[str, str | None]
 ) -> tuple[CsvSource | ParquetSource, dict[str, str]]:
     """Return a source that gives every column of a file that can be read, and why the others cannot be read."""
     kind = CsvSource if data_format is DataFormat.CSV else ParquetSource
-    plain = Schema.model_validate({"label": "label", "numeric": ["x"], "delimiter": delimiter})
+    plain = Schema.model_validate({"label": "label", "numeric": ["x"], **written})
     names, left_out = readable_columns(path, kind("log", plain, (path,)))
     if not 0 < len(names) <= MOST_COLUMNS:
         raise DataError(
             f"{path} has {len(names):,} columns that can be read, and a schema is guessed for 1 to {MOST_COLUMNS:,}: "
             f"write one that names the columns to learn from, such as '{EXAMPLE}', and give it with --schema."
         )
-    columns = {"label": names[0], "categorical": names[1:], "delimiter": delimiter}
+    columns = {"label": names[0], "categorical": names[1:], **written}
     return kind("log", Schema.model_validate(columns), (path,)), left_out
 
 

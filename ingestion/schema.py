@@ -15,6 +15,7 @@ from shunter.ingestion.fields import (
     MultiValued,
     Sequence,
     SingleValued,
+    TextForm,
     TextKind,
     ValueForm,
     is_default,
@@ -97,7 +98,7 @@ class Options(Frozen):
     )
 
 
-class Schema(Options):
+class Schema(Options, TextForm):
     """The columns of a click log; columns it does not name are ignored."""
 
     label: Label
@@ -304,6 +305,13 @@ class Schema(Options):
         """Columns of these that are read, each once: two features may be of one column, and built ones of none."""
         columns = (field.column for field in (*self.categorical, *self.bags))
         return tuple(dict.fromkeys([*self.numeric, *columns, *self.weights_of_values]))
+
+    @property
+    def number_columns(self) -> frozenset[str]:
+        """Columns whose texts are numbers, labels and weights of rows among them."""
+        cut = [field.column for field in self.categorical if field.buckets is not None]
+        weight = [self.weight] if self.weight is not None else []
+        return frozenset([*self.label_columns, *self.numeric, *cut, *weight])
 
     @property
     def weights_of_values(self) -> tuple[str, ...]:

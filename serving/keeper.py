@@ -235,5 +235,6 @@ def _best_of(model: ServedModel, path: Path, index: IndexChoice) -> BestItems:
             "does, such as one of --model ease."
         )
     scorer = model.scorer
-    seen = Seen.of(scorer, read_rows(path, (scorer.user, scorer.item), (), BLOCK_ROWS))
+    encoding = scorer.encoder.text_form.encoding
+    seen = Seen.of(scorer, read_rows(path, (scorer.user, scorer.item), (), BLOCK_ROWS, encoding=encoding))
     return BestItems(scorer, model.title, seen, choice=index)

@@ -46,8 +46,8 @@ def _write(path: Path, text: str) -> None:
 
 def _print(checked: "Checked", data: str, out: Path | None) -> None:
     """The schema on standard output, so that it can be kept with `>`, and what was found beside it."""
-    share = "" if checked.positive_share is None else f", {checked.positive_share:.1%} of them positive"
-    say(f"{checked.name} ({checked.data_format}): looked at {checked.rows:,} rows{share}.")
+    looked_at = f"looked at {checked.rows:,} rows, {checked.positive_share:.1%} of them positive"
+    say(f"{checked.name} ({checked.data_format}): {looked_at}.")
     if checked.bad_rows:
         say(f"{checked.bad_rows:,} more rows cannot be read, such as {checked.first_fault}.")
     for finding in checked.findings:

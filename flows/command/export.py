@@ -46,7 +46,8 @@ def compare_scores(exact: str, near: str, increments: Sequence[Path], rows: Path
         scorers = now.scorer(), then.scorer()
         encoder = scorers[0].encoder
         count, distance, divergence, entropy = 0, 0.0, 0.0, 0.0
-        for block in read_rows(rows, encoder.columns, encoder.optional_columns, BLOCK_ROWS):
+        encoding = encoder.text_form.encoding
+        for block in read_rows(rows, encoder.columns, encoder.optional_columns, BLOCK_ROWS, encoding=encoding):
             one, other = (_clipped(scorer.score_block(block)[0]) for scorer in scorers)
             count += one.size
             distance += float(np.abs(one - other).sum())

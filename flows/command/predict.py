@@ -73,7 +73,8 @@ def predict_file(
         if taken := sorted(set(keep) & set(scorer.outputs)):
             raise RequestError(f"--keep {taken[0]} has the name of a score: rename that column first.")
         columns = tuple(dict.fromkeys([*scorer.encoder.columns, *keep]))
-        blocks = read_rows(data, columns, scorer.encoder.optional_columns, BLOCK_ROWS, data_format)
+        optional, encoding = scorer.encoder.optional_columns, scorer.encoder.text_form.encoding
+        blocks = read_rows(data, columns, optional, BLOCK_ROWS, data_format, encoding=encoding)
         rows, counts = 0, scorer.encoder.count()
         with writer(out) as write:
             for block in blocks:

@@ -64,7 +64,8 @@ def best_items_of_file(
             )
         if taken := {"rank", "score"} & {scorer.user, scorer.item}:
             raise RequestError(f"The column {taken.pop()} has the name of a result of --top: rename it in the log.")
-        seen = Seen.of(scorer, read_rows(data, (scorer.user, scorer.item), (), BLOCK_ROWS, data_format))
+        columns, encoding = (scorer.user, scorer.item), scorer.encoder.text_form.encoding
+        seen = Seen.of(scorer, read_rows(data, columns, (), BLOCK_ROWS, data_format, encoding=encoding))
         seen.counts.check(max_unknown)
         users = seen.users
         with writer(out) as write:

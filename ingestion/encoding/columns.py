@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 from shunter.ingestion.batch import MISSING_KEY, Bag
 from shunter.ingestion.encoding.buckets import number_keys
 from shunter.ingestion.encoding.canonical import canonical_texts, seconds_of
-from shunter.ingestion.fields import TextKind, ValueForm
+from shunter.ingestion.fields import POINT, TextForm, TextKind, ValueForm
 
 Keys = NDArray[np.uint64]
 KeyKind = TextKind | Literal["hexadecimal", "number"]
 Mask = NDArray[np.bool_]
 Amounts = list[tuple[NDArray[np.float64], Mask]]
 _LISTS = list | tuple | np.ndarray
+_NO_NUMBER = "?"
 _KNOWN_TYPES: dict[Any, Any] = {pl.Categorical: pl.String, pl.Enum: pl.String, pl.Float16: pl.Float32}
 AmountReader = Callable[[Sequence[pl.Series]], list[tuple[NDArray[np.float32], Mask]]]
 
@@ -58,6 +59,34 @@ def _in_known_type(series: pl.Series) -> pl.Series:
         return series if known is None else series.cast(pl.List(known))
     known = _KNOWN_TYPES.get(dtype.base_type())
     return series if known is None else series.cast(known)
+
+
+def in_usual_form(series: pl.Series, form: TextForm, is_number: bool) -> pl.Series:
+    """Return texts with a null for each that stands for no value, and numbers with a point and no other mark.
+
+    A number that is written in another form becomes a text that no reader takes for a number: `1.5` beside `1,5` may be
+    15, or 1 500.
+    """
+    if series.dtype != pl.String or form.has_usual_texts:
+        return series
+    if form.missing:
+        series = series.set(series.str.strip_chars().is_in(form.missing).fill_null(value=False), None)
+    if not is_number or (form.decimal == POINT and form.thousands is None):
+        return series
+    plain = series if form.thousands is None else series.str.replace_all(form.thousands, "", literal=True)
+    plain = plain.str.replace_all(form.decimal, POINT, literal=True)
+    return (
+        pl.DataFrame({"text": series, "plain": plain})
+        .select(
+            pl.when(pl.col("text").str.contains(form.number_pattern))
+            .then("plain")
+            .when(pl.col("text").str.contains("[0-9]"))
+            .then(pl.lit(_NO_NUMBER))
+            .otherwise("text")
+            .alias(series.name)
+        )
+        .to_series()
+    )
 
 
 def numbers(series: pl.Series) -> tuple[NDArray[np.float64], Mask]:

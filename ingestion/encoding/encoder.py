@@ -26,7 +26,7 @@ from shunter.ingestion.encoding.encoded import EncodedBag, EncodedRows
 from shunter.ingestion.encoding.learned import LearnedIds, learned_ids, write_vocabularies
 from shunter.ingestion.encoding.value_counts import ValueCounts, flags_of_ids, flags_of_numbers
 from shunter.ingestion.encoding.vocabulary import HashedIds, IdMap, Keys, VocabularyIds
-from shunter.ingestion.fields import TextKind, ValueForm
+from shunter.ingestion.fields import USUAL_TEXTS, TextForm, TextKind, ValueForm
 from shunter.models.spec import CategoricalFeature, Features
 
 FORMAT_VERSION = 1
@@ -100,6 +100,7 @@ class Encoder:
         numeric: tuple[NumericField, ...],
         categorical: tuple[CategoricalField, ...],
         form: ValueForm = ValueForm.FORMER,
+        text_form: TextForm = USUAL_TEXTS,
     ) -> None:
         """Order the fields.
 
@@ -107,10 +108,12 @@ class Encoder:
             numeric: Numeric fields in the order of the dense array.
             categorical: Categorical fields in the order of `Columns`: single-valued, multi-valued, histories.
             form: Version of the canonical form of values.
+            text_form: How the texts of the log are written, and therefore those of rows to be scored.
         """
         self.numeric = numeric
         self.categorical = categorical
         self.form = form
+        self.text_form = text_form
         self._amounts = read.amount_reader(form)
 
     @property
@@ -183,7 +186,10 @@ class Encoder:
         Raises:
             DataError: A column is missing.
         """
-        table = {name: read.lossy_text(table[name]) for name in self._read_of(table)}
+        cut = {field.column or field.name for field in self.categorical if field.key_kind == "number"}
+        of_numbers = {*cut, *(field.name for field in self.numeric)}
+        texts = {name: read.lossy_text(table[name]) for name in self._read_of(table)}
+        table = {name: read.in_usual_form(one, self.text_form, name in of_numbers) for name, one in texts.items()}
         single = [field for field in self.categorical if not field.multi_valued]
         numeric = np.empty((len(self.numeric), rows), np.float32)
         keys = np.empty((len(single), rows), np.uint64)
@@ -232,6 +238,7 @@ class Encoder:
         found = hashlib.sha256(repr(self.numeric).encode())
         if self.form is not ValueForm.FORMER:
             found.update(repr(int(self.form)).encode())
+        found.update(b"" if self.text_form == USUAL_TEXTS else self.text_form.model_dump_json().encode())
         for field in self.categorical:
             found.update(repr((field.name, field.multi_valued, field.separator, field.key_kind)).encode())
             if field.length is not None:
@@ -270,6 +277,7 @@ class Encoder:
             "value_form": int(self.form),
             "numeric": [asdict(field) for field in self.numeric],
             "categorical": categorical,
+            **({} if self.text_form == USUAL_TEXTS else {"text_form": self.text_form.model_dump(mode="json")}),
         }
         (directory / "encoder.json").write_text(json.dumps(values, indent=1))
         own = {field.name: field.ids for field in self.categorical if field.table is None}
@@ -315,7 +323,8 @@ class Encoder:
         for field in values["categorical"]:
             categorical[field["name"]] = _load_field(field, vocabularies, learned, categorical)
         form = ValueForm(values.get("value_form", ValueForm.FORMER))
-        return cls(tuple(NumericField(**field) for field in values["numeric"]), tuple(categorical.values()), form)
+        numeric, text_form = (NumericField(**field) for field in values["numeric"]), values.get("text_form", {})
+        return cls(tuple(numeric), tuple(categorical.values()), form, TextForm(**text_form))
 
     def model_order(self) -> list[CategoricalField]:
         """The fields in their order, each followed by those that share its table."""

@@ -59,9 +59,10 @@ class ValueEncoder:
 
         Returns:
             What `Encoder.encode_table` gives of the same; None where a column is no list, or holds other values than
-            texts in the one case and numbers in the other, or values have weights: then it is for that.
+            texts in the one case and numbers in the other, values have weights, or texts stand for no value: then it is
+            for that.
         """
-        if self._is_weighted:
+        if self._is_weighted or self._encoder.text_form.missing:
             return None
         amounts = _as_numbers([columns[field.name] for field in self._encoder.numeric], rows)
         if amounts is None:

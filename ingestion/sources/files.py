@@ -1,7 +1,9 @@
 """Opening the files of a source, plain or gzip, with their faults told in one sentence."""
 
+import codecs
 import gzip
 import io
+import re
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -9,6 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from shunter.errors import DataError
+from shunter.ingestion.fields import UTF_8
 from shunter.ingestion.sources.guard import Budget, CountedStream, open_checked
 
 BLOCK_BYTES = 4 << 20
@@ -52,6 +55,43 @@ def open_binary(path: Path, budget: Budget | None = None, start: int = 0, end: i
         raise DataError(f"{path} is a damaged gzip archive ({error}): fetch or write it again.") from error
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror or error}): give a readable file.") from error
+
+
+@contextmanager
+def open_text(
+    path: Path, encoding: str = UTF_8, budget: Budget | None = None, start: int = 0, end: int | None = None
+) -> Iterator[BinaryIO]:
+    """Open a text as `open_binary` does, in UTF-8 whatever its encoding, with newlines where its lines end with CR."""
+    with open_binary(path, budget, start, end) as stream:
+        ends_with_cr = re.match(rb"[^\r\n]*\r[^\n]", cast("io.BufferedReader", stream).peek(1)) is not None
+        if encoding == UTF_8 and not ends_with_cr:
+            yield stream
+        else:
+            yield cast("BinaryIO", io.BufferedReader(_InUtf8(stream, encoding, ends_with_cr=ends_with_cr)))
+
+
+class _InUtf8(io.RawIOBase):
+    """A text in UTF-8; bytes that its encoding does not know stay what they are, so that their row is refused."""
+
+    def __init__(self, stream: BinaryIO, encoding: str, *, ends_with_cr: bool) -> None:
+        super().__init__()
+        self._stream, self._ends_with_cr, self._ready = stream, ends_with_cr, b""
+        self._decoder = codecs.getincrementaldecoder(encoding)("surrogateescape")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._ready:
+            block = self._stream.read(BLOCK_BYTES)
+            text = self._decoder.decode(block, final=not block)
+            text = text.replace("\r", "\n") if self._ends_with_cr else text
+            self._ready = text.encode(errors="surrogateescape")
+            if not block:
+                break
+        count = min(len(buffer), len(self._ready))
+        buffer[:count], self._ready = self._ready[:count], self._ready[count:]
+        return count
 
 
 def read_blocks(

@@ -10,6 +10,7 @@ import polars as pl
 from shunter.errors import DataError
 from shunter.ingestion.batch import Source
 from shunter.ingestion.encoding import columns as read
+from shunter.ingestion.fields import TextForm
 from shunter.ingestion.sources.criteo import CriteoSource
 from shunter.ingestion.sources.guard import Budget
 from shunter.ingestion.sources.parquet import Kind, kind_of, open_parquet
@@ -68,7 +69,8 @@ def unreadable_share(source: Source, column: str) -> float:
         if isinstance(table.schema[column], pl.List | pl.Array | pl.Struct):
             return 1.0
         texts, invalid = read.as_text(table[column])
-        [(_, unreadable)] = read.amount_reader(source.schema.value_form)([texts])
+        plain = read.in_usual_form(texts, source.schema, is_number=True)
+        [(_, unreadable)] = read.amount_reader(source.schema.value_form)([plain])
         return float(np.mean(unreadable | invalid)) if len(texts) else 0.0
     return 0.0
 
@@ -85,14 +87,15 @@ def _kinds_of(path: Path, source: Source) -> dict[str, Kind]:
             return {field.name: kind_of(field.type) for field in file.schema_arrow}
     assert isinstance(source, CsvSource)
     names, _ = readable_columns(path, source)
-    for chunk in read_csv(path, names, *csv_header(path, source.schema), Budget.of_settings()):
-        return {column.name: _kind_of_texts(column) for column in chunk.table.get_columns()}
+    delimiter, header = csv_header(path, source.schema)
+    for chunk in read_csv(path, names, delimiter, header, Budget.of_settings(), encoding=source.schema.encoding):
+        return {column.name: _kind_of_texts(column, source.schema) for column in chunk.table.get_columns()}
     return dict.fromkeys(names, "empty")
 
 
-def _kind_of_texts(column: pl.Series) -> Kind:
+def _kind_of_texts(column: pl.Series, form: TextForm) -> Kind:
     texts, invalid = read.as_text(column)
-    [(values, bad)] = read.amounts_of([texts])
+    [(values, bad)] = read.amounts_of([read.in_usual_form(texts, form, is_number=True)])
     if (bad | invalid).any():
         return "text"
     return "empty" if np.isnan(values).all() else "number"

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shunter.errors import DataError
-from shunter.ingestion.sources.files import LONGEST_LINE_BYTES, open_binary
+from shunter.ingestion.fields import UTF_8
+from shunter.ingestion.sources.files import LONGEST_LINE_BYTES, open_text
 
 CRITEO_FIELDS = 40
 _HEAD_BYTES = 1 << 20
+_ENCODING_BYTES = 16 << 20
 _LINES = 20
 _DELIMITERS = ",\t;|"
 _MAGIC = {
@@ -24,13 +26,17 @@ _MAGIC = {
 }
 
 
-def first_lines(path: Path) -> list[str]:
+def first_lines(path: Path, encoding: str = UTF_8) -> list[str]:
     """The first lines of a text file, decompressed.
+
+    Args:
+        path: The file.
+        encoding: Of the file.
 
     Raises:
         DataError: It is empty, cannot be read, or holds no text.
     """
-    with open_binary(path) as stream:
+    with open_text(path, encoding) as stream:
         head = block = stream.read(_HEAD_BYTES)
         while block and len(head) < LONGEST_LINE_BYTES and not re.search(rb"[\r\n]", block):
             block = stream.read(_HEAD_BYTES)
@@ -57,19 +63,37 @@ def is_criteo(path: Path) -> bool:
     return not lines or any(line.count("\t") == CRITEO_FIELDS - 1 for line in lines)
 
 
-def likely_delimiter(path: Path) -> str | None:
+def likely_delimiter(path: Path, encoding: str = UTF_8) -> str | None:
     """What separates the columns of the header; None where it has one column only."""
-    line = (first_lines(path) or [""])[0]
+    line = (first_lines(path, encoding) or [""])[0]
     best = max(_DELIMITERS, key=lambda delimiter: len(header_of(line, delimiter)))
     return best if len(header_of(line, best)) > 1 else None
 
 
-def csv_delimiter(path: Path, columns: Sequence[str], given: str | None = None) -> str:
+def likely_encoding(path: Path) -> str:
+    """Return the encoding of a text: UTF-8, unless most of its first lines with other letters are not UTF-8."""
+    with open_text(path) as stream:
+        lines = [line for line in stream.read(_ENCODING_BYTES).split(b"\n") if not line.isascii()]
+    if 2 * sum(map(_is_utf_8, lines)) >= len(lines):
+        return UTF_8
+    # Bytes from 128 to 159 are letters and quotes of Windows, and nothing in Latin-1.
+    return "cp1252" if any(re.search(rb"[\x80-\x9f]", line) for line in lines) else "latin-1"
+
+
+def _is_utf_8(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def csv_delimiter(path: Path, columns: Sequence[str], given: str | None = None, encoding: str = UTF_8) -> str:
     """What separates the columns of a CSV file: what is given, else what its header leaves no doubt about."""
     if given is not None:
         return given
     usual = "\t" if ".tsv" in path.suffixes else ","
-    line = (first_lines(path) or [""])[0]
+    line = (first_lines(path, encoding) or [""])[0]
     for delimiter in (usual, *_DELIMITERS):
         if set(columns) <= set(header_of(line, delimiter)):
             return delimiter

@@ -20,10 +20,10 @@ from shunter.ingestion.encoding import times
 from shunter.ingestion.encoding.buckets import number_keys
 from shunter.ingestion.encoding.labels import read_labels, read_weights
 from shunter.ingestion.encoding.times import TimesSeen
-from shunter.ingestion.fields import MultiValued
+from shunter.ingestion.fields import UTF_8, MultiValued
 from shunter.ingestion.fields import Sequence as SequenceField
 from shunter.ingestion.schema import Schema
-from shunter.ingestion.sources.files import open_binary
+from shunter.ingestion.sources.files import open_text
 from shunter.ingestion.sources.guard import Budget
 from shunter.ingestion.sources.parquet import open_parquet, read_batches
 from shunter.ingestion.sources.quoting import QuotedLines
@@ -33,6 +33,7 @@ from shunter.ingestion.time_format import AS_WRITTEN, TimeReading
 
 # What published logs call their parts, in small letters, and the number of each.
 PART_WORDS = {"train": 0, "training": 0, "validation": 1, "valid": 1, "val": 1, "dev": 1, "test": 2, "testing": 2}
+_NUMBER = "a finite number (or `decimal`, `thousands` or `missing` in the schema)"
 _CSV_BLOCK_BYTES = 4 << 20
 _LARGEST_BLOCK_BYTES = 32 << 20
 _USUAL_COLUMNS = 64  # of more, a block holds more bytes, or each would be a few rows of many columns
@@ -70,7 +71,8 @@ class CsvSource:
         for path, start, end in whole_or(unit, self.paths):
             delimiter, header = csv_header(path, self.schema)
             check_columns(path, header, self.schema.columns, "of the schema")
-            yield from read_csv(path, self.schema.columns, delimiter, header, budget, start=start, end=end)
+            columns, encoding = self.schema.columns, self.schema.encoding
+            yield from read_csv(path, columns, delimiter, header, budget, encoding=encoding, start=start, end=end)
 
     def parse(self, chunk: TableChunk) -> RawBatch:
         """Read the columns of a chunk."""
@@ -112,8 +114,8 @@ class ParquetSource:
 
 def csv_header(path: Path, schema: Schema) -> tuple[str, list[str]]:
     """Return the delimiter of a CSV file and the names of its columns."""
-    delimiter = csv_delimiter(path, schema.columns, schema.delimiter)
-    return delimiter, header_of(first_lines(path)[0], delimiter)
+    delimiter = csv_delimiter(path, schema.columns, schema.delimiter, schema.encoding)
+    return delimiter, header_of(first_lines(path, schema.encoding)[0], delimiter)
 
 
 def read_csv(
@@ -123,6 +125,7 @@ def read_csv(
     header: list[str],
     budget: Budget,
     *,
+    encoding: str = UTF_8,
     start: int = 0,
     end: int | None = None,
 ) -> Iterator[TableChunk]:
@@ -134,6 +137,7 @@ def read_csv(
         delimiter: What separates its columns.
         header: The names in its first line.
         budget: Counts what is read.
+        encoding: Of the file.
         start: Where the first record begins; the lines of the chunks are counted from there.
         end: Where the last record ends; None for the end of the file.
 
@@ -141,8 +145,8 @@ def read_csv(
         DataError: The file cannot be read as CSV.
     """
     block_bytes = min(_CSV_BLOCK_BYTES * max(1, len(header) // _USUAL_COLUMNS), _LARGEST_BLOCK_BYTES)
-    with open_binary(path, budget, start, end) as binary:
-        text = cast("BinaryIO", _Behind(_first_line_of(path), binary)) if start else binary
+    with open_text(path, encoding, budget, start, end) as stream:
+        text = cast("BinaryIO", _Behind(_first_line_of(path, encoding), stream)) if start else stream
         quoted = QuotedLines(path, text, delimiter, len(header))
         for chunk in _csv_chunks(path, quoted, columns, delimiter, block_bytes):
             yield _without_header_line(chunk) if start else chunk
@@ -160,8 +164,8 @@ class _Behind:
         return first + self._stream.read(size - len(first)) if first else self._stream.read(size)
 
 
-def _first_line_of(path: Path) -> bytes:
-    with open_binary(path) as stream:
+def _first_line_of(path: Path, encoding: str) -> bytes:
+    with open_text(path, encoding) as stream:
         return stream.readline()
 
 
@@ -232,13 +236,16 @@ def parse_table(chunk: TableChunk, schema: Schema, reading: TimeReading) -> RawB
     """Read the columns that `schema` names, the time as `reading` says, and reject the rows with one that is not."""
     problems: list[tuple[read.Mask, str, str]] = []
     series: dict[str, pl.Series] = {}
+    written: dict[str, pl.Series] = {}
     lists = {*(field.column for field in schema.bags), *schema.weights_of_values}
     columns = dict(zip(chunk.table.columns, chunk.table.get_columns(), strict=True))
+    of_numbers = schema.number_columns
     for name in schema.columns:
         if isinstance(columns[name].dtype, pl.List | pl.Array) and name not in lists:
             raise ColumnError(name, chunk.path, "holds lists: name it under `multi_valued` in the schema")
-        series[name], invalid = read.as_text(columns[name])
-        problems.append((invalid, name, "text in UTF-8"))
+        written[name], invalid = read.as_text(columns[name])
+        problems.append((invalid, name, "text in UTF-8 (or `encoding` in the schema)"))
+        series[name] = read.in_usual_form(written[name], schema, is_number=name in of_numbers)
     labels, weights = read_labels(series, schema, problems), read_weights(series, schema, problems)
     moments = None
     if schema.time is not None:
@@ -249,7 +256,7 @@ def parse_table(chunk: TableChunk, schema: Schema, reading: TimeReading) -> RawB
     amounts = read.amount_reader(schema.value_form)
     for index, (values, bad) in enumerate(amounts([series[name] for name in schema.numeric])):
         numeric[index] = values
-        problems.append((bad, schema.numeric[index], "a finite number"))
+        problems.append((bad, schema.numeric[index], _NUMBER))
     keys = np.empty((len(schema.categorical), len(labels)), np.uint64)
     for index, field in enumerate(schema.categorical):
         if field.buckets is not None:
@@ -260,7 +267,7 @@ def parse_table(chunk: TableChunk, schema: Schema, reading: TimeReading) -> RawB
     columns = Columns(numeric, keys, bags)
     of_users = [sequence.by for sequence in schema.built_sequences if sequence.by]
     users = [read.text_keys(series[name], schema.key_kind(name)) for name in of_users]
-    rejected, kept = _reject(chunk, series, problems)
+    rejected, kept = _reject(chunk, written, problems)
     if not kept.all():
         labels, columns = labels[kept], columns.select(kept)
         moments = moments[kept] if moments is not None else None
@@ -276,7 +283,7 @@ def _keys_of_numbers(
 ) -> read.Keys:
     """Return the key of each number, uint64 [rows]; rows without a finite number are added to `problems`."""
     [(values, bad)] = amounts([series])
-    problems.append((bad, series.name, "a finite number"))
+    problems.append((bad, series.name, _NUMBER))
     return number_keys(values)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from shunter.ingestion.batch import Rejection, Unit
-from shunter.ingestion.sources.files import BLOCK_BYTES, LONGEST_LINE_BYTES, is_plain, open_binary
+from shunter.ingestion.sources.files import BLOCK_BYTES, LONGEST_LINE_BYTES, is_plain, open_text
 from shunter.ingestion.sources.guard import open_checked
 from shunter.ingestion.sources.parquet import open_parquet
 from shunter.ingestion.sources.quoting import QuotedLines
@@ -48,7 +48,7 @@ def csv_units(path: Path, delimiter: str, columns: int, unit_bytes: int) -> Iter
         yield from text_units(path, unit_bytes)
         return
     start = 0
-    with open_binary(path) as stream:
+    with open_text(path) as stream:
         for boundary in QuotedLines(path, stream, delimiter, columns).boundaries(unit_bytes):
             if start + unit_bytes <= boundary < size:
                 yield _text_unit(path, start, boundary)
