@@ -64,6 +64,11 @@ class Miss(Frozen):
     confidence: float = Field(
         default=0.5, description="With which `value` is not exceeded; 0.5 is the likeliest figure."
     )
+    accelerator: str | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="Accelerator whose own memory is the limit; None for a limit of the request.",
+    )
 
     @property
     def excess(self) -> float:
@@ -80,7 +85,7 @@ class Miss(Frozen):
         if self.bound is None:
             return f"{self.limit} unknown, so that it cannot be compared"
         if self.value is None:
-            problem = "exhausted when it was tried" if self.limit.startswith("memory of") else "unknown"
+            problem = "exhausted when it was tried" if self.accelerator is not None else "unknown"
             return f"{self.limit} {problem}, limit {self.bound:.4g}{self.unit}"
         if self.at_least:
             return f"{self.limit} {self.value:.2g}{self.unit} below the least of {self.bound:.4g}{self.unit}"

@@ -19,7 +19,6 @@ from shunter.planner.calibration import Ratios
 from shunter.planner.rank.totals import Column, Terms, Totals, billed_seconds
 
 Z90 = NormalDist().inv_cdf(0.95)  # half width of a 90 % interval, in standard deviations
-MEMORY_OF = "memory of"
 RELAXED_DIGITS = 3  # of a limit that is proposed
 
 
@@ -34,6 +33,7 @@ class Check:
     bounds: Column
     at_least: bool = False
     confidence: float = 0.5
+    is_of_accelerator: bool = False
 
     @property
     def broken(self) -> NDArray[np.bool_]:
@@ -75,7 +75,8 @@ def checks_of(totals: Totals, terms: Terms) -> list[Check]:
         if bound is not None
     ]
     memory = np.where(totals.out_of_memory, np.nan, totals.memory_gib)
-    checks.append(Check(name=MEMORY_OF, option=None, unit=" GiB", values=memory, bounds=totals.accelerator_gib))
+    has_room = {"values": memory, "bounds": totals.accelerator_gib, "is_of_accelerator": True}
+    checks.append(Check(name="memory of", option=None, unit=" GiB", **has_room))
     if limits.min_auc is not None:
         bounds = _like(totals.quality, limits.min_auc_probability)
         option = "--min-auc-probability"

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from shunter.pareto import on_front
 from shunter.planner.assessment import Assessment, Candidate, Interval, Miss
-from shunter.planner.rank.checks import MEMORY_OF, Check, checks_of
+from shunter.planner.rank.checks import Check, checks_of
 from shunter.planner.rank.totals import Column, Terms, Totals, scores_of, totals_of
 
 MOST_ROWS = 1_000
@@ -130,7 +130,8 @@ class _Rows:
         accelerator = self._candidates[index].placement.accelerator
         return tuple(
             Miss(
-                limit=f"{check.name} {accelerator}" if check.name == MEMORY_OF else check.name,
+                limit=f"{check.name} {accelerator}" if check.is_of_accelerator else check.name,
+                accelerator=accelerator if check.is_of_accelerator else None,
                 option=check.option,
                 value=_known(values[index]),
                 bound=None if np.isinf(bounds[index]) else float(bounds[index]),
