@@ -11,7 +11,6 @@ from shunter.ingestion.encoding.columns import KeyKind
 from shunter.ingestion.encoding.encoder import Encoder
 from shunter.ingestion.encoding.history import Histories
 from shunter.ingestion.encoding.split import GivenSplit, HashSplit, Splitter, TimeSplit
-from shunter.ingestion.encoding.vectors import write_vectors
 from shunter.ingestion.fields import TextForm
 from shunter.ingestion.first_pass import Surveyor, survey
 from shunter.ingestion.learned_maps import with_learned_maps
@@ -27,6 +26,7 @@ from shunter.ingestion.sources.tabular import CsvSource, ParquetSource
 from shunter.ingestion.spill import Spill
 from shunter.ingestion.survey import Survey
 from shunter.ingestion.timing import split_by_time
+from shunter.ingestion.vectors import write_vectors
 from shunter.ingestion.workers import BY_THREADS, Crew, Work
 from shunter.ingestion.writer import Quarantine
 

@@ -5,12 +5,14 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
 from shunter.engine.data.arrays import read_npz
-from shunter.errors import DataError
+from shunter.errors import DataError, RequestError
 from shunter.ingestion.encoding.encoder import Encoder
-from shunter.ingestion.encoding.vectors import _read
+from shunter.ingestion.schema import Schema
+from shunter.ingestion.vectors import _read, vector_files
 
 MOST_BYTES = 32 << 20
 
@@ -52,6 +54,28 @@ def test_vectors_and_vocabularies_are_bounded(tmp_path: Path) -> None:
     (tmp_path / "encoder.json").write_text("{}")
     with pytest.raises(DataError):
         Encoder.load(tmp_path)
+
+
+def test_a_parquet_file_of_vectors_is_bounded_as_a_log_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = pl.DataFrame({"item": range(1_000), "vector": np.zeros((1_000, 4_000), np.float32)})
+    frame.write_parquet(tmp_path / "vectors.parquet")
+    assert _read(tmp_path / "vectors.parquet", "item")[1].shape == (1_000, 4_000)
+    monkeypatch.setenv("SHUNTER_MAX_INPUT_BYTES", "1000000")
+    with pytest.raises(DataError):
+        _read(tmp_path / "vectors.parquet", "item")
+
+
+@pytest.mark.parametrize("ending", ["npz", "csv", "parquet"])
+def test_vectors_outside_the_folders_that_may_be_read_are_refused(
+    ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / f"vectors.{ending}").write_bytes(b"")
+    column = {"column": "item", "vectors": str(tmp_path / f"vectors.{ending}")}
+    schema = Schema.model_validate({"label": "click", "categorical": [column]})
+    assert len(vector_files(schema)) == 1
+    monkeypatch.setenv("SHUNTER_DATA_ROOTS", str(tmp_path / "data"))
+    with pytest.raises(RequestError):
+        vector_files(schema)
 
 
 def header(shape: str) -> bytes:

@@ -14,6 +14,7 @@ from shunter.flows.command.cli import app
 from shunter.quarantine import FOLDER
 from shunter.settings import Settings
 from shunter.tasks.doctor import Action, Finding, examine
+from shunter.tracking.registry.signing import accept_model, digest_of
 from tests.faults.damage import DAMAGES, Damage, cut, flip_bytes, flipped, garbage
 from tests.faults.homes import RUN, write_home
 
@@ -135,6 +136,15 @@ def test_no_flipped_byte_of_a_home_is_missed(home: Path) -> None:
         assert damaged(examine(mends=False)), (path, first, count)
         flip_bytes(path, first, count)
     assert damaged(examine(mends=False)) == []
+
+
+def test_a_model_without_a_signature_is_named_until_it_is_accepted(home: Path) -> None:
+    (signature,) = home.rglob("signed.json")
+    signature.unlink()
+    (found,) = damaged(examine())
+    assert (found.part, found.action) == ("registered models", Action.REPORTED)
+    accept_model(digest_of(signature.parent))
+    assert damaged(examine()) == []
 
 
 def test_the_command_says_what_it_did_and_ends_with_its_code(home: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from shunter.engine.data.arrays import read_npz
@@ -17,6 +18,8 @@ from shunter.ingestion.encoding import columns as read
 from shunter.ingestion.encoding.encoder import CategoricalField, Encoder
 from shunter.ingestion.fields import Categorical
 from shunter.ingestion.schema import Schema
+from shunter.ingestion.sources.guard import Budget, check_paths, open_checked
+from shunter.ingestion.sources.parquet import open_parquet, read_batches
 
 ENDINGS = (".parquet", ".csv", ".npz")
 
@@ -31,10 +34,12 @@ def vector_files(schema: Schema) -> tuple[Path, ...]:
 
     Raises:
         DataError: One is not, or has an ending that is not read.
+        RequestError: One lies outside the folders that may be read.
     """
     files: list[Path] = []
     for column in columns_with_vectors(schema):
         path = Path(column.vectors or "")
+        check_paths([path])
         if path.suffix not in ENDINGS:
             raise DataError(f"The vectors of {column.column} are in {path}: give a file in {', '.join(ENDINGS)}.")
         if not path.is_file():
@@ -97,9 +102,7 @@ def _read(path: Path, name: str) -> tuple[pl.Series, NDArray[np.float32]]:
             stored = read_npz(path)
             values, vectors = pl.Series(name, stored["ids"]), np.asarray(stored["vectors"], np.float32)
         else:
-            frame = (
-                pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path, infer_schema_length=10_000)
-            )
+            frame = _frame(path)
             if name not in frame.columns:
                 raise DataError(f"{path} has no column {name}, whose values its vectors are of: it has {_few(frame)}.")
             values, vectors = frame[name], _numbers(frame.drop(name), path)
@@ -111,6 +114,17 @@ def _read(path: Path, name: str) -> tuple[pl.Series, NDArray[np.float32]]:
     if vectors.size and (vectors.ndim != 2 or len(vectors) != len(values)):
         raise DataError(f"{path} holds {len(values):,} values of {name} and vectors of the shape {vectors.shape}.")
     return values, vectors
+
+
+def _frame(path: Path) -> pl.DataFrame:
+    if path.suffix == ".csv":
+        with open_checked(path) as stream:
+            return pl.read_csv(stream, infer_schema_length=10_000)
+    with open_parquet(path) as (file, stream):
+        batches = read_batches(path, file, stream, file.schema_arrow.names, Budget.of_settings())
+        frame = pl.from_arrow(pa.Table.from_batches(batches, file.schema_arrow))
+    assert isinstance(frame, pl.DataFrame)
+    return frame
 
 
 def _numbers(frame: pl.DataFrame, path: Path) -> NDArray[np.float32]:
