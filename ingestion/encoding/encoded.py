@@ -14,17 +14,20 @@ class EncodedBag(NamedTuple):
         values: int32 [ids].
         offsets: int64 [rows + 1].
         weights: float32 [ids]; None where the column has none.
+        are_numbers: Whether numbers were given where training read texts as they are written.
     """
 
     values: NDArray[np.int32]
     offsets: NDArray[np.int64]
     weights: NDArray[np.float32] | None = None
+    are_numbers: bool = False
 
     def part(self, start: int, end: int) -> "EncodedBag":
         """The rows from one to another, in memory of their own."""
         ids = slice(self.offsets[start], self.offsets[end])
         weights = None if self.weights is None else self.weights[ids].copy()
-        return EncodedBag(self.values[ids].copy(), self.offsets[start : end + 1] - self.offsets[start], weights)
+        offsets = self.offsets[start : end + 1] - self.offsets[start]
+        return EncodedBag(self.values[ids].copy(), offsets, weights, self.are_numbers)
 
     def select(self, rows: NDArray[np.bool_]) -> "EncodedBag":
         """The rows where `rows` is true."""

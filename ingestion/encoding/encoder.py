@@ -81,10 +81,16 @@ class CategoricalField:
     column: str | None = None
     weights: str | None = None
 
+    def are_numbers(self, series: pl.Series | None) -> bool:
+        """Return True if a column has numbers where training read texts as they are written."""
+        if self.key_kind != "written" or series is None:
+            return False
+        dtype = series.dtype
+        return (dtype.inner if isinstance(dtype, pl.List | pl.Array) else dtype).is_numeric()
+
     def flags(self, series: pl.Series, keys: Keys, ids: NDArray[np.int32]) -> NDArray[np.uint8]:
         """Return the flags of the values of a column, see `ValueFlag`, from their keys and ids."""
-        is_number = self.key_kind == "written" and series.dtype.is_numeric()
-        return flags_of_ids(ids, keys != MISSING_KEY, number_for_text=is_number)
+        return flags_of_ids(ids, keys != MISSING_KEY, number_for_text=self.are_numbers(series))
 
 
 def signed_log(values: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -143,8 +149,7 @@ class Encoder:
     def counted_columns(self) -> tuple[str, ...]:
         """The columns whose values are counted, in the order of `ValueCounts`: the multi-valued ones are last."""
         single = [field.column or field.name for field in self.categorical if not field.multi_valued]
-        multi = [field.name for field in self.model_order() if field.multi_valued]
-        return (*(field.name for field in self.numeric), *single, *multi)
+        return (*(field.name for field in self.numeric), *single, *(field.name for field in self.bag_fields))
 
     @property
     def columns_of_several(self) -> frozenset[str]:
@@ -195,8 +200,8 @@ class Encoder:
         keys = np.empty((len(single), rows), np.uint64)
         flags = np.empty((len(numeric) + len(keys), rows), np.uint8)
         of_numbers, of_ids = flags[: len(numeric)], flags[len(numeric) :]
-        for index, (values, unreadable) in enumerate(self._amounts([table[field.name] for field in self.numeric])):
-            numeric[index], of_numbers[index] = values, flags_of_numbers(values, unreadable)
+        for index, found in enumerate(self._amounts([table[field.name] for field in self.numeric])):
+            numeric[index], of_numbers[index] = found[0], flags_of_numbers(*found)
         rest = list(range(len(single)))
         if rows <= FEW_ROWS:
             for kind in get_args(TextKind):
@@ -216,20 +221,21 @@ class Encoder:
         for index, field in enumerate(single):
             if field.key_kind != "number":
                 of_ids[index] = field.flags(_column_of(field, table), keys[index], encoded.categorical[:, index])
-        return replace(encoded, flags=flags)
+        are_numbers = [field.are_numbers(table.get(field.name)) for field in self.bag_fields]
+        marked = [bag._replace(are_numbers=one) for bag, one in zip(encoded.bags, are_numbers, strict=True)]
+        return replace(encoded, flags=flags, bags=marked)
 
     def encode_columns(self, columns: Columns) -> EncodedRows:
         """Encode columns that a source has read."""
         single = [field for field in self.categorical if not field.multi_valued]
-        multi = [field.name for field in self.categorical if field.multi_valued]
-        bag_of = dict(zip(multi, columns.bags, strict=True))
+        bag_of = dict(zip((field.name for field in self.categorical if field.multi_valued), columns.bags, strict=True))
         dense = np.empty((columns.rows, len(self.numeric)), np.float32)
         for index, (field, values) in enumerate(zip(self.numeric, columns.numeric, strict=True)):
             dense[:, index] = field.encode(values)
         categorical = np.empty((columns.rows, len(single)), np.int32)
         for index, (field, keys) in enumerate(zip(single, columns.keys, strict=True)):
             categorical[:, index] = field.ids.ids(keys)
-        in_order = [(field, bag_of[field.name]) for field in self.model_order() if field.multi_valued]
+        in_order = [(field, bag_of[field.name]) for field in self.bag_fields]
         bags = [EncodedBag(field.ids.ids(bag.keys), bag.offsets, _weights_of(bag, field)) for field, bag in in_order]
         return EncodedRows(dense, categorical, bags)
 
@@ -334,6 +340,11 @@ class Encoder:
             for owner in owners
             for field in (owner, *(follower for follower in self.categorical if follower.table == owner.name))
         ]
+
+    @property
+    def bag_fields(self) -> list[CategoricalField]:
+        """The multi-valued fields in the order of a model's input."""
+        return [field for field in self.model_order() if field.multi_valued]
 
     def _read_of(self, names: Collection[str]) -> list[str]:
         """The columns that are read, out of those that there are."""

@@ -41,7 +41,7 @@ class ValueEncoder:
     def __init__(self, encoder: Encoder) -> None:
         self._encoder = encoder
         self._single = [field for field in encoder.categorical if not field.multi_valued]
-        self._multi = [field for field in encoder.model_order() if field.multi_valued]
+        self._multi = encoder.bag_fields
         self._is_weighted = any(field.weights is not None for field in self._multi)
         self._mean = np.array([[field.mean] for field in encoder.numeric], np.float32).reshape(-1, 1)
         self._deviation = np.array([[field.deviation] for field in encoder.numeric], np.float32).reshape(-1, 1)

@@ -27,8 +27,6 @@ LABELS = {
     ValueFlag.UNREADABLE: "Unreadable numbers",
     ValueFlag.NUMBER_FOR_TEXT: "Numbers for texts (zeros may be lost, see `text: true`)",
 }
-
-
 _MASKS = np.array([[[flag]] for flag in ValueFlag], np.uint8)
 
 
@@ -79,7 +77,8 @@ class ValueCounts:
             masks = _MASKS if (flags > _MASKS[0]).any() else _MASKS[:1]
             counts[: len(masks), : len(flags)] = np.count_nonzero(flags & masks, axis=2)
             for place, bag in enumerate(bags, len(flags)):
-                counts[:2, place] = len(bag.values), np.count_nonzero(bag.values == 0)
+                given = len(bag.values)
+                counts[:, place] = given, np.count_nonzero(bag.values == 0), 0, given if bag.are_numbers else 0
         return cls(tuple(columns), counts)
 
     def __add__(self, other: "ValueCounts") -> "ValueCounts":

@@ -95,7 +95,7 @@ def test_unknown_and_missing_values_get_id_zero(encoder: Encoder) -> None:
     assert rows.categorical[:2, 0].tolist() == [0, 0]
     assert len(set(rows.categorical[2:, 0].tolist())) == 1
     assert rows.categorical[2, 0] > 0
-    values, offsets, _ = rows.bags[0]
+    values, offsets, *_ = rows.bags[0]
     assert offsets.tolist() == [0, 2, 2, 2, 3, 4]
     assert values[1] == 0
     assert values[2] == values[3] > 0

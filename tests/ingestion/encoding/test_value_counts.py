@@ -20,7 +20,7 @@ ENCODER = Encoder(
         CategoricalField("version", KNOWN, key_kind="written"),
         CategoricalField("hashed", HashedIds(3), key_kind="value"),
         CategoricalField("bucket", BucketIds([1.0]), key_kind="number", column="age"),
-        CategoricalField("bag", KNOWN, multi_valued=True, separator="|", key_kind="value"),
+        CategoricalField("bag", KNOWN, multi_valued=True, separator="|", key_kind="written"),
     ),
 )
 
@@ -46,7 +46,8 @@ def test_values_are_told_apart() -> None:
 @pytest.mark.parametrize("number", [3.1, 3])
 def test_a_number_in_place_of_a_text_is_reported(number: float) -> None:
     assert counted(version=pl.Series([number, None])).shares(ValueFlag.NUMBER_FOR_TEXT) == {"version": 1.0}
-    assert counted(version=pl.Series([str(number)])).shares(ValueFlag.NUMBER_FOR_TEXT) == {}
+    assert counted(bag=pl.Series([[number], None])).shares(ValueFlag.NUMBER_FOR_TEXT) == {"bag": 1.0}
+    assert counted(version=pl.Series([str(number)]), bag=pl.Series(["1"])).shares(ValueFlag.NUMBER_FOR_TEXT) == {}
 
 
 def test_counts_of_blocks_add_up_and_a_limit_is_of_all() -> None:
