@@ -86,6 +86,7 @@ def accept_model(fingerprint: str) -> None:
             "prints."
         )
     folder = Settings().accepted_models_directory
+    make_private(folder.parent)
     make_private(folder)
     (folder / fingerprint).touch(mode=0o600)
 

@@ -203,6 +203,7 @@ def test_the_fingerprint_of_an_export_is_printed_and_accepted(
     assert run(app, predict).exit_code == TrackingError.exit_code
     assert run(app, [*predict, "--accept", "0" * 64]).exit_code == TrackingError.exit_code
     assert run(app, [*predict, "--accept", fingerprint]).exit_code == 0
+    assert Settings().home.stat().st_mode & 0o777 == 0o700
     assert run(app, predict).exit_code == 0
 
 
