@@ -17,7 +17,7 @@ from shunter.ingestion.sources.files import read_blocks
 from shunter.ingestion.sources.guard import Budget
 from shunter.ingestion.sources.open import check_listed_once, find_files, format_of_files
 from shunter.ingestion.sources.parquet import open_parquet, read_batches
-from shunter.ingestion.sources.recognise import csv_delimiter, first_lines, header_of
+from shunter.ingestion.sources.recognise import csv_delimiter, first_lines, header_of, likely_encoding
 from shunter.ingestion.sources.tabular import TableChunk, check_columns, read_csv, without_blank_rows
 from shunter.requests import DataFormat
 
@@ -40,7 +40,7 @@ def read_rows(
         optional: What is read where it is there.
         block_rows: Rows of each block but the last one of a file.
         data_format: None to guess it.
-        encoding: Of a CSV file.
+        encoding: Of a CSV file that is not in UTF-8.
 
     Returns:
         The columns as they stand in the files, those of CSV as texts; a line that is blank is no row.
@@ -71,6 +71,7 @@ def _parquet(path: Path, columns: Sequence[str], optional: Sequence[str]) -> Ite
 
 
 def _csv(path: Path, columns: Sequence[str], optional: Sequence[str], encoding: str) -> Iterator[pl.DataFrame]:
+    encoding = UTF_8 if encoding == UTF_8 else likely_encoding(path, encoding)
     delimiter = csv_delimiter(path, columns, encoding=encoding)
     header = header_of(first_lines(path, encoding)[0], delimiter)
     check_columns(path, header, columns, "that the model reads")

@@ -70,12 +70,19 @@ def likely_delimiter(path: Path, encoding: str = UTF_8) -> str | None:
     return best if len(header_of(line, best)) > 1 else None
 
 
-def likely_encoding(path: Path) -> str:
-    """Return the encoding of a text: UTF-8, unless most of its first lines with other letters are not UTF-8."""
+def likely_encoding(path: Path, expected: str = UTF_8) -> str:
+    """Return the encoding of a text: UTF-8 if most of its first lines with letters beyond ASCII are UTF-8.
+
+    Args:
+        path: The file.
+        expected: Encoding of a text that is not UTF-8, or has no such letters; UTF-8 to guess one.
+    """
     with open_text(path) as stream:
         lines = [line for line in stream.read(_ENCODING_BYTES).split(b"\n") if not line.isascii()]
-    if 2 * sum(map(_is_utf_8, lines)) >= len(lines):
+    if lines and 2 * sum(map(_is_utf_8, lines)) >= len(lines):
         return UTF_8
+    if not lines or expected != UTF_8:
+        return expected
     # Bytes from 128 to 159 are letters and quotes of Windows, and nothing in Latin-1.
     return "cp1252" if any(re.search(rb"[\x80-\x9f]", line) for line in lines) else "latin-1"
 

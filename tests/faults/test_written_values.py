@@ -92,10 +92,10 @@ def test_other_encodings_than_utf_8_are_recognised(encoding: str, tmp_path: Path
     schema, found = guessed(path)
     assert schema["encoding"] == encoding
     assert arrays(found) == arrays(expected)
-    [block] = read_rows(
-        path, ["größe"], (), ROWS, encoding=Encoder.load(found.directory / "encoder").text_form.encoding
-    )
-    assert block["größe"].to_list() == frame["größe"].to_list()
+    kept = Encoder.load(found.directory / "encoder").text_form.encoding
+    for rows in (path, write(tmp_path / "utf_8.csv", frame)):
+        [block] = read_rows(rows, ["größe"], (), ROWS, encoding=kept)
+        assert block["größe"].to_list() == frame["größe"].to_list()
     quoted = frame.assign(note='a\n"b"')
     source = open_source(str(write(path, quoted, encoding=encoding)), None, str(path.with_suffix(".yaml")), path)
     units = list(source.units(2_000))
