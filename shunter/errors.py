@@ -252,6 +252,45 @@ class TrackingError(ShunterError):
     exit_code = 8
 
 
+class StorageError(ShunterError):
+    """A file cannot be opened or written: the disk is full, the folder read-only, or the file would be too large.
+
+    Attributes:
+        path: The file, where the system names it.
+        reason: What the system says.
+    """
+
+    exit_code = 9
+
+    def __init__(self, path: str | None, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path, self.reason = path, reason
+
+    def __str__(self) -> str:
+        """Return the message."""
+        what = self.path or "A file of the home or of the temporary folder"
+        advice = "make room and permit access, or name another SHUNTER_HOME"
+        return f"{what} cannot be opened or written ({self.reason}): {advice}."
+
+
+class OutputError(StorageError):
+    """The standard output cannot be written.
+
+    Attributes:
+        is_read_no_more: Whether its reader went away, as `head` does; a shell reports 141 for that.
+    """
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(None, first_line(error))
+        self.is_read_no_more = isinstance(error, BrokenPipeError)
+        if self.is_read_no_more:
+            self.exit_code = 141
+
+    def __str__(self) -> str:
+        """Return the message."""
+        return f"The output cannot be written ({self.reason}): direct it to where it can."
+
+
 class Distrust(StrEnum):
     """Reason why a model is not loaded."""
 

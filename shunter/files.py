@@ -5,6 +5,7 @@ import errno
 import os
 import secrets
 import stat
+import tempfile
 from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
@@ -48,6 +49,16 @@ def make_private(folder: Path) -> None:
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def check_room(folder: Path, least_bytes: int) -> None:
+    """Raise if a folder takes no new file of a size, which is given its blocks and vanishes.
+
+    Raises:
+        OSError: The folder is read-only, the disk or a quota is full, or a limit of the process is below the size.
+    """
+    with tempfile.TemporaryFile(dir=folder) as file:
+        os.posix_fallocate(file.fileno(), 0, least_bytes)
 
 
 def begin_private(file: Path) -> None:

@@ -1,6 +1,7 @@
 """Start of Python processes that files of the current folder cannot influence."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -34,7 +35,13 @@ def start_python(
     if paths := variables.get("PYTHONPATH"):
         variables["PYTHONPATH"] = os.pathsep.join(str(Path(one).absolute()) for one in paths.split(os.pathsep) if one)
     command = [sys.executable, "-P", *arguments]
-    return subprocess.Popen(command, cwd=folder, env=variables, **options)  # pyright: ignore[reportReturnType]
+    # A terminal sends these two to every process that it shows. This process ends the others in order; they inherit the
+    # blocked signals.
+    earlier = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP, signal.SIGQUIT})
+    try:
+        return subprocess.Popen(command, cwd=folder, env=variables, **options)  # pyright: ignore[reportReturnType]
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, earlier)
 
 
 def run_python(*arguments: str, **options: Any) -> "subprocess.CompletedProcess[str]":

@@ -6,13 +6,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from shunter.errors import RequestError
-from shunter.validation import expected, sentence, shown
+from shunter.validation import expected, own_words, sentence, shown
 
 PROJECT_ROOT = Path(__file__).resolve().parent.parent
+_UNADDRESSABLE = frozenset("%?")  # would begin a query, or the number of a character
 
 
 class Settings(BaseSettings):
@@ -33,10 +34,13 @@ class Settings(BaseSettings):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            clauses = [
-                f"SHUNTER_{str(fault['loc'][-1]).upper()} is {shown(fault['input'])}: give {expected(fault)}"
-                for fault in error.errors(include_url=False)
-            ]
+            clauses = []
+            for fault in error.errors(include_url=False):
+                name = f"SHUNTER_{str(fault['loc'][-1]).upper()}"
+                is_own = fault["type"] == "value_error"
+                clauses.append(
+                    own_words(fault, name) if is_own else f"{name} is {shown(fault['input'])}: give {expected(fault)}"
+                )
             raise RequestError(sentence(clauses)) from error
 
     @classmethod
@@ -98,11 +102,25 @@ class Settings(BaseSettings):
         description="Command that is given the same JSON on its standard input; run without a shell.",
     )
 
+    @field_validator("home", "tracking_directory", "catalogue", "model_key", "lock_directory")
+    @classmethod
+    def _absolute(cls, path: Path | None) -> Path | None:
+        """Paths hold in the processes that this one starts too, which have other working folders."""
+        return None if path is None else path.absolute()
+
+    @field_validator("home", "tracking_directory")
+    @classmethod
+    def _addressable(cls, path: Path | None) -> Path | None:
+        """Addresses of databases and artifacts contain these paths as they are."""
+        if path is not None and _UNADDRESSABLE.intersection(str(path.resolve())):
+            raise ValueError(f"give a folder whose path has no {' and no '.join(sorted(_UNADDRESSABLE))}")
+        return path
+
     def absolute_paths(self, variables: Mapping[str, str]) -> dict[str, str]:
-        """Return those variables that name a path of these settings, with the paths made absolute."""
+        """Return those variables that name a path of these settings, with absolute paths."""
         paths = {name: value for name, value in self if isinstance(value, Path)}
         names = {name: f"SHUNTER_{name.upper()}" for name in paths}
-        return {names[name]: str(path.absolute()) for name, path in paths.items() if variables.get(names[name])}
+        return {names[name]: str(path) for name, path in paths.items() if variables.get(names[name])}
 
     @property
     def process_directory(self) -> Path:

@@ -4,14 +4,15 @@ import os
 from pathlib import Path
 
 from shunter.database import fault_of, quarantine_database
-from shunter.errors import ShunterError
-from shunter.files import make_private
+from shunter.errors import ShunterError, StorageError
+from shunter.files import check_room, make_private
 from shunter.flows.command import empty_database
 from shunter.flows.command.prefect_settings import ignore_settings_files
 from shunter.flows.command.proxies import keep_loopback_direct
 from shunter.hardware.devices.process_limits import memory_left_bytes
 from shunter.settings import Settings
 
+ROOM_BYTES = 32 << 20  # for the databases of a first run, with their logs
 CHECKED_BYTES = 16 << 20  # of a database whose every page each command checks; `shunter doctor` checks larger ones
 
 
@@ -61,22 +62,27 @@ def use_running_server() -> None:
         os.environ.setdefault("PREFECT_API_AUTH_STRING", prefect_login())
 
 
-def ensure_home() -> None:
+def ensure_home(*, room_bytes: int = 0) -> None:
     """Create the folders that the servers' databases go into: neither Prefect nor SQLite makes them.
 
+    Args:
+        room_bytes: Room that each folder must have; 0 asks for none, as what ends servers or frees room does.
+
     Raises:
-        ShunterError: They cannot be created there.
+        StorageError: They cannot be created there, or have less room.
+        ShunterError: Prefect's database is damaged and in use.
     """
     for folder in (Settings().home, Path(os.environ["PREFECT_HOME"]), Settings().tracking_root):
         try:
             make_private(folder)
+            if room_bytes:
+                check_room(folder, room_bytes)
             if folder == Path(os.environ["PREFECT_HOME"]):
                 _mend_prefect(folder / "prefect.db")
                 empty_database.begin(folder / "prefect.db")
         except OSError as error:
-            raise ShunterError(
-                f"The folder {folder} cannot be created ({error.strerror}): set SHUNTER_HOME to another."
-            ) from error
+            reason = f"{room_bytes >> 20} MiB are needed: {error.strerror}" if room_bytes else str(error.strerror)
+            raise StorageError(str(folder), reason) from error
 
 
 def _mend_prefect(database: Path) -> None:

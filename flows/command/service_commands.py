@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from shunter.flows.command.environment import ensure_home
+from shunter.flows.command.environment import ROOM_BYTES, ensure_home
 from shunter.flows.command.passwords import login_advice
 from shunter.flows.command.terminal import one_sentence_errors, print_json, print_line
 
@@ -35,7 +35,7 @@ def up(
 ) -> None:
     """Start Prefect, MLflow, a worker and the deployments in the background, on loopback; what runs is left alone."""
     with one_sentence_errors():
-        ensure_home()
+        ensure_home(room_bytes=ROOM_BYTES)
         from shunter.flows.command.operation import Ports
         from shunter.flows.command.operation import up as start_all
 

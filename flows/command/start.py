@@ -13,7 +13,7 @@ from typing import Any
 
 from shunter.collection import loading
 from shunter.errors import ShunterError, first_line
-from shunter.flows.command.environment import ensure_home
+from shunter.flows.command.environment import ROOM_BYTES, ensure_home
 from shunter.flows.command.passwords import protect_temporary_server
 from shunter.flows.command.server_watch import ServerWatch
 from shunter.flows.command.temporary_server import TemporaryServer, abandon, hand_over, server_starting, shared_server
@@ -40,13 +40,14 @@ def start(flow: str, request: Request, **parameters: Any) -> Any:
         parameters: Its other parameters.
 
     Raises:
-        KeyboardInterrupt: The flow was told to end, by Ctrl-C or SIGTERM.
-        ShunterError: The model or a file is unknown, the home cannot be written, or Prefect's server went away and
+        KeyboardInterrupt: The flow was told to end, by Ctrl-C, SIGTERM, SIGHUP or SIGQUIT.
+        StorageError: The home cannot be written, or has no room.
+        ShunterError: The model or a file is unknown, or Prefect's server went away and
             did not come back while the flow needed it.
     """
     module, _, name = flow.partition(":")
     with _ended_at_once() as before_the_end, loading(module):
-        ensure_home()
+        ensure_home(room_bytes=ROOM_BYTES)
         protect_temporary_server()
         with server_starting() as server:
             if server is not None:

@@ -9,7 +9,6 @@ import base64
 import contextlib
 import os
 import queue
-import signal
 import socket
 import subprocess
 import threading
@@ -49,9 +48,9 @@ def server_starting() -> "Iterator[TemporaryServer | None]":
     so Prefect must not be imported before. Where that is set already, or a profile of the home names a server,
     there is nothing to start.
 
-    Ctrl-C is kept from it. A terminal sends that to every process it shows, and the server has to outlive ours long
-    enough to record that the run was interrupted; it is stopped when this process ends, or where a kill prevents that,
-    by the next command.
+    The server is in a session of its own. A terminal sends Ctrl-C and its end to every process that it shows, and the
+    server has to outlive ours long enough to record that the run was interrupted. It is stopped when this process ends,
+    and stops by itself where a kill prevents that.
 
     Raises:
         ShunterError: It did not start, or the one that was named does not answer.
@@ -107,15 +106,18 @@ class TemporaryServer:
         return self.process.poll() is None
 
     def start(self) -> None:
-        """Start the process with Ctrl-C blocked, which it inherits from this thread."""
+        """Start the process, which ends when nobody holds the other end of its standard input."""
         output = None if os.environ.get("SHUNTER_DEBUG") == "1" else subprocess.DEVNULL
         environment = {**os.environ, **self.service.environment}
         environment.pop("PREFECT_API_URL", None)  # it asks nobody, not even itself
-        earlier = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            self.process = start_python(*self.service.command, environment=environment, stdout=output, stderr=output)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, earlier)
+        self.process = start_python(
+            *self.service.command,
+            environment=environment,
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
 
     def warm_up(self) -> None:
         """Ask it for something as soon as it answers: what it prepares for its first answer takes half a second."""

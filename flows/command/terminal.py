@@ -1,16 +1,18 @@
 """What every command says on the terminal, errors too: one sentence each."""
 
 import contextlib
+import errno
 import json
 import logging
 import os
+import sqlite3
 from collections.abc import Iterator
 from typing import Any
 
 import typer
 
 from shunter import quarantine
-from shunter.errors import ShunterError
+from shunter.errors import OutputError, ShunterError, StorageError, find_cause
 from shunter.masked_console import Console
 from shunter.secrets import without_secrets
 
@@ -20,6 +22,11 @@ BROKEN_PIPE = 141  # and for a reader that went away
 
 console = Console(emoji=False)  # a name such as a:b: is none
 errors = Console(stderr=True, emoji=False)
+# What the system and SQLite say of storage that takes no writes.
+_NOT_WRITTEN = {
+    getattr(errno, name) for name in ("EACCES", "EBADF", "EDQUOT", "EFBIG", "EIO", "ENOSPC", "EPERM", "EROFS")
+}
+_DATABASE_NOT_WRITTEN = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
 
 
 @contextlib.contextmanager
@@ -38,20 +45,40 @@ def one_sentence_errors(interrupted: str = "Interrupted.", *, as_json: bool = Fa
     except BrokenPipeError:  # whoever read has read enough, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still to be written goes nowhere
         raise SystemExit(BROKEN_PIPE) from None
-    except ShunterError as error:
-        if os.environ.get("SHUNTER_DEBUG") == "1":
-            raise
-        if as_json:
-            from shunter.flows.command.decision_json import error_as_json
-
-            print_json(error_as_json(error))
-        say(f"Error: {error}")
-        raise SystemExit(error.exit_code) from None
     except Exception as error:
         if os.environ.get("SHUNTER_DEBUG") == "1":
             raise
+        raise SystemExit(_report(error, as_json=as_json)) from None
+
+
+def _report(error: Exception, *, as_json: bool = False) -> int:
+    """Print an error as one sentence, and return the exit code."""
+    known = error if isinstance(error, ShunterError) else _storage_error(error)
+    if known is None:
         say(f"Unexpected error, please report it with the output of `shunter --debug`: {type(error).__name__}: {error}")
-        raise SystemExit(1) from None
+        return 1
+    if as_json and not isinstance(known, OutputError):
+        from shunter.flows.command.decision_json import error_as_json
+
+        try:
+            print_json(error_as_json(known))
+        except OutputError as second:
+            return _report(second)
+    if isinstance(known, OutputError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still to be written goes nowhere
+    if not (isinstance(known, OutputError) and known.is_read_no_more):
+        say(f"Error: {known}")
+    return known.exit_code
+
+
+def _storage_error(error: BaseException) -> StorageError | None:
+    """Return what a library's failure says of the storage; None if it has another cause."""
+    system = find_cause(error, OSError)
+    if system is not None and system.errno in _NOT_WRITTEN:
+        return StorageError(system.filename and str(system.filename), system.strerror or type(system).__name__)
+    database = find_cause(error, sqlite3.Error)
+    code = getattr(database, "sqlite_errorcode", 0) & 0xFF
+    return StorageError(None, str(database)) if code in _DATABASE_NOT_WRITTEN else None
 
 
 def print_json(value: Any) -> None:
@@ -66,7 +93,8 @@ def print_line(sentence: str) -> None:
 
 def say(sentence: str) -> None:
     """Print one sentence on stderr, whatever it holds and however long it is."""
-    errors.print(without_secrets(sentence), markup=False, highlight=False, soft_wrap=True)
+    with contextlib.suppress(OSError):  # a closed or full stream hears nothing
+        errors.print(without_secrets(sentence), markup=False, highlight=False, soft_wrap=True)
 
 
 class Notices(logging.Handler):

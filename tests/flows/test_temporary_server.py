@@ -61,8 +61,9 @@ def test_it_answers_when_the_block_is_left_and_prefect_is_told_its_address(
     with urllib.request.urlopen(os.environ["PREFECT_API_URL"] + "/health") as answer:
         assert answer.status == 200
     blocked = Path(f"/proc/{server.process.pid}/status").read_text().partition("SigBlk:")[2].split()[0]
-    assert int(blocked, 16) & 1 << (signal.SIGINT - 1), "Ctrl-C passes it by"
-    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ()), "but not this process"
+    assert os.getsid(server.process.pid) == server.process.pid, "a terminal sends it nothing"
+    assert int(blocked, 16) & 1 << (signal.SIGHUP - 1)
+    assert signal.SIGHUP not in signal.pthread_sigmask(signal.SIG_BLOCK, ()), "but this process takes signals"
     server.stop()
     assert not server.is_running
     server.stop()
