@@ -192,9 +192,8 @@ class Encoder:
             DataError: A column is missing.
         """
         cut = {field.column or field.name for field in self.categorical if field.key_kind == "number"}
-        of_numbers = {*cut, *(field.name for field in self.numeric)}
-        texts = {name: read.lossy_text(table[name]) for name in self._read_of(table)}
-        table = {name: read.in_usual_form(one, self.text_form, name in of_numbers) for name, one in texts.items()}
+        amounts = {*cut, *(field.name for field in self.numeric)}
+        table = {name: self.plain(table[name], is_number=name in amounts) for name in self._read_of(table)}
         single = [field for field in self.categorical if not field.multi_valued]
         numeric = np.empty((len(self.numeric), rows), np.float32)
         keys = np.empty((len(single), rows), np.uint64)
@@ -224,6 +223,10 @@ class Encoder:
         are_numbers = [field.are_numbers(table.get(field.name)) for field in self.bag_fields]
         marked = [bag._replace(are_numbers=one) for bag, one in zip(encoded.bags, are_numbers, strict=True)]
         return replace(encoded, flags=flags, bags=marked)
+
+    def plain(self, series: pl.Series, *, is_number: bool) -> pl.Series:
+        """Return a raw column with its texts in the usual form, null where they stand for no value."""
+        return read.in_usual_form(read.lossy_text(series), self.text_form, is_number)
 
     def encode_columns(self, columns: Columns) -> EncodedRows:
         """Encode columns that a source has read."""

@@ -12,7 +12,6 @@ from shunter.engine.ranking.item_index import MEASURED_AT, TRIED_USERS, Measured
 from shunter.errors import RequestError
 from shunter.ingestion.batch import MISSING_KEY
 from shunter.ingestion.encoding.columns import keys as keys_of
-from shunter.ingestion.encoding.columns import lossy_text
 from shunter.ingestion.encoding.value_counts import ValueCounts
 from shunter.requests.serving import IndexChoice
 from shunter.tracking.registry.ranking_serving import RankingScorer
@@ -34,7 +33,7 @@ def _pairs_of(scorer: RankingScorer, rows: pl.DataFrame) -> tuple[pl.DataFrame, 
     columns: dict[str, pl.Series] = {}
     flags: list[np.ndarray] = []
     for role, field in (("user", scorer.user_field), ("item", scorer.item_field)):
-        series = lossy_text(rows[field.name])
+        series = scorer.encoder.plain(rows[field.name], is_number=field.key_kind == "number")
         keys = keys_of(series, field.key_kind)
         ids = field.ids.ids(keys)
         flags.append(field.flags(series, keys, ids))

@@ -9,6 +9,7 @@ from shunter.ingestion.encoding.columns import text_keys
 from shunter.ingestion.encoding.encoder import CategoricalField, Encoder
 from shunter.ingestion.encoding.value_counts import ValueFlag
 from shunter.ingestion.encoding.vocabulary import HashedIds, IdMap, VocabularyIds
+from shunter.ingestion.fields import TextForm
 from shunter.models.graph import VectorRanker, graph_spec
 from shunter.tracking.registry.best_items import BestItems, Seen
 from shunter.tracking.registry.ranking_serving import RankingScorer
@@ -16,14 +17,13 @@ from shunter.tracking.registry.ranking_serving import RankingScorer
 ITEMS = 6
 
 
-def scorer_of(users: IdMap, *, are_texts: bool = False) -> RankingScorer:
+def scorer_of(users: IdMap, *, are_texts: bool = False, missing: tuple[str, ...] = ()) -> RankingScorer:
     """A ranker of random vectors over items `0` to `5`."""
     torch.manual_seed(0)
     items = VocabularyIds(text_keys(pl.Series([str(item) for item in range(ITEMS)])))
     kind = "written" if are_texts else "value"
-    encoder = Encoder(
-        (), tuple(CategoricalField(*field, key_kind=kind) for field in [("user", users), ("item", items)])
-    )
+    fields = tuple(CategoricalField(*field, key_kind=kind) for field in [("user", users), ("item", items)])
+    encoder = Encoder((), fields, text_form=TextForm(missing=missing))
     degrees = [torch.ones(users.rows, dtype=torch.int64), torch.ones(items.rows, dtype=torch.int64)]
     ranker = VectorRanker(torch.randn(users.rows, 4), torch.randn(items.rows, 4), *degrees)
     spec = graph_spec("twotower", embedding_dim=4)
@@ -53,6 +53,13 @@ def test_texts_on_purpose_stay_apart() -> None:
         "1e3",
         "1000",
     ]
+
+
+def test_a_text_that_stands_for_no_value_is_nobody() -> None:
+    rows = pl.DataFrame({"user": ["NA", "5", None], "item": ["1", "NA", "2"]})
+    seen = Seen.of(scorer_of(KNOWN_USERS, missing=("NA",)), [rows])
+    assert seen.users["user_key"].to_list() == [0, int(KNOWN_USERS.keys[0])]
+    assert seen.counts.shares(ValueFlag.UNKNOWN) == {}
 
 
 def test_what_a_user_has_is_left_out_of_a_list_without_repeats() -> None:
