@@ -74,8 +74,8 @@ def check(data: str, data_format: DataFormat | None = None, schema_file: str | N
     paths = find_files(data)
     data_format = format_of_files(paths, data_format)
     name, inferred = name_of(data, paths), None
-    holding = [path for path in paths if has_rows(path, data_format)] or paths[:1]
-    looked_at = (holding[0], holding[-1])[: len(holding)]
+    ends = (next((path for path in files if has_rows(path, data_format)), paths[0]) for files in (paths, paths[::-1]))
+    looked_at = tuple(dict.fromkeys(ends))
     if schema_file or data_format is DataFormat.CRITEO:
         if schema_file:
             check_words(schema_file)

@@ -38,6 +38,7 @@ _MARKS = (
 _LIKE_A_NUMBER = "^\\s*[+-]?[0-9.,][0-9.,' \u00a0\u202f\u2019]*(?:[eE][+-]?[0-9]+)?\\s*$"
 _AMOUNT = r"^\s*(?:\p{Sc}\s*[0-9][0-9.,]*|[0-9][0-9.,]*\s*(?:\p{Sc}|%))\s*$"
 _READ_SHARE = 0.99
+_FEW_DIGITS_SHARE = 0.1
 _TRIED_ROWS = 20_000
 
 
@@ -91,8 +92,7 @@ def _text_form(sample: pl.DataFrame, encoding: str) -> tuple[TextForm, dict[str,
     numbers = [column for column in values.values() if _share(column, _LIKE_A_NUMBER) >= _READ_SHARE]
 
     def count(marks: tuple[str, str | None]) -> int:
-        pattern = TextForm(decimal=marks[0], thousands=marks[1]).number_pattern
-        return sum(_share(column, pattern) >= _READ_SHARE for column in numbers)
+        return sum(_fits(column, TextForm(decimal=marks[0], thousands=marks[1])) for column in numbers)
 
     decimal, thousands = _MARKS[0] if count(_MARKS[0]) == len(numbers) else max(_MARKS, key=count)
     form = TextForm(decimal=decimal, thousands=thousands, encoding=encoding)
@@ -110,6 +110,14 @@ def _text_form(sample: pl.DataFrame, encoding: str) -> tuple[TextForm, dict[str,
     columns = dict.fromkeys(_quoted(name) for names in missing.values() for name in names)
     reasons["missing"] = f"no values in {', '.join(columns)}; the same in every column"
     return TextForm(**{**form.model_dump(), "missing": list(missing)}), reasons
+
+
+def _fits(values: pl.Series, form: TextForm) -> bool:
+    """Whether values are numbers of a form; with three digits before each first mark they are lists of ids instead."""
+    if _share(values, form.number_pattern) < _READ_SHARE:
+        return False
+    marked = values.filter(values.str.contains(form.thousands, literal=True)) if form.thousands else values.clear()
+    return not len(marked) or _share(marked, r"^\s*[+-]?[0-9]{1,2}[^0-9]") >= _FEW_DIGITS_SHARE
 
 
 def _share(texts: pl.Series, pattern: str) -> float:

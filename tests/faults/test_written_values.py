@@ -141,6 +141,14 @@ def test_texts_that_stand_for_no_value(tmp_path: Path) -> None:
     assert scored.categorical.tolist() == expected.categorical.tolist()
 
 
+def test_lists_of_ids_are_no_numbers_with_thousands(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    lists = [",".join(map(str, draw.integers(100, 120, 1 + row % 4))) for row in range(ROWS)]
+    schema, _ = guessed(write(tmp_path / "log.csv", plain().assign(seen=lists)))
+    assert not schema.keys() & {"decimal", "thousands"}
+    assert schema["multi_valued"] == [{"column": "seen", "separator": ","}]
+
+
 def test_a_number_in_another_form_than_that_of_the_log_is_none() -> None:
     texts = pl.Series(["1.234,5", "1234,5", "-,5", " 12 ", "1,5e3", "1.5", "12.34", "1,2,3", "true", None])
     values, bad = numbers(in_usual_form(texts, TextForm(decimal=",", thousands="."), is_number=True))
