@@ -260,6 +260,7 @@ class StorageError(ShunterError):
         reason: What the system says.
     """
 
+    code = "storage"
     exit_code = 9
 
     def __init__(self, path: str | None, reason: str) -> None:
@@ -279,6 +280,8 @@ class OutputError(StorageError):
     Attributes:
         is_read_no_more: Whether its reader went away, as `head` does; a shell reports 141 for that.
     """
+
+    code = "output"
 
     def __init__(self, error: OSError) -> None:
         super().__init__(None, first_line(error))
