@@ -122,7 +122,7 @@ class TrainSummary(BaseModel):
 def train(
     request: Annotated[TrainRequest, shown(TrainRequest())] = TrainRequest(),
     fresh: bool = False,
-    repeat: str | None = None,
+    repeat: str = "",
 ) -> TrainSummary:
     """Train a recommender within the limits and register it.
 
@@ -130,11 +130,11 @@ def train(
         request: The data, the limits, the objective and the effort.
         fresh: Start anew instead of resuming an interrupted run of the same request.
         repeat: A finished training that is repeated bit by bit: its id in MLflow, the beginning of one, its name, or
-            `latest`. Of the request only the name of the registered model and when it is promoted count then.
+            `latest`. Of the request only the name of the registered model and when it is promoted count then. Empty:
+            none.
     """
-    repetition = None
-    if repeat is not None:
-        repetition = Repetition.of(repeat, request.register_as, request.promote)
+    repetition = Repetition.of(repeat, request.register_as, request.promote) if repeat else None
+    if repetition is not None:
         request = repetition.request
     check_model(request.model)
     read_fixed(request.model, request.architecture.set)

@@ -69,7 +69,7 @@ def train(**options: Any) -> None:
         if not as_json:  # said before anything heavy is imported, so that whoever waits knows for what
             what = f"Training on {request.data}" if repeat is None else f"Repeating the run {repeat}"
             print_line(f"{what}; details are in Prefect and MLflow: `shunter ui`.")
-        summary = start("shunter.flows.train:train", request, fresh=fresh, repeat=repeat)
+        summary = start("shunter.flows.train:train", request, fresh=fresh, repeat=repeat or "")
         if as_json:
             from shunter.flows.command.summary_json import summary_as_json
 
