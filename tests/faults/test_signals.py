@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -28,6 +28,17 @@ def app(prog_name):
 shunter.flows.command.cli.app = app
 main()
 """
+
+
+@pytest.fixture(autouse=True)
+def taken_signals() -> Iterator[None]:
+    """Let new processes take the signals, also where the tests were started to ignore them, as with `&` or `nohup`."""
+    ignored = [number for number in ENDING if signal.getsignal(number) is signal.SIG_IGN]
+    for number in ignored:
+        signal.signal(number, signal.SIG_DFL)
+    yield
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def when_begun(process: "subprocess.Popen[str]") -> None:
