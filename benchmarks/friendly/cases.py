@@ -307,7 +307,7 @@ JOBS = (
     ("- data", "holds no keys"),
     ("", "holds no keys"),
     ("a: b: c", "is neither YAML nor JSON"),
-    ("data: &a [*a]", "data in source is "),
+    ("data: &a [*a]", r"has an alias \*a of nothing before it"),
     ("explore: maybe", "explore in placement is maybe: give "),
     ("objective: speed", "'speed' is unknown"),
     ("towers: 2", "has no effect without --model dmt"),
