@@ -1,6 +1,7 @@
 """Where Shunter keeps things. One place decides, every folder asks here."""
 
 import os
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -13,7 +14,7 @@ from shunter.errors import RequestError
 from shunter.validation import expected, own_words, sentence, shown
 
 PROJECT_ROOT = Path(__file__).resolve().parent.parent
-_UNADDRESSABLE = frozenset("%?")  # would begin a query, or the number of a character
+_UNADDRESSABLE = re.compile(r"\?|%[0-9A-Fa-f]{2}")  # would begin a query, or be read as another character
 
 
 class Settings(BaseSettings):
@@ -112,8 +113,8 @@ class Settings(BaseSettings):
     @classmethod
     def _addressable(cls, path: Path | None) -> Path | None:
         """Addresses of databases and artifacts contain these paths as they are."""
-        if path is not None and _UNADDRESSABLE.intersection(str(path.resolve())):
-            raise ValueError(f"give a folder whose path has no {' and no '.join(sorted(_UNADDRESSABLE))}")
+        if path is not None and (found := _UNADDRESSABLE.search(str(path.resolve()))):
+            raise ValueError(f"give a folder whose path has no {found[0]}")
         return path
 
     def absolute_paths(self, variables: Mapping[str, str]) -> dict[str, str]:

@@ -73,6 +73,7 @@ def test_the_folder_holds_the_model_that_was_validated(dataset: Dataset, tmp_pat
     assert len(trained.history) == 3
     assert trained.energy.method in ("measured", "estimated", "unavailable")
     assert sorted(path.name for path in trained.directory.iterdir()) == [
+        "checkpoint",  # what measurements decided, for a run that is repeated
         "model.json",
         "model.safetensors",
         "trained.json",
@@ -241,6 +242,7 @@ def test_two_processes_train_the_model_of_one(dataset: Dataset, tmp_path: Path) 
     assert metrics.logloss == pytest.approx(together.validation.logloss, abs=1e-6)
     assert together.placement.label == "cpu x2 fp32 b128 p2"
     assert sorted(path.name for path in together.directory.iterdir()) == [
+        "checkpoint",  # what measurements decided, for a run that is repeated
         "model.json",
         "model.safetensors",
         "trained.json",
