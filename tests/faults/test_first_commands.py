@@ -34,6 +34,7 @@ def tables(home: Path) -> Path:
     return home / "mlflow" / "mlflow.db"
 
 
+@pytest.mark.parametrize("command", ["template", pytest.param("no template", marks=pytest.mark.long)], indirect=True)
 def test_after_a_kill_at_any_statement_the_next_command_works(command: FirstCommand, tmp_path: Path) -> None:
     has_template = command.prefix.exists()
     kills = 0

@@ -87,7 +87,9 @@ def test_waiting_for_a_busy_server_ends_by_the_clock(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("proxies", [{"HTTP_PROXY": DEAD, "HTTPS_PROXY": DEAD}, {"ALL_PROXY": SOCKS}])
+@pytest.mark.parametrize(
+    "proxies", [{"HTTP_PROXY": DEAD, "HTTPS_PROXY": DEAD}, pytest.param({"ALL_PROXY": SOCKS}, marks=pytest.mark.long)]
+)
 def test_command_with_a_server_works_behind_a_dead_proxy(proxies: dict[str, str], tmp_path: Path) -> None:
     train = ("train", "--data", "synthetic:2000", "--dry-run")
     environment = {**os.environ, **proxies, "SHUNTER_HOME": str(tmp_path / "home")}

@@ -93,8 +93,24 @@ def _is_server(process: psutil.Process, home: Path) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [*ENDING, signal.SIGKILL])
-@pytest.mark.parametrize("is_there", [has_server, is_training])
+@pytest.mark.parametrize(
+    ("is_there", "number"),
+    [
+        (has_server, signal.SIGHUP),
+        (is_training, signal.SIGTERM),
+        (is_training, signal.SIGKILL),
+        *(
+            pytest.param(is_there, number, marks=pytest.mark.long)
+            for is_there, number in (
+                (has_server, signal.SIGQUIT),
+                (has_server, signal.SIGTERM),
+                (has_server, signal.SIGKILL),
+                (is_training, signal.SIGHUP),
+                (is_training, signal.SIGQUIT),
+            )
+        ),
+    ],
+)
 def test_a_signal_to_the_whole_terminal_leaves_no_server_and_no_running_run(
     number: signal.Signals, is_there: Callable[[Path], bool], kept_profiles: Path, tmp_path: Path
 ) -> None:
