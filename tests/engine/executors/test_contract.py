@@ -2,6 +2,7 @@
 
 import json
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -220,11 +221,19 @@ def test_nobody_listens_to_other_machines(
     for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
         monkeypatch.setenv(variable, outside[0] if outside else "lo")
     addresses: set[str] = set()
+    has_ended = threading.Event()
 
-    def look(report: EpochReport) -> None:
-        for process in started_with("shunter.engine.executors", by=psutil.Process()):
-            addresses.update(listening(process))
+    def watch() -> None:  # from the start on, for what is told of an epoch may come when the processes have ended
+        while not has_ended.wait(0.02):
+            for process in started_with("shunter.engine.executors", by=psutil.Process()):
+                addresses.update(listening(process))
 
-    executor.figures(job_of(dataset), Hooks(on_epoch=look))
+    watching = threading.Thread(target=watch)
+    watching.start()
+    try:
+        executor.figures(job_of(dataset))
+    finally:
+        has_ended.set()
+        watching.join()
     assert not public(addresses)
     assert bool(addresses) == isinstance(executor, ProcessGroup), "who listens for its own is seen"
