@@ -346,7 +346,7 @@ def _decide(job: _Job) -> Decision:
 
 def _keep_choices(job: _Job, run: RunContext, outcome: Outcome) -> Repeat | None:
     """Keep what repeats the run, and say whether it has repeated another one; None where it was to repeat none."""
-    reasons = [run.notes.stop_reason, outcome.tuned.stop_reason if outcome.tuned else None]
+    reasons = [run.notes.stop_reason, outcome.stop_reason]
     choices = keep_choices(
         run.run_id,
         job.state,

@@ -16,6 +16,7 @@ from shunter.engine.ranking.fusion import Fusion
 from shunter.engine.ranking.interactions import check_order, read_graph, sides
 from shunter.engine.ranking.result import TrainedRanker
 from shunter.engine.ranking.solver import check_solvable
+from shunter.engine.stopping import StopReason
 from shunter.engine.trained_model import TrainedModel
 from shunter.errors import RequestError, TrackingError
 from shunter.hardware.types import Placement
@@ -76,6 +77,7 @@ class Outcome:
         towers: What towers cost against a flat model; None of a model without.
         promise: Quality that the version promises; None where none was asked for.
         minutes: Where the minutes of the search went; None where it had none.
+        stop_reason: What ended the search before all was tried; None if nothing did.
     """
 
     tuned: TuneResult | None
@@ -88,6 +90,7 @@ class Outcome:
     towers: str | None = None
     promise: Promise | None = None
     minutes: str | None = None
+    stop_reason: StopReason | None = None
 
 
 class Recipe(ABC):
@@ -160,6 +163,7 @@ class EnsembleRecipe(Recipe):
             towers=towers,
             promise=promise,
             minutes=spent,
+            stop_reason=tuned.stop_reason,
         )
 
 
@@ -296,6 +300,7 @@ class RankerRecipe(Recipe):
         return Outcome(
             tuned=None,
             tried=tuple(tried.trained),
+            stop_reason=tried.stop_reason,
             result=best,
             registered=registered,
             baselines=compared,

@@ -118,8 +118,8 @@ class Repetition(Frozen):
             ) from error
         if options := options_in_time(request):
             raise NotRepeatableError(
-                f"The run {run_id[:12]} hangs on time or on other runs by {', '.join(options)}, so it cannot be "
-                "repeated bit by bit: train with its job file instead (`shunter train --config job.yaml`).",
+                f"The run {run_id[:12]} depends on a clock, other machines or other runs by {', '.join(options)}, so "
+                "it cannot be repeated bit by bit: train with its job file instead (`shunter train --config job.yaml`).",
                 options,
             )
         if choices.ended_in_time:
@@ -147,12 +147,15 @@ class Repetition(Frozen):
                 f"The data {dataset.name!r} is not what the run {self.run_id[:12]} was trained on: give it back its "
                 "former content."
             )
-        if state.resumed:
+        if state.recall("decision", Decision) is not None:  # written last: all choices are there
             return
         for name, text in self.choices.files.items():
             path = state.directory / name
-            if not path.resolve().is_relative_to(state.directory.resolve()):
-                raise NotRepeatableError(f"The choices of the run {self.run_id[:12]} name the file {name}, outside it.")
+            if not _is_choice(path) or not path.resolve().is_relative_to(state.directory.resolve()):
+                raise NotRepeatableError(
+                    f"The choices of the run {self.run_id[:12]} name the file {name}, which holds none: name another "
+                    "run."
+                )
             path.parent.mkdir(parents=True, exist_ok=True)
             replace_file(path, text)
         state.remember("decision", self.choices.decision.model_copy(update={"exploration": None}))
@@ -191,7 +194,7 @@ def keep_choices(
     Raises:
         TrackingError: The store fails.
     """
-    found = [path for path in sorted(state.directory.rglob("*")) if path.match(CHOICES) or path.parent.name == PLANS]
+    found = [path for path in sorted(state.directory.rglob("*")) if _is_choice(path)]
     choices = Choices(
         decision=decision,
         files={str(path.relative_to(state.directory)): path.read_text() for path in found},
@@ -208,9 +211,14 @@ def weights_digest(directory: Path) -> str:
     """Return the SHA-256 of all weights of a finished model: names and content of its safetensors files."""
     digest = hashlib.sha256()
     for path in sorted(directory.rglob("*.safetensors")):
-        digest.update(f"{path.relative_to(directory)}\0{path.stat().st_size}\0".encode())
-        digest.update(path.read_bytes())
+        with path.open("rb") as weights:  # which may be larger than the memory
+            content = hashlib.file_digest(weights, "sha256").hexdigest()
+        digest.update(f"{path.relative_to(directory)}\0{content}\0".encode())
     return digest.hexdigest()
+
+
+def _is_choice(path: Path) -> bool:
+    return path.match(CHOICES) or path.parent.name == PLANS
 
 
 def options_in_time(request: TrainRequest) -> list[str]:

@@ -6,15 +6,18 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from shunter.engine.data.dataset import Dataset
 from shunter.engine.executors import compilation, training_passes
 from shunter.engine.parallel import plan
 from shunter.errors import RequestError
 from shunter.flows.command.flow_commands import check_alone
 from shunter.requests import Limits, TrainRequest
 from shunter.tasks.repetition import NAME, NotRepeatableError, Repetition, options_in_time, weights_digest
+from shunter.tasks.run_state import RunState
 from shunter.tasks.train.checkpoints import remove_but_choices
 from shunter.tracking.reports import log_config, log_request
 from shunter.tracking.runs import start_run
+from tests.engine.synthetic import write_dataset
 from tests.tracking.test_reports import decision
 
 LATEST = {"register_as": "shunter", "promote": TrainRequest().promote}
@@ -64,6 +67,37 @@ def test_a_run_that_a_clock_ended_or_that_keeps_no_choices_is_refused(
     with pytest.raises(NotRepeatableError) as caught:
         Repetition.of(track(TrainRequest(), **changed), **LATEST)
     assert caught.value.options == ()
+
+
+def begin(repetition: Repetition, dataset: Dataset) -> dict[str, str]:
+    """Choices in the folder of the run that repeats another, each file by its name."""
+    with RunState(repetition.request, dataset, "host", purpose=repetition.purpose) as state:
+        repetition.begin(state, dataset)
+        return {path.name: path.read_text() for path in state.directory.rglob("*.json") if "choice" in path.name}
+
+
+def test_a_beginning_that_was_killed_begins_again_and_one_that_was_complete_is_kept(
+    tracking_root: Path, tmp_path: Path
+) -> None:
+    dataset = write_dataset(tmp_path / "data", rows=100)
+    files = {"tune/past.choice.json": "{}", "machine.choice.json": "{}"}
+    run_id = track(TrainRequest(), files=files, data_fingerprint=dataset.fingerprint)
+    repetition = Repetition.of(run_id, **LATEST)
+    with RunState(repetition.request, dataset, "host", purpose=repetition.purpose) as state:
+        (state.directory / "machine.choice.json").write_text("cut")
+    assert begin(repetition, dataset) == {"past.choice.json": "{}", "machine.choice.json": "{}"}
+    (state.directory / "machine.choice.json").write_text("[]")
+    assert begin(repetition, dataset)["machine.choice.json"] == "[]"
+
+
+@pytest.mark.parametrize("name", ["../machine.choice.json", "identity.json", "../../plans/x.yaml"])
+def test_choices_write_no_other_file(name: str, tracking_root: Path, tmp_path: Path) -> None:
+    dataset = write_dataset(tmp_path / "data", rows=100)
+    repetition = Repetition.of(
+        track(TrainRequest(), files={name: "{}"}, data_fingerprint=dataset.fingerprint), **LATEST
+    )
+    with pytest.raises(NotRepeatableError):
+        begin(repetition, dataset)
 
 
 def test_options_beside_a_repeated_run_are_refused() -> None:
