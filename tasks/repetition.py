@@ -119,7 +119,7 @@ class Repetition(Frozen):
         if options := options_in_time(request):
             raise NotRepeatableError(
                 f"The run {run_id[:12]} depends on a clock, other machines or other runs by {', '.join(options)}, so "
-                "it cannot be repeated bit by bit: train with its job file instead (`shunter train --config job.yaml`).",
+                "it cannot be repeated bit by bit: train with its job file instead, `shunter train --config job.yaml`.",
                 options,
             )
         if choices.ended_in_time:
