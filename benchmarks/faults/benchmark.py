@@ -7,7 +7,8 @@ has started, or one of its children is; the same command is given again, several
 process, with trials in processes (`--parallel-trials 2`) and in several processes (`--processes 2`), in turn.
 `kills_survived` counts those of trainings that in the end finished, with every run in MLflow ended, one of each name
 well, and one version; `kills_bitwise` those whose weights, trials and figures are, bit by bit, those of the undisturbed
-training of the same kind.
+training of the same kind and placement, `kills_not_bitwise` the others; `killed_runs_left` counts runs that MLflow shows
+as running when all is done.
 
 Tracking faults: a proxy before a real MLflow server refuses, stalls, errs, repeats, loses answers. A fault is survived
 when the command ends well, given once, and all is there once, with the weights and figures of the undisturbed training;
@@ -27,6 +28,9 @@ Carriers: values of every kind are written in everything that can carry rows (CS
 polars, JSON, lists); those whose id depends on the carrier differ.
 
 Requests: bad requests to `shunter serve` with good clients beside them, whose requests may not be lost; see `requests`.
+
+Foreign folder: every command is given in a folder that holds a module of every name and every settings file that a
+dependency reads; files of it that ran are counted.
 
 Flipped bytes: one to four bytes are inverted in a file of a home, again and again; see `flipped_bytes`.
 
@@ -60,6 +64,7 @@ from benchmarks.faults.command import DATA, KINDS, TRAIN
 from benchmarks.faults.commands import IN_PAIRS, commands_beside, commands_by_outcome
 from benchmarks.faults.first_commands import first_commands_by_outcome, kill_first_commands
 from benchmarks.faults.flipped_bytes import flipped_bytes
+from benchmarks.faults.foreign_folder import commands_in_foreign_folder, foreign_by_outcome
 from benchmarks.faults.kills import MOST_IN_ONE_TRAINING, References, killed_training, kills_by_outcome
 from benchmarks.faults.proxy import FAULTS
 from benchmarks.faults.requests import ATTACKS as BAD_REQUESTS
@@ -85,6 +90,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "carriers": ("carriers",),
     "flips": ("flipped_bytes",),
     "requests": ("bad_requests",),
+    "foreign": ("foreign_commands",),
 }
 
 
@@ -117,6 +123,7 @@ COUNTS: dict[str, Callable[[Sequence[Any]], dict[str, int]]] = {
         "good_requests": sum(one.good_requests for one in found),
         "good_requests_lost": sum(one.good_requests_lost for one in found),
     },
+    "foreign_commands": foreign_by_outcome,
 }
 
 
@@ -248,6 +255,9 @@ def main() -> None:
             ),
             "requests": lambda: serve_badly(
                 undisturbed.of(one), folder / "requests", len(BAD_REQUESTS) if count else REQUESTS, findings
+            ),
+            "foreign": lambda: commands_in_foreign_folder(
+                folder / "foreign", count, lambda found: findings.add("foreign_commands", found)
             ),
         }
         begun = [lanes.submit(work[part]) for part in arguments.parts]

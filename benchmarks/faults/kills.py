@@ -47,6 +47,7 @@ class Training:
         came: What came instead; `as expected`.
         is_survived: Whether the same command in the end trained, and left every run ended, once, and one version.
         is_bitwise: Whether its weights, trials and figures are those of the undisturbed training.
+        runs_left: Its runs in MLflow that nothing has ended.
         left: Processes that were still there when all was done.
     """
 
@@ -56,6 +57,7 @@ class Training:
     came: str = "as expected"
     is_survived: bool = False
     is_bitwise: bool = False
+    runs_left: int = 0
     left: list[str] = field(default_factory=list)
 
 
@@ -65,6 +67,8 @@ def kills_by_outcome(trainings: Sequence[Training]) -> dict[str, int]:
         "kills": sum(len(one.kills) for one in trainings),
         "kills_survived": sum(len(one.kills) for one in trainings if one.is_survived),
         "kills_bitwise": sum(len(one.kills) for one in trainings if one.is_bitwise),
+        "kills_not_bitwise": sum(len(one.kills) for one in trainings if not one.is_bitwise),
+        "killed_runs_left": sum(one.runs_left for one in trainings),
     }
 
 
@@ -214,6 +218,7 @@ def _is_loopback(address: str) -> bool:
 
 def _judge(training: Training, outcome: Outcome, reference: Outcome) -> None:
     differs = outcome.differs_from(reference)
+    training.runs_left = outcome.states.get("RUNNING", 0)
     training.is_survived, training.is_bitwise = outcome.is_whole, outcome.is_whole and not differs
     if not outcome.is_whole:
         training.came = f"runs {outcome.states}, {outcome.versions} versions, names {sorted(outcome.points)}"

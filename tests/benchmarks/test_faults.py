@@ -25,6 +25,7 @@ from benchmarks.faults.command import KINDS, ROOT, Outcome
 from benchmarks.faults.commands import Beside
 from benchmarks.faults.first_commands import KilledFirstCommand
 from benchmarks.faults.flipped_bytes import Flip
+from benchmarks.faults.foreign_folder import ForeignCommand
 from benchmarks.faults.kills import Kill, Training
 from benchmarks.faults.proxy import FAULTS, Proxy, does_twice, fails_to_write, stopped
 from benchmarks.faults.requests import BadRequest
@@ -114,7 +115,7 @@ def test_the_headline_counts_kills_by_what_became_of_their_training_and_is_kept(
     trainings = [
         Training(kills=[kill] * 3, is_survived=True, is_bitwise=True),
         Training(kills=[kill] * 2, is_survived=True),
-        Training(kills=[kill]),
+        Training(kills=[kill], runs_left=2),
     ]
     findings = Findings(quick=True)
     findings.add("kills", *trainings)
@@ -128,11 +129,12 @@ def test_the_headline_counts_kills_by_what_became_of_their_training_and_is_kept(
     findings.add("carriers", Carried("truth", 20), Carried("day", 10, ["json"], {"5": "json"}))
     findings.add("flipped_bytes", Flip("a", 0, 1, is_found=True), Flip("b", 3, 2, is_found=False))
     findings.add("bad_requests", *[BadRequest("a", "413", 9, lost, 0.1, 500.0) for lost in (0, 2)])
+    findings.add("foreign_commands", ForeignCommand("check", 0), ForeignCommand("train", 1, ["yaml", "json"]))
     kept = json.loads((tmp_path / "faults.partial.json").read_text())
     assert kept["details"]["kills"][1]["kills"][0]["whom"] == "process"
     assert kept["headline"] == findings.headline()
     assert findings.headline() == {
-        **{"kills": 6, "kills_survived": 5, "kills_bitwise": 3},
+        **{"kills": 6, "kills_survived": 5, "kills_bitwise": 3, "kills_not_bitwise": 3, "killed_runs_left": 2},
         **{"tracking_faults": 2, "tracking_faults_survived": 1},
         **{"attacks": 2, "attacks_refused": 1, "public_listeners": 1},
         **{"bad_inputs": 2, "bad_inputs_clear": 1},
@@ -141,6 +143,7 @@ def test_the_headline_counts_kills_by_what_became_of_their_training_and_is_kept(
         **{"values_carried": 30, "carriers_differ": 1},
         **{"flipped_bytes": 2, "flipped_bytes_missed": 1},
         **{"bad_requests": 2, "good_requests": 18, "good_requests_lost": 2},
+        **{"foreign_commands": 2, "foreign_commands_failed": 1, "foreign_files_run": 2},
     }
 
 

@@ -1,9 +1,7 @@
 """A folder of a stranger: none of its modules and settings files runs when a command is given in it."""
 
-import os
 import subprocess
 import sys
-from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -11,19 +9,10 @@ import pytest
 from shunter.flows.command.services import free_port
 from shunter.python_processes import run_python
 from shunter.settings import PROJECT_ROOT
-from tests.faults.household import SHUNTER, write_household
+from tests.faults.foreign_folder import variables, write_foreign_folder
+from tests.faults.household import SHUNTER
 
 PATIENCE_SECONDS = 600
-LOGGING = """
-version: 1
-handlers:
-  ran:
-    (): subprocess.Popen
-    args: [touch, {marker}]
-root: {{handlers: [ran]}}
-"""
-MODULE = "import pathlib; pathlib.Path({marker!r}).touch()\n"
-OWN = {"shunter", "tests", "benchmarks"}  # a module of this name in the project's own root
 
 
 @pytest.fixture
@@ -38,31 +27,8 @@ def markers(tmp_path: Path) -> Path:
 def foreign(tmp_path: Path, markers: Path) -> Path:
     """A folder with a module of every name, and with every settings file that a dependency reads."""
     folder = tmp_path / "foreign"
-    write_household(folder)
-    names = {*packages_distributions(), *sys.stdlib_module_names, "sitecustomize", "usercustomize"} - OWN
-    for name in (one for one in names if one.isidentifier()):
-        (folder / f"{name}.py").write_text(MODULE.format(marker=str(markers / name)))
-    (folder / "gunicorn.conf.py").write_text(MODULE.format(marker=str(markers / "gunicorn.conf")))
-    (folder / "matplotlibrc").write_text("backend: module://backend_of_a_stranger\n")
-    (folder / "backend_of_a_stranger.py").write_text(MODULE.format(marker=str(markers / "backend")))
-    settings = {
-        "prefect.toml": '[logging]\nsettings_path = "{logging}"\n',
-        "pyproject.toml": '[tool.prefect.logging]\nsettings_path = "{logging}"\n',
-        ".env": "PREFECT_LOGGING_SETTINGS_PATH={logging}\nPREFECT_API_URL=http://127.0.0.1:9/api\n",
-    }
-    for name, text in settings.items():
-        logging = folder / f"logging_of_{name}.yaml"
-        logging.write_text(LOGGING.format(marker=markers / name))
-        (folder / name).write_text(text.format(logging=logging))
+    write_foreign_folder(folder, markers)
     return folder
-
-
-def variables(home: Path) -> dict[str, str]:
-    """Return the environment of a user without settings of their own, but for an empty entry of the module path."""
-    own = {
-        name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "MLFLOW_", "SHUNTER_"))
-    }
-    return own | {"SHUNTER_HOME": str(home), "PYTHONPATH": os.pathsep}
 
 
 def give(folder: Path, home: Path, *arguments: str) -> None:
