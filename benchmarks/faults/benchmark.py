@@ -7,8 +7,8 @@ has started, or one of its children is; the same command is given again, several
 process, with trials in processes (`--parallel-trials 2`) and in several processes (`--processes 2`), in turn.
 `kills_survived` counts those of trainings that in the end finished, with every run in MLflow ended, one of each name
 well, and one version; `kills_bitwise` those whose weights, trials and figures are, bit by bit, those of the undisturbed
-training of the same kind and placement, `kills_not_bitwise` the others; `killed_runs_left` counts runs that MLflow shows
-as running when all is done.
+training of the same kind and placement, `kills_not_bitwise` the others; `killed_runs_left` counts runs that MLflow
+shows as running when all is done.
 
 Tracking faults: a proxy before a real MLflow server refuses, stalls, errs, repeats, loses answers. A fault is survived
 when the command ends well, given once, and all is there once, with the weights and figures of the undisturbed training;

@@ -1,4 +1,4 @@
-"""A folder of a stranger: whatever Python or a dependency would read from the current folder leaves a file when it runs."""
+"""A folder of a stranger: whatever would be read from the current folder leaves a file when it runs."""
 
 import os
 import sys
