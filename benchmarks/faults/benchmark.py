@@ -36,9 +36,10 @@ Flipped bytes: one to four bytes are inverted in a file of a home, again and aga
 
 Nothing is timed, so it may run on a busy machine; the parts run side by side. What is found is written after each
 finding, to `results/faults.partial.json`, so that an interruption keeps it. Parts that `--parts` leaves out keep their
-published figures.
+published figures; with `--add` what the others find is counted with what was published of them, for hundreds of kills
+take longer than a machine may be there, and `dates` tells from when to when.
 
-    python -m benchmarks.faults [--quick] [--parts kills,commands] [--kills 500] [--rounds 20] [--minutes 60]
+    python -m benchmarks.faults [--quick] [--parts kills,commands] [--kills 500] [--rounds 20] [--minutes 60] [--add]
 """
 
 import argparse
@@ -50,6 +51,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from itertools import combinations_with_replacement
@@ -57,19 +59,19 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from benchmarks.faults.attacks import ATTACKS, attacks
-from benchmarks.faults.bad_inputs import BAD_INPUTS, bad_input
-from benchmarks.faults.carriers import VALUES, all_carried, carried_by_outcome
+from benchmarks.faults.attacks import ATTACKS, Attack, attacks
+from benchmarks.faults.bad_inputs import BAD_INPUTS, BadInput, bad_input
+from benchmarks.faults.carriers import VALUES, Carried, all_carried, carried_by_outcome
 from benchmarks.faults.command import DATA, KINDS, TRAIN
-from benchmarks.faults.commands import IN_PAIRS, commands_beside, commands_by_outcome
-from benchmarks.faults.first_commands import first_commands_by_outcome, kill_first_commands
-from benchmarks.faults.flipped_bytes import flipped_bytes
-from benchmarks.faults.foreign_folder import commands_in_foreign_folder, foreign_by_outcome
-from benchmarks.faults.kills import MOST_IN_ONE_TRAINING, References, killed_training, kills_by_outcome
+from benchmarks.faults.commands import IN_PAIRS, Beside, commands_beside, commands_by_outcome
+from benchmarks.faults.first_commands import KilledFirstCommand, first_commands_by_outcome, kill_first_commands
+from benchmarks.faults.flipped_bytes import Flip, flipped_bytes
+from benchmarks.faults.foreign_folder import ForeignCommand, commands_in_foreign_folder, foreign_by_outcome
+from benchmarks.faults.kills import MOST_IN_ONE_TRAINING, References, Training, killed_training, kills_by_outcome
 from benchmarks.faults.proxy import FAULTS
 from benchmarks.faults.requests import ATTACKS as BAD_REQUESTS
-from benchmarks.faults.requests import REQUESTS, bad_requests
-from benchmarks.faults.tracking import all_spoilt
+from benchmarks.faults.requests import REQUESTS, BadRequest, bad_requests
+from benchmarks.faults.tracking import Spoilt, all_spoilt
 from benchmarks.report import parse_arguments, publish, result_path, table
 
 KILLS, QUICK_KILLS = 40, 3
@@ -128,6 +130,22 @@ COUNTS: dict[str, Callable[[Sequence[Any]], dict[str, int]]] = {
 }
 
 
+# Section of the findings -> the class of one finding.
+SECTIONS: dict[str, type] = {
+    "kills": Training,
+    "tracking_faults": Spoilt,
+    "attacks": Attack,
+    "public_listeners": Listener,
+    "bad_inputs": BadInput,
+    "commands": Beside,
+    "first_commands": KilledFirstCommand,
+    "carriers": Carried,
+    "flipped_bytes": Flip,
+    "bad_requests": BadRequest,
+    "foreign_commands": ForeignCommand,
+}
+
+
 class Findings:
     """Findings of all sections so far, written to a file after each; safe to use from several threads.
 
@@ -147,6 +165,13 @@ class Findings:
                 return
             self._found[section] += found
             publish("faults", self.headline(), self.details(), seeds=(SEED,), quick=self._quick, partial=True)
+
+    def go_on_from(self, published: dict[str, Any]) -> None:
+        """Begin with the published findings of the parts that run, where their form is that of today."""
+        for section in self._found:
+            for one in published.get("details", {}).get(section, ()):
+                with suppress(TypeError):
+                    self._found[section].append(SECTIONS[section](**one))
 
     def headline(self) -> dict[str, int]:
         """Return the counts of the sections."""
@@ -219,6 +244,9 @@ def main() -> None:
     faults = [fault for fault in FAULTS if fault.__name__ in arguments.faults][:count]
     deadline = time.monotonic() + arguments.minutes * 60
     findings = Findings(quick=arguments.quick, parts=arguments.parts)
+    published = _published(quick=arguments.quick)
+    if arguments.add:
+        findings.go_on_from(published)
     with tempfile.TemporaryDirectory(prefix="shunter-faults-") as name, ThreadPoolExecutor(len(PARTS)) as lanes:
         folder = Path(name)
         undisturbed = Undisturbed(folder / "undisturbed", findings)
@@ -268,17 +296,29 @@ def main() -> None:
     figures, details = findings.headline(), findings.details()
     found, now = tuple(details), datetime.now(UTC).isoformat(timespec="seconds")
     table("Faults", ("figure", "count"), [(name, str(value)) for name, value in figures.items()])
-    if not arguments.quick and (path := result_path("faults")).exists():  # parts that did not run keep their figures
-        before = json.loads(path.read_text())
-        dates = before["details"].pop("dates", dict.fromkeys(before["details"], before["date"]))
-        figures, details = before["headline"] | figures, before["details"] | details
-        details["dates"] = dates | dict.fromkeys(found, now)
+    if published:  # parts that did not run keep their figures
+        dates = published["details"].pop("dates")
+        figures, details = published["headline"] | figures, published["details"] | details
+        details["dates"] = dates | {
+            section: f"{dates[section]} to {now}" if arguments.add and section in dates else now for section in found
+        }
     publish("faults", figures, details, seeds=(SEED,), quick=arguments.quick)
+
+
+def _published(*, quick: bool) -> dict[str, Any]:
+    """Return what was published; nothing for a quick run, which is not compared."""
+    path = result_path("faults")
+    if quick or not path.exists():
+        return {}
+    before = json.loads(path.read_text())
+    before["details"].setdefault("dates", dict.fromkeys(before["details"], before["date"]))
+    return before
 
 
 def _options(parser: argparse.ArgumentParser) -> None:
     names = [fault.__name__ for fault in FAULTS]
     parser.add_argument("--kills", type=int, default=KILLS, help=f"how many kills ({KILLS})")
+    parser.add_argument("--add", action="store_true", help="count what is found with what was published of these parts")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"rounds of all commands at once ({ROUNDS})")
     parser.add_argument(
         "--first-commands", type=int, default=FIRST_COMMANDS, help=f"kills of first commands ({FIRST_COMMANDS})"

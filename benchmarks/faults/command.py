@@ -20,10 +20,11 @@ TRAIN = (
     *("train", "--format", "criteo", "--trials", "2", "--max-epochs", "2", "--ensemble-size", "2"),
     *("--fixed-threads", "--cold-start", "--batch-sizes", "256", "--explore", "never", "--baselines", "none"),
 )
-# Ways to train, with what each adds to the command: those with several processes have more to be killed.
+# Ways to train, with what each adds to the command: those with several processes have more to be killed. Which of two
+# trials at a time is stopped early depends on which comes first: they take one epoch, so that none is stopped.
 KINDS: dict[str, tuple[str, ...]] = {
     "one process": (),
-    "trials in processes": ("--parallel-trials", "2"),
+    "trials in processes": ("--parallel-trials", "2", "--max-epochs", "1"),
     "several processes": ("--processes", "2"),
 }
 LOG = "command.log"
@@ -105,7 +106,8 @@ class Outcome:
 
     Attributes:
         weights: SHA-256 of each file of weights of the registered versions.
-        settings: Each trial by name: its parameters, how it ended, and its quality.
+        settings: Parameters, end and quality of each trial, sorted; a trial whose process was killed is trained again
+            under the next number, so their names are left out.
         quality: Figures of the ensemble.
         points: Points of each metric of each finished run, which tell what was delivered twice or not at all.
         states: How many runs ended how.
@@ -114,7 +116,7 @@ class Outcome:
     """
 
     weights: tuple[str, ...]
-    settings: dict[str, dict[str, object]]
+    settings: tuple[tuple[tuple[str, object], ...], ...]
     quality: dict[str, float]
     points: dict[str, dict[str, int]]
     states: dict[str, int]
@@ -148,7 +150,7 @@ def outcome_of(store: str, name: str = MODEL) -> Outcome:
     for run in list(runs):
         children = f"tags.mlflow.parentRunId = '{run.info.run_id}'"
         runs += client.search_runs([run.info.experiment_id], children, max_results=1_000)
-    settings, quality, points = {}, {}, {}
+    settings, quality, points = [], {}, {}
     for run in runs:
         if run.info.status != "FINISHED":
             continue
@@ -161,13 +163,13 @@ def outcome_of(store: str, name: str = MODEL) -> Outcome:
         figures = {key: value for key, value in run.data.metrics.items() if key.startswith("quality.")}
         if kind == "trial":
             model = {key: value for key, value in run.data.params.items() if key.startswith("model.")}
-            settings[label] = {**model, "state": run.data.tags["trial.state"], **figures}
+            settings.append(tuple(sorted({**model, "state": run.data.tags["trial.state"], **figures}.items())))
         elif kind == "ensemble":
             quality = figures
     weights = [_weights(client, str(version.version), name) for version in versions]
     return Outcome(
         weights=tuple(checksum for version in weights for checksum in version),
-        settings=settings,
+        settings=tuple(sorted(settings, key=repr)),
         quality=quality,
         points=points,
         states=dict(Counter(run.info.status for run in runs)),

@@ -31,7 +31,7 @@ from benchmarks.faults.proxy import FAULTS, Proxy, does_twice, fails_to_write, s
 from benchmarks.faults.requests import BadRequest
 from benchmarks.faults.tracking import Spoilt
 
-OUTCOME = Outcome(("a",), {"trial-0": {"quality.ne": 0.9}}, {}, {"trial-0": {"quality.ne": 1}}, {"FINISHED": 2}, 1, ())
+OUTCOME = Outcome(("a",), ((("quality.ne", 0.9),),), {}, {"trial-0": {"quality.ne": 1}}, {"FINISHED": 2}, 1, ())
 
 
 @contextmanager
@@ -145,6 +145,21 @@ def test_the_headline_counts_kills_by_what_became_of_their_training_and_is_kept(
         **{"bad_requests": 2, "good_requests": 18, "good_requests_lost": 2},
         **{"foreign_commands": 2, "foreign_commands_failed": 1, "foreign_files_run": 2},
     }
+
+
+def test_findings_are_counted_with_what_was_published_of_the_same_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
+    kill = {"whom": "tree", "after_seconds": 1.0, "last_words": ""}
+    killed = {"command": "shunter train", "kills": [kill] * 3, "is_survived": True, "is_bitwise": True}
+    of_another_form = {"commands": [], "name": "unknown"}
+    findings = Findings(quick=True, parts=["kills", "commands"])
+    findings.go_on_from({"details": {"kills": [killed], "commands": [of_another_form], "attacks": [{}]}})
+    findings.add("kills", Training(kills=[Kill("child", 2.0, "")], is_survived=True))
+    assert findings.headline()["kills"] == 4
+    assert findings.headline()["kills_not_bitwise"] == 1
+    assert findings.headline()["command_rounds"] == 0
 
 
 def test_kills_are_spread_over_all_kinds_of_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
