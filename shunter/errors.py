@@ -75,12 +75,12 @@ class UnknownNameError(RequestError):
 
 
 class MissingExtensionError(RequestError):
-    """The requested implementation belongs to an extension that is not installed.
+    """The requested implementation belongs to an extension or an application that is not installed.
 
     Attributes:
         role: Role, such as `dense optimizer`.
         name: Requested name.
-        extension: Folder of `extensions/` that is absent.
+        extension: Folder of `extensions/`, or the application, that is absent.
     """
 
     code = "missing-extension"
@@ -91,7 +91,7 @@ class MissingExtensionError(RequestError):
 
     def __str__(self) -> str:
         """Return the message."""
-        return f"The {self.role} {self.name!r} needs the extension {self.extension!r}, which is not installed."
+        return f"The {self.role} {self.name!r} needs {self.extension!r}, which is not installed."
 
 
 class TooLargeError(RequestError):

@@ -1,7 +1,7 @@
 """Registries of implementations: names with plain data, whose modules are imported when an implementation is used.
 
-An implementation belongs to the core, to a folder of `extensions/`, or to another distribution. The latter declares an
-entry point in the registry's group; it names an `Entry`, for example in a `pyproject.toml`:
+An implementation belongs to the core, to an application, to a folder of `extensions/`, or to another distribution. The
+latter declares an entry point in the registry's group; it names an `Entry`, for example in a `pyproject.toml`:
 
     [project.entry-points."shunter.dense_optimizers"]
     lion = "lion_for_shunter:ENTRY"
@@ -19,6 +19,7 @@ from typing import Any
 from shunter.errors import MissingExtensionError, UnknownNameError
 
 EXTENSIONS = "shunter.extensions"
+APPLICATIONS = ("operation", "retraining", "serving")
 
 Capability = bool | int | float | str
 
@@ -37,16 +38,23 @@ class Entry:
 
     @property
     def extension(self) -> str | None:
-        """Folder of `extensions/` that holds the implementation; None if none does."""
-        module = self.target.partition(":")[0]
-        return module.removeprefix(f"{EXTENSIONS}.").partition(".")[0] if module.startswith(f"{EXTENSIONS}.") else None
+        """Folder of `extensions/`, or the application, that holds the implementation; None if it is of neither."""
+        package = self._deletable_package
+        return package.rpartition(".")[2] if package else None
 
     @property
     def is_installed(self) -> bool:
-        """Return True unless the implementation belongs to an extension whose folder is absent."""
-        if self.extension is None:
-            return True
-        return find_spec(EXTENSIONS) is not None and find_spec(f"{EXTENSIONS}.{self.extension}") is not None
+        """Return True unless the implementation belongs to an extension or an application whose folder is absent."""
+        package = self._deletable_package
+        return package is None or _is_installed(package)
+
+    @property
+    def _deletable_package(self) -> str | None:
+        """Package of the extension or the application that holds the implementation."""
+        names = self.target.partition(":")[0].split(".")
+        if names[:2] == EXTENSIONS.split("."):
+            return ".".join(names[:3])
+        return ".".join(names[:2]) if names[0] == "shunter" and {*names[1:2]} & {*APPLICATIONS} else None
 
 
 @dataclass(frozen=True)
@@ -74,7 +82,7 @@ class Registry:
 
         Raises:
             UnknownNameError: No implementation has this name.
-            MissingExtensionError: The implementation belongs to an extension whose folder is absent.
+            MissingExtensionError: The implementation is of an extension or an application whose folder is absent.
         """
         if name in self.entries:
             found = self.entries[name]
@@ -93,3 +101,12 @@ class Registry:
     @cached_property
     def _foreign(self) -> dict[str, EntryPoint]:
         return {point.name: point for point in entry_points(group=self.group)}
+
+
+def _is_installed(package: str) -> bool:
+    """Return True if a package and its parents are there; a folder of left-over bytecode has no origin."""
+    parent = package.rpartition(".")[0]
+    if parent and not _is_installed(parent):
+        return False
+    spec = find_spec(package)
+    return spec is not None and spec.origin is not None

@@ -34,6 +34,10 @@ IN_TERMINAL = (
 )
 
 
+def fleet() -> None:
+    """Many trainings on one cluster."""
+
+
 @with_options(FleetRequest, PAGE, AS_JSON)
 def simulate(**options: Any) -> None:
     """Say what each policy would do with a queue of trainings on a cluster: waiting, makespan, energy, cost."""

@@ -1,56 +1,18 @@
 """What is wrong with a command line, in one sentence of ours: the name, the value, what to write instead."""
 
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, get_args
 
 from pydantic import ValidationError
-from typer._click.exceptions import (
-    BadOptionUsage,
-    BadParameter,
-    MissingParameter,
-    NoArgsIsHelpError,
-    NoSuchOption,
-    UsageError,
-)
-from typer.core import TyperGroup
+from typer._click.exceptions import BadOptionUsage, BadParameter, MissingParameter, NoSuchOption, UsageError
 
-from shunter.errors import RequestError
-from shunter.flows.command.terminal import INTERRUPTED, one_sentence_errors, say
 from shunter.validation import expected, shown, unknown
 
-AS_JSON = "--json"
 
-
-class Commands(TyperGroup):
-    """The commands of an application; a wrong command line ends with one sentence and the code of a wrong request."""
-
-    def main(  # pyright: ignore[reportIncompatibleMethodOverride] - by name
-        self, args: Sequence[str] | None = None, **options: Any
-    ) -> Any:
-        """Run a command and end the process, unless that is not wanted."""
-        if not options.pop("standalone_mode", True):
-            return super().main(args, standalone_mode=False, **options)
-        given = sys.argv[1:] if args is None else list(args)
-        with one_sentence_errors(as_json=AS_JSON in given):
-            try:
-                code = super().main(args, standalone_mode=False, **options)
-            except NoArgsIsHelpError as error:
-                error.show()
-                raise SystemExit(RequestError.exit_code) from None
-            except UsageError as error:
-                raise RequestError(told(error)) from error
-        if code == INTERRUPTED:  # before a command could begin
-            say("Interrupted.")
-        raise SystemExit(code if isinstance(code, int) else 0)
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command; of one that there is none of, say which is meant."""
-        if args and self.get_command(ctx, args[0]) is None:
-            shown_commands = [name for name, command in self.commands.items() if not command.hidden]
-            sentence = unknown(args[0], shown_commands, "command")
-            raise RequestError(_capital(sentence if sentence.endswith("?") else f"{sentence}."))
-        return super().resolve_command(ctx, args)
+def unknown_command(name: str, known: list[str]) -> str:
+    """Return the message of an unknown command, with the command that may be meant."""
+    sentence = unknown(name, known, "command")
+    return _capital(sentence if sentence.endswith("?") else f"{sentence}.")
 
 
 def told(error: UsageError) -> str:

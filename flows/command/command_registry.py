@@ -1,0 +1,288 @@
+"""The commands of `shunter` as plain data; the module of a command is imported when the command is looked up.
+
+Other distributions add commands by entry points of the group `shunter.commands`, which name the result of
+`command_entry`. A name of two words is a command of a group: `fleet run`.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from typing import Any, cast
+
+import typer
+import typer.main
+from typer._click.core import Command
+from typer._click.exceptions import NoArgsIsHelpError, UsageError
+from typer.core import TyperCommand, TyperGroup
+
+from shunter.errors import RequestError
+from shunter.flows.command.output_options import with_accepted_models, with_output_options
+from shunter.flows.command.terminal import INTERRUPTED, one_sentence_errors, say
+from shunter.flows.command.usage import told, unknown_command
+from shunter.registry import Entry, Registry
+
+PROGRAM = "shunter"
+AS_JSON = "--json"
+
+
+def command_entry(target: str, line: str, *, accepts_models: bool = False, runs_alone: bool = False) -> Entry:
+    """Return the entry of a command.
+
+    Args:
+        target: Function of the command, as `module:attribute`; its docstring is the command's own help.
+        line: Help in the list of commands.
+        accepts_models: Whether the command loads registered models, and takes `--accept`.
+        runs_alone: Whether a group runs without one of its commands; otherwise it prints its help.
+    """
+    capabilities = {"help": line, "accepts_models": accepts_models, "runs_alone": runs_alone}
+    return Entry(target=target, capabilities=capabilities)
+
+
+COMMANDS = Registry(
+    "command",
+    {
+        "check": command_entry(
+            "shunter.flows.command.check:check",
+            "Look at the first rows of a log and train nothing: a schema for it, unreadable rows, what stands out.",
+        ),
+        "train": command_entry(
+            "shunter.flows.command.flow_commands:train",
+            "Train a recommender: ingest, profile, select, tune, train, ensemble, register.",
+        ),
+        "tune": command_entry(
+            "shunter.flows.command.flow_commands:tune",
+            "Search settings or architectures and print the best to choose from; nothing is trained to the end.",
+        ),
+        "select": command_entry(
+            "shunter.flows.command.flow_commands:select",
+            "Choose where a training should run, and say why, before anything expensive runs; rentable accelerators "
+            "too.",
+        ),
+        "profile": command_entry(
+            "shunter.flows.command.flow_commands:profile",
+            "Measure this machine, kept for a day; with --data also where a training on it waits, and what to change.",
+        ),
+        "nightly": command_entry(
+            "shunter.flows.command.flow_commands:nightly",
+            "Learn the newest days of a log, and replace the champion only by something better: once a day, or by "
+            "hand.",
+            accepts_models=True,
+        ),
+        "rollback": command_entry(
+            "shunter.flows.command.flow_commands:rollback",
+            "Put the former champion back; run again, the one before that.",
+            accepts_models=True,
+        ),
+        "predict": command_entry(
+            "shunter.flows.command.model_commands:predict",
+            "Score the rows of files with a registered model, block by block, in their order.",
+            accepts_models=True,
+        ),
+        "export": command_entry(
+            "shunter.flows.command.model_commands:export",
+            "Copy a registered model, or what has changed since an earlier one, into a folder of safetensors and JSON.",
+            accepts_models=True,
+        ),
+        "compress": command_entry(
+            "shunter.flows.command.compression:compress",
+            "Try smaller forms of a registered model, and register the fastest that keeps its quality as a new "
+            "version.",
+            accepts_models=True,
+        ),
+        "robustness": command_entry(
+            "shunter.flows.command.robustness:robustness",
+            "Draw errors of the memory in a registered model, and show what a detector of damage saves of its quality.",
+            accepts_models=True,
+        ),
+        "serve": command_entry(
+            "shunter.flows.command.serving:serve",
+            "Answer requests for scores over HTTP, on loopback, with a registered or exported model, until Ctrl-C.",
+            accepts_models=True,
+        ),
+        "models": command_entry(
+            "shunter.flows.command.run_commands:models",
+            "List registered models: each version with its quality, what its training took, and which one is in use.",
+        ),
+        "datasets": command_entry(
+            "shunter.flows.command.run_commands:datasets",
+            "List the data sets that `--data` knows by name, and what is in the cache.",
+        ),
+        "runs": command_entry(
+            "shunter.flows.command.run_commands:runs",
+            "List past trainings with their quality, time, energy and placement.",
+        ),
+        "report": command_entry(
+            "shunter.flows.command.run_commands:report",
+            "Write one page about a run: decision, curves, stalls, energy, features; it opens without any server.",
+        ),
+        "sync": command_entry(
+            "shunter.flows.command.run_commands:sync",
+            "Hand MLflow what it could not take while it was away.",
+        ),
+        "clean": command_entry(
+            "shunter.flows.command.run_commands:clean",
+            "List what killed runs have left behind, and what was not used for long, with its age and size.",
+        ),
+        "doctor": command_entry(
+            "shunter.flows.command.doctor:doctor",
+            "Check every part of the home and mend it; exit code 1 if something is left to do.",
+        ),
+        "up": command_entry(
+            "shunter.flows.command.service_commands:up",
+            "Start Prefect, MLflow, a worker and the deployments in the background, on loopback; what runs is left "
+            "alone.",
+        ),
+        "down": command_entry(
+            "shunter.flows.command.service_commands:down",
+            "Stop what `shunter up` has started; runs stop after a checkpoint and resume with the next `shunter up`.",
+        ),
+        "status": command_entry(
+            "shunter.flows.command.service_commands:status",
+            "Show what `shunter up` has started, what trains where, and the next night; exit code 1 if something has "
+            "ended.",
+        ),
+        "ui": command_entry(
+            "shunter.flows.command.service_commands:ui",
+            "Start the UIs of Prefect and MLflow on loopback, until Ctrl-C.",
+        ),
+        "fleet": command_entry(
+            "shunter.flows.command.fleet_commands:fleet",
+            "Many trainings on one cluster.",
+        ),
+        "fleet simulate": command_entry(
+            "shunter.flows.command.fleet_commands:simulate",
+            "Say what each policy would do with a queue of trainings on a cluster: waiting, makespan, energy, cost.",
+        ),
+        "fleet run": command_entry(
+            "shunter.flows.command.fleet_commands:run",
+            "Run a queue of trainings on a live Ray cluster under a policy; given again, it goes on where it stopped.",
+        ),
+        "fleet learn": command_entry(
+            "shunter.flows.command.fleet_learning:learn",
+            "Train a scheduling policy for a cluster in the simulator, and say how it does beside the others.",
+        ),
+        "plan": command_entry(
+            "shunter.flows.command.plan_commands:plan",
+            "Find where each table goes on several devices by simulation, say why, and write a plan to train by.",
+            runs_alone=True,
+        ),
+        "plan diff": command_entry(
+            "shunter.flows.command.plan_commands:diff",
+            "Compare two plans: what is placed elsewhere, line by line.",
+        ),
+        "plan memory": command_entry(
+            "shunter.flows.command.plan_memory:memory",
+            "Compare servers with fast, large and block-wise memory: nodes, time, energy and cost of each, simulated.",
+        ),
+        "plan scale": command_entry(
+            "shunter.flows.command.plan_scale:scale",
+            "Simulate a model on 1 to 128 hosts: flat exchange, towers, searched plans, and divided dense layers.",
+        ),
+    },
+    "shunter.commands",
+)
+
+
+class RegisteredCommands(Mapping[str, Command]):
+    """Commands of `shunter` or of a group by their last word; looking one up imports its module.
+
+    Commands of absent applications and extensions are not listed; looking one up raises MissingExtensionError.
+
+    Attributes:
+        prefix: First word of the commands, with a space; empty for those of `shunter`.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self._loaded: dict[str, Command] = {}
+
+    def __getitem__(self, name: str) -> Command:
+        """Return a command; raises as `Registry.entry` if its application or extension is absent."""
+        if name not in self._loaded:
+            full = f"{self.prefix}{name}"
+            if full not in COMMANDS.entries and full not in COMMANDS.names:
+                raise KeyError(name)
+            self._loaded[name] = load_command(full)
+        return self._loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the names of the installed commands in the order of the registry."""
+        listed = (name.removeprefix(self.prefix) for name in COMMANDS.names if name.startswith(self.prefix))
+        return (name for name in listed if " " not in name)
+
+    def __len__(self) -> int:
+        """Return the number of installed commands."""
+        return sum(1 for _ in self)
+
+    def line(self, name: str, width: int) -> str:
+        """Return the help of a command in the list of commands, without importing its module.
+
+        Args:
+            name: Last word of the command.
+            width: Most characters of the help.
+        """
+        text = COMMANDS.entry(f"{self.prefix}{name}").capabilities.get("help", "")
+        return TyperCommand(name, help=str(text)).get_short_help_str(width)
+
+
+class Commands(TyperGroup):
+    """Group of registered commands; a wrong command line ends with one sentence and the code of a wrong request."""
+
+    def __init__(self, *, name: str | None = None, **options: Any) -> None:
+        super().__init__(name=name, **options)
+        self.registered = RegisteredCommands("" if name == PROGRAM else f"{name} ")
+        self.commands = cast(MutableMapping[str, Command], self.registered)
+
+    def main(  # pyright: ignore[reportIncompatibleMethodOverride] - by name
+        self, args: Sequence[str] | None = None, **options: Any
+    ) -> Any:
+        """Run a command and end the process, unless that is not wanted."""
+        if not options.pop("standalone_mode", True):
+            return super().main(args, standalone_mode=False, **options)
+        given = sys.argv[1:] if args is None else list(args)
+        with one_sentence_errors(as_json=AS_JSON in given):
+            try:
+                code = super().main(args, standalone_mode=False, **options)
+            except NoArgsIsHelpError as error:
+                error.show()
+                raise SystemExit(RequestError.exit_code) from None
+            except UsageError as error:
+                raise RequestError(told(error)) from error
+        if code == INTERRUPTED:  # before a command could begin
+            say("Interrupted.")
+        raise SystemExit(code if isinstance(code, int) else 0)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command; of one that there is none of, say which is meant."""
+        if args and self.get_command(ctx, args[0]) is None:
+            raise RequestError(unknown_command(args[0], list(self.registered)))
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the list of commands without importing one of them."""
+        if names := list(self.registered):
+            width = formatter.width - 6 - max(map(len, names))
+            with formatter.section("Commands"):
+                formatter.write_dl([(name, self.registered.line(name, width)) for name in names])
+
+
+def load_command(name: str) -> Command:
+    """Import a registered command, or a group of commands; raises as `Registry.entry`."""
+    capabilities = COMMANDS.entry(name).capabilities
+    function: Callable[..., None] = COMMANDS.load(name)
+    if capabilities.get("accepts_models"):
+        function = with_accepted_models(function)
+    runs_alone = bool(capabilities.get("runs_alone"))
+    if any(other.startswith(f"{name} ") for other in COMMANDS.names):
+        group = typer.Typer(
+            name=name,
+            cls=Commands,
+            add_completion=False,
+            no_args_is_help=not runs_alone,
+            invoke_without_command=runs_alone,
+            rich_markup_mode=None,
+        )
+        group.callback()(with_output_options(function) if runs_alone else function)
+        return typer.main.get_command(group)
+    alone = typer.Typer(add_completion=False, rich_markup_mode=None)
+    alone.command(name.rpartition(" ")[2])(with_output_options(function))
+    return typer.main.get_command(alone)
