@@ -12,12 +12,15 @@ from pydantic import BaseModel, ConfigDict
 from shunter.engine.data.arrays import read_array
 from shunter.engine.data.dataset import Dataset, FieldStatistics
 from shunter.statistics.intervals import wilson_interval
+from shunter.tracking.tree import RunTree
 
 MOST_ROWS = 500_000
 MOST_VALUES = 8
 BLOCK_ROWS = 4_096  # of a table that is turned, so that both sides of it are in the cache
 BINS = 8
 UNKNOWN = "missing, rare or unknown"
+FEATURES = "features.json"  # artifact of a run
+SHOWN_FIELDS = 8
 
 
 class _Frozen(BaseModel):
@@ -139,6 +142,40 @@ def summarise(
         base_rate=float(labels.mean()),
         fields=tuple(found),
     )
+
+
+def features_section(tree: RunTree) -> dict[str, Any]:
+    """Return the fields of the data, the first ones with a bar for each value."""
+    summary = FeatureSummary.model_validate_json(tree.artifacts[FEATURES])
+    shown = summary.fields[:SHOWN_FIELDS]
+    highest = max((value.interval[1] for field in shown for value in field.values), default=1.0)
+    scale = min(1.0, max(highest, summary.base_rate, 1e-9))
+    return {
+        **summary.model_dump(exclude={"fields"}),
+        "fields": [field.model_dump() for field in summary.fields],
+        "shown": [
+            {
+                **field.model_dump(exclude={"values"}),
+                "kind": field.kind.replace("_", "-"),
+                "bars": [_value_bar(value, scale) for value in field.values],
+            }
+            for field in shown
+        ],
+        "scale": scale,
+        "base_percent": 100 * summary.base_rate / scale,
+    }
+
+
+def _value_bar(value: ValueStatistics, scale: float) -> dict[str, Any]:
+    low, high = value.interval
+    return {
+        "name": value.name,
+        "percent": 100 * value.base_rate / scale,
+        "low": 100 * low / scale,
+        "spread": 100 * (high - low) / scale,
+        "text": f"{100 * value.base_rate:.3g} %",
+        "title": f"{value.rows:,} rows, base rate between {low:.4f} and {high:.4f} with 95 %",
+    }
 
 
 def _categorical_statistics(

@@ -2,8 +2,6 @@
 
 import base64
 import re
-from collections.abc import Callable
-from typing import Any
 
 from shunter.tracking.tree import RunTree
 
@@ -11,16 +9,12 @@ FOLDER = "model_card"
 PICTURE = re.compile(r"^!\[(?P<words>[^\]]*)\]\((?P<name>[^)]+)\)\s*$")
 
 
-def card_section(tree: RunTree, to_html: Callable[[str], Any]) -> list[dict[str, Any]]:
-    """The parts of the card in their order: `html`, or a `picture` with its `words`; none where there is no card.
+def card_section(tree: RunTree) -> list[dict[str, str]]:
+    """Return the parts of the card in their order: Markdown as `text`, or a `picture` with its `words`.
 
     A picture is shown as an image from its own bytes, in which no script runs.
-
-    Args:
-        tree: The run.
-        to_html: Function from Markdown to HTML.
     """
-    parts: list[dict[str, Any]] = []
+    parts: list[dict[str, str]] = []
     lines: list[str] = []
     for line in tree.artifacts.get(f"{FOLDER}/model_card.md", "").splitlines():
         picture = PICTURE.match(line)
@@ -29,7 +23,7 @@ def card_section(tree: RunTree, to_html: Callable[[str], Any]) -> list[dict[str,
             lines.append(line)
             continue
         encoded = base64.b64encode(drawing.encode()).decode()
-        parts.append({"html": to_html("\n".join(lines))})
+        parts.append({"text": "\n".join(lines)})
         parts.append({"picture": f"data:image/svg+xml;base64,{encoded}", "words": picture["words"]})
         lines = []
-    return [*parts, {"html": to_html("\n".join(lines))}] if lines else parts
+    return [*parts, {"text": "\n".join(lines)}] if lines else parts

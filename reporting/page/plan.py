@@ -10,12 +10,9 @@ from shunter.tracking.tree import RunTree
 MOST_TABLES = 60
 
 
-def plan_section(tree: RunTree) -> dict[str, Any] | None:
-    """Tables, rivals, and the step of each training as it was predicted and measured; None where there is no plan."""
-    text = tree.artifacts.get(TRAINED_PLAN)
-    if text is None:
-        return None
-    plan = json.loads(text)
+def plan_section(tree: RunTree) -> dict[str, Any]:
+    """Return the tables, the other plans, and the predicted and measured step of each training."""
+    plan = json.loads(tree.artifacts[TRAINED_PLAN])
     tables = sorted(plan["tables"], key=lambda one: -one["rows"] * one["width"])
     steps = [
         {

@@ -1,6 +1,7 @@
 """The page about a run and the statistics of its features: built, and kept as artifacts of the run."""
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from shunter.engine.data.dataset import Dataset
@@ -8,9 +9,9 @@ from shunter.errors import ShunterError
 from shunter.ingestion.encoding.encoder import Encoder
 from shunter.ingestion.names import value_names
 from shunter.ingestion.sources.open import open_source
-from shunter.reporting.page.features import FeatureSummary, Scale, most_frequent, summarise
+from shunter.reporting.page.features import FEATURES, FeatureSummary, Scale, most_frequent, summarise
 from shunter.reporting.page.render import render_page
-from shunter.reporting.page.view import FEATURES
+from shunter.reporting.page.sections import REPORT_SECTIONS
 from shunter.requests import JobRequest
 from shunter.settings import Settings
 from shunter.tracking.history import read_runs
@@ -18,7 +19,6 @@ from shunter.tracking.reports import log_files
 from shunter.tracking.tree import RunTree, read_artifact, read_tree
 
 PAGE = "report.html"
-STALLS = "config/stalls.json"
 
 
 def log_report(run_id: str, dataset: Dataset, request: JobRequest) -> None:
@@ -43,7 +43,7 @@ def build_report(run_id: str) -> str:
         TrackingError: The store cannot be read, or holds no such run.
     """
     tree = read_tree(run_id)
-    return render_page(tree, _stalls_of(tree))
+    return render_page(replace(tree, artifacts={**tree.artifacts, **_artifacts_of_profile(tree)}))
 
 
 def describe_features(dataset: Dataset, request: JobRequest) -> FeatureSummary:
@@ -67,10 +67,13 @@ def describe_features(dataset: Dataset, request: JobRequest) -> FeatureSummary:
     return summarise(dataset, names, scales)
 
 
-def _stalls_of(tree: RunTree) -> str | None:
-    """The newest stall report of the same data and model."""
+def _artifacts_of_profile(tree: RunTree) -> dict[str, str]:
+    """Return what sections show of the newest profile of the same data and model."""
+    about = [REPORT_SECTIONS.entry(name).capabilities for name in REPORT_SECTIONS.names]
+    names = [str(one["profile_artifact"]) for one in about if "profile_artifact" in one]
     wanted = (tree.parent.params.get("data.name"), tree.parent.params.get("request.model"))
-    for run in read_runs(("profile",)):
+    for run in read_runs(("profile",)) if names else ():
         if (run.params.get("data.name"), run.params.get("model.family")) == wanted:
-            return read_artifact(run.run_id, STALLS)
-    return None
+            texts = {name: read_artifact(run.run_id, name) for name in names}
+            return {name: text for name, text in texts.items() if text is not None}
+    return {}

@@ -12,23 +12,16 @@ from shunter.tracking.tree import RunTree
 FIGURES = (("ndcg", "NDCG"), ("recall", "recall"), ("precision", "precision"), ("hit_rate", "hit rate"))
 
 
-def read_sides(tree: RunTree) -> RankingSides | None:
-    """What the run keeps of its ranking; None of another model, or of a run from before it was kept."""
-    text = tree.artifacts.get(SIDES)
-    return RankingSides.model_validate_json(text) if text else None
-
-
-def ranking_section(tree: RunTree) -> dict[str, Any] | None:
-    """Everything that the template shows of it."""
-    sides = read_sides(tree)
-    if sides is None:
-        return None
+def ranking_section(tree: RunTree) -> dict[str, Any]:
+    """Return the ranking of the result and of each baseline: by length of the list, group of items, group of users."""
+    sides = RankingSides.model_validate_json(tree.artifacts[SIDES])
     names = [f"{sides.result.name}, the result", *(one.name for one in sides.baselines)]
     models = (sides.result, *sides.baselines)
     return {
         "reason": tree.parent.tags.get("ranking.reason", ""),
         "index": tree.parent.tags.get(INDEX, ""),
         "names": names,
+        "chart": lengths_chart(sides),
         "lengths": [one.model_dump() for one in sides.result.by_length],
         "models": [
             _model(tree.parent, name, one, is_result=one is sides.result)
@@ -40,11 +33,8 @@ def ranking_section(tree: RunTree) -> dict[str, Any] | None:
     }
 
 
-def lengths_chart(tree: RunTree) -> Chart | None:
-    """Quality over the length of the list, of the result and each baseline."""
-    sides = read_sides(tree)
-    if sides is None:
-        return None
+def lengths_chart(sides: RankingSides) -> Chart:
+    """Return the quality over the length of the list, of the result and each baseline."""
     models = (sides.result, *sides.baselines)[:MOST_GROUPS]
     points = [
         Mark(

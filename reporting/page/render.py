@@ -3,13 +3,13 @@
 import base64
 import hashlib
 from functools import cache
+from inspect import getfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shunter.reporting.page.figures import Chart, curves_chart, placements_chart, power_chart, trained_chart
 from shunter.reporting.page.format import figure
-from shunter.reporting.page.ranking import lengths_chart
-from shunter.reporting.page.view import build_view, decision_rows
+from shunter.reporting.page.sections import REPORT_SECTIONS
+from shunter.reporting.page.view import build_view
 from shunter.tracking.tree import RunTree
 
 if TYPE_CHECKING:
@@ -19,38 +19,29 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 
 
-def render_page(tree: RunTree, stalls: str | None = None) -> str:
-    """The report as HTML.
-
-    Args:
-        tree: The run and its children.
-        stalls: JSON of a stall report of the same data and model; None where there is none.
-    """
-    limits = {
-        name.removeprefix("request."): value
-        for name, value in tree.parent.metrics.items()
-        if name.startswith(("request.max_", "request.min_"))
-    }
-    charts: dict[str, Chart | None] = {
-        "placements": placements_chart(decision_rows(tree), limits),
-        "trained": trained_chart(tree),
-        "curves": curves_chart(tree),
-        "power": power_chart(tree),
-        "lengths": lengths_chart(tree),
-    }
+def render_page(tree: RunTree) -> str:
+    """Return the report of a run and its children as HTML."""
+    view = build_view(tree)
+    shown = [name for name in REPORT_SECTIONS.names if name in view]
+    folders = {template_of(name).parent for name in shown}
     script, style = (HERE / "page.js").read_text(), (HERE / "page.css").read_text()
     return (
-        _environment()
+        _environment(HERE, *sorted(folders - {HERE}))
         .get_template("page.html.j2")
         .render(
-            view=build_view(tree, stalls, to_html=markdown),
-            charts={name: chart.to_dict() if chart else None for name, chart in charts.items()},
+            view=view,
+            templates=[template_of(name).name for name in shown],
             script=_trusted(script),
             style=_trusted(style),
             # The browser runs the script with this digest and no other, whatever the data may have brought in.
             script_hash="sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         )
     )
+
+
+def template_of(name: str) -> Path:
+    """Return the template of a section: the file `NAME.html.j2` beside the section's module."""
+    return Path(getfile(REPORT_SECTIONS.load(name))).parent / f"{name}.html.j2"
 
 
 def markdown(text: str) -> "Markup":
@@ -62,13 +53,18 @@ def markdown(text: str) -> "Markup":
 
 
 @cache
-def _environment() -> "Environment":
+def _environment(*folders: Path) -> "Environment":
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
-        loader=FileSystemLoader(HERE), autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
+        loader=FileSystemLoader(folders),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
     )
     environment.filters["figure"] = figure
+    environment.filters["markdown"] = markdown
     environment.filters["percent"] = lambda share: f"{100 * share:.3g} %"
     environment.filters["count_words"] = lambda count: f"{count:,}"
     environment.policies["json.dumps_kwargs"] = {"default": str}

@@ -5,6 +5,9 @@ from typing import Any
 from shunter.engine.profiling.useful_share import USEFUL_COLUMNS
 from shunter.engine.stalls.report import StallReport
 from shunter.hardware.cost.sparse_accelerator import LANES
+from shunter.tracking.tree import RunTree
+
+STALLS = "config/stalls.json"  # artifact of a profile
 
 # Title, the run that is shown, the run that it starts from, and the stalls between them: as `engine/stalls/plan.py`.
 BARS = (
@@ -18,13 +21,9 @@ BARS = (
 COLOURS = ("compute", "contention", "all_reduce", "embedding_exchange", "prep", "fetch", "network", "slow_memory")
 
 
-def stall_section(text: str) -> dict[str, Any]:
-    """What the template shows of a stall report.
-
-    Args:
-        text: The report as JSON.
-    """
-    report = StallReport.model_validate_json(text)
+def stall_section(tree: RunTree) -> dict[str, Any]:
+    """Return the bars and the rows of the stall report of the same data and model."""
+    report = StallReport.model_validate_json(tree.artifacts[STALLS])
     longest = max(time.high for time in report.runs.values())
     bars = [_bar(report, bar, longest) for bar in BARS if bar[1] in report.runs]
     shown = {part["name"] for bar in bars for part in bar["parts"]}

@@ -15,6 +15,14 @@ STEPS = (
 CHECKPOINT_COUNTS = ("written", "full", "skipped", "restores", "bits")
 
 
+def time_section(tree: RunTree) -> dict[str, Any] | None:
+    """Return the bars of steps and trainings, and the lines of checkpoints and of tables in a file."""
+    steps, waits = step_bars(tree.parent), wait_bars(tree)
+    if not steps and not waits:
+        return None
+    return {"steps": steps, "waits": waits, "checkpoints": checkpoint_lines(tree), "tiers": tier_lines(tree)}
+
+
 def step_bars(run: TrackedRun) -> list[dict[str, Any]]:
     """The steps of the flow, in their order."""
     names = {

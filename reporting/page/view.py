@@ -1,35 +1,28 @@
-"""What the sections of a report say: from a run and its artifacts to words and numbers for the template."""
+"""Values of the report page: its head, its sections by their registry, and the sections that most runs have."""
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from shunter.reporting.page.features import FeatureSummary, ValueStatistics
-from shunter.reporting.page.figures import curves_chart, name_of, trained_chart
-from shunter.reporting.page.format import duration, energy, figure, moment
-from shunter.reporting.page.model_card import card_section
-from shunter.reporting.page.plan import plan_section
-from shunter.reporting.page.ranking import ranking_section
-from shunter.reporting.page.stalls import stall_section
-from shunter.reporting.page.time import checkpoint_lines, step_bars, tier_lines, wait_bars
+from shunter.reporting.card.ranking_breakdown import SIDES
+from shunter.reporting.page.figures import name_of, placements_chart, power_chart
+from shunter.reporting.page.format import duration, figure, moment
+from shunter.reporting.page.format import energy as energy_words
+from shunter.reporting.page.sections import REPORT_SECTIONS
 from shunter.tracking.convention import TOTAL_SECONDS, read_account
-from shunter.tracking.history import TrackedRun
 from shunter.tracking.tree import RunTree
 
 MOST_ROWS = 200
-SHOWN_FIELDS = 8
 LONGEST_STEPS = 3  # that are named beside the time of a run
-FEATURES = "features.json"
 QUALITIES = ("auc", "ne", "logloss", "calibration")
 ABSENT = {
     **dict.fromkeys(("rank", "step_source", "kwh", "energy_source", "cost", "memory_gib", "lost_because")),
     "is_here": True,
     "accelerator": "unknown",
 }
-Words = Callable[[str], Any]
 
 
 @dataclass(frozen=True)
@@ -55,16 +48,9 @@ def decision_rows(tree: RunTree) -> list[dict[str, Any]]:
     return [{**ABSENT, **{key: None if _is_nan(value) else value for key, value in row.items()}} for row in rows]
 
 
-def build_view(tree: RunTree, stalls: str | None, *, to_html: Words) -> dict[str, Any]:
-    """Everything that the template shows.
-
-    Args:
-        tree: The run and its children.
-        stalls: JSON of a stall report.
-        to_html: Function from Markdown to HTML.
-    """
+def build_view(tree: RunTree) -> dict[str, Any]:
+    """Return the values of the page's template: its head, and the values of each section that the run has."""
     run = tree.parent
-    features, ranking = tree.artifacts.get(FEATURES), ranking_section(tree)
     view: dict[str, Any] = {
         "title": name_of(run),
         "kind": run.kind or "MLflow",
@@ -74,37 +60,20 @@ def build_view(tree: RunTree, stalls: str | None, *, to_html: Words) -> dict[str
         "started": moment(run.started_at),
         "written": moment(datetime.now(UTC).timestamp()),
         "tiles": [asdict(tile) for tile in _tiles(tree)],
-        "decision": _decision(tree, to_html),
-        "comparison": _comparison(tree),
-        "qualities": _qualities(tree),
-        "promotion": _promotion(run),
-        "too_few": run.tags.get("search.too_few_positives"),
-        "ranking": ranking,
-        "popularity": [] if ranking else _popularity(run),
-        "baselines": [] if ranking else _baselines(run),
-        "ensemble": _ensemble(tree),
-        "steps": step_bars(run),
-        "waits": wait_bars(tree),
-        "plan": plan_section(tree),
-        "checkpoints": checkpoint_lines(tree),
-        "tiers": tier_lines(tree),
-        "stalls": stall_section(stalls) if stalls else None,
-        "energy": _energy(run),
-        "features": _features(FeatureSummary.model_validate_json(features)) if features else None,
-        "card": card_section(tree, to_html),
-        "tables": _tables(tree),
     }
-    view["contents"] = _contents(tree, view)
-    view["missing"] = [
-        words
-        for section, words in (
-            ("features", "statistics of the features (the run was made before they were kept)"),
-            ("stalls", "a stall breakdown (`shunter profile --data` of this data and model measures one)"),
-            ("card", "a model card"),
-        )
-        if not view[section]
-    ]
-    return view
+    contents: dict[str, str] = {}
+    missing = []
+    for name in REPORT_SECTIONS.names:
+        about = REPORT_SECTIONS.entry(name).capabilities
+        artifact = about.get("artifact", about.get("profile_artifact"))
+        values = REPORT_SECTIONS.load(name)(tree) if artifact is None or artifact in tree.artifacts else None
+        if values:
+            view[name] = values
+            if "title" in about:
+                contents[str(about.get("anchor", name))] = str(about["title"])
+        elif "missing" in about:
+            missing.append(about["missing"])
+    return {**view, "contents": list(contents.items()), "missing": missing}
 
 
 def _tiles(tree: RunTree) -> list[Tile]:
@@ -126,9 +95,9 @@ def _tiles(tree: RunTree) -> list[Tile]:
             note += f"; {pairs} pairs of {rows} positives, {repeats} repeats: {params.get('request.repeats', 'drop')}"
         tiles.append(Tile("NDCG@20, test", f"{metrics['quality.test.ndcg20']:.4f}", note))
     tiles += _times(metrics)
-    energy = _energy(run)
-    if energy:
-        tiles.append(Tile("energy", energy["joules"], f"{energy['source']}{energy['kwh']}"))
+    energy_values = energy(tree)
+    if energy_values:
+        tiles.append(Tile("energy", energy_values["joules"], f"{energy_values['source']}{energy_values['kwh']}"))
     if "placement.label" in params:
         tiles.append(Tile("placement", params["placement.label"], is_text=True))
     if "request.model" in params:
@@ -154,8 +123,9 @@ def _times(metrics: Mapping[str, float]) -> list[Tile]:
     return tiles
 
 
-def _promotion(run: TrackedRun) -> dict[str, Any] | None:
-    """The version in the registry, and whether the guard let it become the champion."""
+def promotion(tree: RunTree) -> dict[str, Any] | None:
+    """Return the version in the registry, and whether it became the champion."""
+    run = tree.parent
     version = run.tags.get("model.registered")
     if version is None:
         return None
@@ -163,8 +133,11 @@ def _promotion(run: TrackedRun) -> dict[str, Any] | None:
     return {"version": version, "obstacle": run.tags.get("model.not_promoted", ""), "is_asked": is_asked}
 
 
-def _popularity(run: TrackedRun) -> list[dict[str, Any]]:
-    """The ranking of a graph model beside the order by popularity; empty for other models."""
+def popularity(tree: RunTree) -> list[dict[str, Any]]:
+    """Return the quality of a ranking model and that of the order by popularity; empty for other models."""
+    if SIDES in tree.artifacts:  # the section of the ranking has them
+        return []
+    run = tree.parent
     names = ("ndcg20", "recall20")
     rows = [("the model", "quality.test", True), ("by popularity", "baseline.popularity.test", False)]
     lines = [
@@ -174,17 +147,24 @@ def _popularity(run: TrackedRun) -> list[dict[str, Any]]:
     return lines if lines[1]["ndcg20"] is not None else []
 
 
-def _decision(tree: RunTree, to_html: Words) -> dict[str, Any] | None:
+def decision(tree: RunTree) -> dict[str, Any] | None:
+    """Return the chosen placement with its explanation, and the table of all candidates."""
     params, tags = tree.parent.params, tree.parent.tags
     rows = decision_rows(tree)
     if "placement.label" not in params:
         return None
+    limits = {
+        name.removeprefix("request."): value
+        for name, value in tree.parent.metrics.items()
+        if name.startswith(("request.max_", "request.min_"))
+    }
     words = tree.artifacts.get("decision.md", tags.get("decision.reason", ""))
     binds = tags.get("decision.binds", "")
     return {
         "label": params["placement.label"],
         "binds": "" if binds == "nothing" else binds,
-        "words": to_html(words),
+        "words": words,
+        "chart": placements_chart(rows, limits),
         "rows": list(map(_shown_placement, rows[:MOST_ROWS])),
         "left_out": max(0, len(rows) - MOST_ROWS),
     }
@@ -203,15 +183,15 @@ def _shown_placement(row: Mapping[str, Any]) -> dict[str, str]:
         "outcome": "chosen" if row["rank"] == 1 else "excluded" if row.get("excluded_by") else "behind",
         "why": why or "",
         "time": sourced(duration(3600 * row["hours"]), "step_source"),
-        "energy": "unknown" if kwh is None else sourced(energy(kwh), "energy_source"),
+        "energy": "unknown" if kwh is None else sourced(energy_words(kwh), "energy_source"),
         "cost": "unknown" if cost is None else sourced(figure(cost, 3), "price_source"),
         "memory": "unknown" if gib is None else sourced(f"{figure(gib, 3)} GiB", "memory_source"),
         "where": "this machine" if row["is_here"] else "elsewhere",
     }
 
 
-def _comparison(tree: RunTree) -> list[dict[str, Any]]:
-    """What was predicted beside what the trainings of the members came to."""
+def prediction(tree: RunTree) -> list[dict[str, Any]]:
+    """Return predicted figures with those that the trainings of the members measured."""
     metrics = tree.parent.metrics
     members = [run.metrics for run in tree.of_kind("member")]
     rates = [member["throughput.samples_per_second"] for member in members if "throughput.samples_per_second" in member]
@@ -235,7 +215,8 @@ def _comparison(tree: RunTree) -> list[dict[str, Any]]:
     ]
 
 
-def _qualities(tree: RunTree) -> list[dict[str, Any]]:
+def results(tree: RunTree) -> dict[str, Any] | None:
+    """Return the qualities of members, ensemble and result, and a warning if the positives are few."""
     lines = []
     for run in (*tree.of_kind("member", "ensemble"), tree.parent):
         for part, prefix in (("validation", "quality"), ("test", "quality.test")):
@@ -244,10 +225,12 @@ def _qualities(tree: RunTree) -> list[dict[str, Any]]:
                 is_result = run is tree.parent
                 name = "the result" if is_result else name_of(run)
                 lines.append({"name": name, "part": part, "is_result": is_result, **figures})
-    return lines
+    too_few = tree.parent.tags.get("search.too_few_positives")
+    return {"rows": lines, "too_few": too_few} if lines or too_few else None
 
 
-def _ensemble(tree: RunTree) -> dict[str, Any] | None:
+def ensemble(tree: RunTree) -> dict[str, Any] | None:
+    """Return the ensemble's weights, the other ways to combine its members, and the costs of a prediction."""
     reason = tree.parent.tags.get("ensemble.reason")
     if not reason:
         return None
@@ -296,8 +279,11 @@ def _ways(tree: RunTree) -> list[dict[str, Any]]:
     return [{"name": name, "ne": ne} for ne, name in sorted(found)]
 
 
-def _baselines(run: TrackedRun) -> list[dict[str, Any]]:
-    """What costs seconds, on the test part, beside the result."""
+def baselines(tree: RunTree) -> list[dict[str, Any]]:
+    """Return the quality and the cost of each baseline on the test part; empty if the ranking section has them."""
+    if SIDES in tree.artifacts:
+        return []
+    run = tree.parent
     suffix = ".verdict"
     names = [
         name.removeprefix("baseline.").removesuffix(suffix)
@@ -321,7 +307,9 @@ def _baselines(run: TrackedRun) -> list[dict[str, Any]]:
     return lines
 
 
-def _energy(run: TrackedRun) -> dict[str, str] | None:
+def energy(tree: RunTree) -> dict[str, Any] | None:
+    """Return the energy of the run with its uncertainty, how it was found, and the power over time."""
+    run = tree.parent
     source = run.tags.get("energy.source")
     if source is None:
         return None
@@ -336,43 +324,12 @@ def _energy(run: TrackedRun) -> dict[str, str] | None:
         "source": source,
         "method": run.tags.get("energy.method", ""),
         "uncertainty": run.tags.get("energy.uncertainty", ""),
+        "chart": power_chart(tree),
     }
 
 
-def _features(summary: FeatureSummary) -> dict[str, Any]:
-    shown = summary.fields[:SHOWN_FIELDS]
-    highest = max((value.interval[1] for field in shown for value in field.values), default=1.0)
-    scale = min(1.0, max(highest, summary.base_rate, 1e-9))
-    return {
-        **summary.model_dump(exclude={"fields"}),
-        "fields": [field.model_dump() for field in summary.fields],
-        "shown": [
-            {
-                **field.model_dump(exclude={"values"}),
-                "kind": field.kind.replace("_", "-"),
-                "bars": [_value_bar(value, scale) for value in field.values],
-            }
-            for field in shown
-        ],
-        "scale": scale,
-        "base_percent": 100 * summary.base_rate / scale,
-    }
-
-
-def _value_bar(value: ValueStatistics, scale: float) -> dict[str, Any]:
-    low, high = value.interval
-    return {
-        "name": value.name,
-        "percent": 100 * value.base_rate / scale,
-        "low": 100 * low / scale,
-        "spread": 100 * (high - low) / scale,
-        "text": f"{100 * value.base_rate:.3g} %",
-        "title": f"{value.rows:,} rows, base rate between {low:.4f} and {high:.4f} with 95 %",
-    }
-
-
-def _tables(tree: RunTree) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Everything that was written about the run, for whoever misses something above."""
+def settings(tree: RunTree) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Return all parameters, figures and tags of the run, and those of its members and its ensemble."""
     run = tree.parent
     hidden = {"learning.steps", "decision.reason"}  # the latter is told above
     tags = {name: text for name, text in run.tags.items() if not name.startswith("mlflow.") and name not in hidden}
@@ -383,27 +340,6 @@ def _tables(tree: RunTree) -> list[tuple[str, list[tuple[str, str]]]]:
         for child in tree.of_kind("member", "ensemble")
     ]
     return [(title, sorted((str(k), str(v)) for k, v in values.items())) for title, values in tables if values]
-
-
-def _contents(tree: RunTree, view: Mapping[str, Any]) -> list[tuple[str, str]]:
-    sections = [
-        ("decision", "Placement", view["decision"]),
-        ("prediction", "Predicted and found", view["comparison"]),
-        ("quality", "Quality against cost", trained_chart(tree)),
-        ("curves", "Curves", curves_chart(tree)),
-        ("results", "Results", view["qualities"]),
-        ("ranking", "Ranking", view["ranking"]),
-        ("promotion", "Registered", view["promotion"]),
-        ("baselines", "Baselines", view["baselines"] or view["popularity"]),
-        ("ensemble", "Ensemble", view["ensemble"]),
-        ("plan", "Plan of the tables", view["plan"]),
-        ("time", "Time", view["steps"] or view["waits"] or view["stalls"]),
-        ("energy", "Energy", view["energy"]),
-        ("features", "Features", view["features"]),
-        ("card", "Model card", view["card"]),
-        ("settings", "Settings", True),
-    ]
-    return [(anchor, title) for anchor, title, is_there in sections if is_there]
 
 
 def _mean(values: list[float]) -> float | None:

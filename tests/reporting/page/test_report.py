@@ -148,7 +148,7 @@ def test_sections_say_their_sources(run_id: str) -> None:
 
 def test_the_plan_of_the_tables_is_shown_with_what_its_steps_took(run_id: str) -> None:
     tree = read_tree(run_id)
-    assert 'id="plan"' not in render_page(tree, None)
+    assert 'id="plan"' not in render_page(tree)
     table = {"name": NASTY, "rows": 9, "width": 4, "placement": "row-wise", "why": "data-parallel would take +3.0%"}
     plan = {"is_given": False, "devices": 2, "step_seconds": 0.1, "told": "They are set right.", "tables": [table]}
     steps = {
@@ -161,7 +161,7 @@ def test_the_plan_of_the_tables_is_shown_with_what_its_steps_took(run_id: str) -
         for child in tree.children
     )
     artifacts = {**tree.artifacts, "plan.json": json.dumps({**plan, "rivals": {"by hand": 0.3}})}
-    text = render_page(replace(tree, artifacts=artifacts, children=children), None)
+    text = render_page(replace(tree, artifacts=artifacts, children=children))
     section = text[text.index('<h2 id="plan">') :].partition('<h2 id="time">')[0]
     for expected in (
         "2 processes",
