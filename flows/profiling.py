@@ -5,31 +5,39 @@ from typing import Annotated
 
 from prefect import flow
 from prefect.runtime import flow_run
+from pydantic import Field, SerializeAsAny, computed_field
 
-from shunter.engine.stalls.advice import advise
-from shunter.engine.stalls.report import StallReport
-from shunter.engine.stalls.search import check_request, choose_profile
 from shunter.frozen import Frozen
 from shunter.hardware.types import HardwareProfile
 from shunter.masked_console import Console
-from shunter.reporting.pictures import draw_pictures
+from shunter.reporting.roofline_figure import draw_rooflines
 from shunter.requests import ProfileRequest, TrainRequest, shown
-from shunter.tasks.accelerators import hold
 from shunter.tasks.ingest import ingest
 from shunter.tasks.notify import notify
-from shunter.tasks.profile import find_stalls, profile_machine
-from shunter.tracking.profiles import log_pictures, log_profiles, log_stalls
+from shunter.tasks.profile import ANALYSIS, TRAINING_ANALYSES, TrainingAnalysis, check_request, profile_machine
+from shunter.tracking.profiles import log_pictures, log_profiles
 from shunter.tracking.runs import closing, start_run
 
 
 class ProfileSummary(Frozen):
-    """What came out: the profiles, the stalls and what to do about them, the pictures, the run in MLflow."""
+    """Profiles of the machine, the analysis of a training, the pictures, and the run in MLflow."""
 
     profiles: tuple[HardwareProfile, ...]
-    report: StallReport | None
-    advice: tuple[str, ...]
+    analysis: SerializeAsAny[TrainingAnalysis] | None = Field(exclude=True)
     pictures: tuple[Path, ...]
     run_id: str
+
+    @computed_field
+    @property
+    def report(self) -> SerializeAsAny[Frozen] | None:
+        """Figures of the analysis; None without data."""
+        return self.analysis.report if self.analysis else None
+
+    @computed_field
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """Advice of the analysis."""
+        return self.analysis.advice if self.analysis else ()
 
 
 @flow(name="profile", flow_run_name="profile-{request.data}", on_failure=[notify], on_crashed=[notify])
@@ -54,19 +62,13 @@ def profile(
         run_id = start_run(_run_name(request, profiles), "profile", flow_run_id=flow_run.get_id())
         with closing(run_id):
             log_profiles(run_id, profiles)
-            report, advice = None, ()
+            analysis = None
             if dataset is not None:
-                chosen = choose_profile(request, profiles)
-                with hold(profiles, together=2):
-                    report = find_stalls(dataset, request, chosen, on_progress=progress)
-                advice = advise(report, chosen)
-                log_stalls(run_id, report, advice)
+                analysis = TRAINING_ANALYSES.load(ANALYSIS)(dataset, request, profiles, run_id, progress)
             progress("the layers of the model for the roofline")
-            pictures = draw_pictures(profiles, dataset, report)
+            pictures = (*draw_rooflines(profiles, dataset, request), *(analysis.pictures if analysis else ()))
             log_pictures(run_id, pictures)
-    return ProfileSummary(
-        profiles=tuple(profiles), report=report, advice=advice, pictures=tuple(pictures), run_id=run_id
-    )
+    return ProfileSummary(profiles=tuple(profiles), analysis=analysis, pictures=pictures, run_id=run_id)
 
 
 def _ingestion(request: ProfileRequest, data: str) -> TrainRequest:

@@ -5,8 +5,14 @@ from math import log10
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.data.loader import mean_ids_per_sample
+from shunter.engine.profiling.roofline import place_layers
 from shunter.hardware.cost.roofline import Roofline, RooflinePoint
-from shunter.hardware.types import Precision
+from shunter.hardware.types import HardwareProfile, Precision
+from shunter.models.registry import model_spec
+from shunter.requests import ProfileRequest
+from shunter.settings import Settings
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,6 +23,38 @@ DPI = 130
 BLUE, ORANGE, GREEN, GREY = "#2563a8", "#d97b1f", "#3d8b50", "#6b7280"
 COMPUTE_STYLES: dict[Precision, Literal["-", "-."]] = {"fp32": "-", "bf16": "-."}
 LABEL_DISTANCE = 0.05  # decades within which points share a label
+
+
+def draw_rooflines(profiles: Sequence[HardwareProfile], dataset: Dataset | None, request: ProfileRequest) -> list[Path]:
+    """Draw the roofline of each accelerator with the layers of a model.
+
+    Args:
+        profiles: Profiles of this machine.
+        dataset: Data set with the features of the model; None places the layers of a reference model.
+        request: Model, batch size and precision.
+
+    Returns:
+        The PNG files, in the folder of the profiles.
+    """
+    about = "" if dataset is None else f".{dataset.fingerprint[:12]}"
+    pictures = []
+    for profile in profiles:
+        if dataset is None:
+            roofline = place_layers(profile)
+        else:
+            family = request.model or "dlrm"
+            roofline = place_layers(
+                profile,
+                model_spec(family),
+                dataset.features,
+                batch_size=request.stalls.batch_size,
+                precision=request.stalls.precision,
+                ids_per_sample=mean_ids_per_sample(dataset),
+                title=f"{family} on {dataset.name}",
+            )
+        name = f"{profile.host}.{profile.accelerator.name.replace(':', '')}{about}.roofline.png"
+        pictures.append(draw_roofline(roofline, Settings().profile_directory / name))
+    return pictures
 
 
 def draw_roofline(roofline: Roofline, path: Path) -> Path:

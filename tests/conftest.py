@@ -47,7 +47,7 @@ SLOW = (
     "tests/engine/profiling",
     "tests/engine/ranking/test_trainer.py",
     "tests/engine/rewriting/test_search.py",
-    "tests/engine/stalls/test_stalls.py",
+    "tests/extensions/stalls/test_stalls.py",
     "tests/engine/test_",
     "tests/extensions/shampoo/test_distributed.py",
     "tests/extensions/shampoo/test_optimizer.py",

@@ -39,7 +39,7 @@ LOADED = (
     *(
         "shunter.engine.profiling.profiles",
         "shunter.engine.ranking.result",
-        "shunter.engine.stalls.advice",
+        "shunter.extensions.stalls.advice",
         "shunter.engine.trained_model",
     ),
     *(

@@ -66,6 +66,7 @@ TRIAL_OF_MEMBER = "training.trial"  # tag of a member that a trial had trained a
 TOTAL_SECONDS = "time.total_seconds"  # of a whole flow, earlier attempts included
 WALL_SECONDS = "time.wall_seconds"  # of the last attempt, from the begin of its process to the end of its flow
 STEP_SECONDS = "time.{}_step_seconds"  # of each step, and of what is in none as `other`: together those
+BACKWARD_SPEEDUP = "sparsity.simulated_backward_speedup_"  # of a profile, by what an accelerator skips
 
 
 def request_params(request: JobRequest) -> Values:

@@ -149,7 +149,7 @@ def _check(request: Request) -> None:
             check_address(request.checkpoints.checkpoint_copy)
         _check_files(request)
     elif isinstance(request, ProfileRequest):
-        from shunter.engine.stalls.search import check_request
+        from shunter.tasks.profile import check_request
 
         check_request(request)
 

@@ -70,7 +70,7 @@ class AcceleratorRow(Frozen):
     skips_zeros: Literal["inputs", "outputs", "both"] | None = Field(
         default=None,
         description="What its matrix unit leaves out of a backward pass: operands that are zero, results that nobody "
-        "needs, or both (`shunter.hardware.cost.sparse_accelerator`); None where it multiplies zeros like all else.",
+        "needs, or both (simulated by the extension `stalls`); None where it multiplies zeros like all else.",
     )
     date: datetime.date = Field(description="Day on which the specification was checked.")
     source: str = Field(description="Key of `Catalogue.sources`.")

@@ -35,7 +35,7 @@ class SharedMemory:
         """Shared memory, where all processes are of one machine that lets them have it; None in all where not.
 
         A group that is not plain gloo's counts what it sends, or sends it as over a network
-        (`shunter.engine.stalls.linked`).
+        (`shunter.extensions.stalls.linked`).
         """
         if not hasattr(os, "memfd_create") or dist.get_backend() != "gloo":
             return None

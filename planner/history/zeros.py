@@ -1,8 +1,8 @@
 """What `shunter profile --data` has found of the zeros of a job's activations and gradients."""
 
-from shunter.engine.profiling.useful_share import BACKWARD_SPEEDUP
 from shunter.errors import TrackingError
 from shunter.planner.history.reader import ReadRuns
+from shunter.tracking.convention import BACKWARD_SPEEDUP
 from shunter.tracking.history import read_runs
 
 

@@ -41,7 +41,7 @@ REPORT_SECTIONS = Registry(
         ),
         "time": Entry(target="shunter.reporting.page.time:time_section", capabilities={"title": "Time"}),
         "stalls": Entry(
-            target="shunter.reporting.page.stalls:stall_section",
+            target="shunter.extensions.stalls.section:stall_section",
             capabilities={
                 "title": "Time",
                 "anchor": "time",

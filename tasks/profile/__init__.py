@@ -1,26 +1,63 @@
-"""Step `profile`: what the accelerators of this machine really do, and where a training waits on them."""
+"""Step `profile`: what the accelerators of this machine really do, and the analyses of a training on them.
 
-from collections.abc import Iterable
+An analysis is a function of the data set, the request, the profiles of the machine, the id of the MLflow run that keeps
+the findings, and a function for messages about the progress. It returns a `TrainingAnalysis`.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
 
 from prefect import task
-from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
+from pydantic import SerializeAsAny
+from rich.console import RenderableType
 
-from shunter.engine.data.dataset import Dataset
 from shunter.engine.executors.ray.cluster import Cluster
 from shunter.engine.profiling.profiles import Progress, local_profiles, machine_profiles, quiet
-from shunter.engine.stalls.advice import advise
-from shunter.engine.stalls.report import StallReport
-from shunter.engine.stalls.search import stalls_of
+from shunter.engine.profiling.roofline import REFERENCE_FEATURES
+from shunter.frozen import Frozen
 from shunter.hardware.types import HardwareProfile
-from shunter.markdown import plain
 from shunter.models.graph import SOLVED
+from shunter.models.registry import check_spec, model_spec
+from shunter.registry import Entry, Registry
 from shunter.requests import ProfileRequest
 from shunter.tasks.accelerators import tell
 
-__all__ = ["find_stalls", "profile_cluster", "profile_hardware", "profile_machine"]
+__all__ = [
+    "ANALYSIS",
+    "TRAINING_ANALYSES",
+    "TrainingAnalysis",
+    "check_request",
+    "profile_cluster",
+    "profile_hardware",
+    "profile_machine",
+]
 
+ANALYSIS = "stalls"
+TRAINING_ANALYSES = Registry(
+    "analysis of a training",
+    {ANALYSIS: Entry(target="shunter.extensions.stalls.analysis:analyse")},
+    group="shunter.training_analyses",
+)
 LONGEST_SECONDS = 3600  # of all measurements: a device that does not answer shall not hold the flow for ever
+
+
+class TrainingAnalysis(Frozen):
+    """Where a training on the profiled machine loses time.
+
+    Attributes:
+        report: The measured figures.
+        advice: Sentences that say what to change.
+        pictures: Image files.
+    """
+
+    report: SerializeAsAny[Frozen]
+    advice: tuple[str, ...]
+    pictures: tuple[Path, ...]
+
+    def printed(self) -> Iterator[RenderableType]:
+        """Yield the tables and sentences that the command prints."""
+        yield from (f"- {sentence}" for sentence in self.advice)
 
 
 @task(name="profile", cache_policy=NO_CACHE, timeout_seconds=LONGEST_SECONDS)
@@ -39,40 +76,19 @@ def profile_machine(refresh: bool = False, on_progress: Progress = quiet) -> lis
     return machine_profiles(refresh=refresh, on_progress=on_progress, tell=tell)
 
 
-@task(name="find stalls", cache_policy=NO_CACHE)
-def find_stalls(
-    dataset: Dataset, request: ProfileRequest, profile: HardwareProfile, on_progress: Progress = quiet
-) -> StallReport:
-    """Find where a training of the request waits on the accelerator of `profile`."""
-    report = stalls_of(dataset, request, profile, on_progress)
-    publish(report, advise(report, profile))
-    return report
-
-
 @task(name="profile cluster", cache_policy=NO_CACHE)
 def profile_cluster(cluster: Cluster, processes: int = 1) -> list[HardwareProfile]:
     """Profile the accelerators of every node, and for several processes the network, from files of the day."""
     return cluster.profiles(processes)
 
 
-def publish(report: StallReport, advice: Iterable[str]) -> None:
-    """Show the table of the stalls and the advice as artifacts of the running task."""
-    rows = [
-        {
-            "stall": stall.name.replace("_", " "),
-            "state": f"{stall.state}: {stall.reason}" if stall.reason else stall.state,
-            "ms a step": _milliseconds(stall.seconds),
-            "from": _milliseconds(stall.low_seconds),
-            "to": _milliseconds(stall.high_seconds),
-            "share of the step": "" if stall.share_of_slow_run is None else f"{stall.share_of_slow_run:.1%}",
-        }
-        for stall in report.stalls
-    ]
-    job = f"{plain(report.model)} on {plain(report.data_name)}"
-    create_table_artifact(table=rows, key="stalls", description=f"Stalls of {job}, interval of 95 %")
-    sentences = "\n".join(f"- {plain(sentence)}" for sentence in advice) or "Nothing was found to wait for."
-    create_markdown_artifact(f"# {job}\n\n{sentences}\n", key="stall-advice")
+def check_request(request: ProfileRequest) -> None:
+    """Refuse a request that cannot be done, before anything is measured.
 
-
-def _milliseconds(seconds: float | None) -> str:
-    return "" if seconds is None else f"{1e3 * seconds:.3f}"
+    Raises:
+        RequestError: The model is unknown.
+        MissingExtensionError: The request names data, and no analysis of a training is installed.
+    """
+    check_spec(model_spec(request.model or "dlrm"), REFERENCE_FEATURES)
+    if request.data is not None:
+        TRAINING_ANALYSES.entry(ANALYSIS)

@@ -13,7 +13,7 @@ from shunter.requests import ProfileRequest
 from shunter.settings import Settings
 
 pytestmark = pytest.mark.slow
-# Two devices are the business of tests/engine/stalls; here it matters that everything reaches the user.
+# Two devices are the business of tests/extensions/stalls; here it matters that everything reaches the user.
 QUICK = ProfileRequest(model="dlrm", data="synthetic:6000", batch_size=32, seconds=0.1, devices=1)
 
 

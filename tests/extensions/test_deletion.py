@@ -15,19 +15,31 @@ import sys
 sys.path.insert(0, sys.argv[1])
 sys.meta_path = [finder for finder in sys.meta_path if "Editable" not in repr(finder)]  # it finds the deleted folder
 import shunter
-import shunter.flows.cli, shunter.flows.train
+import shunter.flows.cli, shunter.flows.train, shunter.flows.profiling
 from shunter.errors import MissingExtensionError
 from shunter.models.optimizers import DENSE_OPTIMIZERS, searched_optimizers
+from shunter.reporting.page.sections import REPORT_SECTIONS
+from shunter.requests import ProfileRequest
+from shunter.tasks.profile import TRAINING_ANALYSES, check_request
 assert "adam" in searched_optimizers()
-for name, entry in DENSE_OPTIMIZERS.entries.items():
-    if entry.extension in sys.argv[2:]:
-        assert name not in DENSE_OPTIMIZERS.names
-        try:
-            DENSE_OPTIMIZERS.load(name)
-        except MissingExtensionError as refused:
-            assert refused.extension == entry.extension
-        else:
-            raise SystemExit(f"{name} is there")
+for registry in (DENSE_OPTIMIZERS, REPORT_SECTIONS, TRAINING_ANALYSES):
+    for name, entry in registry.entries.items():
+        if entry.extension in sys.argv[2:]:
+            assert name not in registry.names
+            try:
+                registry.load(name)
+            except MissingExtensionError as refused:
+                assert refused.extension == entry.extension
+            else:
+                raise SystemExit(f"{name} is there")
+check_request(ProfileRequest())
+try:
+    check_request(ProfileRequest(model="dlrm", data="clicks.parquet"))
+except MissingExtensionError:
+    assert "stalls" in sys.argv[2:]
+from typer.testing import CliRunner
+from shunter.flows.command.cli import app
+assert CliRunner().invoke(app, ["--help"]).exit_code == 0
 missing = [one for one in sys.argv[2:] if f"shunter.extensions.{one}" in sys.modules]
 assert not missing, missing
 """

@@ -19,7 +19,7 @@ ROOMS = (
     ("tests", r"^tests/"),
     ("benchmarks", r"^(benchmarks|examples)/"),
     ("tools", r"^(requirements|docs)/"),
-    ("core", r"core_scaling|models/graph/twotower|reporting/front"),
+    ("core", r"core_scaling|models/graph/twotower|reporting/front|history/zeros|profile_tables|flows/profiling"),
     (
         "compression",
         r"models/compression|engine/compression|compress|checkpoint/pack(ed_tables|ing)|ensemble/(memory|forms)"
@@ -39,7 +39,6 @@ ROOMS = (
         r"supernet|search/reinforce|dnas|architecture_search|operator_costs|space/(architecture|drawn)|few_choices"
         r"|front_pool",
     ),
-    ("stalls", r"engine/stalls|stall|useful_share|sparse_accelerator|history/zeros|profile_tables|flows/profiling"),
     ("fleet", r"^scheduler/|fleet|tasks/better|executors/(moving|watch)|planner/waiting|waiting_line"),
     ("towers", r"tower|sptt"),
     (

@@ -1,9 +1,9 @@
 """Zeros of activations and gradients: which multiplications count, and what keeping them packed spares.
 
 A DLRM of Criteo's shape (layers 512-256-64 and 512-256) learns a planted log for some steps with the product's
-defaults; its last steps are counted by `shunter.engine.profiling.useful_share`, as `shunter profile --data` does.
-Shares are measured; the speed-up is simulated by `shunter.hardware.cost.sparse_accelerator`, of the backward pass of
-the linear layers on 16 lanes. Bytes are counted of all that autograd keeps of a step of 2,048 samples, weights left
+defaults; its last steps are counted by `shunter.extensions.stalls.useful_share`, as `shunter profile --data` does.
+Shares are measured; the speed-up of the backward pass is simulated by `shunter.extensions.stalls.sparse_accelerator`,
+of the linear layers on 16 lanes. Bytes are counted of all that autograd keeps of a step of 2,048 samples, weights left
 out, as it is and packed; the time of both steps, and of one without dead units, processor time on one thread, stands
 beside.
 """
@@ -26,7 +26,7 @@ from shunter.engine.data.loader import BatchLoader
 from shunter.engine.loop.loss import mean_losses
 from shunter.engine.loop.packed_activations import PackedActivations
 from shunter.engine.loop.step import build_dense_optimizer, train_step
-from shunter.engine.profiling.useful_share import SKIPPINGS, useful_share
+from shunter.extensions.stalls.useful_share import SKIPPINGS, useful_share
 from shunter.models.registry import Model, build_model, model_spec
 
 ROWS, QUICK_ROWS = 400_000, 20_000

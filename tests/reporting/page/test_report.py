@@ -12,7 +12,6 @@ import pytest
 from shunter.engine.config import Hyperparameters, Schedule
 from shunter.engine.execution import execution_of
 from shunter.engine.job import TrainingJob
-from shunter.engine.profiling.useful_share import LayerShare, UsefulShare
 from shunter.engine.results import TrainingFigures
 from shunter.errors import RequestError
 from shunter.models.embeddings.cache_counts import CacheCounts
@@ -29,7 +28,6 @@ from shunter.tracking.reports import log_config
 from shunter.tracking.runs import finish, open_run, start_run, start_run_tree
 from shunter.tracking.tree import read_artifact, read_tree
 from tests.engine.reasons import ENOUGH
-from tests.engine.stalls.stall_values import make_report
 from tests.engine.synthetic import write_dataset
 from tests.tracking.test_convention import PLACEMENT
 from tests.tracking.test_reports import decision
@@ -246,6 +244,9 @@ def test_what_is_folded_is_printed_and_words_are_not_broken(run_id: str) -> None
 
 
 def test_stalls_of_the_same_data_and_model_are_shown(run_id: str) -> None:
+    useful_share = pytest.importorskip("shunter.extensions.stalls.useful_share")
+    from tests.extensions.stalls.stall_values import make_report
+
     assert 'title="fetch"' not in build_report(run_id)
     profile = start_run("stalls", "profile")
     open_run(profile).log_params({"data.name": "synthetic", "model.family": "dlrm"})
@@ -254,7 +255,7 @@ def test_stalls_of_the_same_data_and_model_are_shown(run_id: str) -> None:
     assert "Stalls, as they were profiled" in text
     assert "ms a step" in text
     assert "Multiplications that count" not in text  # the report is of before that was counted
-    layer = LayerShare(
+    layer = useful_share.LayerShare(
         name="top.0",
         forward=0.5,
         backward=0.25,
@@ -262,7 +263,7 @@ def test_stalls_of_the_same_data_and_model_are_shown(run_id: str) -> None:
         dead=0.1,
         cycles={"dense": 8.0, "inputs": 4.0, "outputs": 4.0, "both": 2.0},
     )
-    useful = UsefulShare(model="dlrm", batch_size=500, steps=60, layers=(layer,))
+    useful = useful_share.UsefulShare(model="dlrm", batch_size=500, steps=60, layers=(layer,))
     log_config(profile, "stalls", make_report(useful=useful))
     text = build_report(run_id)
     assert "Multiplications that count" in text

@@ -16,9 +16,9 @@ from shunter.engine.data.batch import Batch
 from shunter.engine.loop.step import applied, build_dense_optimizer, prefetch, train_step
 from shunter.engine.memory import available_memory_bytes, check_tables_fit
 from shunter.engine.parallel.processes import ManyProcesses
-from shunter.engine.stalls.batches import StallBatches, largest_window_rows
-from shunter.engine.stalls.linked import Wire
-from shunter.engine.stalls.plan import CommunicationMeasurement, StallPlan, Traffic
+from shunter.extensions.stalls.batches import StallBatches, largest_window_rows
+from shunter.extensions.stalls.linked import Wire
+from shunter.extensions.stalls.plan import CommunicationMeasurement, StallPlan, Traffic
 from shunter.hardware.probes.timing import synchronize
 from shunter.models.embeddings.request import EmbeddingCache
 from shunter.models.embeddings.sharded import ShardedEmbeddings
@@ -67,7 +67,7 @@ class StallRuns:
         self._slow = self._slow_model() if self.rank == 0 and self.slow_tier_rows else None
 
     def run(self, name: str) -> list[float]:
-        """Make one run, by its name in `shunter.engine.stalls.plan.RUNS`.
+        """Make one run, by its name in `shunter.extensions.stalls.plan.RUNS`.
 
         Returns:
             Seconds of each step in this process; empty where it has no part in the run, or the run cannot be made.

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from shunter.engine.config import Execution
-from shunter.engine.profiling.useful_share import layer_share, useful_share, watched
+from shunter.extensions.stalls.useful_share import layer_share, useful_share, watched
 from shunter.models.registry import model_spec
 from tests.engine.synthetic import write_dataset
 

@@ -1,4 +1,4 @@
-"""What each process of the stall profiler runs: `python -m shunter.engine.stalls.worker FOLDER`."""
+"""What each process of the stall profiler runs: `python -m shunter.extensions.stalls.worker FOLDER`."""
 
 import os
 import time
@@ -11,9 +11,9 @@ import torch
 from shunter.engine.loop.step import applied
 from shunter.engine.parallel.processes import broadcast_number
 from shunter.engine.private_files import read_private, write_private
-from shunter.engine.stalls.linked import BACKEND, Wire, register_backend
-from shunter.engine.stalls.plan import RUNS, CommunicationMeasurement, StallMeasurements, StallPlan
-from shunter.engine.stalls.runs import StallRuns
+from shunter.extensions.stalls.linked import BACKEND, Wire, register_backend
+from shunter.extensions.stalls.plan import RUNS, CommunicationMeasurement, StallMeasurements, StallPlan
+from shunter.extensions.stalls.runs import StallRuns
 from shunter.hardware.devices.processes import Report, join_group, run_member
 from shunter.models.spec import ModelSpec
 

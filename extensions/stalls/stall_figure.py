@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shunter.engine.stalls.differences import StallName
-from shunter.engine.stalls.report import StallReport
+from shunter.extensions.stalls.differences import StallName
+from shunter.extensions.stalls.report import StallReport
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,10 +8,10 @@ import pytest
 
 from shunter.engine.config import Execution, Hyperparameters
 from shunter.engine.parallel.plan import Machine, Sharding
-from shunter.engine.stalls.launch import measure_stalls
-from shunter.engine.stalls.plan import RUNS, StallMeasurements, StallPlan
-from shunter.engine.stalls.worker import PLAN, RESULT
 from shunter.errors import RequestError
+from shunter.extensions.stalls.launch import measure_stalls
+from shunter.extensions.stalls.plan import RUNS, StallMeasurements, StallPlan
+from shunter.extensions.stalls.worker import PLAN, RESULT
 from shunter.hardware.devices.network import Link, transfer_seconds
 from shunter.hardware.devices.processes import run_group
 from shunter.models.registry import model_spec
@@ -46,7 +46,7 @@ def test_between_machines_a_step_takes_what_its_bytes_take_on_the_link(plan: Sta
     folder = tmp_path / "group"
     folder.mkdir()
     (folder / PLAN).write_bytes(pickle.dumps(plan))
-    run_group("tests.engine.stalls.member", folder, 2, threads=1, on_report=lambda kind, value: None)
+    run_group("tests.extensions.stalls.member", folder, 2, threads=1, on_report=lambda kind, value: None)
     found: StallMeasurements = pickle.loads((folder / RESULT).read_bytes())
     traffic = found.traffic
     assert traffic is not None

@@ -5,15 +5,13 @@ from collections.abc import Callable, Sequence
 from shunter.engine.config import Execution, Hyperparameters
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.parallel import Machine, Sharding
-from shunter.engine.profiling.roofline import REFERENCE_FEATURES
-from shunter.engine.profiling.useful_share import useful_share
-from shunter.engine.stalls.plan import StallPlan
-from shunter.engine.stalls.report import StallReport, build_report
 from shunter.errors import HardwareError
+from shunter.extensions.stalls.plan import StallPlan
+from shunter.extensions.stalls.report import StallReport, build_report
+from shunter.extensions.stalls.useful_share import useful_share
 from shunter.hardware.devices.network import Link
 from shunter.hardware.types import HardwareProfile
 from shunter.models.registry import check_spec, model_spec
-from shunter.models.spec import ModelSpec
 from shunter.requests import ProfileRequest
 
 LATENCY_SECONDS = 50e-6  # of a message over Ethernet between machines of one site, with TCP
@@ -21,15 +19,6 @@ BYTES_PER_GBIT = 1e9 / 8
 # Beside the model itself: narrow and wide rows, small and large dense parts, so that the terms of the communication
 # model can be told apart.
 COMMUNICATION_SHAPES = ((8, (64,)), (64, (64,)), (16, (512, 256)), (64, (512, 256)), (32, (256, 128)))
-
-
-def check_request(request: ProfileRequest) -> None:
-    """Refuse an unknown model before anything is measured.
-
-    Raises:
-        RequestError: the model is unknown.
-    """
-    check_spec(_spec(request), REFERENCE_FEATURES)
 
 
 def choose_profile(request: ProfileRequest, profiles: Sequence[HardwareProfile]) -> HardwareProfile:
@@ -62,7 +51,7 @@ def stalls_of(
         RequestError: the model is unknown, or a step takes more samples than there are.
         HardwareError: there are too few devices, or a process failed.
     """
-    from shunter.engine.stalls.launch import measure_stalls
+    from shunter.extensions.stalls.launch import measure_stalls
 
     plan = make_plan(dataset, request, profile)
     report = build_report(plan, measure_stalls(plan, on_progress), profile)
@@ -78,7 +67,7 @@ def make_plan(dataset: Dataset, request: ProfileRequest, profile: HardwareProfil
         RequestError: the model is unknown.
     """
     accelerator = profile.accelerator
-    spec = _spec(request)
+    spec = model_spec(request.model or "dlrm")
     check_spec(spec, dataset.features)
     on_cpu = accelerator.kind == "cpu"
     devices = request.stalls.devices or (min(2, accelerator.cores) if on_cpu else _cuda_devices())
@@ -109,10 +98,6 @@ def make_plan(dataset: Dataset, request: ProfileRequest, profile: HardwareProfil
             model_spec(spec.family, embedding_dim=dim, top_widths=widths) for dim, widths in COMMUNICATION_SHAPES
         ),
     )
-
-
-def _spec(request: ProfileRequest) -> ModelSpec:
-    return model_spec(request.model or "dlrm")
 
 
 def _cuda_devices() -> int:

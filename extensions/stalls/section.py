@@ -1,15 +1,15 @@
-"""The stall breakdown of a report, from what `shunter profile --data` kept."""
+"""Section of the report page with the stalls that `shunter profile --data` measured."""
 
 from typing import Any
 
-from shunter.engine.profiling.useful_share import USEFUL_COLUMNS
-from shunter.engine.stalls.report import StallReport
-from shunter.hardware.cost.sparse_accelerator import LANES
+from shunter.extensions.stalls.report import StallReport
+from shunter.extensions.stalls.sparse_accelerator import LANES
+from shunter.extensions.stalls.useful_share import USEFUL_COLUMNS
 from shunter.tracking.tree import RunTree
 
 STALLS = "config/stalls.json"  # artifact of a profile
 
-# Title, the run that is shown, the run that it starts from, and the stalls between them: as `engine/stalls/plan.py`.
+# Title, the run that is shown, the run that it starts from, and the stalls between them: as in `plan.py`.
 BARS = (
     ("one device", "S1", "S1", ()),
     ("tables in slower memory", "S7", "S1", ("slow_memory",)),

@@ -4,8 +4,8 @@ import os
 import pickle
 from pathlib import Path
 
-from shunter.engine.stalls.linked import BACKEND, Wire, register_backend
-from shunter.engine.stalls.worker import PLAN, RESULT, measure
+from shunter.extensions.stalls.linked import BACKEND, Wire, register_backend
+from shunter.extensions.stalls.worker import PLAN, RESULT, measure
 from shunter.hardware.devices.processes import Report, join_group, run_member
 
 

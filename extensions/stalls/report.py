@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from shunter.engine.profiling.useful_share import UsefulShare
-from shunter.engine.stalls.differences import (
+from shunter.errors import HardwareError
+from shunter.extensions.stalls.differences import (
     RunTime,
     Stall,
     StallName,
@@ -12,8 +12,8 @@ from shunter.engine.stalls.differences import (
     median_difference,
     run_times,
 )
-from shunter.engine.stalls.plan import CommunicationMeasurement, StallMeasurements, StallPlan
-from shunter.errors import HardwareError
+from shunter.extensions.stalls.plan import CommunicationMeasurement, StallMeasurements, StallPlan
+from shunter.extensions.stalls.useful_share import UsefulShare
 from shunter.frozen import Frozen
 from shunter.hardware.devices.communication import CommunicationModel, CommunicationSample
 from shunter.hardware.devices.network import Link

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from shunter.hardware.cost.sparse_accelerator import (
+from shunter.extensions.stalls.sparse_accelerator import (
     BOTH,
     DENSE,
     INPUT,

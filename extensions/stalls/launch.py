@@ -7,12 +7,12 @@ from pathlib import Path
 import torch
 
 from shunter.engine.private_files import read_private, write_private
-from shunter.engine.stalls.plan import StallMeasurements, StallPlan
-from shunter.engine.stalls.worker import PLAN, RESULT
 from shunter.errors import HardwareError
+from shunter.extensions.stalls.plan import StallMeasurements, StallPlan
+from shunter.extensions.stalls.worker import PLAN, RESULT
 from shunter.hardware.devices.processes import run_group
 
-MODULE = "shunter.engine.stalls.worker"
+MODULE = "shunter.extensions.stalls.worker"
 
 
 def measure_stalls(plan: StallPlan, on_progress: Callable[[str], None] | None = None) -> StallMeasurements:

@@ -3,7 +3,7 @@
 Of the three products of a linear layer, forward counts a product for each input that is not zero; the gradient of the
 input for each output whose gradient is not zero and each input whose gradient is needed, which behind a ReLU is where
 it let something through; that of the weights for each input and each gradient of an output that are not zero (Sarma et
-al., arXiv 2109.07710; `shunter.hardware.cost.sparse_accelerator` says what an accelerator makes of it).
+al., arXiv 2109.07710; `shunter.extensions.stalls.sparse_accelerator` says what an accelerator makes of it).
 """
 
 from collections.abc import Callable, Iterator
@@ -20,14 +20,14 @@ from shunter.engine.config import Execution, Hyperparameters
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.data.loader import BatchLoader
 from shunter.engine.loop.step import applied, build_dense_optimizer, seeded, train_step
+from shunter.extensions.stalls.sparse_accelerator import BOTH, DENSE, INPUT, LANES, OUTPUT, LayerZeros, Skipping, cycles
 from shunter.frozen import Frozen
-from shunter.hardware.cost.sparse_accelerator import BOTH, DENSE, INPUT, LANES, OUTPUT, LayerZeros, Skipping, cycles
 from shunter.models.interactions import Mix
 from shunter.models.registry import Model, build_model
 from shunter.models.spec import ModelSpec
+from shunter.tracking.convention import BACKWARD_SPEEDUP
 
 STEPS, MEASURED = 60, 5  # steps that are trained, and the last of them, which are measured
-BACKWARD_SPEEDUP = "sparsity.simulated_backward_speedup_"
 USEFUL_COLUMNS = ("layer", "forward", "backward", "dead inputs", "x, inputs", "x, outputs", "x, both")
 SKIPPINGS: dict[str, Skipping] = {"dense": DENSE, "inputs": INPUT, "outputs": OUTPUT, "both": BOTH}
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from shunter.engine.stalls.differences import find_stalls, run_times
-from shunter.engine.stalls.plan import StallMeasurements, Traffic
-from shunter.engine.stalls.report import StallReport
+from shunter.extensions.stalls.differences import find_stalls, run_times
+from shunter.extensions.stalls.plan import StallMeasurements, Traffic
+from shunter.extensions.stalls.report import StallReport
 from shunter.hardware.devices.network import Link
 
 # Compute 10 ms, contention 1, all-reduce 2, exchange 3, prep 4, fetch 5, network 6, slow memory 7.

@@ -2,16 +2,16 @@
 
 import pytest
 
-from shunter.engine.stalls.advice import (
+from shunter.extensions.stalls.advice import (
     advise,
     latency_seconds,
     link_seconds,
     required_bandwidth,
     smallest_cached_share,
 )
-from shunter.engine.stalls.differences import DIFFERENCES
+from shunter.extensions.stalls.differences import DIFFERENCES
 from shunter.hardware.devices.network import Link
-from tests.engine.stalls.stall_values import SECONDS, make_measurements, make_report
+from tests.extensions.stalls.stall_values import SECONDS, make_measurements, make_report
 from tests.hardware.profiles import make_profile
 
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shunter.engine.stalls.differences import DIFFERENCES, Stall, cache_what_if, find_stalls, run_times
-from shunter.engine.stalls.plan import RUNS, StallMeasurements
-from tests.engine.stalls.stall_values import make_measurements
+from shunter.extensions.stalls.differences import DIFFERENCES, Stall, cache_what_if, find_stalls, run_times
+from shunter.extensions.stalls.plan import RUNS, StallMeasurements
+from tests.extensions.stalls.stall_values import make_measurements
 
 
 def stalls_of(measurements: StallMeasurements) -> dict[str, Stall]:

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from shunter.engine.stalls.differences import Stall, StallName
-from shunter.engine.stalls.report import StallReport, detected
+from shunter.extensions.stalls.differences import Stall, StallName
+from shunter.extensions.stalls.report import StallReport, detected
 from shunter.hardware.devices.network import transfer_seconds, wire_bytes
 from shunter.hardware.types import HardwareProfile
 

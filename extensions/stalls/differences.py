@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from shunter.engine.stalls.plan import StallMeasurements
+from shunter.extensions.stalls.plan import StallMeasurements
 from shunter.frozen import Frozen
 from shunter.statistics.intervals import central_interval
 
