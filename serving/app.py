@@ -14,7 +14,6 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import ClientDisconnect
 
 from shunter.errors import CheckpointError, HardwareError, ShunterError, UnusableValuesError
-from shunter.requests.serving import ServingLimits
 from shunter.serving.answers import JSON, as_json, refusal, told
 from shunter.serving.batcher import Batcher, Scored
 from shunter.serving.errors import (
@@ -32,6 +31,7 @@ from shunter.serving.guard import HEALTH
 from shunter.serving.keeper import Keeper
 from shunter.serving.metrics import Metrics
 from shunter.serving.protocols import invocations, open_inference
+from shunter.serving.request import ServingLimits
 from shunter.serving.table import Table
 
 SMALL_BYTES = 1 << 18  # JSON up to this size is read by the event loop; what takes longer would hold up the others

@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from shunter.requests.serving import BatchingRequest
 from shunter.serving.errors import BusyError
 from shunter.serving.metrics import Metrics
+from shunter.serving.request import BatchingRequest
 from shunter.serving.served import Answer, Outcome, ServedModel
 from shunter.serving.table import Table
 

@@ -11,13 +11,13 @@ from types import FrameType
 import uvicorn
 
 from shunter.errors import RequestError
-from shunter.requests.serving import ServeRequest
 from shunter.serving.app import Endpoints
 from shunter.serving.batcher import Batcher
 from shunter.serving.connections import MOST_CONNECTIONS, TOLD_CONNECTIONS, ImpatientProtocol
 from shunter.serving.guard import Guard
 from shunter.serving.keeper import Keeper
 from shunter.serving.metrics import Metrics
+from shunter.serving.request import ServeRequest
 
 FEWEST_CONNECTIONS = 16  # where there are hardly any files
 BACKLOG = 128  # connections that are taken at a time

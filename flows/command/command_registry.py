@@ -94,7 +94,7 @@ COMMANDS = Registry(
             accepts_models=True,
         ),
         "serve": command_entry(
-            "shunter.flows.command.serving:serve",
+            "shunter.serving.command:serve",
             "Answer requests for scores over HTTP, on loopback, with a registered or exported model, until Ctrl-C.",
             accepts_models=True,
         ),

@@ -11,7 +11,6 @@ from shunter.settings import Settings
 
 LOOPBACK = "127.0.0.1"
 AUTH_FILE = "basic_auth.ini"
-LEAST_TOKEN = 16
 
 
 @dataclass(frozen=True)
@@ -84,28 +83,6 @@ def check_prefect(where: Exposure) -> None:
             f"Prefect is not started on {where.host} without a password, for whoever reaches it can run things here: "
             "set PREFECT_SERVER_API_AUTH_STRING=user:password, and PREFECT_API_AUTH_STRING to the same."
         )
-
-
-def serving_token(where: Exposure) -> str | None:
-    """What the clients of `shunter serve` must know, None where all may ask.
-
-    Raises:
-        RequestError: Others could reach it without a token, or one could guess it.
-    """
-    token = Settings().serve_token
-    if token is None:
-        if where.is_public:
-            raise RequestError(
-                f"The model is not served on {where.host} without a token, for whoever reaches it can ask it: set "
-                "SHUNTER_SERVE_TOKEN to a long random text."
-            )
-        return None
-    text = token.get_secret_value()
-    if len(text) < LEAST_TOKEN or not text.isascii() or not text.isprintable():
-        raise RequestError(
-            f"SHUNTER_SERVE_TOKEN is no text of at least {LEAST_TOKEN} ASCII characters: set it to a long random one."
-        )
-    return text
 
 
 def mlflow_auth(where: Exposure) -> tuple[tuple[str, ...], dict[str, str]]:

@@ -20,6 +20,7 @@ from shunter.requests.fleet import FleetRequest, FleetRunRequest
 from shunter.requests.fleet_learning import FleetLearnRequest, FleetObjective
 from shunter.requests.form import shown
 from shunter.requests.groups import Group, Request
+from shunter.requests.items import IndexChoice
 from shunter.requests.job import JobRequest
 from shunter.requests.job_file import JOB_FILE, job_text, read_job
 from shunter.requests.limits import Limits
@@ -39,7 +40,6 @@ from shunter.requests.search import (
     TowerStrategy,
 )
 from shunter.requests.selection import ALL_OFFERS, LOCAL_OFFERS, SelectRequest
-from shunter.requests.serving import BatchingRequest, IndexChoice, ServeRequest, ServingLimits
 from shunter.requests.source import DataFormat, DataRequest
 from shunter.requests.training import HALF_TABLES, Promote, TrainRequest, baselines_of
 
@@ -49,7 +49,6 @@ __all__ = [
     "JOB_FILE",
     "LOCAL_OFFERS",
     "TREES",
-    "BatchingRequest",
     "Billing",
     "CheckpointBits",
     "CheckpointPolicy",
@@ -90,8 +89,6 @@ __all__ = [
     "SearchSpaceName",
     "SelectBy",
     "SelectRequest",
-    "ServeRequest",
-    "ServingLimits",
     "StallRequest",
     "TowerStrategy",
     "TrainRequest",

@@ -22,6 +22,7 @@ PAGES = [
 ]
 CODE_FOLDERS = (
     *(
+        "serving",
         "extensions",
         "flows",
         "tasks",
@@ -30,7 +31,6 @@ CODE_FOLDERS = (
         "planner",
         "search",
         "retraining",
-        "serving",
         "tracking",
         "ingestion",
     ),

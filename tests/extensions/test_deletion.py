@@ -1,4 +1,4 @@
-"""Any folder of `extensions/` can be deleted: the core stands, and what it offered is refused with a typed error."""
+"""Any folder of `extensions/`, and any application, can be deleted: the core stands, and refuses what it offered."""
 
 import shutil
 import subprocess
@@ -10,19 +10,21 @@ import pytest
 from shunter.settings import PROJECT_ROOT
 
 EXTENSIONS = sorted(path.parent.name for path in (PROJECT_ROOT / "extensions").glob("*/__init__.py"))
+DELETABLE = ("serving", *EXTENSIONS)
 SCRIPT = """
-import sys
+import json, sys
 sys.path.insert(0, sys.argv[1])
 sys.meta_path = [finder for finder in sys.meta_path if "Editable" not in repr(finder)]  # it finds the deleted folder
 import shunter
 import shunter.flows.cli, shunter.flows.train, shunter.flows.profiling
 from shunter.errors import MissingExtensionError
+from shunter.flows.command.command_registry import COMMANDS
 from shunter.models.optimizers import DENSE_OPTIMIZERS, searched_optimizers
 from shunter.reporting.page.sections import REPORT_SECTIONS
 from shunter.requests import ProfileRequest
 from shunter.tasks.profile import TRAINING_ANALYSES, check_request
 assert "adam" in searched_optimizers()
-for registry in (DENSE_OPTIMIZERS, REPORT_SECTIONS, TRAINING_ANALYSES):
+for registry in (COMMANDS, DENSE_OPTIMIZERS, REPORT_SECTIONS, TRAINING_ANALYSES):
     for name, entry in registry.entries.items():
         if entry.extension in sys.argv[2:]:
             assert name not in registry.names
@@ -40,20 +42,22 @@ except MissingExtensionError:
 from typer.testing import CliRunner
 from shunter.flows.command.cli import app
 assert CliRunner().invoke(app, ["--help"]).exit_code == 0
-missing = [one for one in sys.argv[2:] if f"shunter.extensions.{one}" in sys.modules]
+for name in COMMANDS.entries.keys() - set(COMMANDS.names):
+    refused = CliRunner().invoke(app, [*name.split(), "--json"])
+    assert refused.exit_code == MissingExtensionError.exit_code
+    assert json.loads(refused.stdout)["code"] == MissingExtensionError.code
+missing = [one for one in sys.argv[2:] if {f"shunter.{one}", f"shunter.extensions.{one}"} & set(sys.modules)]
 assert not missing, missing
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "deleted", [*([one] for one in EXTENSIONS), EXTENSIONS] if len(EXTENSIONS) > 1 else [EXTENSIONS]
-)
-def test_the_core_stands_without_an_extension(deleted: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("deleted", [*([one] for one in DELETABLE), [*DELETABLE]], ids="+".join)
+def test_the_core_stands_without_what_can_be_deleted(deleted: list[str], tmp_path: Path) -> None:
     package = tmp_path / "shunter"
     shutil.copytree(PROJECT_ROOT / "shunter", package)
     for folder in (path.parent.name for path in PROJECT_ROOT.glob("*/__init__.py")):
-        if folder not in ("shunter", "extensions", "benchmarks", "tests"):
+        if folder not in {"shunter", "extensions", "benchmarks", "tests", *deleted}:
             (package / folder).symlink_to(PROJECT_ROOT / folder)
     (package / "extensions").mkdir()
     (package / "extensions" / "__init__.py").touch()

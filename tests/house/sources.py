@@ -57,7 +57,7 @@ ROOMS = (
     ),
     ("meta_learning", r"search/meta|methods/taught|study/families"),
     ("retraining", r"^retraining/|challenger|nightly"),
-    ("serving", r"^serving/|command/(serving|top)|best_items|item_index"),
+    ("serving", r"^serving/"),
     (
         "operation",
         r"flows/command/(operation|services|service_commands|daemons|passwords|exposure|deployments|recovery|orphans)",

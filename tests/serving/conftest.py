@@ -15,7 +15,8 @@ import pytest
 from shunter.engine.checkpoint.storage import save_model
 from shunter.ingestion.request import ingest_request
 from shunter.models.registry import build_model, model_spec
-from shunter.requests import ServeRequest, TrainRequest
+from shunter.requests import TrainRequest
+from shunter.serving.request import ServeRequest
 from shunter.serving.server import ScoreServer
 from shunter.tracking.registry.models import register_model
 from shunter.tracking.registry.versions import roll_back

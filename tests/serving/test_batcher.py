@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 
 from shunter.errors import DataError
-from shunter.requests.serving import BatchingRequest
 from shunter.serving.batcher import Batcher, Scored
 from shunter.serving.errors import BusyError, RefusedError
 from shunter.serving.keeper import load
 from shunter.serving.metrics import Metrics
+from shunter.serving.request import BatchingRequest
 from shunter.serving.served import Answer, ServedModel
 from shunter.serving.table import Table
 from shunter.tracking.registry.models import load_champion

@@ -18,12 +18,12 @@ from mlflow.pyfunc.scoring_server.client import ScoringServerClient
 from mlflow.utils.proto_json_utils import dump_input_data
 from starlette.testclient import TestClient
 
-from shunter.requests.serving import BatchingRequest, ServingLimits
 from shunter.serving.app import Endpoints
 from shunter.serving.batcher import Batcher
 from shunter.serving.guard import Guard
 from shunter.serving.keeper import Keeper
 from shunter.serving.metrics import Metrics
+from shunter.serving.request import BatchingRequest, ServingLimits
 from shunter.tracking.registry.models import load_champion
 from shunter.tracking.registry.named import export_model
 from tests.serving.conftest import Serving

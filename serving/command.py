@@ -3,9 +3,14 @@
 import os
 from typing import Any
 
+from shunter.errors import RequestError
+from shunter.flows.command.exposure import LOOPBACK, Exposure, exposure
 from shunter.flows.command.options import requested, with_options
 from shunter.flows.command.terminal import one_sentence_errors, print_line
-from shunter.requests.serving import ServeRequest
+from shunter.serving.request import ServeRequest
+from shunter.settings import Settings
+
+LEAST_TOKEN = 16
 
 
 @with_options(ServeRequest)
@@ -15,7 +20,6 @@ def serve(**options: Any) -> None:
         request = requested(ServeRequest, options)
         # Read when torch is loaded: threads that wait by spinning would take the processor from those that score.
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-        from shunter.flows.command.exposure import LOOPBACK, exposure, serving_token
         from shunter.serving.server import ScoreServer
 
         where = exposure()
@@ -34,3 +38,25 @@ def serve(**options: Any) -> None:
 
         server.run(say_ready)
         print_line("Stopped: every request that had come was answered.")
+
+
+def serving_token(where: Exposure) -> str | None:
+    """What the clients of `shunter serve` must know, None where all may ask.
+
+    Raises:
+        RequestError: Others could reach it without a token, or one could guess it.
+    """
+    token = Settings().serve_token
+    if token is None:
+        if where.is_public:
+            raise RequestError(
+                f"The model is not served on {where.host} without a token, for whoever reaches it can ask it: set "
+                "SHUNTER_SERVE_TOKEN to a long random text."
+            )
+        return None
+    text = token.get_secret_value()
+    if len(text) < LEAST_TOKEN or not text.isascii() or not text.isprintable():
+        raise RequestError(
+            f"SHUNTER_SERVE_TOKEN is no text of at least {LEAST_TOKEN} ASCII characters: set it to a long random one."
+        )
+    return text

@@ -1,21 +1,13 @@
 """What a user asks of `shunter serve`: one model for the command line and Python."""
 
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, Field
 
 from shunter.requests.groups import Group, Request
+from shunter.requests.items import IndexChoice
 from shunter.requests.sizes import checked_bytes, parse_bytes
-
-
-class IndexChoice(StrEnum):
-    """How the best items for a user are found."""
-
-    AUTO = "auto"
-    EXACT = "exact"
-    APPROXIMATE = "approximate"
 
 
 class BatchingRequest(Group, frozen=True, title="Requests scored together"):
