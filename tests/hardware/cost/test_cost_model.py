@@ -12,7 +12,13 @@ from shunter.hardware.cost.cost_model import (
     predict,
     predict_memory_bytes,
 )
-from shunter.hardware.cost.memory_model import CUDA_CONTEXT_BYTES, HEAP_WASTE, KERNEL_BYTES
+from shunter.hardware.cost.memory_model import (
+    CUDA_CONTEXT_BYTES,
+    HALF_KERNEL_BYTES,
+    HEAP_WASTE,
+    KERNEL_BYTES,
+    memory_on,
+)
 from shunter.hardware.types import Placement
 from tests.hardware.profiles import make_profile, make_workload
 
@@ -101,6 +107,19 @@ def test_memory_peaks_in_the_step_where_nothing_is_read_back_at_the_end() -> Non
     step = 2 * 1000 * 1000 + 3 * 100 * 1000
     expected = 10**8 + 10**7 + (1 + HEAP_WASTE) * step + KERNEL_BYTES
     assert predict_memory_bytes(make_workload(), place(), make_profile(), restores=False) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("instruction_sets", "loaded"), [((), 1), (("avx2", "avx512f"), 1), (("avx2", "fma"), 0), (("asimd", "bf16"), 0)]
+)
+def test_kernels_for_bf16_take_memory_where_the_processor_has_avx512(
+    instruction_sets: tuple[str, ...], loaded: int
+) -> None:
+    half, full = (
+        memory_on("cpu", make_workload(), placement, instruction_sets=instruction_sets)
+        for placement in (place().model_copy(update={"precision": "bf16"}), place())
+    )
+    assert half - full == loaded * HALF_KERNEL_BYTES
 
 
 def test_several_processes_share_the_batch() -> None:

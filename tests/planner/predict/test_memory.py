@@ -18,6 +18,7 @@ from shunter.engine.loop.step import peak_memory_bytes, reset_peak_memory
 from shunter.engine.loop.trainer import train
 from shunter.engine.memory import process_bytes
 from shunter.hardware.cost.memory_model import predict_memory_bytes
+from shunter.hardware.devices.topology import instruction_sets
 from shunter.hardware.types import Placement, Precision
 from shunter.models.registry import model_spec
 from shunter.models.spec import ModelSpec
@@ -96,7 +97,10 @@ def measure(setting: Setting, directory: Path, pool: ProcessPoolExecutor) -> Add
     before, peak, restored = pool.submit(train_once, *arguments).result()
     placement = Placement(accelerator="cpu", threads=1, precision=precision, batch_size=batch_size)
     workload = describe(dataset, spec, hyperparameters)
-    predicted = predict_memory_bytes(workload, placement, make_profile(), before, restores=restored)
+    profile = make_profile()
+    accelerator = profile.accelerator.model_copy(update={"instruction_sets": instruction_sets()})
+    profile = profile.model_copy(update={"accelerator": accelerator})
+    predicted = predict_memory_bytes(workload, placement, profile, before, restores=restored)
     return Added(predicted - before, peak - before)
 
 
