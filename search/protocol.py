@@ -1,8 +1,8 @@
 """What every way of searching has in common: it is asked for a point, told what came of it, and knows its budget.
 
 The search (`shunter.search.search`) trains the points, counts what they used and keeps them in one Optuna study,
-whichever method proposed them; a method only proposes. A new one is a file with a class like the ones that
-`shunter.search.methods.registry` names, and a line there.
+whichever method proposed them; a method only proposes. A new one is a class and an entry of
+`shunter.requests.search_methods`, which other distributions extend by the entry points `shunter.search_methods`.
 """
 
 from collections.abc import Hashable, Mapping

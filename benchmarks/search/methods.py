@@ -38,7 +38,7 @@ from benchmarks.search.data import load
 from shunter.engine.config import Hyperparameters
 from shunter.engine.data.dataset import Dataset
 from shunter.hardware.types import Placement
-from shunter.requests import SearchMethodName, SearchSpaceName, TrainRequest
+from shunter.requests import SearchSpaceName, TrainRequest
 from shunter.search.job import SearchJob
 from shunter.search.meta.past import begin_from_past, format_past
 from shunter.search.result import TuneResult
@@ -190,7 +190,7 @@ def run_search(dataset: Dataset, method: str, seed: int, trials: int, home: Path
         trials=trials,
         max_epochs=2,
         seed=seed,
-        search_method=SearchMethodName(method),
+        search_method=method,
         search_space=SearchSpaceName.ARCHITECTURE,
         cold_start=method not in WARM,
     )

@@ -34,11 +34,11 @@ from shunter.requests.robustness import RobustnessRequest
 from shunter.requests.search import (
     SearchBudget,
     SearchCost,
-    SearchMethodName,
     SearchRequest,
     SearchSpaceName,
     TowerStrategy,
 )
+from shunter.requests.search_methods import SEARCH_METHODS
 from shunter.requests.selection import ALL_OFFERS, LOCAL_OFFERS, SelectRequest
 from shunter.requests.source import DataFormat, DataRequest
 from shunter.requests.training import HALF_TABLES, Promote, TrainRequest, baselines_of
@@ -48,6 +48,7 @@ __all__ = [
     "HALF_TABLES",
     "JOB_FILE",
     "LOCAL_OFFERS",
+    "SEARCH_METHODS",
     "TREES",
     "Billing",
     "CheckpointBits",
@@ -84,7 +85,6 @@ __all__ = [
     "RobustnessRequest",
     "SearchBudget",
     "SearchCost",
-    "SearchMethodName",
     "SearchRequest",
     "SearchSpaceName",
     "SelectBy",

@@ -6,6 +6,7 @@ from typing import Self
 from pydantic import Field, field_validator, model_validator
 
 from shunter.requests.groups import Group
+from shunter.requests.search_methods import SEARCH_METHODS, capabilities_of
 from shunter.secrets import has_password
 
 FROM_VARIABLE, FROM_SECRET = "env:", "secret:"  # before the name of what holds an address
@@ -19,17 +20,6 @@ class SearchSpaceName(StrEnum):
     SETTINGS = "settings"
     WIDE = "wide"
     ARCHITECTURE = "architecture"
-
-
-class SearchMethodName(StrEnum):
-    """Who proposes what is tried next."""
-
-    TPE = "tpe"
-    RANDOM = "random"
-    NSGA2 = "nsga2"
-    DNAS = "dnas"
-    RL = "rl"
-    TRANSFER = "transfer"
 
 
 class SearchCost(StrEnum):
@@ -78,10 +68,11 @@ class SearchBudget(Group, frozen=True, title="Search"):
 class SearchRequest(SearchBudget, frozen=True, title="Search"):
     """How much is tried, what, and by which method."""
 
-    search_method: SearchMethodName = Field(
-        default=SearchMethodName.TPE,
+    search_method: str = Field(
+        default="tpe",
         description="Who proposes what is tried: tpe, random or nsga2, which breeds from the front; transfer, which "
         "learns from other data sets; or, over architectures, dnas, which trains a super-net first, or rl, a policy.",
+        json_schema_extra=lambda schema: schema.update(enum=[*SEARCH_METHODS.names]),
     )
     search_space: SearchSpaceName | None = Field(
         default=None,
@@ -129,15 +120,16 @@ class SearchRequest(SearchBudget, frozen=True, title="Search"):
     @property
     def is_by_minutes_alone(self) -> bool:
         """Whether it takes what fits into its minutes: then more at a time is more tried, and nothing is compared."""
-        is_sampled = self.search_method not in (SearchMethodName.DNAS, SearchMethodName.RL)
+        if capabilities_of(self.search_method).get("one_at_a_time", False):
+            return False
         has_other_budget = self.trials is not None or self.search_kwh is not None
-        return self.search_minutes is not None and not has_other_budget and self.search_cost is None and is_sampled
+        return self.search_minutes is not None and not has_other_budget and self.search_cost is None
 
     @property
     def space(self) -> SearchSpaceName:
         """What is searched."""
-        is_dnas = self.search_method == SearchMethodName.DNAS
-        return self.search_space or (SearchSpaceName.ARCHITECTURE if is_dnas else SearchSpaceName.SETTINGS)
+        of_method = capabilities_of(self.search_method).get("only_space", SearchSpaceName.SETTINGS)
+        return self.search_space or SearchSpaceName(of_method)
 
     @field_validator("search_storage")
     @classmethod
@@ -151,6 +143,10 @@ class SearchRequest(SearchBudget, frozen=True, title="Search"):
 
     @model_validator(mode="after")
     def _check_space(self) -> Self:
-        if self.search_method == SearchMethodName.DNAS and self.space != SearchSpaceName.ARCHITECTURE:
-            raise ValueError("--search-method dnas searches an architecture: leave out --search-space settings")
+        only = capabilities_of(self.search_method).get("only_space", self.space)
+        if self.space != only:
+            raise ValueError(
+                f"--search-method {self.search_method} searches the space {only} alone: leave out --search-space "
+                f"{self.space.value}"
+            )
         return self

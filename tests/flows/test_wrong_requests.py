@@ -43,7 +43,6 @@ NUMBERS = {
 CASES: list[tuple[type[Request], dict[str, Any], str]] = [
     *((TrainRequest, {name: value}, f"--{name.replace('_', '-')} ") for name in NUMBERS for value in NUMBERS[name]),
     (TrainRequest, {"format": "xlsx"}, "--format is xlsx: give criteo, csv or parquet"),
-    (TrainRequest, {"search_method": "luck"}, "--search-method is luck: give "),
     (TrainRequest, {"search_space": "all"}, "--search-space is all: give "),
     (TrainRequest, {"explore": "maybe"}, "--explore is maybe: give "),
     (TrainRequest, {"objective": "speed"}, "--objective speed: 'speed' is unknown"),

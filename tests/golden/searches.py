@@ -5,7 +5,7 @@ from typing import Any
 
 from shunter.engine.data.dataset import Dataset
 from shunter.hardware.types import Placement
-from shunter.requests import SearchMethodName, SearchSpaceName, TrainRequest
+from shunter.requests import SearchSpaceName, TrainRequest
 from shunter.search.job import SearchJob
 from shunter.search.result import TuneResult
 from shunter.search.search import search
@@ -20,7 +20,7 @@ MAX_EPOCHS = 3
 
 def request(method: str, trials: int, **others: Any) -> TrainRequest:
     """A search that begins from nothing."""
-    given = {"search_method": SearchMethodName(method), "trials": trials, "max_epochs": MAX_EPOCHS, "cold_start": True}
+    given = {"search_method": method, "trials": trials, "max_epochs": MAX_EPOCHS, "cold_start": True}
     return TrainRequest(**{**given, **others})
 
 

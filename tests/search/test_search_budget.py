@@ -18,7 +18,7 @@ from shunter.engine.data.dataset import Dataset
 from shunter.engine.stopping import CLOCK_FILE, StopKind, StopLimit
 from shunter.errors import InfeasibleError
 from shunter.hardware.types import Placement
-from shunter.requests import Limits, SearchCost, SearchMethodName, TrainRequest
+from shunter.requests import Limits, SearchCost, TrainRequest
 from shunter.search.job import SearchJob
 from shunter.search.minutes import TRIALS
 from shunter.search.result import TuneResult
@@ -93,9 +93,7 @@ def test_without_trials_the_time_ends_the_search_and_what_was_used_is_kept(
 def test_quality_is_weighed_against_bytes_and_bad_trials_end_within_the_first_epoch(
     dataset: Dataset, parent: str, tmp_path: Path
 ) -> None:
-    request = TrainRequest(
-        trials=9, max_epochs=3, search_cost=SearchCost.BYTES, search_method=SearchMethodName.RANDOM, seed=3
-    )
+    request = TrainRequest(trials=9, max_epochs=3, search_cost=SearchCost.BYTES, search_method="random", seed=3)
     result = tune(dataset, parent, tmp_path, request, checks=(1 / 3,))
     assert result.cost == "parameter_bytes"
     by_number = {setting.trial_number: setting for setting in result.settings}

@@ -10,10 +10,11 @@ import pytest
 
 from shunter.engine.config import Execution, Schedule
 from shunter.engine.data.dataset import Dataset
-from shunter.errors import RequestError
-from shunter.requests import SearchMethodName
+from shunter.errors import UnknownNameError
+from shunter.flows.command import start
+from shunter.requests import SEARCH_METHODS, SearchSpaceName, TrainRequest
 from shunter.search.context import SearchContext
-from shunter.search.methods.registry import METHODS, build_method
+from shunter.search.methods.registry import build_method
 from shunter.search.protocol import BudgetLeft, Outcome
 from shunter.search.space.architecture import ArchitectureSpace
 from shunter.search.space.settings import SearchSpace
@@ -43,13 +44,27 @@ def context(dataset: Dataset, tmp_path: Path) -> SearchContext:
     )
 
 
-def test_every_name_of_the_request_is_a_method() -> None:
-    assert set(METHODS) == set(SearchMethodName)
+def test_methods_stand_in_the_order_in_which_they_are_offered() -> None:
+    assert SEARCH_METHODS.names == ("tpe", "random", "nsga2", "dnas", "rl", "transfer")
+    assert TrainRequest.model_json_schema()["$defs"]["SearchRequest"]["properties"]["search_method"]["enum"] == [
+        *SEARCH_METHODS.names
+    ]
 
 
 def test_an_unknown_method_is_answered_with_the_nearest(context: SearchContext) -> None:
-    with pytest.raises(RequestError, match="'randm' is unknown: use 'random', or another of"):
+    with pytest.raises(UnknownNameError) as refused:
         build_method("randm", context)
+    assert (refused.value.role, refused.value.nearest) == ("search method", ("random",))
+
+
+def test_a_command_refuses_an_unknown_method_before_it_reads_data() -> None:
+    with pytest.raises(UnknownNameError):
+        start._check(TrainRequest(data="nowhere", search_method="luck"))
+
+
+def test_a_request_that_names_a_method_of_another_distribution_can_be_read_without_it() -> None:
+    request = TrainRequest(search_method="luck", search_minutes=5)
+    assert (request.search.space, request.search.is_by_minutes_alone) == (SearchSpaceName.SETTINGS, True)
 
 
 @pytest.mark.parametrize("name", ["tpe", "random", "nsga2"])

@@ -10,7 +10,7 @@ from shunter.engine.config import Execution, Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.errors import InfeasibleError
 from shunter.hardware.types import Placement
-from shunter.requests import Limits, SearchMethodName, TrainRequest
+from shunter.requests import Limits, TrainRequest
 from shunter.search.context import PastStudy, SearchContext
 from shunter.search.job import SearchJob
 from shunter.search.methods.registry import build_method
@@ -38,7 +38,7 @@ def context_of(dataset: Dataset, space: Space, directory: Path, **changed) -> Se
 
 
 def test_a_search_learns_and_tells_its_curve(tracking_root: Path, dataset: Dataset, tmp_path: Path) -> None:
-    request = TrainRequest(trials=9, max_epochs=1, search_method=SearchMethodName.RL)
+    request = TrainRequest(trials=9, max_epochs=1, search_method="rl")
     parent = start_run_tree(request, dataset)
 
     result = search(

@@ -11,10 +11,10 @@ from pydantic import ValidationError
 
 from shunter.errors import RequestError
 from shunter.requests import (
+    SEARCH_METHODS,
     Explore,
     NightlyRequest,
     Request,
-    SearchMethodName,
     SearchSpaceName,
     SelectRequest,
     TrainRequest,
@@ -40,7 +40,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "trials": st.integers(1) | st.none(),
     "ensemble_size": st.integers(1, 9),
     "seed": st.integers(0, 2**32 - 1),
-    "search_method": st.sampled_from(SearchMethodName),
+    "search_method": st.sampled_from(SEARCH_METHODS.names),
     "search_space": st.sampled_from(SearchSpaceName) | st.none(),
     "cold_start": st.booleans(),
     "register_as": text,

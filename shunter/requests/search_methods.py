@@ -1,0 +1,42 @@
+"""Search methods by name: who proposes the settings that a search tries.
+
+The target is called with a `shunter.search.context.SearchContext` and returns a `shunter.search.protocol.SearchMethod`;
+`shunter.search.methods.registry` loads it.
+
+Capabilities:
+    only_space: The one search space that the method proposes points of, which is searched where the request names
+        none; absent if it proposes points of every space.
+    one_at_a_time: Whether a search that its minutes alone end tries one point at a time, because the method learns from
+        each trial or trains a network of its own beside the trials; false if absent.
+    races_families: Whether a search among several families begins with brief trainings of each; false if absent.
+"""
+
+from collections.abc import Mapping
+
+from shunter.registry import Capability, Entry, Registry
+
+SEARCH_METHODS = Registry(
+    "search method",
+    {
+        "tpe": Entry(target="shunter.search.methods.registry:build_tpe", capabilities={"races_families": True}),
+        "random": Entry(target="shunter.search.methods.registry:build_random"),
+        "nsga2": Entry(target="shunter.search.methods.registry:build_nsga2"),
+        "dnas": Entry(
+            target="shunter.search.methods.dnas:Dnas",
+            capabilities={"only_space": "architecture", "one_at_a_time": True},
+        ),
+        "rl": Entry(target="shunter.search.reinforce.build:controller_for", capabilities={"one_at_a_time": True}),
+        "transfer": Entry(target="shunter.search.meta.transfer:Transfer"),
+    },
+    group="shunter.search_methods",
+)
+
+
+def capabilities_of(method: str) -> Mapping[str, Capability]:
+    """Return the capabilities of a search method by its name, whether or not its extension is installed.
+
+    A request of an earlier run may name a method that is no longer there: it can be read, and is refused at a start.
+    """
+    if method in SEARCH_METHODS.entries:
+        return SEARCH_METHODS.entries[method].capabilities
+    return SEARCH_METHODS.entry(method).capabilities if method in SEARCH_METHODS.names else {}
