@@ -9,7 +9,8 @@ from pydantic import BaseModel
 
 from shunter.engine.checkpoint.storage import write_json, write_text
 from shunter.engine.data.dataset import Dataset
-from shunter.requests import JOB_FILE, JobRequest, job_text
+from shunter.requests import JobRequest
+from shunter.requests.job_file import JOB_FILE, job_text
 from shunter.tasks.run_state import DATA, StateFolder
 from shunter.tracking.reports import log_request
 from shunter.tracking.runs import RunKind, closing, start_run_tree

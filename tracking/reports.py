@@ -9,7 +9,8 @@ from pydantic import BaseModel, TypeAdapter
 
 from shunter.engine.config import SelectBy
 from shunter.engine.results import EpochReport
-from shunter.requests import JOB_FILE, Request, job_text
+from shunter.requests import Request
+from shunter.requests.job_file import JOB_FILE, job_text
 from shunter.tracking.runs import open_run
 from shunter.tracking.store import tracking_errors
 

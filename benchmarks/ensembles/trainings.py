@@ -68,7 +68,8 @@ def train(data: str, model: str, seed: int, folder: Path, *, is_quick: bool) -> 
     files = write_files(LOGS[data], folder, quick=is_quick)
     from shunter.flows.command.environment import prepare_environment
     from shunter.flows.command.start import start
-    from shunter.requests import TrainRequest, read_job
+    from shunter.requests import TrainRequest
+    from shunter.requests.job_file import read_job
 
     asked = {"ensemble_of": "snapshots", "ensemble_size": 3, "seed": seed, "promote": "always", "baselines": "none"}
     given = {**files, **asked, **({"max_epochs": QUICK_EPOCHS} if is_quick else {})}

@@ -65,7 +65,8 @@ def run(row: Row, kept: Path | None = None) -> list[dict[str, Any]]:
     """
     from shunter.flows.command.environment import prepare_environment
     from shunter.flows.command.start import start
-    from shunter.requests import TrainRequest, read_job
+    from shunter.requests import TrainRequest
+    from shunter.requests.job_file import read_job
 
     with _folder(row, kept) as folder, _clocks(folder) as clocks:
         os.environ["SHUNTER_HOME"] = f"{folder}/home"

@@ -10,7 +10,8 @@ import typer
 from pydantic import ValidationError
 
 from shunter.errors import RequestError
-from shunter.requests import JobRequest, NightlyRequest, Request, SelectRequest, TrainRequest, read_job
+from shunter.requests import JobRequest, NightlyRequest, Request, SelectRequest, TrainRequest
+from shunter.requests.job_file import read_job
 from shunter.validation import expected, own_words, sentence, shown, unknown
 
 Asked = TypeVar("Asked", bound=Request)

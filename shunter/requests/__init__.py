@@ -22,14 +22,12 @@ from shunter.requests.form import shown
 from shunter.requests.groups import Group, Request
 from shunter.requests.items import IndexChoice
 from shunter.requests.job import JobRequest
-from shunter.requests.job_file import JOB_FILE, job_text, read_job
-from shunter.requests.limits import Limits
+from shunter.requests.limits import Limits, PromiseRequest
 from shunter.requests.nightly import DriftLimits, NightlyRequest
 from shunter.requests.objective import Objective, Weights
 from shunter.requests.placement import Explore, PlacementRequest
 from shunter.requests.pricing import Billing, Pricing
 from shunter.requests.profile import ProfileRequest, StallRequest
-from shunter.requests.promise import PromiseRequest
 from shunter.requests.robustness import RobustnessRequest
 from shunter.requests.search import (
     SearchBudget,
@@ -46,7 +44,6 @@ from shunter.requests.training import HALF_TABLES, Promote, TrainRequest, baseli
 __all__ = [
     "ALL_OFFERS",
     "HALF_TABLES",
-    "JOB_FILE",
     "LOCAL_OFFERS",
     "SEARCH_METHODS",
     "TREES",
@@ -95,9 +92,7 @@ __all__ = [
     "TrainingEffort",
     "Weights",
     "baselines_of",
-    "job_text",
     "parse_baselines",
     "parse_task_weights",
-    "read_job",
     "shown",
 ]

@@ -1,4 +1,4 @@
-"""Hard limits of a training."""
+"""Hard limits of a training, and the quality that a registered model must keep."""
 
 from typing import Self
 
@@ -47,3 +47,18 @@ class Limits(Group, frozen=True, title="Limits"):
         if self.min_auc is None and self.min_auc_probability != LIKELY:
             raise ValueError(f"--min-auc-probability {self.min_auc_probability:g} has no effect without --min-auc")
         return self
+
+
+class PromiseRequest(Group, frozen=True, title="Guaranteed quality"):
+    """A quality that holds on rows that nothing was fitted or chosen by; without it the limits look at validation."""
+
+    min_auc_confidence: float | None = Field(
+        default=None,
+        ge=0.5,
+        lt=1,
+        description="Confidence, such as 0.95, with which --min-auc and --max-ne must hold on the test part: a version "
+        "is registered only if their bounds by a bootstrap keep them, and says so; if omitted, validation must.",
+    )
+    max_ne: float | None = Field(
+        default=None, gt=0, description="Highest acceptable NE (normalised entropy): above it nothing is registered."
+    )

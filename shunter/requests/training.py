@@ -21,7 +21,7 @@ from shunter.requests.effort import (
     parse_baselines,
 )
 from shunter.requests.job import JobRequest, RegisteredName
-from shunter.requests.promise import PromiseRequest
+from shunter.requests.limits import PromiseRequest
 from shunter.requests.search import SearchRequest, SearchSpaceName
 from shunter.requests.source import PartsRequest
 

@@ -10,7 +10,8 @@ from benchmarks.quality.benchmark import headline, merged, planned
 from benchmarks.quality.files import LOGS, QUICK_ROWS, Log, write_files
 from benchmarks.quality.row import Row, recipe
 from shunter.ingestion.sources.open import open_source
-from shunter.requests import TrainRequest, read_job
+from shunter.requests import TrainRequest
+from shunter.requests.job_file import read_job
 
 
 def row(

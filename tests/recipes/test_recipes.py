@@ -8,7 +8,8 @@ from benchmarks.quality.data import FRAPPE_FIELDS, ML1M_FIELDS
 from shunter.engine.fixed import check_fixed, read_fixed
 from shunter.models.registry import FAMILIES
 from shunter.models.spec import CategoricalFeature, Features
-from shunter.requests import TrainRequest, read_job
+from shunter.requests import TrainRequest
+from shunter.requests.job_file import read_job
 from shunter.settings import PROJECT_ROOT
 
 RECIPES = sorted((PROJECT_ROOT / "recipes").glob("*/*.yaml"))

@@ -18,9 +18,8 @@ from shunter.requests import (
     SearchSpaceName,
     SelectRequest,
     TrainRequest,
-    job_text,
-    read_job,
 )
+from shunter.requests.job_file import job_text, read_job
 
 positive = st.floats(min_value=0, exclude_min=True, allow_infinity=False, allow_nan=False)
 text = st.text(min_size=1)
