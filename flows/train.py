@@ -32,7 +32,7 @@ from shunter.process_age import seconds_before_run
 from shunter.reporting.card.figures import BaselineFigures
 from shunter.reporting.card.promise import Promise
 from shunter.reporting.card.ranking_baselines import RankingBaseline
-from shunter.requests import SEARCH_METHODS, Objective, TrainRequest, shown
+from shunter.requests import Objective, TrainRequest, shown
 from shunter.scheduler.one_node import better_place
 from shunter.search.noise import Noise
 from shunter.search.result import TuneResult
@@ -137,7 +137,7 @@ def train(
     if repetition is not None:
         request = repetition.request
     check_model(request.model)
-    SEARCH_METHODS.entry(request.search.search_method)
+    request.search.check_is_installed()
     read_fixed(request.model, request.architecture.set)
     check_model_key()
     clock = StepClock(seconds_before_run())

@@ -14,7 +14,7 @@ from shunter.hardware.reservation import Reservation, trainings_together
 from shunter.hardware.types import HardwareProfile
 from shunter.models.names import check_model
 from shunter.planner.decide import Decision
-from shunter.requests import SEARCH_METHODS, Explore, TrainRequest, shown
+from shunter.requests import Explore, TrainRequest, shown
 from shunter.search.job import SearchJob
 from shunter.search.minutes import Minutes
 from shunter.search.result import TuneResult
@@ -46,7 +46,7 @@ def tune_only(request: Annotated[TrainRequest, shown(TrainRequest())] = TrainReq
         RequestError: A cluster is asked for.
     """
     check_model(request.model)
-    SEARCH_METHODS.entry(request.search.search_method)
+    request.search.check_is_installed()
     read_fixed(request.model, request.architecture.set)
     if request.nodes.cluster is not None:
         cluster = request.nodes.cluster

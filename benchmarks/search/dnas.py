@@ -42,12 +42,12 @@ from shunter.engine.data.loader import BatchLoader
 from shunter.engine.job import TrainingJob
 from shunter.engine.loop.step import applied, build_dense_optimizer, train_step
 from shunter.engine.loop.trainer import train
+from shunter.extensions.nas.architecture_space import ArchitectureSpace
 from shunter.models.registry import build_model
 from shunter.pareto import Point, hypervolume
 from shunter.search.context import SearchContext
 from shunter.search.methods.registry import build_method
 from shunter.search.protocol import BudgetLeft, Cost, Outcome, Parameters, SearchMethod
-from shunter.search.space.architecture import ArchitectureSpace
 
 ROWS = {"train": 20_000, "validation": 10_000, "test": 0}
 DATA = ("frappe", "ml1m")

@@ -25,11 +25,11 @@ from benchmarks.report import table as print_table
 from benchmarks.search.cache import Cache
 from benchmarks.search.replay import replay
 from benchmarks.search.table import DATA, SEEDS, TrainedTable, load_trained
+from shunter.extensions.nas.architecture_space import ArchitectureSpace
 from shunter.search.context import PastStudy
 from shunter.search.protocol import Cost, Parameters
 from shunter.search.reward import COST_WEIGHT
-from shunter.search.space.architecture import ArchitectureSpace
-from tests.search.reinforce import planted
+from tests.extensions.nas.reinforce import planted
 
 SHARE = 0.95
 TRIALS = 64  # of a search at most; one that has not reached its goal by then counts as so many

@@ -28,8 +28,8 @@ from shunter.engine.config import Execution, Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.job import TrainingJob
 from shunter.engine.loop.trainer import train
+from shunter.extensions.nas.architecture_space import ArchitectureSpace
 from shunter.search.protocol import Outcome, Parameters
-from shunter.search.space.architecture import ArchitectureSpace
 
 DATA = ("frappe", "ml1m")
 LARGEST = {"frappe": "item", "ml1m": "zip"}

@@ -19,7 +19,7 @@ from shunter.flows.command.server_watch import ServerWatch
 from shunter.flows.command.temporary_server import TemporaryServer, abandon, hand_over, server_starting, shared_server
 from shunter.flows.command.terminal import AGAIN, INTERRUPTED
 from shunter.process_age import process_of_one_run
-from shunter.requests import SEARCH_METHODS, JobRequest, NightlyRequest, ProfileRequest, Request, TrainRequest
+from shunter.requests import JobRequest, NightlyRequest, ProfileRequest, Request, TrainRequest
 from shunter.settings import Settings
 
 # Flows that come to need all that `shunter.tasks.libraries` loads.
@@ -140,7 +140,7 @@ def _check(request: Request) -> None:
 
         check_model(request.model)
         if isinstance(request, TrainRequest):
-            SEARCH_METHODS.entry(request.search.search_method)
+            request.search.check_is_installed()
         if isinstance(request, TrainRequest) and request.training.plan is not None:
             from shunter.planner.parallel.plan import read_plan
 

@@ -8,8 +8,9 @@ import numpy as np
 
 from shunter.search.context import PastStudy
 from shunter.search.meta.points import Domain
-from shunter.search.meta.surrogate import Surrogate, noise_of_scores, scores
+from shunter.search.meta.surrogate import Surrogate, noise_of_scores
 from shunter.search.protocol import Cost, Parameters, Space
+from shunter.search.reward import scores
 
 SIZE = 4
 BEST_OF_EACH = 8  # points of each study among which is chosen

@@ -7,28 +7,11 @@ from typing import Any
 import numpy as np
 
 from shunter.search.protocol import Cost, Outcome
-from shunter.search.reward import reward
+from shunter.search.reward import losses_of, scores
 
 SHORTEST, LONGEST = 0.2, 10.0  # of a length scale, where a whole range is 1
 NOISE_BOUNDS = (0.05, 1.0)  # of a score: a process without noise does not invert, and more is nothing but noise
 SEED = 0
-
-
-def scores(outcomes: Sequence[Outcome], cost: Cost | None = None) -> np.ndarray:
-    """What came of the points of one study, the lower the better, on a scale that all studies share: `[points]`.
-
-    Their ranks as quantiles of the normal distribution (Salinas et al., "A Quantile-based Approach for Hyperparameter
-    Transfer Learning", ICML 2020, section 4.1): NE of two data sets cannot be compared, and one learning rate that is
-    too high must not make all others look alike.
-
-    Args:
-        outcomes: Outcomes of the points, failed ones among them.
-        cost: Cost that NE is weighed against; see `shunter.search.reward`.
-    """
-    from scipy.stats import norm, rankdata
-
-    losses = _losses(outcomes, cost)
-    return norm.ppf((rankdata(losses) - 0.5) / len(losses))
 
 
 def noise_of_scores(outcomes: Sequence[Outcome], noise: float, cost: Cost | None = None) -> float:
@@ -39,17 +22,11 @@ def noise_of_scores(outcomes: Sequence[Outcome], noise: float, cost: Cost | None
         noise: Standard deviation of a loss from seed to seed.
         cost: Cost that NE is weighed against.
     """
-    losses, values = _losses(outcomes, cost), scores(outcomes, cost)
+    losses, values = losses_of(outcomes, cost), scores(outcomes, cost)
     order = np.argsort(losses, kind="stable")
     better = order[: max(1, len(order) // 2)]
     moved = np.interp(losses[better] + noise, losses[order], values[order]) - values[better]
     return float(np.clip(moved.mean(), *NOISE_BOUNDS))
-
-
-def _losses(outcomes: Sequence[Outcome], cost: Cost | None) -> np.ndarray:
-    paid = [outcome.costs[cost] for outcome in outcomes if cost and outcome.costs.get(cost)]
-    reference = float(np.median(paid)) if paid else None
-    return np.array([-reward(outcome, reference_cost=reference, cost=cost) for outcome in outcomes])
 
 
 class Surrogate:

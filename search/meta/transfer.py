@@ -8,8 +8,9 @@ from shunter.search.context import SearchContext
 from shunter.search.meta.belief import NOISES, Seen, believe
 from shunter.search.meta.points import Domain
 from shunter.search.meta.portfolio import MOST_POINTS, portfolio, sources_of, thinned
-from shunter.search.meta.surrogate import expected_improvement, scores
+from shunter.search.meta.surrogate import expected_improvement
 from shunter.search.protocol import BudgetLeft, Outcome, Parameters
+from shunter.search.reward import scores
 
 MOST_FAMILIES = 4  # whose first points are tried, where the past says which are promising
 OF_PAST = 2  # points of the portfolio: where the past misleads, more of them cost more than they may bring

@@ -6,7 +6,7 @@ from shunter.engine.data.dataset import Dataset
 from shunter.engine.fixed import read_fixed
 from shunter.errors import RequestError
 from shunter.hardware.types import Placement
-from shunter.requests import SearchSpaceName, TrainRequest
+from shunter.requests import SEARCH_SPACES, SearchSpaceName, TrainRequest
 from shunter.search.protocol import Space
 from shunter.search.space.learning import usual_rates, weights_of_tasks
 from shunter.search.space.settings import SearchSpace
@@ -28,14 +28,13 @@ def space_for(
 
     Raises:
         RequestError: The family or a task with a weight is unknown, or the space is empty.
+        MissingExtensionError: The space belongs to an extension that is not installed.
     """
     weights = weights_of_tasks(request.training.task_weights, dataset.features.tasks)
     fixed = read_fixed(request.model, request.architecture.set)
     if request.search.space == SearchSpaceName.ARCHITECTURE:
-        from shunter.search.space.architecture import ArchitectureSpace
-
-        rates = usual_rates(placement.batch_size)
-        return ArchitectureSpace.for_dataset(dataset, task_weights=weights, fixed=fixed, hyperparameters=rates)
+        space, rates = SEARCH_SPACES.load(SearchSpaceName.ARCHITECTURE), usual_rates(placement.batch_size)
+        return space.for_dataset(dataset, task_weights=weights, fixed=fixed, hyperparameters=rates)
     towers = tower_partitions(dataset, request, placement, directory, open_run(parent_run_id))
     is_wide = request.search.space == SearchSpaceName.WIDE
     in_file = placement.embedding_memory_bytes is not None

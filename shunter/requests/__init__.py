@@ -36,7 +36,7 @@ from shunter.requests.search import (
     SearchSpaceName,
     TowerStrategy,
 )
-from shunter.requests.search_methods import SEARCH_METHODS
+from shunter.requests.search_methods import SEARCH_METHODS, SEARCH_SPACES
 from shunter.requests.selection import ALL_OFFERS, LOCAL_OFFERS, SelectRequest
 from shunter.requests.source import DataFormat, DataRequest
 from shunter.requests.training import HALF_TABLES, Promote, TrainRequest, baselines_of
@@ -46,6 +46,7 @@ __all__ = [
     "HALF_TABLES",
     "LOCAL_OFFERS",
     "SEARCH_METHODS",
+    "SEARCH_SPACES",
     "TREES",
     "Billing",
     "CheckpointBits",

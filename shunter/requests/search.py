@@ -6,7 +6,7 @@ from typing import Self
 from pydantic import Field, field_validator, model_validator
 
 from shunter.requests.groups import Group
-from shunter.requests.search_methods import SEARCH_METHODS, capabilities_of
+from shunter.requests.search_methods import SEARCH_METHODS, SEARCH_SPACES, capabilities_of
 from shunter.secrets import has_password
 
 FROM_VARIABLE, FROM_SECRET = "env:", "secret:"  # before the name of what holds an address
@@ -130,6 +130,16 @@ class SearchRequest(SearchBudget, frozen=True, title="Search"):
         """What is searched."""
         of_method = capabilities_of(self.search_method).get("only_space", SearchSpaceName.SETTINGS)
         return self.search_space or SearchSpaceName(of_method)
+
+    def check_is_installed(self) -> None:
+        """Refuse a method or a space that is not there, before anything is read or measured.
+
+        Raises:
+            UnknownNameError: No search method has the name.
+            MissingExtensionError: The method or the space belongs to an extension that is not installed.
+        """
+        SEARCH_METHODS.entry(self.search_method)
+        SEARCH_SPACES.entry(self.space)
 
     @field_validator("search_storage")
     @classmethod

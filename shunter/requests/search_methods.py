@@ -1,7 +1,7 @@
-"""Search methods by name: who proposes the settings that a search tries.
+"""Search methods and search spaces by name: who proposes what a search tries, and what there is to try.
 
-The target is called with a `shunter.search.context.SearchContext` and returns a `shunter.search.protocol.SearchMethod`;
-`shunter.search.methods.registry` loads it.
+The target of a method is called with a `shunter.search.context.SearchContext` and returns a
+`shunter.search.protocol.SearchMethod`; `shunter.search.methods.registry` loads it.
 
 Capabilities:
     only_space: The one search space that the method proposes points of, which is searched where the request names
@@ -9,6 +9,8 @@ Capabilities:
     one_at_a_time: Whether a search that its minutes alone end tries one point at a time, because the method learns from
         each trial or trains a network of its own beside the trials; false if absent.
     races_families: Whether a search among several families begins with brief trainings of each; false if absent.
+
+The target of a space is a class with `for_dataset`, which makes a `shunter.search.protocol.Space`.
 """
 
 from collections.abc import Mapping
@@ -22,13 +24,24 @@ SEARCH_METHODS = Registry(
         "random": Entry(target="shunter.search.methods.registry:build_random"),
         "nsga2": Entry(target="shunter.search.methods.registry:build_nsga2"),
         "dnas": Entry(
-            target="shunter.search.methods.dnas:Dnas",
+            target="shunter.extensions.nas.dnas:Dnas",
             capabilities={"only_space": "architecture", "one_at_a_time": True},
         ),
-        "rl": Entry(target="shunter.search.reinforce.build:controller_for", capabilities={"one_at_a_time": True}),
+        "rl": Entry(
+            target="shunter.extensions.nas.reinforce.build:controller_for", capabilities={"one_at_a_time": True}
+        ),
         "transfer": Entry(target="shunter.search.meta.transfer:Transfer"),
     },
     group="shunter.search_methods",
+)
+SEARCH_SPACES = Registry(
+    "search space",
+    {
+        "settings": Entry(target="shunter.search.space.settings:SearchSpace"),
+        "wide": Entry(target="shunter.search.space.settings:SearchSpace"),
+        "architecture": Entry(target="shunter.extensions.nas.architecture_space:ArchitectureSpace"),
+    },
+    group="shunter.search_spaces",
 )
 
 

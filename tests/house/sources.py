@@ -23,7 +23,7 @@ ROOMS = (
     (
         "compression",
         r"models/compression|engine/compression|compress|checkpoint/pack(ed_tables|ing)|ensemble/(memory|forms)"
-        r"|prun|passes/kinds/(int8|product)|product_accelerator|passes/smaller|robustness|injection|check_bits",
+        r"|few_choices|prun|passes/kinds/(int8|product)|product_accelerator|passes/smaller|robustness|injection|check_bits",
     ),
     (
         "rewriting",
@@ -33,11 +33,6 @@ ROOMS = (
         "tiers",
         r"embeddings/(stored|tier|slots|row_use|row_starts|cache_counts|mapped)|learned_hash|planner/memory"
         r"|expected_misses|moved_rows|candidates/embedding_memory|checkpoint/(lookahead|stored)|plan_memory",
-    ),
-    (
-        "nas",
-        r"supernet|search/reinforce|dnas|architecture_search|operator_costs|space/(architecture|drawn)|few_choices"
-        r"|front_pool",
     ),
     ("fleet", r"^scheduler/|fleet|tasks/better|executors/(moving|watch)|planner/waiting|waiting_line"),
     ("towers", r"tower|sptt"),

@@ -10,14 +10,15 @@ from optuna import Trial
 
 from shunter.engine.config import Execution, Schedule
 from shunter.engine.data.dataset import Dataset
+from shunter.extensions.nas.architecture_space import ArchitectureSpace
 from shunter.search.context import PastStudy, SearchContext
 from shunter.search.meta.points import Domain
 from shunter.search.meta.portfolio import first_points, portfolio, sources_of, thinned
-from shunter.search.meta.surrogate import expected_improvement, scores
+from shunter.search.meta.surrogate import expected_improvement
 from shunter.search.meta.transfer import Transfer
 from shunter.search.methods.registry import build_method
 from shunter.search.protocol import BudgetLeft, Outcome, Parameters
-from shunter.search.space.architecture import ArchitectureSpace
+from shunter.search.reward import scores
 from shunter.search.space.settings import SearchSpace
 from shunter.search.study.storage import record, tell
 from tests.engine.synthetic import write_dataset

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from shunter.extensions.nas.architecture_space import ArchitectureSpace
 from shunter.requests import SearchRequest
 from shunter.search.context import PastStudy, SearchContext
 from shunter.search.meta.transfer import Transfer
 from shunter.search.methods.registry import build_method, race_of
 from shunter.search.methods.taught import TAUGHT_TRIALS, is_taught
 from shunter.search.protocol import Outcome
-from shunter.search.space.architecture import ArchitectureSpace
 from shunter.search.space.settings import SearchSpace
 from tests.search.meta.test_transfer import SPACE, context, dataset, planted, searched
 

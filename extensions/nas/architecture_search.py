@@ -1,0 +1,397 @@
+"""Differentiable architecture search: a super-net learns its weights and what to be, in turn.
+
+After DNAS for recommenders (Krishna et al., arXiv 2110.14812), whose schedule this is: first the weights alone learn,
+then epochs of the weights on four fifths of the training rows alternate with epochs of the logits theta on the last
+fifth, while the temperature of the masks falls. The validation part is never looked at: it judges the architectures
+that are drawn and trained from scratch.
+
+What differs from the paper, and why:
+
+- theta learns by Adam with beta_1 = 0.5, as in DARTS (Liu et al., ICLR 2019), and not by SGD. The paper takes some ten
+  thousand steps of theta with 45 million rows; here there may be a hundred, and the gradient of a table's width is
+  orders of magnitude smaller than that of a layer's, which one rate of SGD for both would not see.
+- weights learn by the optimisers that the architectures are trained with afterwards: Adam for the layers, the fused
+  row-wise Adagrad for the tables, which a net of so many candidates needs more than one that trains alone.
+- the loss counts in NE, and the logarithm of the cost against that of an ordinary architecture, so that a weight means
+  the same on all data, at any cost, and to the other ways of searching.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shunter.engine.config import Execution, Hyperparameters
+from shunter.engine.data.batch import Batch
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.data.loader import BatchLoader, shuffled_windows
+from shunter.engine.loop.loss import mean_losses, task_weights, weighted_sum
+from shunter.engine.loop.step import applied, autocast, build_dense_optimizer, prefetch, seeded
+from shunter.engine.stopping import ShouldStop, StopReason
+from shunter.errors import RequestError, TrainingError
+from shunter.extensions.nas.supernet.costs import CostTable
+from shunter.extensions.nas.supernet.masks import Masks
+from shunter.extensions.nas.supernet.network import Supernet
+
+Part = Literal["weights", "theta"]
+# The fractional parts of its multiples spread evenly, whatever period the order of the rows has (Weyl, 1916).
+GOLDEN_RATIO = (math.sqrt(5) - 1) / 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class SupernetSchedule:
+    """How long a super-net learns, and how.
+
+    Attributes:
+        most_samples: Rows at most that both parts of a pass take; of larger logs each pass takes others. A mixture
+            costs several times what a single architecture does, so that passes over all rows of a large log would take
+            longer than all trials.
+        warmup_epochs: passes of the weights alone before theta begins to learn.
+        rounds: alternations, each a pass of the weights and one of theta.
+        first_temperature: Temperature of the masks in the warm-up and the first round.
+        temperature_rate: r of `first_temperature * exp(-r * round)`.
+        lowest_temperature: below it the gradient of theta vanishes.
+        held_out_share: Share of the training rows, from which theta learns.
+        theta_steps: least steps of theta in a round; of few rows they make several passes.
+        theta_learning_rate: Step size of theta's Adam.
+        largest_every: Steps of the weights, among which one is that of the largest architecture alone; 0 for none. In
+            mixtures whose candidates are as likely, few samples take a path through all layers, so that what is deep
+            would be learned least; sandwich rule of Yu and Huang, "Universally Slimmable Networks", ICCV 2019.
+        most_gradient: norm to which the gradient of the layers is clipped.
+        form: how the cost enters theta's loss, with the cost against that of an ordinary architecture: `linear` is
+            `NE + weight * log(cost)`, `multiplicative` is `NE * cost ** weight` (Tan et al., CVPR 2019).
+    """
+
+    most_samples: int = 250_000
+    warmup_epochs: int = 1
+    rounds: int = 3
+    first_temperature: float = 1.0
+    temperature_rate: float = 0.2
+    lowest_temperature: float = 0.1
+    held_out_share: float = 0.2
+    theta_steps: int = 40
+    theta_learning_rate: float = 0.1
+    largest_every: int = 3
+    most_gradient: float = 100.0
+    form: Literal["linear", "multiplicative"] = "linear"
+
+    def temperature(self, completed: int) -> float:
+        """Of the masks after some rounds."""
+        return max(self.lowest_temperature, self.first_temperature * math.exp(-self.temperature_rate * completed))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundReport:
+    """Where theta stands after a round.
+
+    Attributes:
+        temperature: Temperature of the masks.
+        weights_ne: mean NE of the mixtures over the pass of the weights; None where there was none.
+        theta_ne: the same over the pass of theta, on rows that the weights have not seen.
+        cost: expected of the architectures that theta stands for, in the unit of the cost table; None without one.
+        probabilities: Probabilities of the candidates of each choice.
+    """
+
+    temperature: float
+    weights_ne: float | None
+    theta_ne: float
+    cost: float | None
+    probabilities: dict[str, list[float]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learned:
+    """What theta came to.
+
+    Attributes:
+        weight: NE that a factor e of cost was worth.
+        theta: the logits of each choice.
+        rounds: one report each; the last may have been stopped in its pass of theta.
+        stop_reason: Reason why it ended early; None if it did not.
+    """
+
+    weight: float
+    theta: dict[str, list[float]]
+    rounds: tuple[RoundReport, ...]
+    stop_reason: StopReason | None
+
+
+class SupernetTraining:
+    """Trains one super-net, stage by stage: the warm-up, and then rounds for one weight of the cost after the other.
+
+    A sweep over the weights would cost as many super-nets. Here each goes on from the one before, from the lightest to
+    the heaviest, so that a further point of a front costs a round, or a pass of theta alone. A stage begins with
+    optimisers and random numbers of its own: with `state` kept after each, an interrupted sweep goes on as it would
+    have.
+
+    Args:
+        network: Network on the device of `execution`.
+        dataset: the data; only its training part is touched.
+        hyperparameters: Hyperparameters of the weights.
+        execution: Device, threads, precision and batch size.
+        schedule: for how long.
+        seed: Seed of the split of the rows, the order of batches, and the masks.
+
+    Attributes:
+        passes: Passes of weights or theta so far.
+        rounds: so far.
+
+    Raises:
+        RequestError: the labels are of one class.
+    """
+
+    def __init__(
+        self,
+        network: Supernet,
+        dataset: Dataset,
+        hyperparameters: Hyperparameters,
+        execution: Execution,
+        schedule: SupernetSchedule,
+        *,
+        seed: int = 0,
+    ) -> None:
+        self.network, self.execution, self.schedule, self.seed = network, execution, schedule, seed
+        self.passes = self.rounds = 0
+        self.hyperparameters = hyperparameters
+        self._loader = BatchLoader(dataset, "train", min(execution.batch_size, dataset.splits["train"].rows))
+        self._task_weights = task_weights(hyperparameters.task_weights, dataset.features.tasks, execution.device)
+        self._base_entropy = _base_entropy(dataset)
+
+    def warm_up(self, should_stop: ShouldStop | None = None) -> StopReason | None:
+        """Let the weights learn with all candidates as likely; returns what ended it early.
+
+        Raises:
+            TrainingError: the loss is not a number any more.
+        """
+        with applied(self.execution) as device, seeded(self._stage_seed(), device):
+            optimizer, stopped = build_dense_optimizer(self.network.layers, self.hyperparameters), None
+            for _ in range(self.schedule.warmup_epochs):
+                _, stopped = self._learn_weights(optimizer, self.schedule.first_temperature, should_stop)
+                if stopped is not None:
+                    break
+        return stopped
+
+    def learn(
+        self,
+        weight: float,
+        costs: CostTable | None = None,
+        *,
+        rounds: int | None = None,
+        theta_alone: bool = False,
+        should_stop: ShouldStop | None = None,
+    ) -> Learned:
+        """Go on with weights and theta in turn.
+
+        Args:
+            weight: NE that a factor e of cost is worth.
+            costs: Costs of the architectures; None leaves the cost out.
+            rounds: None is the schedule's.
+            theta_alone: the weights stay as they are.
+            should_stop: asked after each step; a reason ends it with theta as it is.
+
+        Raises:
+            TrainingError: the loss is not a number any more.
+        """
+        network, schedule, stopped = self.network, self.schedule, None
+        reports: list[RoundReport] = []
+        loss = self._theta_loss(weight, costs)
+        with applied(self.execution) as device, seeded(self._stage_seed(), device):
+            of_weights = build_dense_optimizer(network.layers, self.hyperparameters)
+            rate = schedule.theta_learning_rate
+            of_theta = torch.optim.Adam(network.choices.parameters(), lr=rate, betas=(0.5, 0.999))
+            for _ in range(schedule.rounds if rounds is None else rounds):
+                temperature, weights_ne = schedule.temperature(self.rounds), None
+                if not theta_alone:
+                    weights_ne, stopped = self._learn_weights(of_weights, temperature, should_stop)
+                if stopped is None:
+                    theta_ne, stopped = self._learn_theta(of_theta, temperature, loss, should_stop)
+                    reports.append(self._report(temperature, weights_ne, theta_ne, costs))
+                self.rounds += 1
+                if stopped is not None:
+                    break
+        return Learned(weight=weight, theta=network.choices.values(), rounds=tuple(reports), stop_reason=stopped)
+
+    def state(self) -> dict[str, Tensor]:
+        """All that the next stage goes on from."""
+        tables, layers = self.network.tables.embeddings, self.network.layers.state_dict()
+        return {
+            **{f"layers.{name}": tensor for name, tensor in layers.items()},
+            "tables.weight": tables.weight,
+            "tables.adagrad_sum": tables.adagrad_sum,
+            "theta": self.network.choices.theta.detach(),
+            "progress": torch.tensor([self.passes, self.rounds]),
+        }
+
+    @torch.no_grad()
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Put back what `state` gave."""
+        for name, tensor in self.state().items():
+            tensor.copy_(state[name])
+        self.passes, self.rounds = state["progress"].tolist()
+
+    def _stage_seed(self) -> int:
+        return self.seed * 1_000_003 + self.passes
+
+    def _learn_weights(
+        self, optimizer: torch.optim.Optimizer, temperature: float, should_stop: ShouldStop | None
+    ) -> tuple[float, StopReason | None]:
+        """A pass of the weights; returns the mean NE, and what ended it early."""
+        network = self.network
+        self._let_learn("weights")
+
+        steps = itertools.count(1)
+
+        def step(batch: Batch) -> Tensor:
+            optimizer.zero_grad(set_to_none=True)
+            loss = self._loss(batch, self._masks_of_step(next(steps), len(batch), temperature))
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(network.layers.parameters(), self.schedule.most_gradient)
+            optimizer.step()
+            return loss
+
+        return self._pass("weights", step, should_stop)
+
+    def _masks_of_step(self, step: int, samples: int, temperature: float) -> Masks:
+        """A mixture for each sample, or in some steps the largest architecture for all of them."""
+        choices, every = self.network.choices, self.schedule.largest_every
+        if not every or step % every:
+            return choices.soft(samples, temperature)
+        coding = self.network.coding
+        return choices.one_hot(coding.encode(coding.largest(step // every)), samples)
+
+    def _learn_theta(
+        self,
+        optimizer: torch.optim.Optimizer,
+        temperature: float,
+        weighed: Callable[[Tensor, Masks], Tensor],
+        should_stop: ShouldStop | None,
+    ) -> tuple[float, StopReason | None]:
+        """A pass of theta, over the rows that are held out from the weights; returns as `_learn_weights`."""
+        network = self.network
+        self._let_learn("theta")
+
+        def step(batch: Batch) -> Tensor:
+            optimizer.zero_grad(set_to_none=True)
+            masks = network.choices.soft(len(batch), temperature)
+            loss = self._loss(batch, masks)
+            weighed(loss / self._base_entropy, masks).backward()
+            optimizer.step()
+            return loss
+
+        return self._pass("theta", step, should_stop)
+
+    def _let_learn(self, part: Part) -> None:
+        """Leave all but a part as it is."""
+        self.network.tables.embeddings.is_frozen = part != "weights"
+        self.network.layers.requires_grad_(part == "weights")
+        self.network.choices.requires_grad_(part == "theta")
+
+    def _loss(self, batch: Batch, masks: Masks) -> Tensor:
+        with autocast(batch.labels.device, self.execution.precision):
+            logits = self.network(*batch.inputs, masks)
+        return weighted_sum(mean_losses(logits, batch.labels, batch.shares), self._task_weights)
+
+    def _theta_loss(self, weight: float, costs: CostTable | None) -> Callable[[Tensor, Masks], Tensor]:
+        """Of the NE of a batch and the masks it was scored with; see `SupernetSchedule.form`."""
+        if costs is None or not weight:
+            return lambda ne, _: ne
+        reference = self.reference_cost(costs)
+
+        def loss(ne: Tensor, masks: Masks) -> Tensor:
+            logarithm = (self.network.expected_cost(masks, costs) / reference).log()
+            if self.schedule.form == "linear":
+                return ne + weight * logarithm.mean()
+            return ne * (weight * logarithm).exp().mean()
+
+        return loss
+
+    @torch.no_grad()
+    def reference_cost(self, costs: CostTable) -> float:
+        """Expected cost of an architecture of which every candidate is as likely."""
+        choices = self.network.choices
+        uniform = torch.zeros_like(choices.theta).masked_fill(~choices.exists, -torch.inf).softmax(1)
+        return float(self.network.expected_cost(choices.masks(uniform.unsqueeze(0)), costs))
+
+    @torch.no_grad()
+    def _report(
+        self, temperature: float, weights_ne: float | None, theta_ne: float, costs: CostTable | None
+    ) -> RoundReport:
+        choices = self.network.choices
+        likely = choices.masks(choices.logits().softmax(1).unsqueeze(0))
+        return RoundReport(
+            temperature=temperature,
+            weights_ne=weights_ne,
+            theta_ne=theta_ne,
+            cost=None if costs is None else float(self.network.expected_cost(likely, costs)),
+            probabilities=choices.probabilities(),
+        )
+
+    def _pass(
+        self,
+        part: Part,
+        step: Callable[[Batch], Tensor],
+        should_stop: ShouldStop | None,
+    ) -> tuple[float, StopReason | None]:
+        """Every batch of a part of the rows of a pass once; the mean NE, and what ended it early."""
+        rows = self._rows(part, self.passes)
+        self.passes += 1
+        total, samples, stopped = torch.zeros((), device=self.execution.device), 0, None
+        with prefetch(map(self._loader.read, rows), self.execution) as batches:
+            for batch in batches:
+                total += step(batch).detach() * len(batch)
+                samples += len(batch)
+                stopped = should_stop() if should_stop else None
+                if stopped is not None:
+                    break
+        ne = float(total) / max(samples, 1) / self._base_entropy
+        if not math.isfinite(ne):
+            raise TrainingError("The loss of the super-net is not a number any more: lower its learning rates.")
+        return ne, stopped
+
+    def _rows(self, part: Part, epoch: int) -> Iterator[np.ndarray]:
+        """Row numbers of each batch of a pass, in an order of its own; each row belongs to one of the two parts."""
+        size, left, batches, passes = self._loader.batch_size, np.empty(0, dtype=np.int64), 0, 0
+        held, least = self.schedule.held_out_share, self.schedule.theta_steps if part == "theta" else 0
+        share = held if part == "theta" else 1 - held
+        most = max(least, 1, round(share * self.schedule.most_samples / size))
+        while passes == 0 or batches < least:
+            for window in shuffled_windows(self._loader.rows, seed=self.seed + (passes << 32), epoch=epoch):
+                chosen = held_out(window, held, self.seed) == (part == "theta")
+                left = np.concatenate([left, window[chosen]])
+                for _ in range(len(left) // size):
+                    yield left[:size]
+                    left, batches = left[size:], batches + 1
+                    if batches == most:
+                        return
+            passes += 1
+            if not batches and not len(left):
+                return  # so few rows that none is held out
+        if len(left):
+            yield left
+
+
+def held_out(rows: np.ndarray, share: float, seed: int) -> np.ndarray:
+    """Which of some rows theta learns from: spread evenly over the data, and the same ones in every epoch.
+
+    Args:
+        rows: numbers of rows.
+        share: Share of them.
+        seed: another one takes other rows.
+    """
+    return (rows + seed % 4096) * GOLDEN_RATIO % 1.0 < share
+
+
+def _base_entropy(dataset: Dataset) -> float:
+    """Log loss of always predicting the base rate of the training part, which NE counts in."""
+    part = dataset.splits["train"]
+    rate = part.positives / part.rows
+    if not 0 < rate < 1:
+        raise RequestError(
+            f"The training part of {dataset.name!r} holds one class only, so nothing can be learned: give more rows."
+        )
+    return -(rate * math.log(rate) + (1 - rate) * math.log(1 - rate))

@@ -1,0 +1,135 @@
+"""What the architectures of a super-net cost on this machine: seconds or joules of a step, from measured operators."""
+
+import math
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from shunter.engine.config import Execution, Hyperparameters
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.probes.steps import time_steps
+from shunter.errors import HardwareError
+from shunter.extensions.nas.operator_times import OperatorTimes, linear_work, measure_operators, module_work
+from shunter.extensions.nas.supernet.costs import cost_table
+from shunter.extensions.nas.supernet.network import Supernet
+from shunter.extensions.nas.supernet.paths import INPUT, OUTPUT, MlpPaths
+from shunter.models.embeddings.pooled import build_embeddings
+from shunter.models.interactions import dlrm_interaction
+from shunter.models.spec import rows_kept
+
+Key = tuple[str, int, int]
+Work = Callable[[], object]
+Unit = Literal["seconds", "joules"]
+# A step looks up all tables in one operator: the cost of starting it is spread over as many bags.
+BAGS_TOGETHER = 8
+MOST_ROWS = 1 << 20  # of a measured table: beyond, every row comes from memory anyway
+
+
+class MeasuredCosts:
+    """The cost of each operator (`shunter.extensions.nas.supernet.costs.OperatorCosts`), of a step of the whole batch.
+
+    Linear layers, interactions and lookups with their update are measured by themselves. What a step takes beyond them
+    is taken from one architecture whose real steps are measured too, and counts for all.
+
+    Args:
+        network: the super-net.
+        dataset: the data, for the real steps.
+        hyperparameters: Hyperparameters of a training.
+        execution: device, threads and batch size.
+        unit: seconds of a step; or its joules, which are seconds times the mean watts while measuring.
+
+    Attributes:
+        source: Source of the figures: `measured`, or `estimated` where the watts are.
+
+    Raises:
+        HardwareError: joules are asked for, and nothing here can tell the power.
+    """
+
+    def __init__(
+        self,
+        network: Supernet,
+        dataset: Dataset,
+        hyperparameters: Hyperparameters,
+        execution: Execution,
+        unit: Unit = "seconds",
+    ) -> None:
+        self.unit, self.base, self._scale = unit, 0.0, 1.0
+        self.source = "measured"
+        self._times: OperatorTimes[Key] = measure_operators(
+            _works(network, execution), execution.device, thread_count=execution.threads
+        )
+        if unit == "joules":
+            watts = self._times.watts
+            if watts is None:
+                raise HardwareError("Nothing here can tell the power, so architectures have no energy: weigh time.")
+            self._scale, self.source = watts.value, watts.source
+        architecture = network.coding.decode(dict.fromkeys(network.coding.sizes, 0))
+        known = network.cost(architecture, cost_table(network, self))
+        timing = time_steps(dataset, network.space.spec(architecture), hyperparameters, execution)
+        self.base = max(0.0, timing.step_seconds * self._scale - known)
+
+    def linear(self, inputs: int, outputs: int, *, is_first: bool) -> float:
+        """Of a linear layer with its ReLU."""
+        return self._cost(("first" if is_first else "linear", inputs, outputs))
+
+    def table(self, rows: int, width: int) -> float:
+        """Of a bag of one id for each sample, looked up and updated."""
+        return self._cost(("table", min(rows, MOST_ROWS), width)) / BAGS_TOGETHER
+
+    def interaction(self, name: str) -> float:
+        """Of what the vectors meet in."""
+        return self._cost((name, 0, 0))
+
+    def _cost(self, key: Key) -> float:
+        return self._times.seconds[key].value * self._scale
+
+
+def _works(network: Supernet, execution: Execution) -> dict[Key, Work]:
+    """Every operator that an architecture may have, each once."""
+    space, features, batch = network.space, network.features, execution.batch_size
+    device = torch.device(execution.device)
+    works: dict[Key, Work] = {}
+    mlps: list[tuple[str, MlpPaths, int, int]] = [
+        ("linear", network.coding.top, network.layers.top_inputs, features.outputs)
+    ]
+    if network.coding.bottom:
+        mlps.append(("first", network.coding.bottom, len(features.dense), space.base.embedding_dim))
+    for kind, paths, inputs, outputs in mlps:
+        for before, after in paths.linear_shapes():
+            is_first = kind == "first" and before == INPUT
+            key = (
+                "first" if is_first else "linear",
+                inputs if before == INPUT else before,
+                outputs if after == OUTPUT else after,
+            )
+            works[key] = linear_work(batch, key[1], key[2], device, is_first=is_first)
+    vectors = len(features.categorical) + (1 if features.dense else 0)
+    for name in space.interactions:
+        module = dlrm_interaction(name, space.base.embedding_dim, vectors).to(device)
+        works[name, 0, 0] = module_work(module, (batch, vectors, space.base.embedding_dim), device)
+    for ids, shares, widths in zip(features.table_rows, space.shares, space.dims, strict=True):
+        for rows in {min(rows_kept(ids, share), MOST_ROWS) for share in shares}:
+            for width in widths:
+                works.setdefault(("table", rows, width), _table_work(rows, width, batch, device))
+    return works
+
+
+def _table_work(rows: int, width: int, batch: int, device: torch.device) -> Work:
+    """Bags of one random id each, looked up in a table and updated."""
+    # The kernels take widths of whole vectors of four.
+    table = build_embeddings(
+        [rows], 4 * math.ceil(width / 4), learning_rate=0.0, device=device, table_of=[0] * BAGS_TOGETHER
+    )
+    table.initialise(torch.Generator().manual_seed(0))
+    ids = torch.randint(rows, (BAGS_TOGETHER * batch,), dtype=torch.int32, device=device)
+    offsets = torch.arange(len(ids) + 1, dtype=torch.int32, device=device)
+    gradient = torch.ones(batch, BAGS_TOGETHER, table.dim, device=device)
+
+    def work() -> Tensor:
+        pooled = table(ids, offsets)
+        pooled.backward(gradient)
+        return pooled
+
+    return work

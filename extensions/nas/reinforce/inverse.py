@@ -1,0 +1,167 @@
+"""The inverse model: from what is wanted on a data set to the choices that bring it, which is where a policy starts.
+
+It has the policy's own shape, so that the policy starts as a copy of it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shunter.extensions.nas.reinforce.actions import Actions
+from shunter.extensions.nas.reinforce.experience import Levels, States, predicted_reward
+from shunter.extensions.nas.reinforce.policy import Policy, as_states, log_probabilities, most_entropy
+from shunter.extensions.nas.reinforce.surrogate import Surrogate
+from shunter.search.protocol import COSTS, Cost
+
+CANDIDATES = 1024
+ROUNDS = 3  # of further candidates, each drawn from what is common to the best of those before
+PARENTS = 0.1  # share of the candidates that the next round is drawn from
+ELITES = 0.01  # share of the candidates that the inverse model imitates
+FEWEST_ELITES = 4
+COST_QUANTILES = (0.1, 0.25, 0.5, 1.0)
+INITIAL_ENTROPY = 0.3  # least share of the uniform distribution's that a policy starts with
+IMITATION_STEPS = 80
+VALUE_STEPS = 40
+LEARNING_RATE = 0.04
+TARGETS = 2  # standardised NE, and standardised logarithm of the cost
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lesson:
+    """The best actions for a state with targets (actions, factors)."""
+
+    state: np.ndarray
+    actions: np.ndarray
+
+
+class InverseModel:
+    """Learns from the surrogate's best points which choices meet a target, on each data set that is known.
+
+    Args:
+        actions: Actions of the space.
+        states: Vectors of meta-features, by name.
+        surrogate: Fitted surrogate.
+        cost: Cost that NE is weighed against, if any.
+        seed: Seed of the candidates and the initial weights.
+    """
+
+    def __init__(self, actions: Actions, states: States, surrogate: Surrogate, cost: Cost | None, *, seed: int) -> None:
+        self._actions, self._states, self._surrogate = actions, states, surrogate
+        self._cost: Cost | None = cost
+        self._column = None if cost is None else 1 + COSTS.index(cost)
+        self._generator = np.random.default_rng(seed)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.policy = Policy(len(states.names) + TARGETS, actions.mask)
+
+    def fit(self, known: Sequence[Mapping[str, float]], levels: Levels, present: Mapping[str, float]) -> Tensor:
+        """Imitate the best actions by the surrogate; returns the state with the targets of the present search (1, n).
+
+        Args:
+            known: Meta-features of the data sets, the present one among them.
+            levels: Levels of the present data, which weigh the cost.
+            present: Meta-features of the present data.
+        """
+        aim = self._best_by_reward(present, levels)
+        lessons = [aim, *(lesson for features in known for lesson in self._best_within_costs(features))]
+        states = as_states([lesson.state for lesson in lessons for _ in lesson.actions])
+        labels = torch.from_numpy(np.concatenate([lesson.actions for lesson in lessons]))
+        optimizer = torch.optim.Adam(self.policy.parameters(), LEARNING_RATE)
+        for _ in range(IMITATION_STEPS):
+            optimizer.zero_grad()
+            choices, _ = self.policy(states)
+            (-log_probabilities(choices, labels).sum(1).mean()).backward()
+            optimizer.step()
+        state = as_states([aim.state])
+        self.policy.flatten(state, INITIAL_ENTROPY * most_entropy(self._actions.mask))
+        return state
+
+    def choices(self, state: Tensor) -> Tensor:
+        """What the model would choose (states, factors, most values)."""
+        with torch.no_grad():
+            return self.policy(state)[0]
+
+    def fit_value(self, state: Tensor, value: float) -> None:
+        """Teach the value head what the choices in a state are worth, before any real reward is known."""
+        wanted = torch.tensor([value])
+        optimizer = torch.optim.Adam(self.policy.value.parameters(), LEARNING_RATE)
+        for _ in range(VALUE_STEPS):
+            optimizer.zero_grad()
+            _, foretold = self.policy(state)
+            ((foretold - wanted) ** 2).mean().backward()
+            optimizer.step()
+
+    def _best_by_reward(self, features: Mapping[str, float], levels: Levels) -> Lesson:
+        """The best actions of a data set by reward, with the targets that they meet."""
+
+        def score(figures: np.ndarray) -> np.ndarray:
+            return predicted_reward(figures, levels, self._cost)
+
+        best, figures = self._search(features, score)
+        cost = figures[:, self._column].max() if self._column else 0.0
+        return self._lesson(features, best, figures[:, 0].mean(), cost)
+
+    def _best_within_costs(self, features: Mapping[str, float]) -> list[Lesson]:
+        """The best actions of a data set within each quantile of the cost."""
+        column = self._column
+        if column is None:
+            best, figures = self._search(features, lambda figures: -figures[:, 0])
+            return [self._lesson(features, best, figures[:, 0].mean(), 0.0)]
+        everyday, _ = self._surrogate.predict(features, self._candidates)
+        lessons = []
+        for most in np.quantile(everyday[:, column], COST_QUANTILES):
+
+            def score(figures: np.ndarray, most: float = most) -> np.ndarray:
+                return -figures[:, 0] - 10.0 * np.maximum(figures[:, column] - most, 0.0)
+
+            best, figures = self._search(features, score)
+            lessons.append(self._lesson(features, best, figures[:, 0].mean(), most))
+        return lessons
+
+    def _lesson(self, features: Mapping[str, float], best: np.ndarray, ne: float, cost: float) -> Lesson:
+        return Lesson(state=np.concatenate([self._states.vector(features), [ne, cost]]), actions=best)
+
+    def _search(
+        self, features: Mapping[str, float], score: Callable[[np.ndarray], np.ndarray]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The best actions by the surrogate (elites, factors) and their figures, found by the cross-entropy method.
+
+        Of a small space the first candidates are all there is; of a large one each round draws each factor from the
+        values that the best so far have.
+        """
+        pool, figures = self._ranked(self._candidates, features, score)
+        for _ in range(ROUNDS if self._actions.count > CANDIDATES else 0):
+            parents = pool[: _count(len(pool), PARENTS)]
+            drawn = np.stack([self._generator.choice(column, CANDIDATES) for column in parents.T], axis=1)
+            pool, figures = self._ranked(np.concatenate([parents, drawn]), features, score)
+        elites = self._fitting(pool, _count(len(pool), ELITES))
+        return pool[elites], figures[elites]
+
+    @cached_property
+    def _candidates(self) -> np.ndarray:
+        """Points drawn evenly, of which those that fit, where any does (candidates, factors)."""
+        drawn = np.unique(self._actions.uniform(CANDIDATES, self._generator), axis=0)
+        return drawn[self._fitting(drawn, len(drawn))]
+
+    def _fitting(self, pool: np.ndarray, most: int) -> np.ndarray:
+        """Places of the first actions that keep the limit of memory; of the first ones where none does."""
+        places = (place for place, action in enumerate(pool) if self._actions.fits(tuple(map(int, action))))
+        return np.array(list(islice(places, most)) or range(min(most, len(pool))))
+
+    def _ranked(
+        self, drawn: np.ndarray, features: Mapping[str, float], score: Callable[[np.ndarray], np.ndarray]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The different ones of actions, the best first, and their figures."""
+        pool = np.unique(drawn, axis=0)
+        figures, _ = self._surrogate.predict(features, pool)
+        order = np.argsort(-score(figures), kind="stable")
+        return pool[order], figures[order]
+
+
+def _count(candidates: int, share: float) -> int:
+    return max(FEWEST_ELITES, round(share * candidates))

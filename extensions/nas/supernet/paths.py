@@ -1,0 +1,139 @@
+"""Which hidden layers an MLP of a super-net may have, written as paths through its widths.
+
+After each layer the activations have one of several widths: those that the layer may have and, where it may be left
+out, those from before it. `INPUT` stands for the MLP's own input, as long as all layers are left out. For every width
+after every layer there is a choice: made by this layer from which width before it, or `SKIP`, left as it was. A last
+choice says which width the output layer reads. An architecture is one path, read from the output backwards, as in DNAS
+(arXiv 2110.14812). Of two layers (32, 64) and (32, 64, 0), where 0 leaves the layer out:
+
+    INPUT -> 32 -> 32 -> output        mlp_0_32, mlp_0_64    from INPUT
+          -> 64 -> 64 ->               mlp_1_32, mlp_1_64    from 32 or 64, or SKIP
+                                       mlp_output            from 32 or 64
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from shunter.extensions.nas.supernet.masks import Masks
+
+INPUT = OUTPUT = 0
+SKIP = -1
+LayerCosts = Mapping[tuple[int, int], float]
+
+
+class MlpPaths:
+    """The paths of one MLP.
+
+    Args:
+        name: Beginning of the names of its choices.
+        layers: Widths that each hidden layer may have; 0 among them: it may be left out.
+
+    Attributes:
+        widths: Widths that the activations may have after each layer, the input before the first.
+        candidates: For each choice by its name, where its width may come from: `INPUT`, a width, or `SKIP`.
+    """
+
+    def __init__(self, name: str, layers: Sequence[Sequence[int]]) -> None:
+        self.name = name
+        self.layers = tuple(tuple(layer) for layer in layers)
+        self.widths: list[tuple[int, ...]] = [(INPUT,)]
+        self.candidates: dict[str, tuple[int, ...]] = {}
+        for position, layer in enumerate(self.layers):
+            before = self.widths[-1]
+            kept = before if 0 in layer else ()
+            made = tuple(width for width in layer if width)
+            self.widths.append(tuple(dict.fromkeys((*kept, *made))))
+            for width in self.widths[-1]:
+                sources = (*(before if width in made else ()), *((SKIP,) if width in kept else ()))
+                self.candidates[self.choice(position, width)] = sources
+        self.candidates[self.output_choice] = self.widths[-1]
+
+    @property
+    def output_choice(self) -> str:
+        """Name of the choice of what the output layer reads."""
+        return f"{self.name}_output"
+
+    def choice(self, layer: int, width: int) -> str:
+        """Name of the choice of where `width` after a layer comes from."""
+        return f"{self.name}_{layer}_{width}"
+
+    def made(self, layer: int) -> tuple[int, ...]:
+        """Widths that a layer may give, without leaving it out."""
+        return tuple(width for width in self.layers[layer] if width)
+
+    def decode(self, picked: Mapping[str, int]) -> tuple[int, ...]:
+        """The width of each hidden layer, 0 where it is left out, from the number of the candidate of each choice."""
+        width = self.candidates[self.output_choice][picked[self.output_choice]]
+        found: list[int] = []
+        for layer in reversed(range(len(self.layers))):
+            name = self.choice(layer, width)
+            source = self.candidates[name][picked[name]]
+            found.append(0 if source == SKIP else width)
+            width = width if source == SKIP else source
+        return tuple(reversed(found))
+
+    def encode(self, widths: Sequence[int]) -> dict[str, int]:
+        """Inverse of `decode`, for the choices along the path."""
+        picked: dict[str, int] = {}
+        now = INPUT
+        for layer, width in enumerate(widths):
+            after, source = (now, SKIP) if width == 0 else (width, now)
+            name = self.choice(layer, after)
+            picked[name] = self.candidates[name].index(source)
+            now = after
+        return {**picked, self.output_choice: self.candidates[self.output_choice].index(now)}
+
+    def expected_cost(self, masks: Masks, costs: LayerCosts) -> Tensor:
+        """Mean cost of the linear layers of the architectures that the masks mix.
+
+        The probability that a width is there is propagated from the output layer backwards; of one-hot masks it is the
+        exact cost of their architecture.
+
+        Args:
+            masks: Masks of all choices.
+            costs: Cost of the linear layer between two widths, `INPUT` on the left and `OUTPUT` on the right.
+
+        Returns:
+            `[batch]`, in the unit of the costs.
+        """
+        last = masks[self.output_choice]
+        there = dict(zip(self.widths[-1], last.unbind(1), strict=True))
+        total = sum((there[width] * costs[width, OUTPUT] for width in there), torch.zeros_like(last[:, 0]))
+        for layer in reversed(range(len(self.layers))):
+            before: dict[int, Tensor] = {}
+            for width, share in there.items():
+                name = self.choice(layer, width)
+                for source, mask in zip(self.candidates[name], masks[name].unbind(1), strict=True):
+                    reached = share * mask
+                    if source != SKIP:
+                        total = total + reached * costs[source, width]
+                    origin = width if source == SKIP else source
+                    before[origin] = before[origin] + reached if origin in before else reached
+            there = before
+        return total
+
+    def extreme_cost(self, costs: LayerCosts, extreme: Callable[..., float]) -> float:
+        """Cost of the cheapest or the dearest path: `extreme` is `min` or `max`."""
+        reach: dict[int, float] = {INPUT: 0.0}
+        for layer in range(len(self.layers)):
+            reach = {
+                width: extreme(
+                    reach[width] if source == SKIP else reach[source] + costs[source, width]
+                    for source in self.candidates[self.choice(layer, width)]
+                )
+                for width in self.widths[layer + 1]
+            }
+        return extreme(reach[width] + costs[width, OUTPUT] for width in reach)
+
+    def linear_shapes(self) -> list[tuple[int, int]]:
+        """Every (width before, width after) of a linear layer on some path, with `INPUT` and `OUTPUT`, each once."""
+        shapes = {
+            (source, width): None
+            for layer in range(len(self.layers))
+            for width in self.made(layer)
+            for source in self.candidates[self.choice(layer, width)]
+            if source != SKIP
+        }
+        return [*shapes, *((width, OUTPUT) for width in self.widths[-1])]

@@ -1,0 +1,144 @@
+"""The tables of a super-net: of every width and every number of rows that they may have.
+
+Widths share one table of the largest, truncated and padded with zeros, as the channels of FBNetV2 do (Wan et al., CVPR
+2020, arXiv 2004.05565): a narrow table learns from every sample that a wide one learns from, and the gradient of a
+truncated row touches its first columns only. Numbers of rows do not share: each is a table of its own, looked up modulo
+its rows, for ids that meet in a row of one are apart in another. That costs little memory beyond the largest.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from shunter.extensions.nas.supernet.masks import Masks
+from shunter.models.embeddings.pooled import build_embeddings
+from shunter.models.embeddings.request import Kernel
+from shunter.models.spec import Features, rows_kept
+
+
+def dim_choice(table: int) -> str:
+    """Name of the choice of a table's width."""
+    return f"dim_{table}"
+
+
+def share_choice(table: int) -> str:
+    """Name of the choice of the share of its ids that have a row of their own."""
+    return f"share_{table}"
+
+
+class _Lookup(NamedTuple):
+    """One table of so many rows, as one bag reads it.
+
+    Attributes:
+        table: Table whose ids are looked up.
+        number: Number of its candidate.
+        bag: Bag of the sample.
+        rows: Rows of the candidate.
+    """
+
+    table: int
+    number: int
+    bag: int
+    rows: int
+
+
+class SuperTables(nn.Module):
+    """The pooled embeddings of every candidate in one lookup, and their mixture.
+
+    The tables update themselves in the backward pass, by the row-wise Adagrad of `shunter.models.embeddings.role`: a
+    super-net has no sparse gradients, which few optimisers take.
+
+    Args:
+        features: Features that come in.
+        dims: Widths that each table may have.
+        shares: Shares of its ids that may have a row of their own, of each table.
+        dim: Width of the vectors that come out, at least the widest table.
+        learning_rate: Step size of the row-wise Adagrad.
+        device: Device where the tables lie, for good.
+        kernel: Library that does the lookups.
+    """
+
+    columns: Tensor
+    table_of: Tensor
+    lookup_bags: Tensor
+    lookup_tables: Tensor
+    lookup_numbers: Tensor
+
+    def __init__(
+        self,
+        features: Features,
+        dims: Sequence[Sequence[int]],
+        shares: Sequence[Sequence[float]],
+        *,
+        dim: int,
+        learning_rate: float,
+        device: str | torch.device = "cpu",
+        kernel: Kernel = "auto",
+    ) -> None:
+        super().__init__()
+        self.dim = dim
+        ids, of_bag = features.table_rows, features.table_of
+        self.lookups = [
+            _Lookup(table, number, bag, rows_kept(ids[table], share))
+            for table, of in enumerate(shares)
+            for number, share in enumerate(of)
+            for bag in range(len(of_bag))
+            if of_bag[bag] == table
+        ]
+        tables = list(dict.fromkeys((lookup.table, lookup.number, lookup.rows) for lookup in self.lookups))
+        self.embeddings = build_embeddings(
+            [rows for *_, rows in tables],
+            dim,
+            learning_rate=learning_rate,
+            device=torch.device(device),
+            kernel=kernel,
+            table_of=[tables.index((lookup.table, lookup.number, lookup.rows)) for lookup in self.lookups],
+        )
+        self._bags, self._shares_rows = len(of_bag), any(lookup.rows < ids[lookup.table] for lookup in self.lookups)
+        columns = torch.zeros(len(dims), max(map(len, dims)), dim)
+        for table, widths in enumerate(dims):
+            for number, width in enumerate(widths):
+                columns[table, number, :width] = 1.0
+        indices = {
+            "columns": columns,
+            "table_of": torch.tensor(of_bag),
+            "lookup_bags": torch.tensor([lookup.bag for lookup in self.lookups]),
+            "lookup_tables": torch.tensor([lookup.table for lookup in self.lookups]),
+            "lookup_numbers": torch.tensor([lookup.number for lookup in self.lookups]),
+        }
+        for name, tensor in indices.items():
+            self.register_buffer(name, tensor.to(device), persistent=False)
+
+    def forward(self, values: Tensor, offsets: Tensor, masks: Masks) -> Tensor:
+        """Look up one batch, as `shunter.models.embeddings.role.EmbeddingTables` does, and mix the candidates.
+
+        Returns:
+            `[batch, bags, dim]`; columns that a width lacks are zero.
+        """
+        return self.mixed(self.embeddings(*self.expanded(values, offsets)), masks)
+
+    def expanded(self, values: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
+        """The ids of each bag once for each number of rows, modulo it; ids and offsets as they came in where none is.
+
+        The host reads where each bag begins, so a GPU waits for it once a step.
+        """
+        if not self._shares_rows and len(self.lookups) == self._bags:
+            return values, offsets
+        batch = (len(offsets) - 1) // self._bags
+        bounds = offsets[::batch].tolist()
+        ids = torch.cat([values[bounds[lookup.bag] : bounds[lookup.bag + 1]] % lookup.rows for lookup in self.lookups])
+        lengths = offsets.diff().view(self._bags, batch)[self.lookup_bags].flatten()
+        return ids, nn.functional.pad(lengths.cumsum(0), (1, 0)).to(offsets.dtype)
+
+    def mixed(self, pooled: Tensor, masks: Masks) -> Tensor:
+        """`[batch, lookups, dim]` of all candidates to `[batch, bags, dim]`."""
+        if len(self.lookups) > self._bags:
+            weights = masks.values[:, masks.places[share_choice(0)] + self.lookup_tables, self.lookup_numbers]
+            mixed = pooled.new_zeros(len(pooled), self._bags, self.dim)
+            pooled = mixed.index_add(1, self.lookup_bags, pooled * weights.unsqueeze(2))
+        widest = self.columns.shape[1]
+        first = masks.places[dim_choice(0)]
+        dims = masks.values[:, first : first + len(self.columns), :widest]
+        return pooled * torch.einsum("btk,tkc->btc", dims, self.columns)[:, self.table_of]

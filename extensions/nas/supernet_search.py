@@ -1,0 +1,322 @@
+"""The super-net of a search: trained within a share of its budget, and kept so that it is trained once.
+
+At the first weight of the cost weights and theta learn in turn; at the others theta goes on alone. By then the weights
+have seen the data as often as those of a trial, and more would only learn it by heart.
+"""
+
+import json
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import torch
+
+from shunter.engine.checkpoint.storage import read_json, read_tensors, write_json, write_tensors
+from shunter.engine.config import Execution, Hyperparameters
+from shunter.engine.memory import available_memory_bytes
+from shunter.engine.stopping import EnergyLimit, StopConditions, StopKind, StopLimit, StopReason
+from shunter.engine.stopping_text import stop_reason_of_old_text, stop_text
+from shunter.errors import RequestError
+from shunter.extensions.nas.architecture_search import Learned, RoundReport, SupernetSchedule, SupernetTraining
+from shunter.extensions.nas.architecture_space import INTERACTION, ArchitectureSpace
+from shunter.extensions.nas.operator_costs import MeasuredCosts
+from shunter.extensions.nas.supernet.costs import CostTable, CountedBytes, cost_table
+from shunter.extensions.nas.supernet.network import Supernet
+from shunter.extensions.nas.supernet.space import Architecture, SupernetSpace
+from shunter.hardware.meters.meter import EnergyMeter, measure_energy
+from shunter.models.families.dlrm import DlrmSpec
+from shunter.models.spec import rows_kept
+from shunter.search.context import SearchContext
+from shunter.search.protocol import BudgetLeft, Parameters
+from shunter.search.reward import COST_WEIGHT
+from shunter.search.space.learning import rate_scale
+
+# NE that a factor e of cost is worth, stage by stage: from an architecture that may cost anything to a very cheap one.
+WEIGHTS = tuple(multiple * COST_WEIGHT for multiple in (0.0, 1.0, 3.0, 10.0, 30.0, 100.0))
+BUDGET_SHARE = 0.5  # of what is left of the search's time and energy, at most
+MOST_SAMPLES = 1_024  # of a step
+PASSES_OF_ROUND = 1.5  # time of a round in passes of the warm-up; one of theta alone takes less
+RESULT = "supernet.json"
+log = logging.getLogger(__name__)
+
+
+def supernet_space(space: ArchitectureSpace) -> SupernetSpace:
+    """The same space, as a super-net has it: a table without a factor has one candidate."""
+    names = space.tables
+    return SupernetSpace(
+        base=DlrmSpec(embedding_dim=space.embedding_dim, dropout=space.dropout),
+        bottom=space.bottom,
+        top=space.top,
+        interactions=space.interactions,
+        dims=tuple(space.dims.get(name, (space.embedding_dim,)) for name in names),
+        shares=tuple(space.shares.get(name, (1.0,)) for name in names),
+    )
+
+
+def point_of(architecture: Architecture, space: ArchitectureSpace) -> Parameters:
+    """An architecture as a point of the space."""
+    names = list(space.tables)
+    return {
+        INTERACTION: architecture.interaction,
+        **{f"bottom_{layer}": width for layer, width in enumerate(architecture.bottom)},
+        **{f"top_{layer}": width for layer, width in enumerate(architecture.top)},
+        **{f"dim_{name}": architecture.dims[names.index(name)] for name in space.dims},
+        **{f"share_{name}": architecture.shares[names.index(name)] for name in space.shares},
+    }
+
+
+def architecture_of(point: Parameters, space: ArchitectureSpace) -> Architecture:
+    """Inverse of `point_of`."""
+    names = space.tables
+    return Architecture(
+        bottom=tuple(point[f"bottom_{layer}"] for layer in range(len(space.bottom))),
+        top=tuple(point[f"top_{layer}"] for layer in range(len(space.top))),
+        interaction=point[INTERACTION],
+        dims=tuple(point.get(f"dim_{name}", space.embedding_dim) for name in names),
+        shares=tuple(point.get(f"share_{name}", 1.0) for name in names),
+    )
+
+
+def learned_stages(context: SearchContext, left: BudgetLeft, schedule: SupernetSchedule | None = None) -> list[Learned]:
+    """Train the super-net of a search, or go on with one that was interrupted.
+
+    Args:
+        context: Context of the search; its space is an `ArchitectureSpace`.
+        left: Budget that is left.
+        schedule: Schedule of the super-net; None is the default.
+
+    Returns:
+        What theta came to at each weight of the cost, from the lightest; at least one.
+
+    Raises:
+        RequestError: The super-net does not fit into memory.
+        HardwareError: Energy is to be weighed, and nothing here can tell the power.
+        TrainingError: Its loss is not a number any more.
+        CheckpointError: Its state cannot be written.
+    """
+    schedule = schedule or SupernetSchedule()
+    kept = _Kept(context, schedule)
+    if kept.is_complete:
+        return kept.stages
+    with measure_energy(_execution(context).device) as meter:
+        return _train(context, schedule, kept, _Allowance(context, left, meter))
+
+
+def learned_supernet(context: SearchContext, schedule: SupernetSchedule | None = None) -> Supernet:
+    """The super-net of a search as `learned_stages` left it."""
+    schedule = schedule or SupernetSchedule()
+    training = _build(context, schedule)
+    _Kept(context, schedule).restore(training)
+    return training.network
+
+
+def supernet_costs(context: SearchContext, schedule: SupernetSchedule | None = None) -> CostTable | None:
+    """The cost of every operator of a search's super-net, counted or measured here; None where NE alone counts."""
+    return _costs(context, _build(context, schedule or SupernetSchedule()))
+
+
+def _train(context: SearchContext, schedule: SupernetSchedule, kept: "_Kept", allowance: "_Allowance") -> list[Learned]:
+    """Warm up, plan the stages that there is time for, and learn one after the other; each is kept."""
+    training = _build(context, schedule)
+    costs = _costs(context, training)
+    if kept.stages_planned:
+        kept.restore(training)
+    else:
+        began = context.clock.attempt_seconds
+        stopped = training.warm_up(allowance.check)
+        pass_seconds = (context.clock.attempt_seconds - began) / schedule.warmup_epochs
+        rounds = 0.0 if stopped else allowance.seconds_left() / (PASSES_OF_ROUND * pass_seconds)
+        kept.stages_planned = affordable_stages(rounds, schedule.rounds, WEIGHTS if costs else WEIGHTS[:1])
+        kept.save(training)
+    for weight, rounds in kept.stages_planned[len(kept.stages) :]:
+        learned = training.learn(
+            weight, costs, rounds=rounds, theta_alone=bool(kept.stages), should_stop=allowance.check
+        )
+        log.info("Super-net with %g of NE for a factor e of cost: %s", weight, _format_stage(learned))
+        if learned.rounds or not kept.stages:
+            kept.stages.append(learned)
+        if learned.stop_reason is not None:
+            kept.stages_planned = kept.stages_planned[: len(kept.stages)]
+            kept.save(training)
+            break
+        kept.save(training)
+    return kept.stages
+
+
+def affordable_stages(rounds: float, first_rounds: int, weights: Sequence[float]) -> list[tuple[float, int]]:
+    """Weights of the cost, each with its rounds, for which there is time.
+
+    The first takes `first_rounds`, or half of what there is; each further one takes one. Where there is not time for
+    all, those that remain are spread over the weights.
+
+    Args:
+        rounds: Rounds that there is time for.
+        first_rounds: Rounds of the first weight.
+        weights: Weights of the cost, the lightest first.
+    """
+    first = min(first_rounds, max(1, int(min(rounds, 2 * first_rounds)) // 2))
+    further = int(min(len(weights) - 1, max(0.0, rounds - first)))
+    step = (len(weights) - 1) / max(further, 1)
+    return [(weights[0], first), *((weights[round(step * (place + 1))], 1) for place in range(further))]
+
+
+def _build(context: SearchContext, schedule: SupernetSchedule) -> SupernetTraining:
+    space, features, execution = context.space, context.dataset.features, _execution(context)
+    assert isinstance(space, ArchitectureSpace), "only architectures have a super-net"
+    choices = supernet_space(space)
+    if features.is_weighted:
+        raise RequestError(
+            "The super-net of dnas cannot weigh single ids of a bag: use another --search-method, or leave `weights` "
+            "out of the schema."
+        )
+    rows = sum(
+        rows_kept(ids, share) for ids, of in zip(features.table_rows, choices.shares, strict=True) for share in of
+    )
+    needed, available = rows * (space.embedding_dim + 1) * 4, available_memory_bytes(torch.device(execution.device))
+    if needed > available:
+        raise RequestError(
+            f"The tables of the super-net take {needed:,} bytes, but {available:,} are left on {execution.device}: use "
+            "another search method, or fewer shares of rows."
+        )
+    execution, hyperparameters = _at_most_samples(execution, space.build(space.defaults()[0])[1])
+    network = Supernet(
+        choices,
+        features,
+        seed=context.seed,
+        embedding_learning_rate=hyperparameters.embedding_learning_rate,
+        device=execution.device,
+    ).train()
+    return SupernetTraining(network, context.dataset, hyperparameters, execution, schedule, seed=context.seed)
+
+
+def _at_most_samples(execution: Execution, rates: Hyperparameters) -> tuple[Execution, Hyperparameters]:
+    """On a processor with a batch of `MOST_SAMPLES` at most, and the rates for it: larger ones only make fewer steps.
+
+    Each sample has a mixture of its own, so that there it takes no less time among more.
+    """
+    batch_size = min(execution.batch_size, MOST_SAMPLES) if execution.device == "cpu" else execution.batch_size
+    scale = rate_scale(batch_size) / rate_scale(execution.batch_size)
+    return replace(execution, batch_size=batch_size), replace(
+        rates,
+        dense_learning_rate=scale * rates.dense_learning_rate,
+        embedding_learning_rate=scale * rates.embedding_learning_rate,
+    )
+
+
+def _execution(context: SearchContext) -> Execution:
+    """As a trial runs; on the processor where its device is another machine's."""
+    execution = replace(context.execution, compiled=False, embedding_memory_bytes=None)
+    if execution.device != "cpu" and not torch.cuda.is_available():
+        return replace(execution, device="cpu", precision="fp32")
+    return execution
+
+
+def _costs(context: SearchContext, training: SupernetTraining) -> CostTable | None:
+    """The cost of every operator, counted or measured here; None where nothing is weighed against NE."""
+    network, execution = training.network, _execution(context)  # costs are those of a trial's step
+    match context.cost:
+        case None:
+            return None
+        case "parameter_bytes":
+            return cost_table(network, CountedBytes(network))
+        case "step_seconds":
+            costs = MeasuredCosts(network, context.dataset, training.hyperparameters, execution, "seconds")
+        case "joules_per_sample":
+            costs = MeasuredCosts(network, context.dataset, training.hyperparameters, execution, "joules")
+    return cost_table(network, costs)
+
+
+class _Allowance:
+    """Ends the training of a super-net at its share of the budget, or when the search is to end."""
+
+    def __init__(self, context: SearchContext, left: BudgetLeft, meter: EnergyMeter) -> None:
+        self._clock, self._meter = context.clock, meter
+        self._ends_at = math.inf if left.seconds is None else self._clock.seconds + BUDGET_SHARE * left.seconds
+        self._stop = StopConditions(self._clock, (self._time,))
+        if left.joules is not None:
+            share = BUDGET_SHARE * left.joules
+            self._stop = self._stop.also(EnergyLimit(self._clock, StopKind.SHARE, self._joules, share))
+        self.check = self._stop.also(context.should_stop).check
+
+    def seconds_left(self) -> float:
+        """Return the seconds that are left; infinity where no time is set."""
+        return max(0.0, self._ends_at - self._clock.seconds)
+
+    def _time(self) -> StopReason | None:
+        return None if self.seconds_left() else StopReason(StopKind.SHARE, StopLimit.TIME)
+
+    def _joules(self) -> float:
+        return self._meter.joules_so_far() or 0.0
+
+
+class _Kept:
+    """What is kept of a super-net in the folder of the search: what it learned, and what it goes on from.
+
+    Attributes:
+        stages_planned: Weights of the cost and rounds; empty before the warm-up has ended.
+        stages: Stages learned so far.
+    """
+
+    def __init__(self, context: SearchContext, schedule: SupernetSchedule) -> None:
+        self._directory = context.directory
+        self._identity = {
+            "space": json.loads(context.space.model_dump_json()),
+            "data": context.dataset.fingerprint,
+            "cost": context.cost,
+            "seed": context.seed,
+            "schedule": asdict(schedule),
+        }
+        self._tensors = ""
+        self.stages_planned: list[tuple[float, int]] = []
+        self.stages: list[Learned] = []
+        path = self._directory / RESULT
+        values = read_json(path) if path.exists() else {}
+        if values.get("identity") == self._identity:
+            self._tensors = values["tensors"]
+            self.stages_planned = [(weight, rounds) for weight, rounds in values["planned"]]
+            self.stages = [_learned(stage) for stage in values["stages"]]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing is left to learn."""
+        return bool(self.stages) and len(self.stages) == len(self.stages_planned)
+
+    def save(self, training: SupernetTraining) -> None:
+        """Keep all so far; the tensors first, so that a kill in between repeats a stage and loses none."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        name = f"supernet-{len(self.stages)}.safetensors"
+        self._tensors = f"{name} {write_tensors(self._directory / name, training.state())}"
+        values = {
+            "identity": self._identity,
+            "tensors": self._tensors,
+            "planned": self.stages_planned,
+            "stages": [asdict(stage) for stage in self.stages],
+        }
+        write_json(self._directory / RESULT, json.dumps(values))
+        for path in self._directory.glob("supernet-*.safetensors"):
+            if path.name != name:
+                path.unlink(missing_ok=True)
+
+    def restore(self, training: SupernetTraining) -> None:
+        """Put back what the next stage goes on from."""
+        name, checksum = self._tensors.split()
+        training.restore(read_tensors(self._directory / name, checksum))
+
+
+def _learned(values: dict[str, Any]) -> Learned:
+    """Return a stage that was kept; an earlier version kept the text of the reason."""
+    values = dict(values)
+    old, kept = values.pop("stopped_because", None), values.pop("stop_reason", None)
+    reason = StopReason.from_dict(kept) if kept else old and stop_reason_of_old_text(old)
+    rounds = tuple(RoundReport(**report) for report in values["rounds"])
+    return Learned(**{**values, "rounds": rounds}, stop_reason=reason)
+
+
+def _format_stage(learned: Learned) -> str:
+    if not learned.rounds:
+        return f"no round ended ({stop_text(learned.stop_reason) if learned.stop_reason else 'none was asked for'})"
+    last = learned.rounds[-1]
+    cost = "" if last.cost is None else f", expected cost {last.cost:.4g}"
+    return f"NE {last.theta_ne:.4f} of the mixture{cost}"
