@@ -21,10 +21,10 @@ from shunter.errors import MissingExtensionError
 from shunter.flows.command.command_registry import COMMANDS
 from shunter.models.optimizers import DENSE_OPTIMIZERS, searched_optimizers
 from shunter.reporting.page.sections import REPORT_SECTIONS
-from shunter.requests import ProfileRequest
+from shunter.requests import SEARCH_METHODS, SEARCH_SPACES, ProfileRequest, TrainRequest
 from shunter.tasks.profile import TRAINING_ANALYSES, check_request
 assert "adam" in searched_optimizers()
-for registry in (COMMANDS, DENSE_OPTIMIZERS, REPORT_SECTIONS, TRAINING_ANALYSES):
+for registry in (COMMANDS, DENSE_OPTIMIZERS, REPORT_SECTIONS, SEARCH_METHODS, SEARCH_SPACES, TRAINING_ANALYSES):
     for name, entry in registry.entries.items():
         if entry.extension in sys.argv[2:]:
             assert name not in registry.names
@@ -34,6 +34,16 @@ for registry in (COMMANDS, DENSE_OPTIMIZERS, REPORT_SECTIONS, TRAINING_ANALYSES)
                 assert refused.extension == entry.extension
             else:
                 raise SystemExit(f"{name} is there")
+assert SEARCH_METHODS.names[:3] == ("tpe", "random", "nsga2")
+for name in SEARCH_METHODS.names:
+    SEARCH_METHODS.load(name)
+TrainRequest().search.check_is_installed()
+try:
+    TrainRequest(search_method="random", search_space="architecture").search.check_is_installed()
+except MissingExtensionError as refused:
+    assert (refused.role, refused.extension) == ("search space", "nas") and "nas" in sys.argv[2:]
+else:
+    assert "nas" not in sys.argv[2:]
 check_request(ProfileRequest())
 try:
     check_request(ProfileRequest(model="dlrm", data="clicks.parquet"))
