@@ -10,7 +10,8 @@ from prefect.runtime import flow_run
 from shunter.frozen import Frozen
 from shunter.masked_console import Console
 from shunter.quiet import is_quiet
-from shunter.requests import FleetRequest, FleetRunRequest, shown
+from shunter.requests import shown
+from shunter.requests.fleet import FleetRequest, FleetRunRequest
 from shunter.scheduler.foretell import ForetoldTime
 from shunter.scheduler.live.asked import read_fleet_jobs
 from shunter.scheduler.metrics import figures

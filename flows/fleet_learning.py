@@ -10,7 +10,8 @@ from prefect.runtime import flow_run
 from shunter.frozen import Frozen
 from shunter.masked_console import Console
 from shunter.quiet import is_quiet
-from shunter.requests import FleetLearnRequest, shown
+from shunter.requests import shown
+from shunter.requests.fleet_learning import FleetLearnRequest
 from shunter.scheduler.learning.request import check_learning, kept_at
 from shunter.scheduler.learning.trainer import Progress
 from shunter.tasks.fleet.learning import learn_policy

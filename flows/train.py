@@ -13,8 +13,9 @@ from pydantic import BaseModel, ConfigDict
 
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.ensemble.result import EnsembleResult
-from shunter.engine.executors.ray.choices import Choice
+from shunter.engine.executors.ray.choices import Choice, nowhere
 from shunter.engine.executors.ray.cluster import Cluster, requested_cluster
+from shunter.engine.executors.role import Place
 from shunter.engine.fixed import read_fixed
 from shunter.engine.probes.measurement import measure
 from shunter.engine.ranking.result import TrainedRanker
@@ -33,11 +34,9 @@ from shunter.reporting.card.figures import BaselineFigures
 from shunter.reporting.card.promise import Promise
 from shunter.reporting.card.ranking_baselines import RankingBaseline
 from shunter.requests import Objective, TrainRequest, shown
-from shunter.scheduler.one_node import better_place
 from shunter.search.noise import Noise
 from shunter.search.result import TuneResult
-from shunter.tasks.accelerators import hold, holds_all, keep_chosen, tell
-from shunter.tasks.better import BetterOfThisMachine
+from shunter.tasks.accelerators import hold, holds_all, installed_move, keep_chosen, tell
 from shunter.tasks.evidence import keeping_evidence
 from shunter.tasks.ingest import ingest
 from shunter.tasks.notify import notify
@@ -232,7 +231,8 @@ def _train_held(job: _Job) -> TrainSummary:
         better = None
         may_move = job.repetition is None and together == 1
         if foreseen is not None and may_move and not holds_all(held, job.profiles):
-            better = BetterOfThisMachine(held, foreseen)
+            move = installed_move("machine")
+            better = move(held, foreseen) if move else None
         return _train_tracked(job if job.cluster else replace(job, profiles=held.of(job.profiles)), held, better)
 
 
@@ -254,7 +254,7 @@ def _goes_back(state: RunState, clock: RunClock, error: Exception) -> bool:
     return True
 
 
-def _train_tracked(job: _Job, held: Reservation, better: BetterOfThisMachine | None) -> TrainSummary:
+def _train_tracked(job: _Job, held: Reservation, better: Place | None) -> TrainSummary:
     """The steps that are tracked in one tree of MLflow runs, resumed where an earlier attempt was interrupted."""
     dataset, state, clock = job.dataset, job.state, job.clock
     with ExitStack() as stack:
@@ -338,7 +338,7 @@ def _decide(job: _Job) -> Decision:
         is_on_processor = decision.placement.device == "cpu"  # else what is predicted is the device's memory
         cluster.prefer(
             choices,
-            better_place=better_place,
+            better_place=installed_move("cluster") or nowhere,
             may_begin_elsewhere=decision.objective == Objective.TIME.value,
             memory_bytes=decision.prediction.memory_bytes if is_on_processor else 0,
         )

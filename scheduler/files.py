@@ -13,7 +13,8 @@ from shunter.frozen import Frozen
 from shunter.hardware.catalogue.design_power import IDLE_SHARE
 from shunter.hardware.catalogue.rows import load_catalogue
 from shunter.ingestion.sources.guard import check_words
-from shunter.requests import FleetRequest, TrainRequest
+from shunter.requests import TrainRequest
+from shunter.requests.fleet import FleetRequest
 from shunter.scheduler.cluster import (
     LARGEST_COUNT,
     AcceleratorType,

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
+from typing import Any
 
 from prefect import get_run_logger
 from prefect.exceptions import MissingContextError
@@ -17,11 +18,27 @@ from shunter.models.graph.registry import GRAPH_FAMILIES
 from shunter.planner.decide import Decision
 from shunter.planner.parallel.plan import processes_of
 from shunter.planner.waiting import is_better_now
+from shunter.registry import Entry, Registry
 from shunter.requests import TrainRequest
 
 LONGEST_HOURS = 24.0 * 365  # that an end is foreseen for; dates end somewhere
+# What lets a running training go on elsewhere: `machine` is a function of the reservation and the estimate that returns
+# a `shunter.engine.executors.role.Place`, `cluster` a `shunter.engine.executors.ray.choices.BetterPlace`.
+MOVES = Registry(
+    "move of running trainings",
+    {
+        "machine": Entry(target="shunter.tasks.better:BetterOfThisMachine"),
+        "cluster": Entry(target="shunter.scheduler.one_node:better_place"),
+    },
+    group="shunter.moves",
+)
 Estimate = Callable[[], Decision]
 """What all placements of this machine are expected to take, without measuring any."""
+
+
+def installed_move(name: str) -> Any:
+    """Return an implementation of `MOVES`; None if its extension is absent: then trainings stay where they began."""
+    return MOVES.load(name) if name in MOVES.names else None
 
 
 @contextmanager

@@ -13,11 +13,24 @@ from shunter.database import fault_of, quarantine_database
 from shunter.errors import ShunterError
 from shunter.files import users_of
 from shunter.quarantine import quarantine
-from shunter.scheduler.learned.file import load_policy
+from shunter.registry import Entry, Registry
 from shunter.settings import Settings
 from shunter.tasks.kept_files import Compared, compare_files
 from shunter.tracking.registry.model_keys import check_model_key, kept_key_fault, kept_keys, record_of
 from shunter.tracking.registry.signing import faults_of_models
+
+# Parts of a home that extensions keep: functions that compare the files of a folder.
+# Capabilities: `folder` of the home; `advice` about damage.
+HOME_PARTS = Registry(
+    "part of a home",
+    {
+        "fleet policies": Entry(
+            target="shunter.tasks.fleet.check:compare_policies",
+            capabilities={"folder": "fleet", "advice": "Learn the policy again: shunter fleet learn."},
+        ),
+    },
+    group="shunter.home_parts",
+)
 
 
 class Action(StrEnum):
@@ -113,7 +126,7 @@ def parts(settings: Settings) -> list[Part]:
         Part("interrupted runs", runs, lock=lambda path: _lock_of(path, runs, runs)),
         Part("studies", runs, _databases, lock=lambda path: _lock_of(path, runs, runs), move=quarantine_database),
         Part("nights", nights, lock=lambda path: nights / path.relative_to(nights).parts[0] / "lock"),
-        Part("fleet policies", home / "fleet", _policies, advice="Learn the policy again: shunter fleet learn."),
+        *(_part_of(name, home) for name in HOME_PARTS.names),
         Part("services", settings.services_directory),
         Part("leases", settings.locks),
         Part("power limits", home / "power_limits.json", advice="Compare the limits of the GPUs: nvidia-smi -q."),
@@ -136,6 +149,12 @@ def parts(settings: Settings) -> list[Part]:
             advice="Put another version back with `shunter rollback`, train it again, or accept it with --accept.",
         ),
     ]
+
+
+def _part_of(name: str, home: Path) -> Part:
+    """Return a part of `HOME_PARTS`."""
+    about = HOME_PARTS.entry(name).capabilities
+    return Part(name, home / str(about["folder"]), HOME_PARTS.load(name), advice=str(about["advice"]))
 
 
 def _examined(part: Part, *, mends: bool) -> Iterator[Finding]:
@@ -174,16 +193,6 @@ def _lock_of(path: Path, folder: Path, locks: Path) -> Path | None:
 def _databases(root: Path) -> Iterator[Compared]:
     for path in [root] if root.is_file() else sorted(root.rglob("*.db")):
         yield Compared(path, fault=fault_of(path))
-
-
-def _policies(folder: Path) -> Iterator[Compared]:
-    for path in sorted(folder.glob("*.safetensors")):
-        try:
-            load_policy(path)
-        except ShunterError as error:
-            yield Compared(path, fault=str(error))
-        else:
-            yield Compared(path)
 
 
 def _kept_key(path: Path) -> Iterator[Compared]:

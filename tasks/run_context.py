@@ -6,6 +6,7 @@ from pathlib import Path
 
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.executors.ray.cluster import Cluster
+from shunter.engine.executors.role import Place
 from shunter.engine.stopping import (
     Budget,
     RunClock,
@@ -23,7 +24,6 @@ from shunter.planner.decide import Decision
 from shunter.planner.history.record import FlowNotes
 from shunter.planner.parallel.plan import processes_of
 from shunter.requests import CheckpointRequest, TrainRequest
-from shunter.tasks.better import BetterOfThisMachine
 from shunter.tasks.run_state import copies_address
 
 EXPLORATION = "exploration"  # span of the clock
@@ -77,7 +77,7 @@ class RunContext:
     cluster: Cluster | None = None
     notes: FlowNotes = field(default_factory=FlowNotes)
     exploration: ShouldStop | None = None
-    better: BetterOfThisMachine | None = None
+    better: Place | None = None
 
     @property
     def baseline_stop(self) -> StopConditions:

@@ -21,11 +21,32 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from shunter.flows.command.nightly_setup import model_name_of
 from shunter.flows.command.services import WORK_POOL
+from shunter.registry import Entry, Registry
 
 # Of a request of a run while Prefect's server is away, waiting 2 to 128 seconds: four minutes in all. The worker waits
 # less, for it has to hear of cancellations soon after the server is back.
 SERVER_RETRIES = 7
 RUNS_AT_ONCE = 8  # processes of the worker; those that want a busy accelerator wait, and say so
+
+
+DEPLOYED_FLOWS = Registry(
+    "deployed flow",
+    {
+        name: Entry(target=target)
+        for name, target in {
+            "train": "shunter.flows.train:train",
+            "select": "shunter.flows.selection:choose_placement",
+            "profile": "shunter.flows.profiling:profile",
+            "tune": "shunter.flows.tuning:tune_only",
+            "nightly": "shunter.flows.nightly:nightly",
+            "plan": "shunter.flows.planning:plan",
+            "fleet": "shunter.flows.fleet:fleet",
+            "fleet-run": "shunter.flows.fleet:fleet_run",
+            "fleet-learn": "shunter.flows.fleet_learning:fleet_learn",
+        }.items()
+    },
+    group="shunter.deployed_flows",
+)
 
 
 class NightlySchedule(BaseModel):
@@ -111,17 +132,8 @@ def _job_template(directory: Path) -> dict[str, Any]:
 
 
 def deployed_flows() -> list[Flow[..., Any]]:
-    """The flows that a user may start from the UI."""
-    from shunter.flows.fleet import fleet, fleet_run
-    from shunter.flows.fleet_learning import fleet_learn
-    from shunter.flows.nightly import nightly
-    from shunter.flows.planning import plan
-    from shunter.flows.profiling import profile
-    from shunter.flows.selection import choose_placement
-    from shunter.flows.train import train
-    from shunter.flows.tuning import tune_only
-
-    return [train, choose_placement, profile, tune_only, nightly, plan, fleet, fleet_run, fleet_learn]
+    """Return the flows that a user may start from the UI."""
+    return [DEPLOYED_FLOWS.load(name) for name in DEPLOYED_FLOWS.names]
 
 
 def _deployment(flow: Flow[..., Any], client: SyncPrefectClient, nightly: NightlySchedule) -> RunnerDeployment:

@@ -12,7 +12,7 @@ from shunter.flows.command.flow_commands import AS_JSON, FRESH
 from shunter.flows.command.options import requested, with_options
 from shunter.flows.command.start import start
 from shunter.flows.command.terminal import console, one_sentence_errors, print_json, print_line, report_undelivered, say
-from shunter.requests import FleetRequest, FleetRunRequest
+from shunter.requests.fleet import FleetRequest, FleetRunRequest
 
 PAGE = inspect.Parameter(
     "out",

@@ -12,7 +12,7 @@ from shunter.flows.command.flow_commands import AS_JSON
 from shunter.flows.command.options import requested, with_options
 from shunter.flows.command.start import start
 from shunter.flows.command.terminal import console, one_sentence_errors, print_json, print_line
-from shunter.requests import FleetLearnRequest
+from shunter.requests.fleet_learning import FleetLearnRequest
 
 OUT = inspect.Parameter(
     "out",

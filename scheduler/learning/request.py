@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from shunter.requests import FleetLearnRequest, FleetRequest
+from shunter.requests.fleet import FleetRequest
+from shunter.requests.fleet_learning import FleetLearnRequest
 from shunter.scheduler.cluster import Cluster
 from shunter.scheduler.files import Foretell, check_fleet, read_fleet
 from shunter.scheduler.job import Job

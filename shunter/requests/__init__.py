@@ -16,8 +16,6 @@ from shunter.requests.effort import (
     parse_baselines,
     parse_task_weights,
 )
-from shunter.requests.fleet import FleetRequest, FleetRunRequest
-from shunter.requests.fleet_learning import FleetLearnRequest, FleetObjective
 from shunter.requests.form import shown
 from shunter.requests.groups import Group, Request
 from shunter.requests.items import IndexChoice
@@ -62,10 +60,6 @@ __all__ = [
     "EnsembleOf",
     "EnsembleRequest",
     "Explore",
-    "FleetLearnRequest",
-    "FleetObjective",
-    "FleetRequest",
-    "FleetRunRequest",
     "Group",
     "IndexChoice",
     "JobRequest",

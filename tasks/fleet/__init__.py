@@ -11,7 +11,7 @@ from prefect.cache_policies import NO_CACHE
 
 from shunter.reporting.fleet.drawing import gantt_picture
 from shunter.reporting.fleet.page import fleet_page, markdown_table
-from shunter.requests import FleetRequest
+from shunter.requests.fleet import FleetRequest
 from shunter.scheduler.files import read_fleet
 from shunter.scheduler.foretell import Foreteller, ForetoldTime
 from shunter.scheduler.metrics import figures

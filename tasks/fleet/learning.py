@@ -7,7 +7,7 @@ from pathlib import Path
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from shunter.requests import FleetLearnRequest
+from shunter.requests.fleet_learning import FleetLearnRequest
 from shunter.scheduler.foretell import Foreteller
 from shunter.scheduler.learned.file import load_policy, policy_file, save_policy
 from shunter.scheduler.learning.learn import Learnt, learn

@@ -11,7 +11,8 @@ from pydantic_core import to_json
 
 from shunter.engine.executors.ray.cluster import open_cluster
 from shunter.frozen import Frozen
-from shunter.requests import FleetRunRequest, TrainRequest
+from shunter.requests import TrainRequest
+from shunter.requests.fleet import FleetRunRequest
 from shunter.scheduler.files import OwnJob, of_catalogue
 from shunter.scheduler.foretell import Foreteller, ForetoldTime
 from shunter.scheduler.live.driver import Driver, Surroundings

@@ -16,9 +16,6 @@ from shunter.models.names import AUTO
 from shunter.models.registry import FAMILIES
 from shunter.requests import (
     Billing,
-    FleetLearnRequest,
-    FleetRequest,
-    FleetRunRequest,
     Limits,
     NightlyRequest,
     Objective,
@@ -27,6 +24,8 @@ from shunter.requests import (
     SelectRequest,
     TrainRequest,
 )
+from shunter.requests.fleet import FleetRequest, FleetRunRequest
+from shunter.requests.fleet_learning import FleetLearnRequest
 from shunter.requests.plan import PlanRequest
 
 FLOWS = {flow.name: flow for flow in deployed_flows()}

@@ -19,7 +19,11 @@ ROOMS = (
     ("tests", r"^tests/"),
     ("benchmarks", r"^(benchmarks|examples)/"),
     ("tools", r"^(requirements|docs)/"),
-    ("core", r"core_scaling|models/graph/twotower|reporting/front|history/zeros|profile_tables|flows/profiling"),
+    (
+        "core",
+        r"core_scaling|models/graph/twotower|reporting/front|history/zeros|profile_tables|flows/profiling"
+        r"|waiting_line|planner/waiting|history/fleet|executors/watch",
+    ),
     (
         "compression",
         r"models/compression|engine/compression|compress|checkpoint/pack(ed_tables|ing)|ensemble/(memory|forms)"
@@ -34,7 +38,7 @@ ROOMS = (
         r"embeddings/(stored|tier|slots|row_use|row_starts|cache_counts|mapped)|learned_hash|planner/memory"
         r"|expected_misses|moved_rows|candidates/embedding_memory|checkpoint/(lookahead|stored)|plan_memory",
     ),
-    ("fleet", r"^scheduler/|fleet|tasks/better|executors/(moving|watch)|planner/waiting|waiting_line"),
+    ("fleet", r"^scheduler/|fleet|tasks/better|executors/moving"),
     ("towers", r"tower|sptt"),
     (
         "distributed",

@@ -12,7 +12,8 @@ from shunter.hardware.cost.cost_model import predict
 from shunter.hardware.types import CollectiveCost, Placement
 from shunter.ingestion.request import ingest_request
 from shunter.planner.describe import describe
-from shunter.requests import FleetRequest, TrainRequest
+from shunter.requests import TrainRequest
+from shunter.requests.fleet import FleetRequest
 from shunter.scheduler.cluster import Cluster, Machine
 from shunter.scheduler.files import OwnJob, check_fleet, read_fleet, read_own_jobs
 from shunter.scheduler.foretell import Foreteller, Source

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from shunter.requests import FleetRequest
+from shunter.requests.fleet import FleetRequest
 from shunter.scheduler.metrics import figures
 from shunter.tasks.fleet import Fleet, publish_fleet, simulate_policy
 from shunter.tracking.runs import closing, start_run

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from shunter.errors import RequestError
-from shunter.requests import FleetLearnRequest
+from shunter.requests.fleet_learning import FleetLearnRequest
 from shunter.scheduler.learned.file import load_policy
 from shunter.scheduler.learning.request import check_learning, kept_at, read_learning
 from shunter.scheduler.policies import make_policy, policy_names, trained_policies

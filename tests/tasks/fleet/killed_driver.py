@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from shunter.requests import FleetRunRequest
+from shunter.requests.fleet import FleetRunRequest
 from shunter.scheduler.live.asked import read_fleet_jobs
 from shunter.tasks.fleet.jobs import prepare_jobs
 from shunter.tasks.fleet.run import fleet_state, open_record, run_jobs

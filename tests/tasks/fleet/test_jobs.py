@@ -102,7 +102,7 @@ def test_the_command_refuses_jobs_without_prefect_whose_server_is_not_protected_
     code = (
         "import sys\n"
         "from shunter.flows.command.fleet_commands import _check_run\n"
-        "from shunter.requests import FleetRunRequest\n"
+        "from shunter.requests.fleet import FleetRunRequest\n"
         "_check_run(FleetRunRequest(jobs=sys.argv[1]))\n"
         "assert 'prefect' not in sys.modules\n"
     )
