@@ -3,7 +3,18 @@
 from setuptools import find_packages, setup
 
 FOLDERS = (
-    *("flows", "tasks", "reporting", "scheduler", "planner", "search", "retraining", "serving", "tracking"),
+    *(
+        "operation",
+        "flows",
+        "tasks",
+        "reporting",
+        "scheduler",
+        "planner",
+        "search",
+        "retraining",
+        "serving",
+        "tracking",
+    ),
     *("ingestion", "engine", "models", "hardware", "extensions"),
 )
 

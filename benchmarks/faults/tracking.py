@@ -42,7 +42,8 @@ class Spoilt:
 @contextmanager
 def mlflow_server(home: Path) -> Iterator[int]:
     """MLflow's server over a store of its own; yields its port."""
-    from shunter.flows.command.services import free_port, mlflow_service, running, wait_until_ready
+    from shunter.flows.command.services import free_port, wait_until_ready
+    from shunter.operation.servers import mlflow_service, running
 
     kept = {name: os.environ.pop(name, None) for name in ("SHUNTER_HOME", "MLFLOW_TRACKING_URI")}
     os.environ["SHUNTER_HOME"] = str(home)

@@ -127,21 +127,21 @@ COMMANDS = Registry(
             "Check every part of the home and mend it; exit code 1 if something is left to do.",
         ),
         "up": command_entry(
-            "shunter.flows.command.service_commands:up",
+            "shunter.operation.service_commands:up",
             "Start Prefect, MLflow, a worker and the deployments in the background, on loopback; what runs is left "
             "alone.",
         ),
         "down": command_entry(
-            "shunter.flows.command.service_commands:down",
+            "shunter.operation.service_commands:down",
             "Stop what `shunter up` has started; runs stop after a checkpoint and resume with the next `shunter up`.",
         ),
         "status": command_entry(
-            "shunter.flows.command.service_commands:status",
+            "shunter.operation.service_commands:status",
             "Show what `shunter up` has started, what trains where, and the next night; exit code 1 if something has "
             "ended.",
         ),
         "ui": command_entry(
-            "shunter.flows.command.service_commands:ui",
+            "shunter.operation.service_commands:ui",
             "Start the UIs of Prefect and MLflow on loopback, until Ctrl-C.",
         ),
         "fleet": command_entry(

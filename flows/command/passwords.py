@@ -56,13 +56,6 @@ def password_path() -> Path:
     return Settings().services_directory / "prefect-login"
 
 
-def login_advice() -> str:
-    """How a person gets into Prefect's web interface."""
-    is_own = os.environ.get("PREFECT_SERVER_API_AUTH_STRING") or not password_path().exists()
-    where = "of PREFECT_SERVER_API_AUTH_STRING" if is_own else f"in {password_path()}"
-    return f"Prefect's page asks once for the text {where}."
-
-
 def _read(path: Path) -> str | None:
     try:
         return path.read_text()

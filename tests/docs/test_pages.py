@@ -19,8 +19,8 @@ import polars as pl
 import pytest
 import yaml
 
-from shunter.flows.command.services import WORK_POOL
 from shunter.ingestion.sources.open import open_source
+from shunter.operation.servers import WORK_POOL
 from shunter.settings import PROJECT_ROOT
 from tests.warm_commands import warm_commands
 

@@ -22,6 +22,7 @@ PAGES = [
 ]
 CODE_FOLDERS = (
     *(
+        "operation",
         "serving",
         "extensions",
         "flows",

@@ -10,7 +10,7 @@ import pytest
 from shunter.settings import PROJECT_ROOT
 
 EXTENSIONS = sorted(path.parent.name for path in (PROJECT_ROOT / "extensions").glob("*/__init__.py"))
-DELETABLE = ("serving", *EXTENSIONS)
+DELETABLE = ("operation", "serving", *EXTENSIONS)
 SCRIPT = """
 import json, sys
 sys.path.insert(0, sys.argv[1])

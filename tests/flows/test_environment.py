@@ -1,4 +1,4 @@
-"""A command finds the server that `shunter up` has started, and the ports of its last start."""
+"""A command finds the server that `shunter up` has started."""
 
 import os
 
@@ -6,7 +6,6 @@ import pytest
 
 from shunter.flows.command.daemons import Daemon
 from shunter.flows.command.environment import use_running_server
-from shunter.flows.command.operation import Ports
 from shunter.flows.command.passwords import prefect_login
 from shunter.hardware.devices.process_mark import process_mark
 from shunter.settings import Settings
@@ -45,13 +44,3 @@ def test_a_server_that_is_gone_is_not_waited_for() -> None:
     write_daemon("another boot/1")
     use_running_server()
     assert "PREFECT_API_URL" not in os.environ
-
-
-def test_ports_are_those_named_else_of_the_last_start_else_the_usual_ones() -> None:
-    assert Ports.chosen(None, None) == Ports(prefect=4200, mlflow=5000)
-    directory = Settings().services_directory
-    directory.mkdir(parents=True)
-    (directory / "ports").write_text(Ports(prefect=4210, mlflow=5010).model_dump_json())
-    assert Ports.chosen(None, 5099) == Ports(prefect=4210, mlflow=5099)
-    (directory / "ports").write_text("{")
-    assert Ports.chosen(4300, None) == Ports(prefect=4300, mlflow=5000)

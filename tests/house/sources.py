@@ -57,10 +57,7 @@ ROOMS = (
     ("meta_learning", r"search/meta|methods/taught|study/families"),
     ("retraining", r"^retraining/|challenger|nightly"),
     ("serving", r"^serving/"),
-    (
-        "operation",
-        r"flows/command/(operation|services|service_commands|daemons|passwords|exposure|deployments|recovery|orphans)",
-    ),
+    ("operation", r"^operation/"),
 )
 APPLICATIONS = ("retraining", "serving", "operation")
 NOT_PRODUCT = ("tests", "benchmarks", "tools")

@@ -13,9 +13,10 @@ from shunter.engine.data.dataset import Dataset
 from shunter.engine.execution import execution_of
 from shunter.engine.job import TrainingJob
 from shunter.engine.trained_model import TrainedModel
-from shunter.flows.command.services import free_port, mlflow_service, running, wait_until_ready
+from shunter.flows.command.services import free_port, wait_until_ready
 from shunter.hardware.types import Placement
 from shunter.models.registry import model_spec
+from shunter.operation.servers import mlflow_service, running
 from shunter.requests import TrainRequest
 from shunter.tasks.select import log_decision
 from shunter.tasks.train import train_to_the_end

@@ -6,16 +6,8 @@ from pathlib import Path
 import pytest
 
 from shunter.errors import RequestError, ShunterError
-from shunter.flows.command.services import (
-    JOBS,
-    Service,
-    free_port,
-    mlflow_service,
-    prefect_service,
-    running,
-    serve,
-    wait_until_ready,
-)
+from shunter.flows.command.services import Service, free_port, wait_until_ready
+from shunter.operation.servers import JOBS, mlflow_service, prefect_service, running, serve
 
 
 def test_port_in_use_names_the_option_that_changes_it() -> None:

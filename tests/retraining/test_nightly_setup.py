@@ -1,18 +1,13 @@
 """What is settled before the first night: the model's name, a look at the newest day, and what nights may read."""
 
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-import typer
 
 from shunter.errors import DataError, RequestError
-from shunter.flows.command.daemons import Daemon
-from shunter.flows.command.nightly_setup import check_days, model_name_of, open_days
-from shunter.flows.command.operation import missing_services
-from shunter.flows.command.service_commands import status
 from shunter.ingestion.sources import guard
 from shunter.retraining.day_files import find_days
+from shunter.retraining.nightly_setup import check_days, model_name_of, open_days
 
 HEAD = "click,price,user,item\n"
 
@@ -75,27 +70,3 @@ def test_nights_may_read_the_days_they_were_set_up_for_and_nothing_beside_them(
             guard.check_paths([beside])
     monkeypatch.setenv("SHUNTER_DATA_ROOTS", str(tmp_path / "named"))
     assert len(find_days(pattern).days) == 2
-
-
-def test_a_service_that_has_ended_is_missed_only_where_others_run(tmp_path: Path) -> None:
-    def running(name: str) -> Daemon:
-        return Daemon(name=name, pid=1, mark="", url="http://127.0.0.1:1", log=tmp_path)
-
-    assert missing_services([]) == []
-    assert missing_services([running("Prefect"), running("MLflow")]) == ["Worker"]
-    assert missing_services([running("Prefect"), running("MLflow"), running("Worker")]) == []
-
-
-@pytest.mark.parametrize("there", [("Prefect", "MLflow"), ("Prefect", "MLflow", "Worker")])
-def test_status_names_a_dead_worker_and_ends_with_one(
-    there: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    services = [Daemon(name=name, pid=1, mark="", url="http://127.0.0.1:1", log=tmp_path) for name in there]
-    monkeypatch.setattr("shunter.flows.command.operation.running_services", lambda: services)
-    monkeypatch.setattr("shunter.flows.command.operation.night_ahead", lambda _: "Next night: 2026-05-03 03:00 UTC")
-    is_dead = "Worker" not in there
-    with pytest.raises(typer.Exit, match="1") if is_dead else nullcontext():
-        status()
-    said = capsys.readouterr().out
-    assert ("Worker: not running, `shunter up` starts it again" in said) == is_dead
-    assert "Next night: 2026-05-03 03:00 UTC" in said

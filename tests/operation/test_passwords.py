@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from shunter.errors import ShunterError
-from shunter.flows.command.passwords import login_advice, password_path, prefect_login
-from shunter.flows.command.services import prefect_service, worker_service
+from shunter.flows.command.passwords import password_path, prefect_login
+from shunter.operation.background_services import login_advice
+from shunter.operation.servers import prefect_service, worker_service
 
 
 @pytest.fixture(autouse=True)

@@ -14,8 +14,8 @@ from prefect.client.schemas.filters import FlowRunFilter, WorkPoolFilter
 from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.states import AwaitingRetry, Cancelled, Cancelling, Crashed
 
-from shunter.flows.command.services import WORK_POOL, worker_name
 from shunter.hardware.devices.process_mark import process_mark
+from shunter.operation.servers import WORK_POOL, worker_name
 from shunter.tasks.notify import notify_about
 
 MOST_ATTEMPTS = 3  # a run that takes its worker down each time must not do so for ever

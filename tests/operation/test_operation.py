@@ -23,10 +23,11 @@ from prefect.states import Cancelling
 from prefect.types.entrypoint import EntrypointType
 
 from shunter.flows.command.daemons import find
-from shunter.flows.command.operation import Ports, down, running_services, up
-from shunter.flows.command.passwords import login_advice, password_path, prefect_login
-from shunter.flows.command.recovery import processes_of
-from shunter.flows.command.services import WORK_POOL, free_port
+from shunter.flows.command.passwords import password_path, prefect_login
+from shunter.flows.command.services import free_port
+from shunter.operation.background_services import Ports, down, login_advice, running_services, up
+from shunter.operation.recovery import processes_of
+from shunter.operation.servers import WORK_POOL
 from shunter.settings import PROJECT_ROOT
 from tests.listeners import listening, public
 
@@ -102,7 +103,7 @@ def step_of(folder: Path) -> int:
 
 def trigger(folder: Path) -> UUID:
     """Start the endless training on the worker, and wait until it has saved its state once."""
-    from tests.flows.deployed import endless
+    from tests.operation.deployed import endless
 
     endless.to_deployment(
         "endless",

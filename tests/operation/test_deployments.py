@@ -9,11 +9,11 @@ import pytest
 from prefect import Flow, get_client
 from prefect.client.schemas.objects import DeploymentSchedule
 
-from shunter.flows.command.deployments import NightlySchedule, deployed_flows, register_deployments
-from shunter.flows.command.services import WORK_POOL
 from shunter.models.graph.registry import GRAPH_FAMILIES
 from shunter.models.names import AUTO
 from shunter.models.registry import FAMILIES
+from shunter.operation.deployments import NightlySchedule, deployed_flows, register_deployments
+from shunter.operation.servers import WORK_POOL
 from shunter.requests import (
     Billing,
     Limits,
@@ -275,6 +275,7 @@ class TestRegistered:
             NightlySchedule(
                 data="logs/day_{date}.parquet",
                 schema_file="schema.yaml",
+                register_as="logs-day",
                 cron="30 4 * * *",
                 timezone="Europe/Berlin",
             ),

@@ -1,6 +1,7 @@
 """`shunter up`, `down` and `status`: the servers, the worker and the deployments of this machine, in the background."""
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Self
@@ -13,20 +14,20 @@ from shunter.checked_json import read_or_quarantine, write_checked
 from shunter.errors import RequestError
 from shunter.files import make_private
 from shunter.flows.command.daemons import Daemon, find, start, stop
-from shunter.flows.command.passwords import login_advice, prefect_login
-from shunter.flows.command.services import (
-    Service,
-    free_port,
-    mlflow_service,
-    prefect_service,
-    wait_until_ready,
-    worker_service,
-)
+from shunter.flows.command.passwords import password_path, prefect_login
+from shunter.flows.command.services import Service, free_port, wait_until_ready
+from shunter.operation.servers import mlflow_service, prefect_service, worker_service
+from shunter.registry import Entry, Registry
 from shunter.settings import Settings
 
 NAMES = ("Prefect", "MLflow", "Worker")  # in the order of their start
 
 NIGHTLY_CRON = "0 3 * * *"
+
+# What prepares the data of a schedule before the servers start, and names the model that it retrains.
+SCHEDULES = Registry(
+    "schedule", {"nightly": Entry(target="shunter.retraining.nightly_setup:prepare_nights")}, "shunter.schedules"
+)
 
 Say = Callable[[str], None]
 
@@ -58,11 +59,15 @@ def up(ports: Ports, directory: Path, say: Say, **nightly: str | None) -> None:
     Raises:
         RequestError: A port is taken, or the pattern of the days is wrong.
         DataError: The newest day for the nights cannot be read.
+        MissingExtensionError: Nights are asked for, and the folder `retraining/` is absent.
         ShunterError: A service does not start; those that this call has started are stopped again.
     """
     check_schedule(nightly.get("cron"), nightly.get("timezone"))
     with _one_at_a_time(), contextlib.ExitStack() as undo:
-        _prepare_nights(directory, nightly.get("data"), nightly.get("schema_file"), say)
+        given = {name: value for name, value in nightly.items() if value is not None}
+        if "data" in given:
+            name = SCHEDULES.load("nightly")(given["data"], given.get("schema_file"), directory, say)
+            given.setdefault("register_as", name)
         servers = [prefect_service(ports.prefect), mlflow_service(ports.mlflow)]
         _check_server_of_worker(servers[0])
         worker = None if find("Prefect") else find("Worker")
@@ -72,10 +77,9 @@ def up(ports: Ports, directory: Path, say: Say, **nightly: str | None) -> None:
             stop(worker)
             say("The worker had lost its server: it is restarted.")
         with _connected_to(prefect.url):
-            from shunter.flows.command.deployments import NightlySchedule, register_deployments
-            from shunter.flows.command.recovery import recover
+            from shunter.operation.deployments import NightlySchedule, register_deployments
+            from shunter.operation.recovery import recover
 
-            given = {name: value for name, value in nightly.items() if value is not None}
             names = register_deployments(directory, NightlySchedule.model_validate(given))
             recover(say, server_since=prefect.since, has_worker=find("Worker") is not None)
             _ensure([worker_service(prefect.url, free_port())], undo, say)
@@ -84,16 +88,6 @@ def up(ports: Ports, directory: Path, say: Say, **nightly: str | None) -> None:
         used = Ports(prefect=prefect.port, mlflow=mlflow.port)
         write_checked(_ports_path(), used.model_dump_json())
         undo.pop_all()
-
-
-def _prepare_nights(directory: Path, data: str | None, schema_file: str | None, say: Say) -> None:
-    """Read the newest day once, and open its folder to the nights."""
-    if data is None:
-        return
-    from shunter.flows.command.nightly_setup import check_days, open_days
-
-    say(check_days(data, schema_file))
-    open_days(data, schema_file, directory)
 
 
 def check_schedule(cron: str | None, timezone: str | None) -> None:
@@ -153,7 +147,7 @@ def night_ahead(running: Sequence[Daemon]) -> str | None:
     if server is None:
         return None
     with _connected_to(server.url):
-        from shunter.flows.command.deployments import next_night
+        from shunter.operation.deployments import next_night
 
         try:
             return next_night()
@@ -161,12 +155,19 @@ def night_ahead(running: Sequence[Daemon]) -> str | None:
             return None
 
 
+def login_advice() -> str:
+    """How a person gets into Prefect's web interface."""
+    is_own = os.environ.get("PREFECT_SERVER_API_AUTH_STRING") or not password_path().exists()
+    where = "of PREFECT_SERVER_API_AUTH_STRING" if is_own else f"in {password_path()}"
+    return f"Prefect's page asks once for the text {where}."
+
+
 def _stop_runs(prefect: Daemon, *, has_worker: bool, say: Say) -> None:
     """Stop what runs, by the worker that watches it where there is one; without an answer it is left as it is."""
     import httpx
 
     with _connected_to(prefect.url):
-        from shunter.flows.command.recovery import interrupt, recover
+        from shunter.operation.recovery import interrupt, recover
 
         try:
             interrupt(say) if has_worker else recover(say, server_since=prefect.since)

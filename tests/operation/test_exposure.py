@@ -6,7 +6,7 @@ import pytest
 
 from shunter.errors import RequestError
 from shunter.flows.command.exposure import exposure
-from shunter.flows.command.services import mlflow_service, prefect_service
+from shunter.operation.servers import mlflow_service, prefect_service
 from shunter.settings import Settings
 
 PASSWORD = "admin:correct horse"

@@ -1,6 +1,7 @@
 """What `shunter up --nightly-data` settles before the first night: the name of its model, and what it may read."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from shunter.errors import DataError
@@ -9,6 +10,24 @@ from shunter.retraining.day_files import find_days
 
 PLACE = re.compile(r"\{date[^{}]*\}")
 WILD = re.compile(r"[*?\[{]")
+
+
+def prepare_nights(data: str, schema_file: str | None, directory: Path, say: Callable[[str], None]) -> str:
+    """Read the newest day once, open the days to the nights, and return the name of the model that is retrained.
+
+    Args:
+        data: Pattern of the days' files.
+        schema_file: File that names their columns.
+        directory: Folder from which relative paths count.
+        say: Told what was found.
+
+    Raises:
+        RequestError: The pattern is wrong.
+        DataError: The schema is missing or wrong, or the day cannot be read.
+    """
+    say(check_days(data, schema_file))
+    open_days(data, schema_file, directory)
+    return model_name_of(data)
 
 
 def model_name_of(data: str) -> str:

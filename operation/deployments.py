@@ -19,8 +19,7 @@ from prefect.schedules import Cron
 from prefect.types.entrypoint import EntrypointType
 from pydantic import BaseModel, ConfigDict, Field
 
-from shunter.flows.command.nightly_setup import model_name_of
-from shunter.flows.command.services import WORK_POOL
+from shunter.operation.servers import WORK_POOL
 from shunter.registry import Entry, Registry
 
 # Of a request of a run while Prefect's server is away, waiting 2 to 128 seconds: four minutes in all. The worker waits
@@ -56,9 +55,7 @@ class NightlySchedule(BaseModel):
 
     data: str | None = Field(default=None, description="Pattern of the days' files; if omitted, the schedule is off.")
     schema_file: str | None = Field(default=None, description="File that names the columns of the days' files.")
-    register_as: str | None = Field(
-        default=None, description="Name of the registered model; if omitted, it follows from the data."
-    )
+    register_as: str | None = Field(default=None, description="Name of the registered model.")
     cron: str = Field(default="0 3 * * *", description="Cron expression.")
     timezone: str = Field(default="UTC", description="Time zone of the schedule.")
 
@@ -132,7 +129,7 @@ def _job_template(directory: Path) -> dict[str, Any]:
 
 
 def deployed_flows() -> list[Flow[..., Any]]:
-    """Return the flows that a user may start from the UI."""
+    """Import and return the installed flows that a user may start from the UI."""
     return [DEPLOYED_FLOWS.load(name) for name in DEPLOYED_FLOWS.names]
 
 
@@ -148,8 +145,7 @@ def _deployment(flow: Flow[..., Any], client: SyncPrefectClient, nightly: Nightl
             Cron(nightly.cron, timezone=nightly.timezone, slug="nightly", active=nightly.data is not None)
         ]
         if nightly.data is not None:
-            asked = nightly.model_dump(include={"data", "schema_file", "timezone"}, exclude_none=True)
-            asked["register_as"] = nightly.register_as or model_name_of(nightly.data)
+            asked = nightly.model_dump(exclude={"cron"}, exclude_none=True)
             options["parameters"] = {"request": asked}
     return flow.to_deployment(  # pyright: ignore[reportReturnType] - typed as a coroutine too, for async code
         flow.name,

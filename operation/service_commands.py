@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from shunter.flows.command.environment import ROOM_BYTES, ensure_home
-from shunter.flows.command.passwords import login_advice
 from shunter.flows.command.terminal import one_sentence_errors, print_json, print_line
 
 
@@ -36,8 +35,8 @@ def up(
     """Start Prefect, MLflow, a worker and the deployments in the background, on loopback; what runs is left alone."""
     with one_sentence_errors():
         ensure_home(room_bytes=ROOM_BYTES)
-        from shunter.flows.command.operation import Ports
-        from shunter.flows.command.operation import up as start_all
+        from shunter.operation.background_services import Ports
+        from shunter.operation.background_services import up as start_all
 
         start_all(
             Ports.chosen(prefect_port, mlflow_port),
@@ -55,7 +54,7 @@ def down() -> None:
     """Stop what `shunter up` has started; runs stop after a checkpoint and resume with the next `shunter up`."""
     with one_sentence_errors():
         ensure_home()
-        from shunter.flows.command.operation import down as stop_all
+        from shunter.operation.background_services import down as stop_all
 
         stop_all(print_line)
 
@@ -66,8 +65,8 @@ def status(
     """Show what `shunter up` has started, what trains where, and the next night; exit code 1 if something has ended."""
     with one_sentence_errors(as_json=as_json):
         from shunter.flows.command.daemons import log_of
-        from shunter.flows.command.operation import missing_services, night_ahead, running_services
         from shunter.hardware.leases import all_leases
+        from shunter.operation.background_services import login_advice, missing_services, night_ahead, running_services
 
         leases = all_leases()
         services = running_services()
@@ -100,8 +99,8 @@ def ui(
     """Start the UIs of Prefect and MLflow on loopback, until Ctrl-C."""
     with one_sentence_errors("Stopped."):
         ensure_home()
-        from shunter.flows.command.operation import running_services
-        from shunter.flows.command.services import mlflow_service, prefect_service, serve
+        from shunter.operation.background_services import login_advice, running_services
+        from shunter.operation.servers import mlflow_service, prefect_service, serve
 
         if up_already := [daemon for daemon in running_services() if daemon.name != "Worker"]:
             for daemon in up_already:

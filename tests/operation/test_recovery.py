@@ -9,9 +9,9 @@ from prefect import get_client
 from prefect.client.schemas.objects import StateType
 from prefect.states import Cancelling, Running
 
-from shunter.flows.command.deployments import register_deployments
-from shunter.flows.command.recovery import WORKER_LABEL, interrupt, recover
-from shunter.flows.command.services import WORK_POOL, worker_name
+from shunter.operation.deployments import register_deployments
+from shunter.operation.recovery import WORKER_LABEL, interrupt, recover
+from shunter.operation.servers import WORK_POOL, worker_name
 
 pytestmark = pytest.mark.slow
 LONG_AGO = datetime.now(UTC) - timedelta(days=1)
@@ -30,7 +30,7 @@ def registered(prefect_server: None, tmp_path_factory: pytest.TempPathFactory) -
 @pytest.fixture(autouse=True)
 def pool(registered: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nobody stop when asked."""
-    monkeypatch.setattr("shunter.flows.command.recovery.GRACE_SECONDS", 0.0)
+    monkeypatch.setattr("shunter.operation.recovery.GRACE_SECONDS", 0.0)
 
 
 def running(worker: str) -> UUID:
@@ -72,7 +72,7 @@ def test_what_a_worker_ran_that_is_silent_for_long_goes_on_here(monkeypatch: pyt
     recover(lambda sentence: None, server_since=datetime.now(UTC), has_worker=True)  # who could have heard it?
     with get_client(sync_client=True) as client:
         assert {client.read_flow_run(run).state_name for run in (ours, never_heard_of, silent)} == {"Running"}
-    monkeypatch.setattr("shunter.flows.command.recovery.SILENCE", timedelta(0))
+    monkeypatch.setattr("shunter.operation.recovery.SILENCE", timedelta(0))
     recover(lambda sentence: None, server_since=LONG_AGO, has_worker=True)
     assert state_of(never_heard_of) == state_of(silent) == (StateType.SCHEDULED, "AwaitingRetry")
     assert state_of(ours) == (StateType.RUNNING, "Running"), "its worker lives"

@@ -1,0 +1,222 @@
+"""The servers of this machine: how each is started, and how they are run until Ctrl-C."""
+
+import contextlib
+import hashlib
+import importlib.util
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from shunter.errors import RequestError, ShunterError
+from shunter.flows.command.exposure import LOOPBACK, Exposure, exposure
+from shunter.flows.command.passwords import prefect_login
+from shunter.flows.command.services import Service, check_port, wait_until_ready
+from shunter.python_processes import start_python
+from shunter.settings import Settings
+
+WORK_POOL = "shunter"
+JOBS = "MLFLOW_SERVER_ENABLE_JOB_EXECUTION"
+FLOW_RUN_SECONDS = 90 * 86_400  # after which Prefect forgets a run that is over; MLflow keeps what it came to
+AUTH_FILE = "basic_auth.ini"
+
+
+def prefect_service(port: int) -> Service:
+    """Prefect's server and UI over the database that `shunter train` writes; it answers to nobody without its password.
+
+    Raises:
+        RequestError: Others would reach it without a password that they have been given.
+        ShunterError: The password cannot be kept.
+    """
+    where = exposure()
+    check_prefect(where)
+    url = f"http://{where.reached_at}:{port}/api"
+    command = ("-m", "prefect", "server", "start", "--host", where.host, "--port", str(port))
+    return Service(
+        name="Prefect",
+        command=command,
+        environment={
+            "PREFECT_UI_API_URL": f"http://{where.browser_name}:{port}/api",
+            "PREFECT_API_URL": url,
+            "PREFECT_SERVER_API_AUTH_STRING": prefect_login(),
+            "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": where.origins(port),
+            "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "true",
+            "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED": "events,flow_runs",
+            "PREFECT_SERVER_SERVICES_DB_VACUUM_RETENTION_PERIOD": str(FLOW_RUN_SECONDS),
+        },
+        port=port,
+        health_path="/api/health",
+        host=where.reached_at,
+    )
+
+
+def mlflow_service(port: int) -> Service:
+    """MLflow's server and UI over the store that every run writes, with its host and origin checks on.
+
+    Raises:
+        RequestError: Others would reach it without a password.
+        TrackingError: The store cannot be prepared.
+    """
+    from shunter.tracking.store import artifact_root, prepare_store, tracking_uri
+
+    prepare_store()
+    where = exposure()
+    options, environment = mlflow_auth(where)
+    command = (
+        *("-m", "mlflow", "server", "--host", where.host, "--port", str(port), "--workers", "1"),
+        *("--artifacts-destination", artifact_root()),
+        *("--allowed-hosts", where.hosts(port), "--cors-allowed-origins", where.origins(port)),
+        *("--x-frame-options", "SAMEORIGIN", *options),  # its own pages show reports in frames
+    )
+    return Service(
+        name="MLflow",
+        command=command,
+        environment={
+            **environment,
+            # The address of the store may hold a password, which every user of the machine would see in a command.
+            "MLFLOW_BACKEND_STORE_URI": tracking_uri(),
+            # Its jobs judge texts and optimize prompts: eight processes that nothing here gives work to.
+            JOBS: os.environ.get(JOBS, "false"),
+        },
+        port=port,
+        health_path="/health",
+        host=where.reached_at,
+    )
+
+
+def worker_service(prefect_url: str, port: int) -> Service:
+    """Prefect's worker, which runs what is triggered in the UI or by a schedule, each run in a process of its own.
+
+    Args:
+        prefect_url: Address of the server that hands out the runs.
+        port: Port of loopback on which it tells that it lives.
+    """
+    command = (
+        *("-m", "prefect", "worker", "start", "--pool", WORK_POOL, "--type", "process"),
+        *("--name", worker_name(), "--with-healthcheck"),
+    )
+    environment = {
+        "PREFECT_API_URL": f"{prefect_url}/api",
+        "PREFECT_API_AUTH_STRING": prefect_login(),
+        "PREFECT_WORKER_WEBSERVER_HOST": LOOPBACK,
+        "PREFECT_WORKER_WEBSERVER_PORT": str(port),
+        "PREFECT_WORKER_QUERY_SECONDS": "5",
+        "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "INFO",  # its log is a file, not the user's terminal
+    }
+    return Service(name="Worker", command=command, environment=environment, port=port, health_path="/health")
+
+
+def worker_name() -> str:
+    """Name of this home's worker on this machine, by which its runs are told from those of other workers.
+
+    It stays the same through restarts, also of a container under another name.
+    """
+    from shunter.hardware.devices.identity import machine_id
+
+    own = f"{machine_id()} {Settings().home.resolve()}"
+    return f"{socket.gethostname()}-{hashlib.blake2b(own.encode(), digest_size=4).hexdigest()}"
+
+
+def check_prefect(where: Exposure) -> None:
+    """Refuse to let others reach Prefect without a password.
+
+    Raises:
+        RequestError: Its auth string is not set, or its clients would not know it.
+    """
+    password = os.environ.get("PREFECT_SERVER_API_AUTH_STRING", "")
+    if where.is_public and (not password or os.environ.get("PREFECT_API_AUTH_STRING") != password):
+        raise RequestError(
+            f"Prefect is not started on {where.host} without a password, for whoever reaches it can run things here: "
+            "set PREFECT_SERVER_API_AUTH_STRING=user:password, and PREFECT_API_AUTH_STRING to the same."
+        )
+
+
+def mlflow_auth(where: Exposure) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Options and variables that make MLflow ask for a password, when told to by `SHUNTER_MLFLOW_BASIC_AUTH`.
+
+    Raises:
+        RequestError: Others could reach it without a password, or something that asking needs is missing.
+    """
+    settings = Settings()
+    if not settings.mlflow_basic_auth:
+        if where.is_public:
+            raise RequestError(
+                f"MLflow is not started on {where.host} without a password, for whoever reaches it can change runs and "
+                "models: set SHUNTER_MLFLOW_BASIC_AUTH=true."
+            )
+        return (), {}
+    if importlib.util.find_spec("flask_wtf") is None:
+        raise RequestError("MLflow's basic auth needs the package Flask-WTF: install it with `pip install Flask-WTF`.")
+    database = settings.tracking_root.resolve() / "basic_auth.db"
+    first = not database.exists()
+    needed = ["MLFLOW_FLASK_SERVER_SECRET_KEY", *(["MLFLOW_AUTH_ADMIN_PASSWORD"] if first else [])]
+    if missing := [name for name in needed if not os.environ.get(name)]:
+        raise RequestError(f"MLflow's basic auth needs {' and '.join(missing)}: set them to long random texts.")
+    return ("--app-name", "basic-auth"), {"MLFLOW_AUTH_CONFIG_PATH": str(_auth_file(settings.tracking_root, database))}
+
+
+def _auth_file(folder: Path, database: Path) -> Path:
+    """MLflow's own configuration: nobody may read what was not granted; no password is in it."""
+    path = folder / AUTH_FILE
+    path.write_text(
+        "[mlflow]\n"
+        "default_permission = NO_PERMISSIONS\n"
+        f"database_uri = sqlite:///{database}\n"
+        "admin_username = admin\n"
+        "authorization_function = mlflow.server.auth:authenticate_request_basic_auth\n"
+    )
+    return path
+
+
+def serve(services: list[Service], on_ready: Callable[[Service], None]) -> None:
+    """Start the services, report each when it answers, and wait; Ctrl-C or SIGTERM stops them all.
+
+    Raises:
+        RequestError: A port is taken.
+        ShunterError: A service did not start or ended by itself.
+    """
+    for service in services:
+        check_port(service)
+    signal.signal(signal.SIGTERM, _interrupt)
+    # Told to stop at any moment, also while they start, all are stopped and nothing is an error.
+    with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
+        processes = [(service, stack.enter_context(running(service))) for service in services]
+        for service, process in processes:
+            wait_until_ready(service, process)
+            on_ready(service)
+        while all(process.poll() is None for _, process in processes):
+            time.sleep(0.5)
+        raise ShunterError("A server ended by itself: start again with --debug to see its log.")
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def running(service: Service) -> Iterator["subprocess.Popen[bytes]"]:
+    """Run the service as a child process for the length of the block; it may not be ready yet."""
+    show_log = os.environ.get("SHUNTER_DEBUG") == "1"
+    process = start_python(
+        *service.command,
+        environment={**os.environ, **service.environment},
+        stdout=None if show_log else subprocess.DEVNULL,
+        stderr=None if show_log else subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C reaches us first; we stop the children in order
+    )
+    try:
+        yield process
+    finally:
+        _stop(process)
+
+
+def _stop(process: "subprocess.Popen[bytes]") -> None:
+    for number, patience_seconds in ((signal.SIGTERM, 10), (signal.SIGKILL, 5)):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(patience_seconds)
+            return
