@@ -12,11 +12,12 @@ from pydantic import TypeAdapter, ValidationError
 from shunter.engine.config import Hyperparameters, Schedule
 from shunter.engine.ranking.config import RankingHyperparameters
 from shunter.errors import RequestError
-from shunter.models.graph import GRAPH_FAMILIES, SOLVED, GraphSpec, graph_spec
+from shunter.model_families import AUTO, MODEL_FAMILIES, is_ranking, is_solved
+from shunter.models.graph import GraphSpec, graph_spec
 from shunter.models.graph.registry import check_graph_spec
-from shunter.models.names import AUTO, AUTO_FAMILIES, auto_families
+from shunter.models.names import auto_families
 from shunter.models.optimizers import DENSE_OPTIMIZERS
-from shunter.models.registry import FAMILIES, build_layers, family_of, model_spec
+from shunter.models.registry import build_layers, family_of, model_spec
 from shunter.models.spec import Features, ModelSpec
 from shunter.validation import unknown
 
@@ -49,7 +50,7 @@ def read_fixed(model: str, entries: Sequence[str]) -> Fixed:
     Raises:
         RequestError: A field is unknown or is one of other families, or a value is not of its type.
     """
-    families = AUTO_FAMILIES if model == AUTO else (model,)
+    families = auto_families() if model == AUTO else (model,)
     classes = [_spec_class(family) for family in families]
     learned_with = _learned_with(model)
     found = Fixed()
@@ -79,7 +80,7 @@ def check_fixed(model: str, fixed: Fixed, features: Features) -> None:
     Raises:
         RequestError: The message says what is wrong with it.
     """
-    if model in GRAPH_FAMILIES:
+    if is_ranking(model):
         check_graph_spec(graph_spec(model, **fixed.architecture))
         return
     for family in auto_families(features) if model == AUTO else (model,):
@@ -102,13 +103,13 @@ def why_not_built(family: str, architecture: Mapping[str, Any], features: Featur
 
 def _learned_with(model: str) -> type[Hyperparameters | RankingHyperparameters] | None:
     """Of a model that is solved nothing but its architecture is chosen."""
-    if model in SOLVED:
+    if is_solved(model):
         return None
-    return RankingHyperparameters if model in GRAPH_FAMILIES else Hyperparameters
+    return RankingHyperparameters if is_ranking(model) else Hyperparameters
 
 
 def _spec_class(family: str) -> type[ModelSpec | GraphSpec]:
-    return type(graph_spec(family)) if family in GRAPH_FAMILIES else family_of(family).spec
+    return type(graph_spec(family)) if is_ranking(family) else family_of(family).spec
 
 
 def _shared(classes: Sequence[type]) -> list[str]:
@@ -122,7 +123,7 @@ def _types(kind: type) -> Mapping[str, Any]:
 
 
 def _not_known(name: str, model: str, known: Sequence[str]) -> RequestError:
-    owners = [family for family, one in FAMILIES.items() if name in _types(one.spec)]
+    owners = [family for family in MODEL_FAMILIES.names if name in _types(family_of(family).spec)]
     if owners:
         return RequestError(
             f"--set {name} does nothing for --model {model}: leave it out, or use --model {' or '.join(owners)}."

@@ -17,7 +17,7 @@ from shunter.flows.train import train_on
 from shunter.ingestion.cache import forget
 from shunter.ingestion.sources.days import DayLog
 from shunter.markdown import plain
-from shunter.models.graph import GRAPH_FAMILIES
+from shunter.model_families import is_ranking
 from shunter.requests import NightlyRequest, shown
 from shunter.retraining.champion import open_champion, version_tags
 from shunter.retraining.nights import Night, judged, judged_later, log_night, log_plan, missing_days, nights_of
@@ -61,7 +61,7 @@ def nightly(request: Annotated[NightlyRequest, shown(NightlyRequest())] = Nightl
     Args:
         request: Where the days are, how they are judged, and the limits of the training.
     """
-    if request.model in GRAPH_FAMILIES:
+    if is_ranking(request.model):
         check_night_of_rankers(request)
     check_model_key()
     newest = request.days.day or yesterday(datetime.now(UTC), request.days.zone)

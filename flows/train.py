@@ -25,7 +25,8 @@ from shunter.hardware.devices.power_limit import limited
 from shunter.hardware.reservation import Reservation, trainings_together
 from shunter.hardware.types import EnergyReading, HardwareProfile
 from shunter.ingestion.findings import findings_of_dataset
-from shunter.models.names import FAMILIES, check_model
+from shunter.model_families import MODEL_FAMILIES
+from shunter.models.names import check_model
 from shunter.planner.decide import Decision
 from shunter.planner.explore import gone_back
 from shunter.planner.parallel.plan import processes_of
@@ -377,7 +378,7 @@ def _held_by(result: EnsembleResult | TrainedRanker, model: str) -> str:
     if isinstance(result, TrainedRanker):
         return result.spec.family
     used = [member.name for member in result.members if member.is_used]
-    return "+".join(dict.fromkeys(name if name in FAMILIES else model for name in used))
+    return "+".join(dict.fromkeys(name if name in MODEL_FAMILIES else model for name in used))
 
 
 def _log_totals(run: RunContext, energy: EnergyReading) -> None:

@@ -5,8 +5,7 @@ from shunter.ingestion.cache import IngestReport, ingest_source
 from shunter.ingestion.progress import OnProgress, ignore
 from shunter.ingestion.sources.names import with_histories
 from shunter.ingestion.sources.open import open_source
-from shunter.models.graph import GRAPH_FAMILIES
-from shunter.models.registry import reads_positions
+from shunter.model_families import is_ranking, reads_positions
 from shunter.requests import JobRequest, SelectRequest, TrainRequest
 from shunter.settings import Settings
 
@@ -28,7 +27,7 @@ def ingest_request(request: JobRequest, on_progress: OnProgress = ignore) -> tup
         settings.cache_directory,
         request.seed,
         request.source.max_bad_share,
-        positives_suffice=request.model in GRAPH_FAMILIES,
+        positives_suffice=is_ranking(request.model),
         cluster=nodes,
         on_progress=on_progress,
     )

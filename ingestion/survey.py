@@ -31,6 +31,7 @@ from shunter.ingestion.fields import Categorical, MultiValued, Sequence, SingleV
 from shunter.ingestion.parallel import ordered_map
 from shunter.ingestion.schema import Schema, Vocabulary
 from shunter.ingestion.spill import Spill
+from shunter.model_families import RANKING_MODELS
 
 # Columns whose values are counted at once: each takes 700 MB where nearly all rows have a value of their own.
 _MOST_COLUMNS = 4
@@ -325,11 +326,9 @@ def _shares_ids(column: Categorical) -> bool:
 
 def positives_alone(name: str) -> DataError:
     """Of a log that only says what was chosen, for a model that learns from what was not."""
-    from shunter.models.graph import GRAPH_FAMILIES  # with torch, which the workers of an ingestion do without
-
     return DataError(
         f"Every label of {name} is 1, both 0 and 1 are needed: check the label column and its threshold in the schema, "
-        f"or take a --model that ranks items by positives alone ({', '.join(GRAPH_FAMILIES)})."
+        f"or take a --model that ranks items by positives alone ({', '.join(RANKING_MODELS.names)})."
     )
 
 

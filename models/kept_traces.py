@@ -1,13 +1,14 @@
 """Traces of steps, kept between runs: tracing takes a second, and the next run asks for the same shapes again.
 
 A file of the home holds one trace. Its name is a digest of all that a trace depends on: what the layers are, the shapes
-of their weights and inputs, this project's models and torch. How many rows the tables have is not among it.
+of their weights and inputs, the sources of the models and torch. How many rows the tables have is not among it.
 """
 
 import contextlib
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import lru_cache
@@ -19,6 +20,8 @@ from torch import Tensor, nn
 
 from shunter.checked_json import read_or_quarantine, write_checked
 from shunter.models.trace import Operator, StepTrace
+
+OWN_OR_TORCH = ("shunter.models.", "torch.")
 
 
 def kept_trace(layers: nn.Module, inputs: Sequence[Tensor], named: str, trace: Callable[[], StepTrace]) -> StepTrace:
@@ -57,15 +60,22 @@ def _folder() -> Path | None:
 def _key(layers: nn.Module, inputs: Sequence[Tensor], named: str) -> str:
     weights = [(name, list(weight.shape), str(weight.dtype)) for name, weight in layers.state_dict().items()]
     given = [(list(tensor.shape), str(tensor.dtype), tensor.requires_grad) for tensor in inputs]
-    whole = json.dumps([named, str(layers), weights, given, torch.__version__, _digest_of_sources()])
+    whole = json.dumps([named, str(layers), weights, given, torch.__version__, _digest_of_sources(_others(layers))])
     return hashlib.sha256(whole.encode()).hexdigest()[:32]
 
 
-@lru_cache(maxsize=1)
-def _digest_of_sources() -> str:
-    """Of the code of all models: whoever changes a layer has it traced anew."""
+def _others(layers: nn.Module) -> tuple[Path, ...]:
+    """Return the files of layers that are defined elsewhere: in an extension or in another distribution."""
+    names = {type(module).__module__ for module in layers.modules()}
+    files = {getattr(sys.modules[name], "__file__", None) for name in names if not name.startswith(OWN_OR_TORCH)}
+    return tuple(sorted(Path(file) for file in files if file))
+
+
+@lru_cache
+def _digest_of_sources(others: tuple[Path, ...]) -> str:
+    """Return the digest of the code of the models: a changed layer is traced anew."""
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
+    for path in (*sorted(Path(__file__).parent.rglob("*.py")), *others):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 

@@ -1,5 +1,6 @@
 """Parts that several model families share."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -268,6 +269,14 @@ class TaskTowers(nn.Module):
     def forward(self, shared: Tensor) -> Tensor:
         """`[batch, inputs]` to `[batch, tasks]` logits in float32."""
         return torch.cat([tower(shared) for tower in self.towers], dim=1)
+
+
+class SelfInitialised(nn.Module, ABC):
+    """Module that draws initial weights of its own, after all linear layers of a model are drawn."""
+
+    @abstractmethod
+    def initialise(self) -> None:
+        """Draw the weights in place."""
 
 
 @torch.no_grad()

@@ -1,18 +1,10 @@
 """Which model families a request can name, and what `auto` stands for."""
 
-from shunter.errors import RequestError
+from shunter.errors import RequestError, UnknownNameError
+from shunter.model_families import AUTO, MODEL_FAMILIES, model_entry, model_names
 from shunter.models.counting import count_model
-from shunter.models.graph.registry import GRAPH_FAMILIES
-from shunter.models.registry import FAMILIES, model_spec
+from shunter.models.registry import model_spec
 from shunter.models.spec import Features, nearest
-
-AUTO = "auto"
-# What tuning chooses from whatever the log.
-AUTO_FAMILIES = tuple(family.name for family in FAMILIES.values() if family.is_in_auto and not family.reads_positions)
-# And where the log has a history as well.
-AUTO_HISTORY_FAMILIES = tuple(
-    family.name for family in FAMILIES.values() if family.is_in_auto and family.reads_positions
-)
 
 
 def check_model(name: str) -> None:
@@ -20,20 +12,27 @@ def check_model(name: str) -> None:
 
     Raises:
         RequestError: The name is neither a family nor `auto`; the message names the nearest one.
+        MissingExtensionError: The family belongs to an extension that is not installed.
     """
-    known = {AUTO, *FAMILIES, *GRAPH_FAMILIES}
-    if name not in known:
-        raise RequestError(f"Unknown model family {name!r}: {nearest(name, known)}.")
+    try:
+        if name != AUTO:
+            model_entry(name)
+    except UnknownNameError:
+        raise RequestError(f"Unknown model family {name!r}: {nearest(name, model_names())}.") from None
 
 
-def auto_families(features: Features, *, in_file: bool = False) -> tuple[str, ...]:
-    """What tuning chooses from on this data.
+def auto_families(features: Features | None = None, *, in_file: bool = False) -> tuple[str, ...]:
+    """Return the families that tuning chooses from.
 
     Args:
-        features: Features of the data: where it has a history, a family that reads it id by id is one of them.
+        features: Features of the data: where it has a history, a family that reads it id by id is one of them. None
+            leaves the families that take any data.
         in_file: Whether the embedding tables lie in a file, which such a family cannot read.
     """
-    return (*AUTO_FAMILIES, *(AUTO_HISTORY_FAMILIES if features.histories and not in_file else ()))
+    others = MODEL_FAMILIES.names_with(is_in_auto=True, reads_positions=True)
+    takes_history = features is not None and bool(features.histories) and not in_file
+    any_data = MODEL_FAMILIES.names_with(is_in_auto=True, reads_positions=False)
+    return (*any_data, *(others if takes_history else ()))
 
 
 def representative(name: str, features: Features) -> str:
@@ -45,4 +44,4 @@ def representative(name: str, features: Features) -> str:
     """
     if name != AUTO:
         return name
-    return max(AUTO_FAMILIES, key=lambda family: count_model(model_spec(family), features).matmul_flops_per_sample)
+    return max(auto_families(), key=lambda family: count_model(model_spec(family), features).matmul_flops_per_sample)

@@ -28,6 +28,7 @@ DENSE_OPTIMIZERS = Registry(
         ),
     },
     group="shunter.dense_optimizers",
+    defaults={"is_divided": False, "is_searched": False, "rate_scale": 1.0},
 )
 
 
@@ -38,21 +39,19 @@ def states_of(name: str) -> int:
         UnknownNameError: There is no such optimizer.
         MissingExtensionError: It belongs to an extension that is not installed.
     """
-    return int(DENSE_OPTIMIZERS.entry(name).capabilities["states"])
+    return int(DENSE_OPTIMIZERS.capability(name, "states"))
 
 
 def rate_scale_of(name: str) -> float:
     """Return the multiple of Adam's learning rate that suits an optimizer; raises as `states_of`."""
-    return float(DENSE_OPTIMIZERS.entry(name).capabilities.get("rate_scale", 1.0))
+    return float(DENSE_OPTIMIZERS.capability(name, "rate_scale"))
 
 
 def searched_optimizers() -> tuple[str, ...]:
     """Return the names of the installed optimizers that the wide space of a search proposes, in their order."""
-    return tuple(
-        name for name in DENSE_OPTIMIZERS.names if DENSE_OPTIMIZERS.entry(name).capabilities.get("is_searched", False)
-    )
+    return DENSE_OPTIMIZERS.names_with(is_searched=True)
 
 
 def divides_state(name: str) -> bool:
     """Return True if the processes of one training divide the optimizer's state; raises as `states_of`."""
-    return bool(DENSE_OPTIMIZERS.entry(name).capabilities.get("is_divided", False))
+    return bool(DENSE_OPTIMIZERS.capability(name, "is_divided"))

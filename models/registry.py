@@ -1,6 +1,6 @@
-"""The model families by name, and how a model of any of them is read, checked and built."""
+"""How a model of any family is read, checked and built; `shunter.model_families` lists the families."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import lru_cache
 from typing import Any, get_args
@@ -9,64 +9,19 @@ import torch
 from torch import Tensor, nn
 
 from shunter.errors import RequestError
+from shunter.model_families import MODEL_FAMILIES, RANKING_MODELS, reads_positions
 from shunter.models.embeddings.kinds import build_tables
 from shunter.models.embeddings.learning import EmbeddingLearning
 from shunter.models.embeddings.mapped import MappedEmbeddings
 from shunter.models.embeddings.request import EmbeddingCache, Kernel, TableRequest
 from shunter.models.embeddings.role import EmbeddingTables
-from shunter.models.families.autoint import AUTOINT
-from shunter.models.families.bst import BST
-from shunter.models.families.dcnv2 import DCNV2
-from shunter.models.families.deepfm import DEEPFM
-from shunter.models.families.dhen import DHEN
-from shunter.models.families.din import DIN
-from shunter.models.families.dlrm import DLRM
-from shunter.models.families.dmt import DMT
-from shunter.models.families.dnn import DNN
-from shunter.models.families.esmm import ESMM
 from shunter.models.families.family import Family
-from shunter.models.families.finalmlp import FINALMLP
-from shunter.models.families.fm import FM
-from shunter.models.families.gdcn import GDCN
-from shunter.models.families.hstu import HSTU
-from shunter.models.families.lr import LR
-from shunter.models.families.masknet import MASKNET
-from shunter.models.families.mmoe import MMOE
-from shunter.models.families.ple import PLE
-from shunter.models.families.sequence import SEQUENCE, RecurrentLayer
-from shunter.models.families.wukong import WUKONG
-from shunter.models.graph.registry import GRAPH_FAMILIES
-from shunter.models.layers import initialise_linear
+from shunter.models.layers import SelfInitialised, initialise_linear
 from shunter.models.positions import Positions
 from shunter.models.recommender import Recommender
 from shunter.models.spec import NUMBER_BYTES, DropoutKind, Features, ModelSpec, nearest
 
 Model = Recommender
-FAMILIES: dict[str, Family] = {
-    family.name: family
-    for family in (
-        DLRM,
-        DNN,
-        DEEPFM,
-        DCNV2,
-        FINALMLP,
-        DHEN,
-        DMT,
-        AUTOINT,
-        MASKNET,
-        GDCN,
-        WUKONG,
-        MMOE,
-        PLE,
-        ESMM,
-        SEQUENCE,
-        DIN,
-        BST,
-        HSTU,
-        LR,
-        FM,
-    )
-}
 
 
 def model_spec(family: str = "dlrm", **options: Any) -> ModelSpec:
@@ -90,19 +45,16 @@ def model_spec(family: str = "dlrm", **options: Any) -> ModelSpec:
 
 
 def family_of(name: str) -> Family:
-    """The family of a name.
+    """Load the family of a name.
 
     Raises:
         RequestError: There is none; the message names the nearest.
+        MissingExtensionError: It belongs to an extension that is not installed.
     """
-    if name not in FAMILIES:
-        raise RequestError(f"Unknown model family {name!r}: {nearest(name, (*FAMILIES, *GRAPH_FAMILIES))}.")
-    return FAMILIES[name]
-
-
-def reads_positions(name: str) -> bool:
-    """Whether the models of a name read histories id by id; other names than those of families do not."""
-    return name in FAMILIES and FAMILIES[name].reads_positions
+    if name not in MODEL_FAMILIES:
+        known = (*MODEL_FAMILIES.names, *RANKING_MODELS.names)
+        raise RequestError(f"Unknown model family {name!r}: {nearest(name, known)}.")
+    return MODEL_FAMILIES.load(name)
 
 
 def may_lie_in_file(spec: ModelSpec) -> bool:
@@ -218,7 +170,7 @@ def assemble_model(
             if isinstance(module, nn.Linear):
                 initialise_linear(module.weight, module.bias)
         for module in model.layers.modules():
-            if isinstance(module, RecurrentLayer):
+            if isinstance(module, SelfInitialised):
                 module.initialise()
     if is_loaded_next:
         embeddings.await_weights()
@@ -247,18 +199,15 @@ def layer_inputs(
 
 def check_spec(spec: ModelSpec, features: Features) -> None:
     """Raise a `RequestError` for a model that cannot be built; see `build_model`."""
-    family = family_of(spec.family)
-    if spec.table_dims and not family.mixes_widths:
-        raise _does_nothing(
-            "table_dims", spec.family, [other.name for other in FAMILIES.values() if other.mixes_widths]
-        )
+    family_of(spec.family)
+    if spec.table_dims and not MODEL_FAMILIES.capability(spec.family, "mixes_widths"):
+        raise _does_nothing("table_dims", spec.family, MODEL_FAMILIES.names_with(mixes_widths=True))
     if spec.numeric_embedding not in ("mlp", "vector"):
         raise RequestError(f"The numeric_embedding {spec.numeric_embedding!r} is not known: use mlp or vector.")
     if spec.dropout_kind not in get_args(DropoutKind):
         raise RequestError(f"The dropout_kind {spec.dropout_kind!r} is not known: use random or structured.")
-    if spec.numeric_embedding != "mlp" and not family.multiplies_numbers:
-        readers = [other.name for other in FAMILIES.values() if other.multiplies_numbers]
-        raise _does_nothing("numeric_embedding", spec.family, readers)
+    if spec.numeric_embedding != "mlp" and not MODEL_FAMILIES.capability(spec.family, "multiplies_numbers"):
+        raise _does_nothing("numeric_embedding", spec.family, MODEL_FAMILIES.names_with(multiplies_numbers=True))
     if spec.numeric_bins < 0:
         raise RequestError(f"The numeric_bins {spec.numeric_bins} are no bins: use 0 for none, or a count.")
     if spec.embedding_dim < 4 or spec.embedding_dim % 4:
@@ -308,15 +257,16 @@ def _check_tables(spec: ModelSpec, features: Features) -> None:
 
 def _check_foreign_option(family: str, name: str, value: Any) -> None:
     """Refuse an option that a family does not have, unless it is that of another family at its default."""
-    readers = [other.name for other in FAMILIES.values() if name in _options(other.spec)]
+    options = {other: _options(family_of(other).spec) for other in MODEL_FAMILIES.names}
+    readers = [other for other, own in options.items() if name in own]
     if not readers:
-        known = {option for other in FAMILIES.values() for option in _options(other.spec)} | {"family"}
+        known = {option for own in options.values() for option in own} | {"family"}
         raise RequestError(f"The model has no option {name!r}: {nearest(name, known)}.")
-    if _as_tuple(value) != _options(FAMILIES[readers[0]].spec)[name]:
+    if _as_tuple(value) != options[readers[0]][name]:
         raise _does_nothing(name, family, readers)
 
 
-def _does_nothing(option: str, family: str, readers: list[str]) -> RequestError:
+def _does_nothing(option: str, family: str, readers: Sequence[str]) -> RequestError:
     return RequestError(
         f"The option {option} does nothing in a model of family {family!r}: leave it out, or use family "
         f"{' or '.join(readers)}."

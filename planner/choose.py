@@ -17,8 +17,9 @@ from shunter.hardware.catalogue.prices import Prices
 from shunter.hardware.cost.grid import Grid
 from shunter.hardware.cost.residual import Residual
 from shunter.hardware.types import HardwareProfile, Placement, Workload
-from shunter.models.graph import SOLVED, GraphSpec
-from shunter.models.names import AUTO_FAMILIES, auto_families, representative
+from shunter.model_families import is_solved, reads_positions
+from shunter.models.graph import GraphSpec
+from shunter.models.names import auto_families, representative
 from shunter.models.spec import Features, ModelSpec
 from shunter.planner.assessment import Candidate
 from shunter.planner.candidates.embedding_memory import (
@@ -108,7 +109,7 @@ def choose(
         job.workload,
         job.terms,
         partial(measure, dataset, job.spec),
-        seconds=0.0 if job.family in SOLVED or job.is_too_large_for_one else probe_seconds,  # these are estimated
+        seconds=0.0 if is_solved(job.family) or job.is_too_large_for_one else probe_seconds,  # these are estimated
         known=measured_before(job.workload, job.history.steps, profiles, datetime.now(UTC)),
         in_training=in_training,
     )
@@ -265,7 +266,7 @@ class _Job:
         if self.request.model == self.family:
             return lost
         families = auto_families(features, in_file=self.request.placement.embedding_memory is not None)
-        others = families[len(AUTO_FAMILIES) :]
+        others = [family for family in families if reads_positions(family)]
         but = f"; only {', '.join(others)}, where its histories are long, may need more" if others else ""
         return [
             *lost,

@@ -13,9 +13,10 @@ from shunter.engine.ranking.config import RankingHyperparameters
 from shunter.engine.ranking.interactions import read_graph
 from shunter.hardware.types import Workload
 from shunter.hardware.units import JOULES_PER_KWH
+from shunter.model_families import is_ranking, is_solved
 from shunter.models.counting import count_model
 from shunter.models.embeddings.role import EmbeddingTables
-from shunter.models.graph import GRAPH_FAMILIES, SOLVED, GraphSpec, graph_spec
+from shunter.models.graph import GraphSpec, graph_spec, solved_model
 from shunter.models.graph.counting import count_graph_model
 from shunter.models.registry import model_spec
 from shunter.models.spec import ModelSpec
@@ -60,9 +61,10 @@ def describe(
 
 def spec_of(family: str, towers: int | None = None, fixed: Mapping[str, Any] | None = None) -> ModelSpec | GraphSpec:
     """The architecture of a family that a placement is chosen for: its defaults, but for what the user fixed."""
-    if family in GRAPH_FAMILIES:
+    if is_ranking(family):
         return graph_spec(family, **(fixed or {}))
-    return model_spec(family, towers=towers, **(fixed or {}))
+    own = {} if towers is None else {"towers": towers}
+    return model_spec(family, **own, **(fixed or {}))
 
 
 def _describe_graph(dataset: Dataset, spec: GraphSpec) -> Workload:
@@ -117,10 +119,10 @@ def job_size(dataset: Dataset, request: JobRequest) -> JobSize:
     it may use: it uses them wherever it runs, and seeds of the best setting, if any, are trained within the minutes.
     """
     train, validation = dataset.splits["train"].rows, dataset.splits["validation"].rows
-    if request.model in GRAPH_FAMILIES:  # all trials as if each came to its end, and what is kept learned again
+    if is_ranking(request.model):  # all trials as if each came to its end, and what is kept learned again
         share = EVALUATION_SHARE * validation / train
-        solved = SOLVED.get(request.model)
-        passes = 1 if solved and not solved.is_iterative else request.longest_epochs
+        is_one_pass = is_solved(request.model) and not solved_model(request.model).is_iterative
+        passes = 1 if is_one_pass else request.longest_epochs
         trials = request.search.most_trials
         return JobSize(
             tuning_epochs=(trials or 0) * passes,

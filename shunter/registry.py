@@ -10,9 +10,9 @@ latter declares an entry point in the registry's group; it names an `Entry`, for
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import cached_property
+from functools import cache, cached_property
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, distributions
 from importlib.util import find_spec
 from typing import Any
 
@@ -65,17 +65,34 @@ class Registry:
         role: What an implementation is, in messages and in documentation: `dense optimizer`.
         entries: Implementations of the core and of the extensions; a search proposes them in this order.
         group: Group of entry points in which other distributions declare theirs.
+        defaults: Value of each capability that an entry may leave out.
     """
 
     role: str
     entries: Mapping[str, Entry]
     group: str
+    defaults: Mapping[str, Capability] = field(default_factory=dict)
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the installed implementations: those of `entries` in their order, then those of others by name."""
         own = tuple(name for name, entry in self.entries.items() if entry.is_installed)
         return (*own, *sorted(self._foreign.keys() - self.entries.keys()))
+
+    def __contains__(self, name: object) -> bool:
+        """Return True if a name is known, installed or not."""
+        return name in self.entries or name in self._foreign
+
+    def capability(self, name: str, capability: str) -> Capability:
+        """Return what the entry of a name, or else the registry, says of a capability; raises as `entry`."""
+        stated = self.entry(name).capabilities
+        return stated[capability] if capability in stated else self.defaults[capability]
+
+    def names_with(self, **wanted: Capability) -> tuple[str, ...]:
+        """Return the names of the installed implementations that have these capabilities, in the order of `names`."""
+        return tuple(
+            name for name in self.names if all(self.capability(name, one) == value for one, value in wanted.items())
+        )
 
     def entry(self, name: str) -> Entry:
         """Return the entry of a name; an entry point cannot replace one of `entries`.
@@ -100,7 +117,15 @@ class Registry:
 
     @cached_property
     def _foreign(self) -> dict[str, EntryPoint]:
-        return {point.name: point for point in entry_points(group=self.group)}
+        return {point.name: point for point in _entry_points() if point.group == self.group}
+
+
+@cache
+def _entry_points() -> tuple[EntryPoint, ...]:
+    """Return the entry points of installed distributions; finding them takes a tenth of a second."""
+    declaring = (one for one in distributions() if "[shunter." in (one.read_text("entry_points.txt") or ""))
+    points = {(point.group, point.name): point for one in reversed([*declaring]) for point in one.entry_points}
+    return tuple(points.values())
 
 
 def _is_installed(package: str) -> bool:

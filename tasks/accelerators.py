@@ -14,7 +14,7 @@ from shunter.errors import ShunterError
 from shunter.hardware.leases import Lease, leases_of_others
 from shunter.hardware.reservation import Accept, Reservation, reserve, say, trainings_together, wanted
 from shunter.hardware.types import HardwareProfile, Placement
-from shunter.models.graph.registry import GRAPH_FAMILIES
+from shunter.model_families import is_ranking
 from shunter.planner.decide import Decision
 from shunter.planner.parallel.plan import processes_of
 from shunter.planner.waiting import is_better_now
@@ -128,7 +128,7 @@ def keep_chosen(
         profiles: Accelerators of this machine.
     """
     together = trainings_together(request, profiles, processes_of(request))
-    shares = together == 1 and request.search.trials_at_a_time == 1 and request.model not in GRAPH_FAMILIES
+    shares = together == 1 and request.search.trials_at_a_time == 1 and not is_ranking(request.model)
     held.keep(
         decision.placement,
         together,

@@ -17,7 +17,7 @@ from shunter.engine.ranking.interactions import sides
 from shunter.engine.ranking.result import TrainedRanker
 from shunter.errors import RequestError
 from shunter.ingestion.cache import forget
-from shunter.models.graph import SOLVED
+from shunter.model_families import is_solved
 from shunter.planner.predict.observe import expect
 from shunter.reporting.card.ranking_baselines import RankedBaseline
 from shunter.requests import NightlyRequest, Promote
@@ -110,9 +110,8 @@ def _train(tonight: Tonight, dataset: Dataset, champion: Champion, origins: Rank
     with placed(tonight, dataset, placing) as (decision, profile):
         stop = tonight.stop.also(exploration_limit(tonight.stop.clock, decision))
         for origin in origins.members:
-            is_solved = origin.spec.family in SOLVED
             rates, epochs = origin.hyperparameters, origin.epochs
-            if not is_solved:
+            if not is_solved(origin.spec.family):
                 challenger = tonight.request.challenger
                 rates = replace(rates, learning_rate=rates.learning_rate * challenger.learning_rate_share)
                 epochs = challenger.nightly_epochs
@@ -154,7 +153,7 @@ def _train(tonight: Tonight, dataset: Dataset, champion: Champion, origins: Rank
 
 def _slowest(members: Sequence[RankerOrigin]) -> RankerOrigin:
     """The member that a placement is chosen for: one that is learned step by step, where there is any."""
-    return next((one for one in members if one.spec.family not in SOLVED), members[0])
+    return next((one for one in members if not is_solved(one.spec.family)), members[0])
 
 
 def _origin_in_words(origins: RankerOrigins, rows: Mapping[str, SharedRows], dataset: Dataset) -> str:
@@ -162,7 +161,7 @@ def _origin_in_words(origins: RankerOrigins, rows: Mapping[str, SharedRows], dat
     sizes = {field.name: field.rows - 1 for field in dataset.features.categorical}
     names = [name for name in sides(dataset) if name in rows]
     known = [f"{len(rows[name].now) - 1:,} of {sizes[name]:,} values of {name}" for name in names]
-    learned = [one.spec.family for one in origins.members if one.spec.family not in SOLVED]
+    learned = [one.spec.family for one in origins.members if not is_solved(one.spec.family)]
     how = f"{' and '.join(learned)} begins at the champion's vectors" if learned else "all of it is solved anew"
     return f"The champion knows {' and '.join(known)}; {how}."
 

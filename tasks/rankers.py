@@ -22,7 +22,8 @@ from shunter.engine.ranking.solver import check_solvable
 from shunter.engine.stopping import ShouldStop, StopKind, StopLimit, StopReason
 from shunter.errors import TooLargeError, TrainingError
 from shunter.hardware.types import Placement
-from shunter.models.graph import SOLVED, GraphSpec
+from shunter.model_families import is_solved
+from shunter.models.graph import GraphSpec
 from shunter.planner.predict.observe import expect
 from shunter.reporting.card.ranking_baselines import RankedBaseline
 from shunter.requests import baselines_of
@@ -210,7 +211,7 @@ def _job(run: RunContext, spec: GraphSpec, rates: RankingHyperparameters, schedu
 def _placement(run: RunContext, spec: GraphSpec, rates: RankingHyperparameters) -> Placement:
     """Where it is trained, in batches as large as these settings ask for; what takes seconds is solved here."""
     placement = run.decision.placement
-    if run.cluster is not None and spec.family in SOLVED:
+    if run.cluster is not None and is_solved(spec.family):
         placement = placement.model_copy(update={"accelerator": "cpu"})
     return placement.model_copy(update={"batch_size": placement.batch_size * rates.batch_scale})
 
@@ -219,7 +220,7 @@ def _train(
     run: RunContext, job: TrainingJob, purpose: Purpose, *, watch: Callable[[Any], None] | None = None
 ) -> TrainedRanker:
     placement = _placement(run, job.spec, job.hyperparameters)
-    has_steps, named = job.spec.family not in SOLVED, run.decision.placement.accelerator
+    has_steps, named = not is_solved(job.spec.family), run.decision.placement.accelerator
     profile = next(profile for profile in run.profiles if profile.accelerator.name == named)
     return train_member(
         job,

@@ -20,7 +20,8 @@ from shunter.engine.stopping import StopReason
 from shunter.engine.trained_model import TrainedModel
 from shunter.errors import RequestError, TrackingError
 from shunter.hardware.types import Placement
-from shunter.models.graph import GRAPH_FAMILIES, MODELS, SOLVED, graph_spec
+from shunter.model_families import is_ranking, is_solved
+from shunter.models.graph import graph_spec, learned_model, learns_in_steps
 from shunter.reporting.card.baselines import TrainedBaseline
 from shunter.reporting.card.figures import BaselineFigures
 from shunter.reporting.card.promise import Promise, measure_promise
@@ -246,14 +247,14 @@ class RankerRecipe(Recipe):
         """
         super().check(request, dataset)
         sides(dataset)
-        if request.model in MODELS and MODELS[request.model].reads_order:
+        if learns_in_steps(request.model) and learned_model(request.model).reads_order:
             check_order(dataset)
-        if request.model in SOLVED:
+        if is_solved(request.model):
             spec = graph_spec(request.model, **read_fixed(request.model, request.architecture.set).architecture)
             check_solvable(spec, read_graph(dataset), torch.device("cpu"))
         asked = {
             "--processes": request.training.processes > 1,
-            "--cluster": request.nodes.cluster is not None and request.model in SOLVED,
+            "--cluster": request.nodes.cluster is not None and is_solved(request.model),
             "--min-auc": request.limits.min_auc is not None,
             "--min-auc-confidence": request.promise.min_auc_confidence is not None,
         }
@@ -342,4 +343,4 @@ def _why_fused(fused: TrainedRanker, fusion: Fusion) -> str:
 
 def recipe_of(model: str) -> Recipe:
     """The recipe of a model family."""
-    return RankerRecipe() if model in GRAPH_FAMILIES else EnsembleRecipe()
+    return RankerRecipe() if is_ranking(model) else EnsembleRecipe()

@@ -6,7 +6,7 @@ from typing import Literal
 from shunter.engine.ranking.config import RankingHyperparameters, RankingReport
 from shunter.engine.ranking.evaluation import RankingMetrics
 from shunter.engine.ranking.fusion import Fusion
-from shunter.models.graph import MODELS, GraphSpec
+from shunter.models.graph import GraphSpec, learns_in_steps
 from shunter.tracking.convention import TRAINING_METRICS, Values
 
 INDEX = "ranking.index"  # tag: how the best items will be found, and what an index of their vectors would find
@@ -14,7 +14,7 @@ INDEX = "ranking.index"  # tag: how the best items will be found, and what an in
 
 def graph_params(spec: GraphSpec, hyperparameters: RankingHyperparameters) -> Values:
     """Architecture, and what it is learned with: `model.*`; what is solved has nothing but its architecture."""
-    learned_with = hyperparameters.to_dict() if spec.family in MODELS else {}
+    learned_with = hyperparameters.to_dict() if learns_in_steps(spec.family) else {}
     return {f"model.{name}": value for name, value in {**spec.to_dict(), **learned_with}.items()}
 
 

@@ -7,8 +7,8 @@ from torch import Tensor
 from shunter.engine.data.arrays import read_array
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.data.given import FOLDER, given_vectors
+from shunter.model_families import MODEL_FAMILIES
 from shunter.models.embeddings.role import EmbeddingTables
-from shunter.models.registry import family_of
 from shunter.models.spec import ModelSpec
 
 
@@ -25,7 +25,7 @@ def begin_with_given(embeddings: EmbeddingTables, spec: ModelSpec, dataset: Data
         dataset: Its data.
     """
     found = given_vectors(dataset)
-    if not found or not family_of(spec.family).has_hidden_layers:
+    if not found or not MODEL_FAMILIES.capability(spec.family, "has_hidden_layers"):
         return
     shapes, frozen = spec.tables(dataset.features), set[int]()
     for given in found:

@@ -14,7 +14,7 @@ from shunter.engine.probes.steps import time_steps
 from shunter.engine.results import StepTiming
 from shunter.errors import CheckpointError, HardwareError
 from shunter.frozen import Frozen
-from shunter.models.registry import family_of
+from shunter.model_families import MODEL_FAMILIES
 
 FILE = "compilation.choice.json"
 FEWEST_STEPS = 1_000  # below these even the measurement of the uncompiled step is left out
@@ -107,7 +107,7 @@ def choose_compilation(
 def _measured(job: ClickJob, steps: int, trial: Trial) -> Compilation:
     if steps < trial.fewest_steps:
         return Compilation(compiled=False, reason=f"{steps} steps are too few", steps=steps)
-    if family_of(job.spec.family).compiles_slowly:
+    if MODEL_FAMILIES.capability(job.spec.family, "compiles_slowly"):
         return Compilation(compiled=False, reason="recurrent steps take too long to compile one by one", steps=steps)
     eager = None
     try:

@@ -15,7 +15,8 @@ from shunter.engine.ranking.trainer import RankingData, train_ranking
 from shunter.engine.results import TrainingFigures, TrainResult
 from shunter.hardware.meters.meter import EnergyMeter, measure_energy
 from shunter.hardware.types import Placement
-from shunter.models.graph import SOLVED, GraphSpec
+from shunter.model_families import is_solved
+from shunter.models.graph import GraphSpec
 
 
 def trainer_of(job: TrainingJob[Any, Any, Any]) -> Callable[..., TrainResult[Any, Any, Any]]:
@@ -68,5 +69,5 @@ def train_any_ranker(
     if isinstance(job.dataset, Dataset):
         data = RankingData.of(job.dataset, learn_validation=job.learn_validation, repeats=job.schedule.repeats)
         job = replace(job, dataset=data)
-    train = solve_ranking if job.spec.family in SOLVED else train_ranking
+    train = solve_ranking if is_solved(job.spec.family) else train_ranking
     return train(job, hooks, checkpointing)

@@ -34,10 +34,11 @@ from shunter.engine.parallel.tiered import TieredShards
 from shunter.engine.parallel.tower_model import HostRecommender, build_host_model, can_be_divided
 from shunter.engine.results import Evaluation
 from shunter.errors import RequestError
+from shunter.model_families import reads_positions
 from shunter.models.embeddings.request import EmbeddingCache
 from shunter.models.embeddings.sharded import ShardedEmbeddings
 from shunter.models.positions import Positions
-from shunter.models.registry import Model, assemble_model, bag_tables, check_spec, reads_positions
+from shunter.models.registry import Model, assemble_model, bag_tables, check_spec
 from shunter.models.spec import Features, ModelSpec
 
 SEEDS_APART = 1_000_003

@@ -12,7 +12,7 @@ from shunter.engine.memory import available_memory_bytes
 from shunter.engine.ranking.config import RankingReport, SolvedResult
 from shunter.engine.ranking.trainer import GraphJob
 from shunter.engine.stopping import StopKind, StopReason
-from shunter.models.graph import SOLVED, Graph, GraphSpec, Ranker
+from shunter.models.graph import Graph, GraphSpec, Ranker, solved_model
 from shunter.models.graph.registry import check_graph_spec
 
 # Share by which a pass has to rank better than the last that counted, or else patience runs on. Set on MovieLens-1M and
@@ -37,14 +37,14 @@ def solve_ranking(job: GraphJob, hooks: Hooks = Hooks(), _: Checkpointing | None
     """
     data, schedule = job.dataset, job.schedule
     data.graph.check()
-    most = schedule.max_epochs if SOLVED[job.spec.family].is_iterative else 1
+    most = schedule.max_epochs if solved_model(job.spec.family).is_iterative else 1
     passes = _Passes(schedule.select_by, only_last=data.learns_validation)
     reason = StopReason(StopKind.MAX_EPOCHS if most > 1 else StopKind.SOLVED)
     with applied(job.execution) as device, deferred_interrupt() as raise_if_interrupted, torch.no_grad():
         check_solvable(job.spec, data.graph, device)
         reset_peak_memory(device)
         started, computed = time.perf_counter(), 0.0
-        rankers = SOLVED[job.spec.family].rankers(job.spec, data.graph, seed=schedule.seed, device=device)
+        rankers = solved_model(job.spec.family).rankers(job.spec, data.graph, seed=schedule.seed, device=device)
         for number in range(1, most + 1):
             begun = time.perf_counter()
             ranker = next(rankers)
@@ -129,4 +129,4 @@ def check_solvable(spec: GraphSpec, graph: Graph, device: torch.device) -> None:
         RequestError: The message says what is wrong, and what takes less memory.
     """
     check_graph_spec(spec)
-    SOLVED[spec.family].check_fits(spec, graph, available_memory_bytes(device))
+    solved_model(spec.family).check_fits(spec, graph, available_memory_bytes(device))

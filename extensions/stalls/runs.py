@@ -20,9 +20,10 @@ from shunter.extensions.stalls.batches import StallBatches, largest_window_rows
 from shunter.extensions.stalls.linked import Wire
 from shunter.extensions.stalls.plan import CommunicationMeasurement, StallPlan, Traffic
 from shunter.hardware.probes.timing import synchronize
+from shunter.model_families import reads_positions
 from shunter.models.embeddings.request import EmbeddingCache
 from shunter.models.embeddings.sharded import ShardedEmbeddings
-from shunter.models.registry import Model, build_model, reads_positions
+from shunter.models.registry import Model, build_model
 from shunter.models.spec import ModelSpec
 
 Step = Callable[[Any], object]

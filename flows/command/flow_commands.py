@@ -17,6 +17,7 @@ from shunter.flows.command.terminal import (
     print_line,
     report_undelivered,
 )
+from shunter.model_families import is_ranking
 from shunter.process_age import process_age_seconds
 from shunter.requests import LOCAL_OFFERS, NightlyRequest, ProfileRequest, SelectRequest, TrainRequest
 
@@ -133,8 +134,6 @@ def _show_plan(request: TrainRequest, *, as_json: bool) -> None:
 
 def plan_of(request: TrainRequest, placement: str) -> tuple[str, ...]:
     """The steps that would follow the choice, a sentence each."""
-    from shunter.models.graph.registry import GRAPH_FAMILIES
-
     trials, size = request.search.most_trials, request.ensemble.most
     limits = request.limits.model_dump(exclude_defaults=True)
     budget = f"{trials} setting{'s' if trials != 1 else ''}" if trials else "as many settings as its budget permits"
@@ -142,7 +141,7 @@ def plan_of(request: TrainRequest, placement: str) -> tuple[str, ...]:
     within = ", ".join(f"{option_name(name)} {value:g}" for name, value in limits.items()) or "no limit"
     epochs = f"for {request.longest_epochs} epochs at most"
     tried = f"Would try {budget} of {request.model} on {placement}, each {epochs}."
-    if request.model in GRAPH_FAMILIES:
+    if is_ranking(request.model):
         result = "what ranks the validation part best, baselines included, alone or together, learned again with it"
     return (
         tried,

@@ -11,7 +11,7 @@ from shunter.flows.command.tables import front_table
 from shunter.flows.train import TrainSummary
 from shunter.hardware.types import EnergyReading
 from shunter.masked_console import Console
-from shunter.models.names import AUTO
+from shunter.model_families import AUTO
 from shunter.reporting.card.figures import BaselineFigures
 from shunter.reporting.card.ranking import protocol_words
 from shunter.reporting.card.ranking_baselines import RankingBaseline

@@ -205,5 +205,4 @@ BST = Family(
         "transformer_output": ("all", "candidate"),
         "transformer_causal": (False, True),
     },
-    reads_positions=True,
 )

@@ -59,5 +59,4 @@ DCNV2 = Family(
     spec=Dcnv2Spec,
     layers=Dcnv2Layers,
     ranges={"cross_layers": (1, 2, 3, 4), "cross_rank": (None, 16, 64), "cross_structure": ("parallel", "stacked")},
-    is_in_auto=True,
 )

@@ -60,4 +60,4 @@ class DeepfmLayers(nn.Module):
 
 
 # In a row of a table the last number has a meaning of its own, so the tables are all of one width.
-DEEPFM = Family(spec=DeepfmSpec, layers=DeepfmLayers, is_in_auto=True, mixes_widths=False)
+DEEPFM = Family(spec=DeepfmSpec, layers=DeepfmLayers)

@@ -130,5 +130,4 @@ DHEN = Family(
         "interaction_layers": (1, 2, 3),
         "interaction_ensemble": ("concat", "sum", "weighted"),
     },
-    is_in_auto=True,
 )

@@ -83,6 +83,4 @@ DIN = Family(
     spec=DinSpec,
     layers=DinLayers,
     ranges={"activation_widths": ((16,), (36,), (64, 16)), "activation_softmax": (False, True)},
-    is_in_auto=True,
-    reads_positions=True,
 )

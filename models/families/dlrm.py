@@ -58,4 +58,4 @@ class DlrmLayers(nn.Module):
         return self.top(torch.cat([beside, self.interaction(vectors)], dim=1)).squeeze(1)
 
 
-DLRM = Family(spec=DlrmSpec, layers=DlrmLayers, is_in_auto=True, multiplies_numbers=False)
+DLRM = Family(spec=DlrmSpec, layers=DlrmLayers)

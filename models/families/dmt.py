@@ -188,5 +188,4 @@ DMT = Family(
     spec=DmtSpec,
     layers=DmtLayers,
     ranges={"tower_kind": ("dlrm", "dcn"), "tower_vectors": (1, 2, 4)},
-    multiplies_numbers=False,
 )

@@ -38,4 +38,4 @@ class DnnLayers(nn.Module):
         return self.top(self.vectors(dense, pooled).flatten(1)).squeeze(1)
 
 
-DNN = Family(spec=DnnSpec, layers=DnnLayers, is_in_auto=True)
+DNN = Family(spec=DnnSpec, layers=DnnLayers)

@@ -179,4 +179,4 @@ def _positions(names: Sequence[str], features: Features, *, offset: int) -> list
     return [offset + fields.index(name) for name in names]
 
 
-FINALMLP = Family(spec=FinalmlpSpec, layers=FinalmlpLayers, ranges={"fusion_heads": (1, 2, 4, 8)}, is_in_auto=True)
+FINALMLP = Family(spec=FinalmlpSpec, layers=FinalmlpLayers, ranges={"fusion_heads": (1, 2, 4, 8)})

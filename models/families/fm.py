@@ -86,9 +86,6 @@ class PairSum(nn.Module):
 FM = Family(
     spec=FmSpec,
     layers=FmLayers,
-    has_hidden_layers=False,
-    mixes_widths=False,
-    multiplies_numbers=False,
     learned_with={
         "dense_learning_rate": 0.01,
         "embedding_learning_rate": 0.02,

@@ -198,5 +198,4 @@ HSTU = Family(
         "value_width": (None, 8, 16, 32),
         "relative_bias": (True, False),
     },
-    reads_positions=True,
 )

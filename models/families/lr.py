@@ -57,9 +57,6 @@ LR = Family(
     spec=LrSpec,
     layers=LrLayers,
     dims=(4,),
-    has_hidden_layers=False,
-    multiplies_numbers=False,
-    mixes_widths=False,
     learned_with={
         "dense_learning_rate": 0.01,
         "embedding_learning_rate": 0.03,

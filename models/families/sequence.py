@@ -4,7 +4,7 @@ Each history goes through a GRU (Cho et al., EMNLP 2014; GRU4Rec: Hidasi et al.,
 Schmidhuber, 1997), whose state joins the vectors of the other fields under an MLP.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -17,6 +17,7 @@ from shunter.errors import RequestError
 from shunter.models.dropout import dropout
 from shunter.models.families.family import Family
 from shunter.models.families.histories import HistoryLayers, check_histories
+from shunter.models.layers import SelfInitialised
 from shunter.models.spec import DropoutKind, Features, ModelSpec
 from shunter.models.structured_dropout import draw_kept, is_compact, masked, units_kept
 from shunter.record import OPTIONAL
@@ -42,7 +43,7 @@ class SequenceSpec(ModelSpec):
     encoder_dropout: float = field(default=0.0, metadata=OPTIONAL)
 
 
-class RecurrentLayer(nn.Module, ABC):
+class RecurrentLayer(SelfInitialised):
     """One layer of an encoder, with the same weights at every position.
 
     What the gates take from the inputs is one product for all positions; what they take from the state is one a step.
@@ -241,6 +242,4 @@ SEQUENCE = Family(
         "encoder_dropout": (0.0, 0.25, 0.5),
         "dropout_kind": ("random", "structured"),
     },
-    reads_positions=True,
-    compiles_slowly=True,
 )

@@ -8,14 +8,18 @@ these have in common, `losses` what they learn by, and `lightgcn`, `xsimgcl`, `s
 
 from shunter.models.graph.model import GraphModel
 from shunter.models.graph.ranker import Ranker, VectorRanker
-from shunter.models.graph.registry import GRAPH_FAMILIES, MODELS, RANKERS, SOLVED, build_graph_model, graph_spec
+from shunter.models.graph.registry import (
+    RANKERS,
+    build_graph_model,
+    graph_spec,
+    learned_model,
+    learns_in_steps,
+    solved_model,
+)
 from shunter.models.graph.spec import Attribute, Graph, GraphSpec, VectorSpec
 
 __all__ = [
-    "GRAPH_FAMILIES",
-    "MODELS",
     "RANKERS",
-    "SOLVED",
     "Attribute",
     "Graph",
     "GraphModel",
@@ -25,4 +29,7 @@ __all__ = [
     "VectorSpec",
     "build_graph_model",
     "graph_spec",
+    "learned_model",
+    "learns_in_steps",
+    "solved_model",
 ]

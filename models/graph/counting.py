@@ -4,9 +4,10 @@ The operators of a step are few and known, but sums along edges are no operator 
 `shunter.models.counting` traces dense layers. So each model counts its own layers (`GraphModel.layer_counts`).
 """
 
+from shunter.model_families import is_solved
 from shunter.models.counts import MatmulCount, ModelCounts, PrecisionCounts
 from shunter.models.graph.model import LayerCounts
-from shunter.models.graph.registry import MODELS, SOLVED, check_graph_spec
+from shunter.models.graph.registry import check_graph_spec, learned_model, solved_model
 from shunter.models.graph.spec import Graph, GraphSpec, VectorSpec
 
 FLOAT_BYTES = 4
@@ -31,10 +32,10 @@ def count_graph_model(spec: GraphSpec, graph: Graph, *, negatives: int = 1) -> M
         RequestError: The family is unknown, or a size is below one.
     """
     check_graph_spec(spec)
-    if spec.family in SOLVED:
+    if is_solved(spec.family):
         return _count_solved(spec, graph)
     assert isinstance(spec, VectorSpec)
-    model = MODELS[spec.family]
+    model = learned_model(spec.family)
     layers, scored = model.layer_counts(spec, graph), model.scored_items(negatives)
     row_bytes = spec.embedding_dim * FLOAT_BYTES
     matrices = sum(inputs * spec.embedding_dim for _, inputs in layers.products)
@@ -81,7 +82,7 @@ def _count_solved(spec: GraphSpec, graph: Graph) -> ModelCounts:
     The products are counted as one of the matrix of all items with the vector of a sample, as long as the arithmetic of
     the pass asks for.
     """
-    counts = SOLVED[spec.family].counts(spec, graph)
+    counts = solved_model(spec.family).counts(spec, graph)
     length = max(1, round(counts.flops / (2.0 * graph.edges * graph.items)))
     product = MatmulCount(count=1, m=1, n=graph.items, k=length, batch_axis="m", half=False)
     demand = PrecisionCounts(

@@ -1,62 +1,20 @@
-"""The graph models, by name."""
+"""How a ranking model is read, checked and built; `shunter.model_families` lists the models."""
 
-from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
 import torch
 
 from shunter.errors import RequestError
-from shunter.models.graph.ease import Ease
+from shunter.model_families import RANKING_MODELS, is_solved
 from shunter.models.graph.fusion import MEMBERS, FusedRanker, FusionSpec
-from shunter.models.graph.hetero import Hetero
-from shunter.models.graph.ials import Ials
-from shunter.models.graph.itemknn import ItemKnn
-from shunter.models.graph.lightgcn import LightGcn
 from shunter.models.graph.model import GraphModel
-from shunter.models.graph.popularity import Popularity
 from shunter.models.graph.propagation import Backend
 from shunter.models.graph.ranker import Ranker
-from shunter.models.graph.sage import Sage
-from shunter.models.graph.sasrec import SasRec
-from shunter.models.graph.simplex import Simplex
 from shunter.models.graph.solved import SolvedModel
 from shunter.models.graph.spec import Graph, GraphSpec, VectorSpec
-from shunter.models.graph.twotower import TwoTower
-from shunter.models.graph.ultragcn import UltraGcn
-from shunter.models.graph.xsimgcl import XSimGcl
 from shunter.models.spec import nearest
 
-# Learned step by step.
-MODELS: dict[str, type[GraphModel[Any]]] = {
-    model.spec_class.family: model
-    for model in (
-        LightGcn,
-        Sage,
-        Hetero,
-        TwoTower,
-        SasRec,
-        XSimGcl,
-        Simplex,
-        UltraGcn,
-    )
-}
-# Solved at once, in seconds.
-SOLVED: dict[str, type[SolvedModel[Any]]] = {
-    model.spec_class.family: model
-    for model in (
-        Popularity,
-        ItemKnn,
-        Ease,
-        Ials,
-    )
-}
-GRAPH_FAMILIES = (*MODELS, *SOLVED)
-SPECS: Mapping[str, type[GraphSpec]] = {
-    **{family: model.spec_class for family, model in MODELS.items()},
-    **{family: model.spec_class for family, model in SOLVED.items()},
-    FusionSpec.family: FusionSpec,  # what comes of others, and cannot be asked for
-}
 POSITIVE = ("regularization", "relative_regularization", "unobserved_weight", "temperature")  # options above 0
 RANKERS: dict[str, type[Ranker]] = {**MEMBERS, FusedRanker.kind: FusedRanker}
 
@@ -67,14 +25,38 @@ def graph_spec(family: str = "lightgcn", **options: float) -> GraphSpec:
     Raises:
         RequestError: The family or an option is unknown.
     """
-    if family not in SPECS:
-        raise RequestError(f"Unknown graph model {family!r}: {nearest(family, SPECS)}.")
-    known = {option.name for spec in SPECS.values() for option in fields(spec)}
-    for name in options:
-        if name not in known:
-            raise RequestError(f"The graph model has no option {name!r}: {nearest(name, known)}.")
-    own = {option.name for option in fields(SPECS[family])}
-    return SPECS[family](**{name: value for name, value in options.items() if name in own})
+    spec = _spec_class(family)
+    own = {option.name for option in fields(spec)}
+    if others := options.keys() - own:
+        known = {one.name for name in (*RANKING_MODELS.names, FusionSpec.family) for one in fields(_spec_class(name))}
+        for name in options:
+            if name in others - known:
+                raise RequestError(f"The graph model has no option {name!r}: {nearest(name, known)}.")
+    return spec(**{name: value for name, value in options.items() if name in own})
+
+
+def _spec_class(family: str) -> type[GraphSpec]:
+    if family == FusionSpec.family:  # what comes of others, and cannot be asked for
+        return FusionSpec
+    if family not in RANKING_MODELS:
+        known = (*RANKING_MODELS.names, FusionSpec.family)
+        raise RequestError(f"Unknown graph model {family!r}: {nearest(family, known)}.")
+    return RANKING_MODELS.load(family).spec_class
+
+
+def learned_model(family: str) -> type[GraphModel[Any]]:
+    """Load a ranking model that is learned step by step."""
+    return RANKING_MODELS.load(family)
+
+
+def solved_model(family: str) -> type[SolvedModel[Any]]:
+    """Load a ranking model with a closed form."""
+    return RANKING_MODELS.load(family)
+
+
+def learns_in_steps(family: str) -> bool:
+    """Return True if a name is that of a ranking model that is learned step by step."""
+    return family in RANKING_MODELS and not is_solved(family)
 
 
 def build_graph_model(
@@ -103,7 +85,7 @@ def build_graph_model(
     assert isinstance(spec, VectorSpec)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return MODELS[spec.family](spec, graph, device=device, backend=backend)
+        return learned_model(spec.family)(spec, graph, device=device, backend=backend)
 
 
 def check_graph_spec(spec: GraphSpec) -> None:

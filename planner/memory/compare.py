@@ -8,13 +8,13 @@ from typing import Any
 from shunter.engine.data.arrays import read_array
 from shunter.engine.data.dataset import Dataset
 from shunter.errors import RequestError
+from shunter.model_families import is_ranking
 from shunter.models.counting import count_model
 from shunter.models.registry import check_spec, model_spec
 from shunter.planner.memory.demand import demands
 from shunter.planner.memory.nodes import Ask, Plan, fewest_nodes
 from shunter.planner.memory.power import Fleet, saving, serving_fleets
 from shunter.planner.memory.servers import Server, read_servers
-from shunter.requests.architecture import GRAPH_MODELS
 from shunter.requests.plan_memory import PlanMemoryRequest
 
 FORWARD_AND_BACKWARD = 3  # times the arithmetic of the forward pass
@@ -90,7 +90,7 @@ def compare(dataset: Dataset, request: PlanMemoryRequest) -> Comparison:
         DataError: The arrays of the data set are damaged.
     """
     servers = read_servers(request.servers)
-    if request.architecture.model in GRAPH_MODELS:
+    if is_ranking(request.architecture.model):
         raise RequestError(
             f"--model {request.architecture.model} ranks items and has no tables on tiers: name a model of clicks, "
             "such as dlrm."

@@ -95,7 +95,8 @@ def _is_layer(module: nn.Module) -> bool:
 
 
 def _is_own(module: nn.Module) -> bool:
-    return type(module).__module__.startswith("shunter.models.")
+    """Return True if the class of a module is not one of torch: it belongs to a model family."""
+    return not type(module).__module__.startswith("torch.")
 
 
 def _own(module: nn.Module) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.ranking.evaluation import UserFigures
 from shunter.engine.ranking.result import TrainedRanker
-from shunter.models.graph import MODELS, Graph
+from shunter.models.graph import Graph, learns_in_steps
 from shunter.models.graph.counting import count_graph_model
 from shunter.models.graph.fusion import FusionSpec
 from shunter.reporting.card.document import REPEATS
@@ -148,7 +148,7 @@ def _training(trained: TrainedRanker) -> list[tuple[str, str]]:
 
 def _learned_with(trained: TrainedRanker) -> dict[str, float]:
     """What is solved has nothing but its architecture."""
-    return trained.hyperparameters.to_dict() if trained.spec.family in MODELS else {}
+    return trained.hyperparameters.to_dict() if learns_in_steps(trained.spec.family) else {}
 
 
 def _data(dataset: Dataset, graph: Graph) -> list[tuple[str, str]]:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from shunter.engine.fixed import read_fixed
 from shunter.errors import RequestError
-from shunter.models.graph import GRAPH_FAMILIES
-from shunter.models.names import AUTO, check_model
+from shunter.model_families import AUTO, is_ranking
+from shunter.models.names import check_model
 from shunter.requests import TrainRequest
 from shunter.scheduler.files import OwnJob, read_own_jobs
 
@@ -43,7 +43,7 @@ def check_training(own: OwnJob, request: TrainRequest) -> None:
     """
     check_model(request.model)
     told = f"job {own.name!r}"
-    if request.model == AUTO or request.model in GRAPH_FAMILIES:
+    if request.model == AUTO or is_ranking(request.model):
         raise RequestError(
             f"{told} asks for the model {request.model}, and a fleet trains one model of clicks at fixed settings: "
             "name a family such as dlrm"

@@ -7,8 +7,9 @@ from typing import Any
 
 from shunter.engine.config import Hyperparameters
 from shunter.errors import RequestError
+from shunter.model_families import MODEL_FAMILIES
 from shunter.models.optimizers import searched_optimizers
-from shunter.models.registry import FAMILIES
+from shunter.models.registry import family_of
 from shunter.models.spec import nearest
 from shunter.requests import parse_task_weights
 from shunter.search.space.parameter import Choices
@@ -77,7 +78,7 @@ def usual_rates(batch_size: int) -> Hyperparameters:
 
 def default_hyperparameters(family: str) -> Hyperparameters:
     """What a family is learned with where nothing is searched."""
-    return Hyperparameters(**FAMILIES[family].learned_with)
+    return Hyperparameters(**family_of(family).learned_with)
 
 
 def learning_options(families: Sequence[str], *, is_wide: bool = False) -> Choices:
@@ -86,7 +87,7 @@ def learning_options(families: Sequence[str], *, is_wide: bool = False) -> Choic
     A family without hidden layers has few weights beside its tables, and keeps the optimiser that it has.
     """
     options = dict(LEARNING_OPTIONS)
-    if is_wide and any(FAMILIES[family].has_hidden_layers for family in families):
+    if is_wide and any(MODEL_FAMILIES.capability(family, "has_hidden_layers") for family in families):
         options["dense_optimizer"] = searched_optimizers()
     if is_wide:
         options["warmup_epochs"] = WARMUP_EPOCHS

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from shunter.engine.fixed import Fixed
 from shunter.engine.ranking.config import RankingHyperparameters
-from shunter.models.graph import MODELS, GraphSpec, graph_spec
+from shunter.models.graph import GraphSpec, graph_spec, learns_in_steps
 from shunter.models.graph.spec import Range, Searched
 from shunter.search.protocol import Parameters
 from shunter.search.space.parameter import Parameter
@@ -30,7 +30,7 @@ class RankingSpace:
     @property
     def searched(self) -> Searched:
         """Every option with what is tried of it; what is solved is learned with nothing."""
-        rates = RankingHyperparameters.searched if self.family in MODELS else {}
+        rates = RankingHyperparameters.searched if learns_in_steps(self.family) else {}
         own = {**rates, **type(graph_spec(self.family)).searched}
         return {name: values for name, values in own.items() if name not in self._fixed}
 

@@ -11,9 +11,10 @@ from shunter.engine.config import Hyperparameters
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.fixed import Fixed, why_not_built
 from shunter.frozen import Frozen
-from shunter.models.names import AUTO, auto_families
+from shunter.model_families import AUTO, MODEL_FAMILIES
+from shunter.models.names import auto_families
 from shunter.models.optimizers import rate_scale_of
-from shunter.models.registry import FAMILIES, model_spec
+from shunter.models.registry import family_of, model_spec
 from shunter.models.spec import Features, ModelSpec
 from shunter.search.protocol import Factors, Parameters
 from shunter.search.space.learning import (
@@ -149,8 +150,8 @@ class SearchSpace(Frozen):
         schedules, warm-up and widths of tables too. Tables that lie in a file leave out what cannot read them there.
         """
         families = auto_families(dataset.features, in_file=in_file) if family == AUTO else (family,)
-        known = [FAMILIES[name] for name in families]
-        has_hidden_layers = any(one.has_hidden_layers for one in known)
+        known = [family_of(name) for name in families]
+        has_hidden_layers = any(MODEL_FAMILIES.capability(name, "has_hidden_layers") for name in families)
         rows = dataset.splits["train"].rows
         widest = min(max(2 ** int(math.log2(max(rows, 1)) / 2), 128), 512)
         narrowest, widest_dim = next(dims for least, dims in DIMS if rows >= least)
@@ -306,8 +307,9 @@ class SearchSpace(Frozen):
             **{option: _from_choice(family, option, searched[option]) for option in options},
             "top_widths": _widths(searched, "top"),
             "bottom_widths": () if searched.get("numeric_embedding") == "vector" else _widths(searched, "bottom"),
-            "tower_fields": self.tower_partitions[searched["tower_partition"]] if self.tower_partitions else (),
         }
+        if self.tower_partitions:
+            architecture["tower_fields"] = self.tower_partitions[searched["tower_partition"]]
         rates = ("dense_learning_rate", "embedding_learning_rate")
         learning = {name: searched[name] for name in (*rates, *self.learning_options) if name in searched}
         spec = model_spec(family, **{**architecture, **self.fixed_architecture})
@@ -338,7 +340,8 @@ class SearchSpace(Frozen):
         fixed = self.fixed_architecture
         if not self.table_rows or "table_dims" in fixed or fixed.get("table_precision", "fp32") != "fp32":
             return False  # in fp16 they are of one width
-        return any(FAMILIES[name].mixes_widths for name in ((family,) if family else self.families))
+        families = (family,) if family else self.families
+        return any(MODEL_FAMILIES.capability(name, "mixes_widths") for name in families)
 
     @property
     def _fixed(self) -> set[str]:
@@ -347,8 +350,8 @@ class SearchSpace(Frozen):
         return {parameter for field in named for parameter in PARAMETERS_OF.get(field, (field,))}
 
     def _options_of(self, family: str) -> Choices:
-        own = {option.name for option in fields(FAMILIES[family].spec)}
-        if not FAMILIES[family].multiplies_numbers:
+        own = {option.name for option in fields(family_of(family).spec)}
+        if not MODEL_FAMILIES.capability(family, "multiplies_numbers"):
             own.discard("numeric_embedding")
         return {option: choices for option, choices in self.options.items() if option in own}
 
@@ -361,7 +364,7 @@ def family_options(family: str, fixed: Mapping[str, Any] | None = None, features
         fixed: Fields that the user fixed: values that do not go with them are left out.
         features: Features of the data.
     """
-    ranges = FAMILIES[family].ranges
+    ranges = family_of(family).ranges
     if fixed and features:
         ranges = {
             name: tuple(one for one in values if not why_not_built(family, {name: one, **fixed}, features))
@@ -393,7 +396,7 @@ def _gates(dataset: Dataset) -> Choices:
 def _from_choice(family: str, option: str, choice: Choice) -> Any:
     if option in GATES:
         return (choice,) if choice else ()
-    is_tuple = isinstance(getattr(FAMILIES[family].spec, option), tuple)
+    is_tuple = isinstance(getattr(family_of(family).spec, option), tuple)
     if not (is_tuple and isinstance(choice, str)):
         return choice
     return tuple(int(part) if part.isdigit() else part for part in choice.split("+"))

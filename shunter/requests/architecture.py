@@ -5,6 +5,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from shunter.model_families import model_names
 from shunter.requests.groups import Group
 
 
@@ -51,34 +52,9 @@ def _field_of(entry: str) -> str:
     return entry.partition("=")[0].strip()
 
 
-# What a form offers; `shunter.models.names` knows what they are.
-MODELS = (
-    "dlrm",
-    "dnn",
-    "deepfm",
-    "dcnv2",
-    "finalmlp",
-    "dhen",
-    "dmt",
-    "autoint",
-    "masknet",
-    "gdcn",
-    "wukong",
-    "mmoe",
-    "ple",
-    "esmm",
-    "sequence",
-    "din",
-    "bst",
-    "hstu",
-    "lr",
-    "fm",
-    "auto",
-)
-GRAPH_MODELS = (
-    *("lightgcn", "xsimgcl", "simplex", "ultragcn", "sage", "hetero", "twotower", "sasrec"),
-    *("popularity", "itemknn", "ease", "ials"),
-)
+def _offer_models(schema: dict[str, Any]) -> None:
+    """Name the models that a form offers."""
+    schema["enum"] = [*model_names()]
 
 
 class ModelRequest(Group, frozen=True, title="Model"):
@@ -93,7 +69,7 @@ class ModelRequest(Group, frozen=True, title="Model"):
         "along a graph, twotower, or sasrec by the order of what each user chose, which are trained, or popularity, "
         "itemknn, ease or ials, which are solved in seconds; the one that ranks best is kept, or up to --ensemble-size "
         "of them together where that is better.",
-        json_schema_extra={"enum": [*MODELS, *GRAPH_MODELS]},
+        json_schema_extra=_offer_models,
     )
     towers: int | None = Field(
         default=None,

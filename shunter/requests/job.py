@@ -4,7 +4,8 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from shunter.requests.architecture import GRAPH_MODELS, ModelRequest
+from shunter.model_families import is_ranking
+from shunter.requests.architecture import ModelRequest
 from shunter.requests.effort import CLICK_EPOCHS, RANKING_EPOCHS, Effort, EnsembleRequest
 from shunter.requests.groups import Request
 from shunter.requests.limits import Limits
@@ -64,7 +65,7 @@ class JobRequest(Request, frozen=True):
     @property
     def longest_epochs(self) -> int:
         """Most passes over the training part in the training of one setting."""
-        usual = RANKING_EPOCHS if self.model in GRAPH_MODELS else CLICK_EPOCHS
+        usual = RANKING_EPOCHS if is_ranking(self.model) else CLICK_EPOCHS
         return self.training.max_epochs or usual
 
     @property
@@ -110,7 +111,7 @@ class JobRequest(Request, frozen=True):
 
     @model_validator(mode="after")
     def _check_embedding_memory(self) -> Self:
-        if self.placement.embedding_memory is not None and self.model in GRAPH_MODELS:
+        if self.placement.embedding_memory is not None and is_ranking(self.model):
             raise ValueError(
                 f"--embedding-memory is for models of clicks: --model {self.model} keeps all in memory, leave it out"
             )

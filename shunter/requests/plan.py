@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from shunter.requests.architecture import GRAPH_MODELS, ModelRequest
+from shunter.model_families import AUTO, is_ranking
+from shunter.requests.architecture import ModelRequest
 from shunter.requests.groups import Group, Request
 from shunter.requests.source import DataRequest
 
@@ -125,6 +126,6 @@ class PlanRequest(Request, frozen=True, title="Plan"):
             raise ValueError(f"--most-batch-size {self.most_batch_size} is below {least}: raise it, or leave it out")
         if self.max_cost is not None and self.price_per_hour is None:
             raise ValueError("--max-cost has nothing to reckon with: add --price-per-hour")
-        if self.architecture.model in (*GRAPH_MODELS, "auto"):
+        if self.architecture.model == AUTO or is_ranking(self.architecture.model):
             raise ValueError(f"a plan divides one model of clicks, not --model {self.architecture.model}: name one")
         return self

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from shunter.requests.architecture import MODELS
+from shunter.model_families import AUTO, MODEL_FAMILIES
 from shunter.requests.groups import Group, Request
 from shunter.requests.source import DataFormat
 
@@ -42,7 +42,7 @@ class ProfileRequest(Request, frozen=True):
     model: str | None = Field(
         default=None,
         description="Model family whose stalls to find; requires --data.",
-        json_schema_extra={"enum": [*MODELS]},
+        json_schema_extra=lambda schema: schema.update(enum=[*MODEL_FAMILIES.names, AUTO]),
     )
     stalls: StallRequest = Field(default=StallRequest(), description="How the training runs whose stalls are found.")
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import Field, model_validator
 
-from shunter.requests.architecture import GRAPH_MODELS
+from shunter.model_families import AUTO, is_ranking
 from shunter.requests.checkpoints import CheckpointRequest
 from shunter.requests.cluster import ClusterRequest
 from shunter.requests.effort import (
@@ -120,7 +120,7 @@ class TrainRequest(JobRequest, frozen=True):
 
     @model_validator(mode="after")
     def _check_select_by(self) -> Self:
-        chosen, ranks = self.training.select_by, self.model in GRAPH_MODELS
+        chosen, ranks = self.training.select_by, is_ranking(self.model)
         if chosen is not SelectBy.NE and (chosen in RANKING_FIGURES) != ranks:
             use = "ndcg@20 or recall@20" if ranks else "ne, auc or logloss"
             raise ValueError(f"--select-by {chosen.value} cannot judge --model {self.model}: use {use}")
@@ -136,19 +136,19 @@ class TrainRequest(JobRequest, frozen=True):
                 f"--min-auc-confidence {promise.min_auc_confidence:g} has nothing to hold for: add --min-auc or "
                 "--max-ne"
             )
-        if promise.max_ne is not None and self.model in GRAPH_MODELS:
+        if promise.max_ne is not None and is_ranking(self.model):
             raise ValueError(f"--max-ne cannot judge --model {self.model}, which gives no probability: leave it out")
         return self
 
     @model_validator(mode="after")
     def _check_predictions(self) -> Self:
-        if self.ensemble.max_predict_milliseconds is not None and self.model in GRAPH_MODELS:
+        if self.ensemble.max_predict_milliseconds is not None and is_ranking(self.model):
             raise ValueError(f"--max-predict-milliseconds does not judge --model {self.model}: leave it out")
-        if self.ensemble.ensemble_memory is not None and self.model in GRAPH_MODELS:
+        if self.ensemble.ensemble_memory is not None and is_ranking(self.model):
             raise ValueError(f"--ensemble-memory does not pack --model {self.model}: leave it out")
         if self.ensemble.ensemble_memory is not None and self.placement.embedding_memory is not None:
             raise ValueError("--ensemble-memory packs tables in memory: leave it out, or --embedding-memory")
-        if self.ensemble.max_predict_joules is not None and self.model in GRAPH_MODELS:
+        if self.ensemble.max_predict_joules is not None and is_ranking(self.model):
             raise ValueError(f"--max-predict-joules does not judge --model {self.model}: leave it out")
         if self.ensemble.memory_error_rate is not None and self.ensemble.ensemble_memory is None:
             raise ValueError("--memory-error-rate says what --ensemble-memory is chosen for: add that")
@@ -158,7 +158,7 @@ class TrainRequest(JobRequest, frozen=True):
     def _check_distillation(self) -> Self:
         if self.ensemble.distill is not Distill.ALWAYS:
             return self
-        if self.model in GRAPH_MODELS:
+        if is_ranking(self.model):
             raise ValueError(f"--distill always needs a model of clicks, not --model {self.model}: leave it out")
         if self.nodes.cluster is not None:
             raise ValueError("--distill always works on this machine: leave it out, or --cluster")
@@ -170,7 +170,7 @@ class TrainRequest(JobRequest, frozen=True):
     def _check_snapshots(self) -> Self:
         if self.ensemble.ensemble_of is not EnsembleOf.SNAPSHOTS:
             return self
-        if self.model in GRAPH_MODELS:
+        if is_ranking(self.model):
             raise ValueError(f"--ensemble-of snapshots needs a model of clicks, not --model {self.model}: leave it out")
         if self.nodes.cluster is not None or self.training.processes > 1 or self.training.plan is not None:
             raise ValueError(
@@ -186,7 +186,7 @@ class TrainRequest(JobRequest, frozen=True):
             return self
         if processes > 1:
             raise ValueError(f"--plan {plan} says itself how many processes train: leave out --processes {processes}")
-        if self.model in (*GRAPH_MODELS, "auto"):
+        if self.model == AUTO or is_ranking(self.model):
             raise ValueError(f"--plan {plan} divides one model of clicks, not --model {self.model}: name its model")
         if self.search.space != SearchSpaceName.SETTINGS:
             raise ValueError(f"--plan {plan} divides the tables of one architecture: leave it out, or the search of it")
@@ -194,7 +194,7 @@ class TrainRequest(JobRequest, frozen=True):
 
     @model_validator(mode="after")
     def _check_champions(self) -> Self:
-        if self.ensemble.ensemble_of is EnsembleOf.CHAMPIONS and self.model in GRAPH_MODELS:
+        if self.ensemble.ensemble_of is EnsembleOf.CHAMPIONS and is_ranking(self.model):
             raise ValueError(f"--ensemble-of champions needs a model of clicks, not --model {self.model}: leave it out")
         return self
 
@@ -208,4 +208,4 @@ def baselines_of(request: TrainRequest) -> tuple[str, ...]:
 
 
 def _suited(model: str) -> tuple[str, ...]:
-    return RANKING_BASELINES if model in GRAPH_MODELS else (*CLICK_BASELINES, TREES)
+    return RANKING_BASELINES if is_ranking(model) else (*CLICK_BASELINES, TREES)

@@ -17,7 +17,7 @@ from shunter.engine.profiling.profiles import Progress, local_profiles, machine_
 from shunter.engine.profiling.roofline import REFERENCE_FEATURES
 from shunter.frozen import Frozen
 from shunter.hardware.types import HardwareProfile
-from shunter.models.graph import SOLVED
+from shunter.model_families import is_solved
 from shunter.models.registry import check_spec, model_spec
 from shunter.registry import Entry, Registry
 from shunter.requests import ProfileRequest
@@ -67,7 +67,7 @@ def profile_hardware(model: str | None = None) -> list[HardwareProfile]:
     Args:
         model: Family that is to be trained; one that is solved waits for no measurement of steps, for it takes none.
     """
-    return local_profiles(training_costs=model not in SOLVED, tell=tell)
+    return local_profiles(training_costs=not is_solved(model), tell=tell)
 
 
 @task(name="profile machine", cache_policy=NO_CACHE, timeout_seconds=LONGEST_SECONDS)

@@ -25,7 +25,7 @@ from shunter.engine.ranking.trainer import RankingData
 from shunter.engine.results import EpochReport, TrainResult
 from shunter.engine.trained_model import Trained, TrainedModel
 from shunter.models.embeddings.role import EmbeddingTables
-from shunter.models.graph import MODELS, GraphModel, GraphSpec, VectorRanker
+from shunter.models.graph import GraphModel, GraphSpec, VectorRanker, learns_in_steps
 from shunter.models.graph.counting import count_graph_parameters
 from shunter.tasks.train.progress import TrainingProgress
 from shunter.tracking.convention import (
@@ -156,7 +156,7 @@ class GraphKind(Kind):
     @property
     def has_steps(self) -> bool:
         """What is solved has none."""
-        return self.job.spec.family in MODELS
+        return learns_in_steps(self.job.spec.family)
 
     def load(self) -> None:
         """Read the graph."""

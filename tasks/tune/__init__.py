@@ -11,7 +11,7 @@ from shunter.engine.stopping import ShouldStop
 from shunter.hardware.devices.discovery import usable_cores
 from shunter.hardware.reservation import Reservation
 from shunter.hardware.types import HardwareProfile
-from shunter.models.graph.registry import GRAPH_FAMILIES
+from shunter.model_families import is_ranking
 from shunter.planner.decide import Decision
 from shunter.planner.predict.observe import ObserveStep, observer
 from shunter.planner.together import trials_at_a_time
@@ -43,7 +43,7 @@ def with_trials_at_a_time(request: TrainRequest, decision: Decision, held: Reser
         run_id: Run in MLflow that is told why.
     """
     search, cores = request.search, usable_cores()
-    is_open = search.parallel_trials is None and search.is_by_minutes_alone and request.model not in GRAPH_FAMILIES
+    is_open = search.parallel_trials is None and search.is_by_minutes_alone and not is_ranking(request.model)
     if not is_open or held.cores < cores:
         return request
     advice = trials_at_a_time(decision, cores, 60 * (search.search_minutes or 0.0))

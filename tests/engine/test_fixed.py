@@ -9,9 +9,10 @@ from shunter.engine.config import Hyperparameters
 from shunter.engine.fixed import OWN_OPTIONS, Fixed, check_fixed, read_fixed
 from shunter.engine.ranking.config import RankingHyperparameters
 from shunter.errors import RequestError
-from shunter.models.graph import GRAPH_FAMILIES, MODELS, SOLVED, graph_spec
-from shunter.models.names import AUTO_FAMILIES
-from shunter.models.registry import FAMILIES
+from shunter.model_families import MODEL_FAMILIES, RANKING_MODELS, is_ranking
+from shunter.models.graph import graph_spec
+from shunter.models.names import auto_families
+from shunter.models.registry import family_of
 from tests.engine.synthetic import write_dataset
 
 
@@ -21,10 +22,10 @@ def as_text(value: object) -> str:
     return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-@pytest.mark.parametrize("family", [*FAMILIES, *MODELS])
+@pytest.mark.parametrize("family", [*MODEL_FAMILIES.names, *RANKING_MODELS.names_with(is_solved=False)])
 def test_every_field_can_be_given_and_comes_back_as_it_is(family: str) -> None:
-    is_graph = family in GRAPH_FAMILIES
-    spec = graph_spec(family) if is_graph else FAMILIES[family].spec()
+    is_graph = is_ranking(family)
+    spec = graph_spec(family) if is_graph else family_of(family).spec()
     rates = RankingHyperparameters() if is_graph else Hyperparameters()
     settable = [one.name for one in (*fields(spec), *fields(rates)) if one.name not in OWN_OPTIONS]
     assert len(settable) >= 5
@@ -34,7 +35,7 @@ def test_every_field_can_be_given_and_comes_back_as_it_is(family: str) -> None:
         assert getattr(read_fixed(family, [f"{name}={as_text(expected)}"]), value) == {name: expected}, name
 
 
-@pytest.mark.parametrize("family", SOLVED)
+@pytest.mark.parametrize("family", RANKING_MODELS.names_with(is_solved=True))
 def test_of_what_is_solved_only_its_own_fields_can_be_given(family: str) -> None:
     spec = graph_spec(family)
     for option in fields(spec):
@@ -60,7 +61,7 @@ def test_values_are_of_the_type_of_their_field() -> None:
 
 def test_auto_takes_what_all_its_families_have() -> None:
     assert read_fixed("auto", ["batch_norm=true"]).architecture == {"batch_norm": True}
-    assert all(hasattr(FAMILIES[family].spec(), "batch_norm") for family in AUTO_FAMILIES)
+    assert all(hasattr(family_of(family).spec(), "batch_norm") for family in auto_families())
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,9 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from shunter.engine.specs import AnyGraphSpec, AnyModelSpec
-from shunter.models.graph import GRAPH_FAMILIES, graph_spec
-from shunter.models.registry import FAMILIES, model_spec
+from shunter.model_families import MODEL_FAMILIES, RANKING_MODELS
+from shunter.models.graph import graph_spec
+from shunter.models.registry import family_of, model_spec
 
 
 class Clicks(BaseModel):
@@ -16,14 +17,14 @@ class Ranking(BaseModel):
     spec: AnyGraphSpec
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", MODEL_FAMILIES.names)
 def test_a_spec_keeps_its_family_and_its_options(family: str) -> None:
     kept = Clicks(spec=model_spec(family, embedding_dim=24, top_widths=(5,)))
     assert Clicks.model_validate_json(kept.model_dump_json()) == kept
-    assert type(Clicks.model_validate_json(kept.model_dump_json()).spec) is FAMILIES[family].spec
+    assert type(Clicks.model_validate_json(kept.model_dump_json()).spec) is family_of(family).spec
 
 
-@pytest.mark.parametrize("family", GRAPH_FAMILIES)
+@pytest.mark.parametrize("family", RANKING_MODELS.names)
 def test_a_graph_spec_keeps_its_family_and_its_options(family: str) -> None:
     kept = Ranking(spec=graph_spec(family, layers=4))
     assert Ranking.model_validate_json(kept.model_dump_json()) == kept

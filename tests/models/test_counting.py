@@ -6,9 +6,10 @@ import pytest
 import torch
 
 import shunter.models.counting
+from shunter.model_families import MODEL_FAMILIES
 from shunter.models.counting import BATCHES, count_layers, count_model
 from shunter.models.families.dlrm import DlrmLayers, DlrmSpec
-from shunter.models.registry import FAMILIES, build_model, model_spec
+from shunter.models.registry import build_model, model_spec
 from shunter.models.spec import CategoricalFeature, Features
 
 FEATURES = Features(
@@ -31,7 +32,7 @@ def test_a_shape_is_traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert count_model(spec, FEATURES, ids_per_sample={"tags": 2.5}) != counts
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", MODEL_FAMILIES.names)
 def test_every_family_can_be_kept_by_its_shape(family: str) -> None:
     spec = model_spec(family)
     assert hash(model_spec(**json.loads(json.dumps(spec.to_dict())))) == hash(spec)
@@ -142,7 +143,7 @@ def test_the_peak_of_a_real_step_is_what_was_traced() -> None:
     assert counts.peak_bytes_per_step + batch * counts.peak_bytes_per_sample == pytest.approx(peak, rel=0.05)
 
 
-@pytest.mark.parametrize("family", sorted(FAMILIES))
+@pytest.mark.parametrize("family", sorted(MODEL_FAMILIES.names))
 @pytest.mark.parametrize("dense", [(), ("d0", "d1")], ids=["no dense input", "dense input"])
 def test_every_family_is_counted_layer_by_layer(family: str, dense: tuple[str, ...]) -> None:
     features = Features(dense=dense, categorical=FEATURES.categorical)
@@ -150,9 +151,12 @@ def test_every_family_is_counted_layer_by_layer(family: str, dense: tuple[str, .
     counts = count_model(spec, features)
     layers = count_layers(spec, features, batch_size=256)
     assert sum(layer.flops for layer in layers) == 256 * counts.matmul_flops_per_sample
-    has_products = bool(dense) or FAMILIES[family].has_hidden_layers  # without either, all is sums
+    has_products = bool(dense) or MODEL_FAMILIES.capability(family, "has_hidden_layers")  # without either, all is sums
     assert bool(counts.matmul_flops_per_sample) == has_products
     assert counts.fp32.peak_bytes_per_sample >= counts.fp32.activation_bytes_per_sample > 0
     assert counts.bf16.operators_per_step >= counts.fp32.operators_per_step
-    assert not FAMILIES[family].has_hidden_layers or counts.bf16.operators_per_step > counts.fp32.operators_per_step
+    assert (
+        not MODEL_FAMILIES.capability(family, "has_hidden_layers")
+        or counts.bf16.operators_per_step > counts.fp32.operators_per_step
+    )
     assert all(one.m * one.n * one.k * one.count > 0 for one in counts.matmuls)

@@ -9,9 +9,7 @@ import pytest
 from prefect import Flow, get_client
 from prefect.client.schemas.objects import DeploymentSchedule
 
-from shunter.models.graph.registry import GRAPH_FAMILIES
-from shunter.models.names import AUTO
-from shunter.models.registry import FAMILIES
+from shunter.model_families import AUTO, MODEL_FAMILIES, RANKING_MODELS
 from shunter.operation.deployments import NightlySchedule, deployed_flows, register_deployments
 from shunter.operation.servers import WORK_POOL
 from shunter.requests import (
@@ -93,7 +91,7 @@ def test_titles_name_the_units_and_choices_are_drop_downs() -> None:
     assert limits["max_hours"]["title"] == "Max time (hours)"
     assert limits["max_kwh"]["title"] == "Max energy (kWh)"
     assert limits["max_watts"]["title"] == "Max power (W)"
-    assert set(model["enum"]) == {AUTO, *FAMILIES, *GRAPH_FAMILIES}
+    assert set(model["enum"]) == {AUTO, *MODEL_FAMILIES.names, *RANKING_MODELS.names}
     assert {"none", "lr,fm", "lr", "fm"} <= set(definitions["TrainingEffort"]["properties"]["baselines"]["enum"])
     choices, _ = definitions["TrainRequest"]["properties"]["objective"]["anyOf"]
     assert set(Objective) < set(choices["enum"])

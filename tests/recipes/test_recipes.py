@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.quality.data import FRAPPE_FIELDS, ML1M_FIELDS
 from shunter.engine.fixed import check_fixed, read_fixed
-from shunter.models.registry import FAMILIES
+from shunter.model_families import MODEL_FAMILIES, reads_positions
 from shunter.models.spec import CategoricalFeature, Features
 from shunter.requests import TrainRequest
 from shunter.requests.job_file import read_job
@@ -35,4 +35,4 @@ def test_a_recipe_is_read_and_its_model_can_be_built(path: Path) -> None:
 @pytest.mark.parametrize("folder", CLICK_LOGS)
 def test_each_family_of_click_models_has_a_recipe(folder: str) -> None:
     named = {path.stem for path in RECIPES if path.parent.name == folder}
-    assert named == {name for name, one in FAMILIES.items() if not one.reads_positions} - SEVERAL_LABELS
+    assert named == {name for name in MODEL_FAMILIES.names if not reads_positions(name)} - SEVERAL_LABELS

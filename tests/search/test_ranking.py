@@ -6,14 +6,15 @@ import pytest
 
 from shunter.engine.fixed import Fixed
 from shunter.engine.ranking.config import RankingHyperparameters
-from shunter.models.graph import GRAPH_FAMILIES, graph_spec
+from shunter.model_families import RANKING_MODELS
+from shunter.models.graph import graph_spec
 from shunter.models.graph.registry import check_graph_spec
 from shunter.models.graph.spec import Range
 from shunter.search.ranking import FEWEST_RIVALS, RankingSearch
 from shunter.search.space.ranking import RankingSpace
 
 
-@pytest.mark.parametrize("family", GRAPH_FAMILIES)
+@pytest.mark.parametrize("family", RANKING_MODELS.names)
 def test_the_defaults_come_first_and_every_point_makes_a_model(family: str) -> None:
     space = RankingSpace(family)
     search = RankingSearch(space, 8)
@@ -30,7 +31,7 @@ def test_the_defaults_come_first_and_every_point_makes_a_model(family: str) -> N
         assert all(values.low <= one <= values.high if isinstance(values, Range) else one in values for one in tried)
 
 
-@pytest.mark.parametrize("family", GRAPH_FAMILIES)
+@pytest.mark.parametrize("family", RANKING_MODELS.names)
 def test_what_stands_beside_a_family_are_its_own_options(family: str) -> None:
     spec = type(graph_spec(family))
     own = {one.name for one in fields(spec)} | set(RankingHyperparameters.searched)

@@ -17,7 +17,8 @@ from shunter.engine.stopping import StoppedError, StopReason
 from shunter.engine.stopping_text import training_stop_text
 from shunter.errors import RequestError, TrainingError
 from shunter.hardware.types import Placement
-from shunter.models.names import AUTO, AUTO_FAMILIES
+from shunter.model_families import AUTO
+from shunter.models.names import auto_families
 from shunter.models.spec import ModelSpec
 from shunter.requests import TrainRequest
 from shunter.search.job import SearchJob
@@ -448,18 +449,18 @@ def test_auto_tries_every_family_and_ranks_them_together(dataset: Dataset, paren
     small = SearchSpace.for_dataset(dataset, AUTO).model_copy(
         update={"embedding_dims": (4,), "top_widths": (8, 16), "most_top_layers": 2, "bottom_widths": (8,)}
     )
-    request = TrainRequest(model=AUTO, trials=len(AUTO_FAMILIES) + 1, max_epochs=1)
+    request = TrainRequest(model=AUTO, trials=len(auto_families()) + 1, max_epochs=1)
     result = search(
         SearchJob(
             dataset=dataset, request=request, placement=PLACEMENT, directory=tmp_path, parent_run_id=parent, space=small
         )
     )
     by_number = sorted(result.settings, key=lambda setting: setting.trial_number)
-    assert [setting.spec.family for setting in by_number[: len(AUTO_FAMILIES)]] == list(AUTO_FAMILIES)
+    assert [setting.spec.family for setting in by_number[: len(auto_families())]] == list(auto_families())
     reached = [setting.validation_ne for setting in result.settings]
     assert reached == sorted(reached)
     assert len({setting.spec.family for setting in result.settings[:3]}) > 1  # so that an ensemble of them is mixed
     runs = trial_runs(parent)
     assert [run.data.params["model.family"] for run in runs] == [setting.spec.family for setting in by_number]
-    assert "model.cross_layers" in runs[AUTO_FAMILIES.index("dcnv2")].data.params
-    assert "model.cross_layers" not in runs[AUTO_FAMILIES.index("dnn")].data.params
+    assert "model.cross_layers" in runs[auto_families().index("dcnv2")].data.params
+    assert "model.cross_layers" not in runs[auto_families().index("dnn")].data.params

@@ -15,8 +15,9 @@ from shunter.engine.data.dataset import Dataset
 from shunter.engine.data.uses import row_uses
 from shunter.engine.loop.evaluation import evaluate
 from shunter.errors import CheckpointError
+from shunter.model_families import MODEL_FAMILIES
 from shunter.models.ensemble import Ensemble
-from shunter.models.registry import FAMILIES, Model, build_model, model_spec
+from shunter.models.registry import Model, build_model, model_spec
 from tests.engine.synthetic import write_dataset
 
 PLENTY = 1 << 30
@@ -61,7 +62,7 @@ def test_a_packed_model_is_within_its_bytes_and_has_all_weights(
     assert {name: tensor.shape for name, tensor in weights.items()} == {name: one.shape for name, one in state.items()}
 
 
-@pytest.mark.parametrize("family", sorted(FAMILIES.keys() - {"esmm", "sequence", "din", "bst", "hstu"}))
+@pytest.mark.parametrize("family", sorted({*MODEL_FAMILIES.names} - {"esmm", "sequence", "din", "bst", "hstu"}))
 def test_every_family_of_any_features_is_packed_closely(dataset: Dataset, family: str) -> None:
     model = build_model(model_spec(family), dataset.features)
     weights = unpack(model, packed_within(model, dataset, Form()))

@@ -16,9 +16,10 @@ from shunter.engine.data.dataset import Dataset
 from shunter.engine.data.loader import BatchLoader
 from shunter.engine.loop.evaluation import evaluate
 from shunter.errors import CheckpointError
+from shunter.model_families import MODEL_FAMILIES
 from shunter.models.compression.int8 import Int8Linear
 from shunter.models.ensemble import Ensemble
-from shunter.models.registry import FAMILIES, Model, build_model, model_spec
+from shunter.models.registry import Model, build_model, model_spec
 from tests.engine.synthetic import write_dataset
 
 EXECUTION = Execution()
@@ -60,8 +61,8 @@ def test_a_saved_model_scores_alike_bit_by_bit_and_the_original_stays(
 
 def test_families_have_layers_for_it_or_none(dataset: Dataset) -> None:
     rows = BatchLoader(dataset, "train", 16).read(slice(0, 16))
-    for family in sorted({"dcnv2", "deepfm", "dhen", "finalmlp", "masknet", "gdcn", "lr"} & FAMILIES.keys()):
-        options = {"top_widths": (48, 32)} if FAMILIES[family].has_hidden_layers else {}
+    for family in sorted({"dcnv2", "deepfm", "dhen", "finalmlp", "masknet", "gdcn", "lr"} & {*MODEL_FAMILIES.names}):
+        options = {"top_widths": (48, 32)} if MODEL_FAMILIES.capability(family, "has_hidden_layers") else {}
         model = build_model(model_spec(family, embedding_dim=4, **options), dataset.features).eval()
         smaller = in_8_bits(model)
         assert smaller(*rows.inputs).shape == (16,)

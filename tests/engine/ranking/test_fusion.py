@@ -11,7 +11,7 @@ from shunter.engine.ranking.evaluation import evaluate_ranking
 from shunter.engine.ranking.fusion import choose_fusion
 from shunter.engine.ranking.interactions import Interactions
 from shunter.engine.ranking.storage import StoredRanker, load_ranker, save_ranker
-from shunter.models.graph import SOLVED, Ranker, VectorRanker, graph_spec
+from shunter.models.graph import Ranker, VectorRanker, graph_spec, solved_model
 from shunter.models.graph.fusion import WAYS, By, FusedRanker, FusionSpec
 from shunter.models.spec import CategoricalFeature, Features
 from tests.models.graph.graphs import random_graph
@@ -61,7 +61,7 @@ def test_members_are_added_up_on_one_scale_for_each_user(by: By, truth: torch.Te
 def test_an_ensemble_of_every_kind_comes_back_from_its_files(tmp_path: Path) -> None:
     graph = random_graph(users=20, items=9, edges=70)
     members = [
-        next(SOLVED[family].rankers(graph_spec(family), graph, seed=0, device=torch.device("cpu")))
+        next(solved_model(family).rankers(graph_spec(family), graph, seed=0, device=torch.device("cpu")))
         for family in ("ease", "itemknn", "ials")
     ]
     ranker = FusedRanker(members, "reciprocal ranks")

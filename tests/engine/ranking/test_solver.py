@@ -18,7 +18,8 @@ from shunter.engine.ranking.trainer import RankingData
 from shunter.engine.stopping import StopKind
 from shunter.errors import CheckpointError, TooLargeError
 from shunter.hardware.types import Placement
-from shunter.models.graph import SOLVED, Ranker, graph_spec
+from shunter.model_families import RANKING_MODELS
+from shunter.models.graph import Ranker, graph_spec
 from tests.engine.ranking.data import ranking_data, write_clicks
 from tests.engine.reasons import ENOUGH
 
@@ -34,7 +35,7 @@ def job(data: RankingData, family: str, schedule: Schedule = Schedule(max_epochs
     return TrainingJob(data, graph_spec(family, embedding_dim=8), RATES, EXECUTION, schedule)
 
 
-@pytest.mark.parametrize("family", SOLVED)
+@pytest.mark.parametrize("family", RANKING_MODELS.names_with(is_solved=True))
 def test_it_ranks_the_validation_part_as_its_report_says(family: str, data: RankingData) -> None:
     placement = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)
     result = Here(placement).run(job(data, family))
@@ -46,7 +47,7 @@ def test_it_ranks_the_validation_part_as_its_report_says(family: str, data: Rank
     assert result.validation.ndcg20 >= by_popularity.ndcg20 + (0.0 if family == "popularity" else 0.1)
 
 
-@pytest.mark.parametrize("family", SOLVED)
+@pytest.mark.parametrize("family", RANKING_MODELS.names_with(is_solved=True))
 def test_stored_and_loaded_it_scores_bit_by_bit_the_same(family: str, data: RankingData, tmp_path: Path) -> None:
     result = solve_ranking(job(data, family))
     features = write_clicks(tmp_path / "clicks").features

@@ -18,7 +18,8 @@ from shunter.engine.ranking.trainer import RankingData, train_ranking
 from shunter.engine.ranking.triples import TripleBatches
 from shunter.engine.stopping import StopKind
 from shunter.errors import CheckpointError, RequestError, TrainingError
-from shunter.models.graph import MODELS, GraphSpec, VectorRanker, build_graph_model, graph_spec
+from shunter.model_families import RANKING_MODELS
+from shunter.models.graph import GraphSpec, VectorRanker, build_graph_model, graph_spec, learns_in_steps
 from tests.engine.late_clock import LateClock
 from tests.engine.ranking.data import Scripted, ranking_data, write_clicks
 from tests.engine.reasons import ENOUGH
@@ -36,7 +37,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> RankingData:
     return ranking_data(tmp_path_factory.mktemp("clicks"))
 
 
-@pytest.mark.parametrize("family", MODELS)
+@pytest.mark.parametrize("family", RANKING_MODELS.names_with(is_solved=False))
 def test_every_family_ranks_what_its_users_like_first(family: str, data: RankingData) -> None:
     result = train_ranking(
         TrainingJob(data, spec_of(family), LEARNED_WITH, EXECUTION, Schedule(max_epochs=25, patience=25))
@@ -57,7 +58,7 @@ def test_every_family_ranks_what_its_users_like_first(family: str, data: Ranking
     assert len(items) <= result.samples_seen
 
 
-@pytest.mark.parametrize("family", MODELS)
+@pytest.mark.parametrize("family", RANKING_MODELS.names_with(is_solved=False))
 def test_interrupted_anywhere_it_ends_bit_by_bit_as_if_it_had_not_been(
     family: str, data: RankingData, tmp_path: Path
 ) -> None:
@@ -84,7 +85,7 @@ def test_interrupted_anywhere_it_ends_bit_by_bit_as_if_it_had_not_been(
         assert torch.equal(VectorRanker.of(resumed.model).state_dict()[name], tensor), name
 
 
-@pytest.mark.parametrize("family", MODELS)
+@pytest.mark.parametrize("family", RANKING_MODELS.names_with(is_solved=False))
 def test_without_dgl_torch_trains_the_same_model(
     family: str, data: RankingData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,7 +120,7 @@ def test_the_figure_that_selects_chooses_the_epoch(
     family: str, select_by: SelectBy, epoch: int, data: RankingData
 ) -> None:
     schedule = Schedule(max_epochs=4, patience=4, select_by=select_by)
-    learn = train_ranking if family in MODELS else solve_ranking
+    learn = train_ranking if learns_in_steps(family) else solve_ranking
     result = learn(TrainingJob(Scripted(**vars(data)), spec_of(family), LEARNED_WITH, EXECUTION, schedule))
     assert (result.best_epoch, len(result.history)) == (epoch, 4)
 

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from shunter.engine.checkpoint.storage import load_model, save_model
 from shunter.errors import RequestError
+from shunter.model_families import MODEL_FAMILIES
 from shunter.models.embeddings.mixed import MixedEmbeddings
 from shunter.models.embeddings.pooled import build_embeddings
 from shunter.models.embeddings.request import EmbeddingCache
 from shunter.models.embeddings.role import EPSILON
-from shunter.models.registry import FAMILIES, build_model, check_spec, model_spec
+from shunter.models.registry import build_model, check_spec, model_spec
 from shunter.models.spec import CategoricalFeature, Features, TableShape, rows_kept
 
 CPU = torch.device("cpu")
@@ -143,14 +144,14 @@ def test_a_share_is_rounded_up_and_leaves_at_least_one_row() -> None:
     assert [rows_kept(30, 0.1), rows_kept(31, 0.1), rows_kept(5, 0.001), rows_kept(1_000, 1.0)] == [3, 4, 1, 1_000]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", MODEL_FAMILIES.names)
 def test_models_of_mixed_tables_score_alike_after_they_were_stored(family: str, tmp_path: Path) -> None:
     features = FEATURES
-    if FAMILIES[family].reads_positions:
+    if MODEL_FAMILIES.capability(family, "reads_positions"):
         history = CategoricalFeature(name="seen", rows=30, multi_valued=True, length=4, table="item")
         features = replace(FEATURES, categorical=(*FEATURES.categorical[:2], history, FEATURES.categorical[2]))
-    dims = SPEC.table_dims if FAMILIES[family].mixes_widths else ()
-    hidden = {} if FAMILIES[family].has_hidden_layers else {"bottom_widths": (), "top_widths": ()}
+    dims = SPEC.table_dims if MODEL_FAMILIES.capability(family, "mixes_widths") else ()
+    hidden = {} if MODEL_FAMILIES.capability(family, "has_hidden_layers") else {"bottom_widths": (), "top_widths": ()}
     spec = model_spec(**{**SPEC.to_dict(), "family": family, "table_dims": dims, **hidden})
     model = build_model(spec, features, seed=1)
     bags = [[[i * 7 % field.rows, 0][: 1 + field.multi_valued] for i in range(6)] for field in features.categorical]

@@ -1,8 +1,10 @@
 """What holds for every family, and each family against a slow computation from its weights alone."""
 
+import sys
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from shunter.engine.checkpoint.storage import load_model, save_model
 from shunter.errors import RequestError
+from shunter.model_families import MODEL_FAMILIES, reads_positions
 from shunter.models.counting import count_flops_per_sample, count_model
 from shunter.models.ensemble import Ensemble
 from shunter.models.families.deepfm import DeepfmLayers
@@ -35,15 +38,16 @@ from shunter.models.interactions import (
 from shunter.models.layers import BatchNorm, CrossNetwork
 from shunter.models.number_bins import begin_bins
 from shunter.models.output_layer import OutputLayer
-from shunter.models.registry import FAMILIES, build_model, layer_inputs, model_spec, reads_positions
+from shunter.models.registry import build_model, layer_inputs, model_spec
 from shunter.models.spec import CategoricalFeature, Features, ModelSpec
+from shunter.registry import Entry
 from shunter.search.space.settings import SearchSpace, family_options
 from tests.models.families.test_dlrm import features_of, inputs_of
 
 ALL_INTERACTIONS = tuple(INTERACTIONS)
 # Every family, and what of its options changes the computation.
 SPECS = {
-    **{family: model_spec(family=family, embedding_dim=8) for family in FAMILIES},
+    **{family: model_spec(family=family, embedding_dim=8) for family in MODEL_FAMILIES.names},
     "dnn normalised": model_spec(family="dnn", batch_norm=True, dropout=0.2),
     "dnn of structured dropout": model_spec(
         family="dnn", top_widths=(128, 96), batch_norm=True, dropout=0.5, dropout_kind="structured"
@@ -429,9 +433,11 @@ def test_options_of_other_families_are_not_written_down() -> None:
 
 def test_the_example_of_how_to_add_a_model_works(monkeypatch: pytest.MonkeyPatch) -> None:
     text = (Path(__file__).parents[3] / "CONTRIBUTING.md").read_text()
-    module: dict[str, Any] = {"__name__": "shunter.models.families.wide"}
-    exec(text.split("```python\n")[1].split("```")[0], module)
-    monkeypatch.setitem(FAMILIES, "wide", module["WIDE"])
+    module = ModuleType("shunter.models.families.wide")
+    exec(text.split("```python\n")[1].split("```")[0], vars(module))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    assert isinstance(MODEL_FAMILIES.entries, dict)
+    monkeypatch.setitem(MODEL_FAMILIES.entries, "wide", Entry(target=f"{module.__name__}:WIDE"))
     model = build_model(model_spec(family="wide"), FEATURES)
     assert model(*inputs_of(FEATURES, batch=4)).shape == (4,)
     assert count_model(model_spec(family="wide"), FEATURES).matmul_flops_per_sample > 0
@@ -442,9 +448,9 @@ def test_the_example_of_how_to_add_a_model_works(monkeypatch: pytest.MonkeyPatch
 
 
 TASKS = replace(FEATURES, tasks=("click", "conversion", "like"))
-DEEP = [name for name, family in FAMILIES.items() if family.has_hidden_layers]
+DEEP = MODEL_FAMILIES.names_with(has_hidden_layers=True)
 TASK_SPECS = {
-    **{family: SPECS[family] for family in FAMILIES},
+    **{family: SPECS[family] for family in MODEL_FAMILIES.names},
     "ple levels": SPECS["ple of two levels"],
     **{f"{family} with towers": replace(SPECS[family], task_tower_width=8) for family in DEEP},
     "finalmlp heads": replace(SPECS["finalmlp gated"], task_tower_width=8),
@@ -491,7 +497,7 @@ def test_a_model_of_several_tasks_is_counted_and_saved_like_any_other(spec: Mode
     assert count_flops_per_sample(spec, TASKS) == counter.get_total_flops() / 32
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", MODEL_FAMILIES.names)
 def test_a_single_label_is_what_it_was_without_tasks(family: str) -> None:
     spec = SPECS[family]
     single = replace(FEATURES, tasks=("click",))

@@ -8,7 +8,18 @@ from hypothesis import strategies as st
 from sklearn.metrics.pairwise import cosine_similarity
 
 from shunter.errors import RequestError, TooLargeError
-from shunter.models.graph import RANKERS, SOLVED, Graph, GraphSpec, Ranker, graph_spec, history_rankers, ials, itemknn
+from shunter.model_families import RANKING_MODELS
+from shunter.models.graph import (
+    RANKERS,
+    Graph,
+    GraphSpec,
+    Ranker,
+    graph_spec,
+    history_rankers,
+    ials,
+    itemknn,
+    solved_model,
+)
 from shunter.models.graph.counting import count_graph_model
 from shunter.models.graph.history_rankers import SparseHistoryRanker
 from shunter.models.graph.ials import Ials, IalsSpec, solve_side, strength
@@ -17,11 +28,11 @@ from shunter.models.graph.registry import check_graph_spec
 from tests.models.graph.graphs import random_graph
 
 CPU = torch.device("cpu")
-every_family = pytest.mark.parametrize("family", SOLVED)
+every_family = pytest.mark.parametrize("family", RANKING_MODELS.names_with(is_solved=True))
 
 
 def solved(spec: GraphSpec, graph: Graph) -> Ranker:
-    return next(SOLVED[spec.family].rankers(spec, graph, seed=0, device=CPU))
+    return next(solved_model(spec.family).rankers(spec, graph, seed=0, device=CPU))
 
 
 def chosen(graph: Graph) -> np.ndarray:
@@ -131,7 +142,7 @@ def test_nodes_of_any_degree_are_solved_together_as_they_are_alone(
 def test_each_pass_of_ials_lowers_its_loss() -> None:
     graph, spec = random_graph(users=40, items=15, edges=200), graph_spec("ials", embedding_dim=4)
     assert isinstance(spec, IalsSpec)
-    rankers = SOLVED["ials"].rankers(spec, graph, seed=1, device=CPU)
+    rankers = solved_model("ials").rankers(spec, graph, seed=1, device=CPU)
     weight, losses = spec.unobserved_weight, []
     regularization = spec.relative_regularization * strength(graph, weight)
     for _ in range(4):
@@ -195,9 +206,9 @@ def test_what_it_holds_can_be_made_room_for(family: str) -> None:
 
 def test_ease_is_refused_where_it_does_not_fit_and_something_cheaper_is_named() -> None:
     graph, ease = random_graph(), graph_spec("ease")
-    SOLVED["ease"].check_fits(ease, graph, 3 * 7 * 7 * 8)
+    solved_model("ease").check_fits(ease, graph, 3 * 7 * 7 * 8)
     with pytest.raises(TooLargeError, match=r"takes 1,176 bytes for 7 items .* 1,175 bytes .*: use itemknn"):
-        SOLVED["ease"].check_fits(ease, graph, 3 * 7 * 7 * 8 - 1)
+        solved_model("ease").check_fits(ease, graph, 3 * 7 * 7 * 8 - 1)
 
 
 @pytest.mark.parametrize(
@@ -216,10 +227,14 @@ def test_options_that_make_no_model_are_refused(family: str, options: dict) -> N
 
 
 @settings(max_examples=20, deadline=None)
-@given(users=st.integers(4, 40), items=st.integers(4, 40), family=st.sampled_from(sorted(SOLVED)))
+@given(
+    users=st.integers(4, 40),
+    items=st.integers(4, 40),
+    family=st.sampled_from(sorted(RANKING_MODELS.names_with(is_solved=True))),
+)
 def test_the_counts_of_all_edges_are_those_of_a_pass(users: int, items: int, family: str) -> None:
     graph, spec = random_graph(users=users, items=items, edges=200), graph_spec(family)
-    whole, sample = SOLVED[family].counts(spec, graph), count_graph_model(spec, graph)
+    whole, sample = solved_model(family).counts(spec, graph), count_graph_model(spec, graph)
     one_more = 2.0 * graph.items * graph.edges  # the length of the product is a whole number, one at least
     assert abs(sample.matmul_flops_per_sample * graph.edges - whole.flops) <= one_more
     assert sample.fp32.peak_bytes_per_step == whole.peak_bytes

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from shunter.engine.rewriting.gate import deviation
+from shunter.model_families import MODEL_FAMILIES, reads_positions
 from shunter.models.layers import BatchNorm, DotInteraction
-from shunter.models.registry import FAMILIES, build_model, model_spec, reads_positions
+from shunter.models.registry import build_model, model_spec
 from shunter.models.rewriting.application import applied, known_rules, sites, tidied
 from shunter.models.rewriting.materialise import MovedWeights, ScoringLayers, TrainingLayers
 from shunter.models.rewriting.program import Program, UntraceableError, trace
@@ -233,7 +234,7 @@ def model_of(family: str) -> nn.Module:
     return build_model(spec, features, kernel="torch").eval()
 
 
-TRACEABLE = [name for name in FAMILIES if name not in ("dmt", "esmm") and not reads_positions(name)]
+TRACEABLE = [name for name in MODEL_FAMILIES.names if name not in ("dmt", "esmm") and not reads_positions(name)]
 
 
 @pytest.mark.parametrize("family", TRACEABLE)

@@ -4,8 +4,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from shunter.model_families import MODEL_FAMILIES
 from shunter.models.interactions import DLRM_INTERACTIONS
-from shunter.models.registry import FAMILIES, build_model, model_spec
+from shunter.models.registry import build_model, model_spec
 from shunter.models.spec import ModelSpec
 from shunter.reporting.card.architecture import describe_architecture
 from shunter.reporting.card.diagram import diagram
@@ -39,7 +40,11 @@ def feeds(family: str) -> dict[str, tuple[str, ...]]:
 
 
 SPECS = {
-    **{family: model_spec(family=family, embedding_dim=8) for family in CLICK_FAMILIES if family in FAMILIES},
+    **{
+        family: model_spec(family=family, embedding_dim=8)
+        for family in CLICK_FAMILIES
+        if family in MODEL_FAMILIES.names
+    },
     **{name: model_spec(embedding_dim=8, interaction=name) for name in DLRM_INTERACTIONS if name != "dot"},
     "mixed tables": model_spec(embedding_dim=8, table_dims=(4, 8, 4), table_shares=(1.0, 0.5, 1.0)),
 }

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from shunter.engine.config import Hyperparameters
 from shunter.engine.data.dataset import Dataset, SplitStatistics
 from shunter.engine.fixed import Fixed, read_fixed
-from shunter.models.names import AUTO, AUTO_FAMILIES, auto_families
+from shunter.model_families import AUTO, MODEL_FAMILIES
+from shunter.models.names import auto_families
 from shunter.models.optimizers import rate_scale_of
-from shunter.models.registry import FAMILIES, build_layers, check_spec, model_spec
+from shunter.models.registry import build_layers, check_spec, model_spec
 from shunter.models.spec import CategoricalFeature, Features
 from shunter.search.space.learning import (
     FIRST_BINS,
@@ -52,7 +53,7 @@ def dataset_of(train_rows: int, dense: int = 2) -> Dataset:
     rows=st.integers(1, 10**9),
     dense=st.integers(0, 3),
     seed=st.integers(0, 1_000),
-    family=st.sampled_from(sorted(FAMILIES)),
+    family=st.sampled_from(sorted(MODEL_FAMILIES.names)),
     wide=st.booleans(),
 )
 def test_every_point_is_a_model_that_can_be_built(rows: int, dense: int, seed: int, family: str, wide: bool) -> None:
@@ -66,13 +67,15 @@ def test_every_point_is_a_model_that_can_be_built(rows: int, dense: int, seed: i
             build_layers(spec, dataset.features)
         assert all(width >= 1 for width in (*spec.bottom_widths, *spec.top_widths))
         is_each = spec.numeric_embedding == "vector"
-        assert bool(spec.bottom_widths) == bool(dense and FAMILIES[family].has_hidden_layers and not is_each)
+        assert bool(spec.bottom_widths) == bool(
+            dense and MODEL_FAMILIES.capability(family, "has_hidden_layers") and not is_each
+        )
         low, high = space.dense_learning_rates
         scale = rate_scale_of(hyperparameters.dense_optimizer)
         assert low <= hyperparameters.dense_learning_rate / scale <= high * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", MODEL_FAMILIES.names)
 @pytest.mark.parametrize("rows", [1, 80_000, 45_000_000])
 def test_default_model_is_in_the_space_of_every_size(rows: int, family: str) -> None:
     space = SearchSpace.for_dataset(dataset_of(rows), family)
@@ -89,7 +92,7 @@ def test_more_data_allows_wider_layers() -> None:
     assert max(small.embedding_dims) < max(large.embedding_dims)
 
 
-@pytest.mark.parametrize("family", AUTO_FAMILIES)
+@pytest.mark.parametrize("family", auto_families())
 def test_large_logs_begin_wide_and_flat_and_held_back_and_small_ones_with_the_default(family: str) -> None:
     space = SearchSpace.for_dataset(dataset_of(200_000), family)
     point, default = space.defaults()
@@ -196,17 +199,17 @@ def test_every_family_of_auto_is_tried_first_and_drawn_with_its_own_options_only
 
 def test_auto_tries_families_that_read_histories_where_there_is_one_and_the_tables_lie_in_memory() -> None:
     dataset = dataset_of(40_000)
-    assert SearchSpace.for_dataset(dataset, AUTO).families == (*AUTO_FAMILIES, "din")
-    assert SearchSpace.for_dataset(dataset, AUTO, in_file=True).families == AUTO_FAMILIES
+    assert SearchSpace.for_dataset(dataset, AUTO).families == (*auto_families(), "din")
+    assert SearchSpace.for_dataset(dataset, AUTO, in_file=True).families == auto_families()
     user, seen = dataset.features.categorical
     pooled = replace(dataset.features, categorical=(user, replace(seen, length=None)))
-    assert SearchSpace.for_dataset(replace(dataset, features=pooled), AUTO).families == AUTO_FAMILIES
+    assert SearchSpace.for_dataset(replace(dataset, features=pooled), AUTO).families == auto_families()
 
 
 FIXED = ("top_widths=400,400", "dropout=0.2", "batch_norm=true", "embedding_l2=0.001", "dense_learning_rate=0.002")
 
 
-@pytest.mark.parametrize("model", [AUTO, *AUTO_FAMILIES])
+@pytest.mark.parametrize("model", [AUTO, *auto_families()])
 def test_what_is_fixed_is_in_every_point_and_is_not_searched(model: str) -> None:
     dataset = dataset_of(10_000)
     space = SearchSpace.for_dataset(dataset, model, fixed=read_fixed(model, FIXED))

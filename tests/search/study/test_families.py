@@ -9,7 +9,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from shunter.engine.config import Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.hardware.types import Placement
-from shunter.models.names import AUTO_FAMILIES, AUTO_HISTORY_FAMILIES
+from shunter.models.names import auto_families
 from shunter.requests import TrainRequest
 from shunter.requests.search import TRIALS
 from shunter.search.job import SearchJob
@@ -158,7 +158,7 @@ def test_a_look_is_of_equal_samples_where_that_saves_anything(
 
 
 def test_the_usual_trials_suffice_for_a_race_of_all_families() -> None:
-    every = SPACE.model_copy(update={"families": (*AUTO_FAMILIES, *AUTO_HISTORY_FAMILIES)})
+    every = SPACE.model_copy(update={"families": (*auto_families(), "din")})
     assert FamilyRace.of(every, 200_000, Schedule(max_epochs=9), TRIALS) is not None
 
 

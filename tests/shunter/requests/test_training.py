@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from shunter.model_families import MODEL_FAMILIES
 from shunter.requests import (
     Limits,
     ModelRequest,
@@ -75,10 +76,8 @@ def test_a_probability_without_the_quality_it_is_of_means_nothing() -> None:
 
 
 def test_the_help_names_every_model_family() -> None:
-    from shunter.models.registry import FAMILIES
-
     words = ModelRequest.model_fields["model"].description or ""
-    assert all(family in words for family in FAMILIES)
+    assert all(family in words for family in MODEL_FAMILIES.names)
 
 
 def test_a_cluster_takes_many_processes_and_its_resource_is_for_a_cluster() -> None:

@@ -17,8 +17,8 @@ from shunter.engine.config import Execution
 from shunter.engine.data.dataset import Dataset, SplitStatistics
 from shunter.engine.stopping import StopReason
 from shunter.hardware.types import Placement
-from shunter.models.graph import SOLVED
-from shunter.models.registry import FAMILIES, build_layers
+from shunter.model_families import MODEL_FAMILIES, RANKING_MODELS
+from shunter.models.registry import build_layers
 from shunter.models.spec import Features
 from shunter.reporting.card.baselines import baseline_metrics, compare_baselines, relative_saving
 from shunter.reporting.card.figures import BaselineFigures
@@ -202,8 +202,8 @@ def test_trainings_stay_short_whatever_the_log(dataset: Dataset) -> None:
 
 
 def test_the_option_names_families_and_tells_runs_apart(dataset: Dataset) -> None:
-    assert set(CLICK_BASELINES) <= set(FAMILIES)
-    assert set(RANKING_BASELINES) <= set(SOLVED)
+    assert set(CLICK_BASELINES) <= set(MODEL_FAMILIES.names)
+    assert set(RANKING_BASELINES) <= set(RANKING_MODELS.names_with(is_solved=True))
     assert parse_baselines("fm, lr") == ("fm", "lr")
     assert TrainRequest(baselines="none").training.baselines == "none"
     for text in ("dlrm", "", "lr,none"):

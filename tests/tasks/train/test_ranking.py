@@ -22,7 +22,8 @@ from shunter.engine.ranking.storage import load_ranker
 from shunter.errors import CheckpointError, DataError
 from shunter.hardware.types import Placement
 from shunter.ingestion.request import ingest_request
-from shunter.models.graph import MODELS, SOLVED, graph_spec
+from shunter.model_families import RANKING_MODELS
+from shunter.models.graph import graph_spec
 from shunter.planner.describe import describe
 from shunter.requests import TrainRequest
 from shunter.tasks.card import CARD, write_ranking_card
@@ -166,7 +167,7 @@ def test_an_interrupted_training_goes_on_where_it_stopped(dataset: Dataset, tmp_
     assert [report.train_loss for report in resumed.history] == [report.train_loss for report in whole.history]
 
 
-@pytest.mark.parametrize("family", MODELS)
+@pytest.mark.parametrize("family", RANKING_MODELS.names_with(is_solved=False))
 def test_the_selector_is_told_what_a_step_asks_for(family: str, dataset: Dataset) -> None:
     workload = describe(dataset, graph_spec(family=family, layers=2))
     edges = len(read_interactions(dataset, "train"))
@@ -191,7 +192,7 @@ def test_a_split_by_time_without_known_users_is_said(request_of, tmp_path: Path)
         train(dataset, tmp_path / "model")
 
 
-@pytest.mark.parametrize("family", SOLVED)
+@pytest.mark.parametrize("family", RANKING_MODELS.names_with(is_solved=True))
 def test_what_is_solved_goes_from_raw_rows_to_a_champion_too(
     family: str, dataset: Dataset, request_of, tmp_path: Path
 ) -> None:

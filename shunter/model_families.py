@@ -1,0 +1,112 @@
+"""Model families by name: of click models, which predict a probability, and of ranking models.
+
+Capabilities of a family of click models:
+    has_hidden_layers: Whether its models have MLPs, whose widths and dropout a search chooses.
+    is_in_auto: Whether the model `auto` may become this family: it takes any click log, or any with a history where it
+        reads positions.
+    mixes_widths: Whether its embedding tables may differ in width (`ModelSpec.table_dims`).
+    multiplies_numbers: Whether each dense feature may have a vector of its own (`ModelSpec.numeric_embedding`).
+    reads_positions: Whether it reads histories id by id; to other families a history is a pooled bag.
+    compiles_slowly: Whether compiling its layers takes longer than any training could win back.
+
+Capabilities of a ranking model:
+    is_solved: Whether it has a closed form, solved in seconds, instead of steps of training.
+"""
+
+from shunter.registry import Entry, Registry
+
+AUTO = "auto"  # lets tuning choose among families
+
+MODEL_FAMILIES = Registry(
+    "model family",
+    {
+        "dlrm": Entry(
+            target="shunter.models.families.dlrm:DLRM", capabilities={"is_in_auto": True, "multiplies_numbers": False}
+        ),
+        "dnn": Entry(target="shunter.models.families.dnn:DNN", capabilities={"is_in_auto": True}),
+        "deepfm": Entry(
+            target="shunter.models.families.deepfm:DEEPFM", capabilities={"is_in_auto": True, "mixes_widths": False}
+        ),
+        "dcnv2": Entry(target="shunter.models.families.dcnv2:DCNV2", capabilities={"is_in_auto": True}),
+        "finalmlp": Entry(target="shunter.models.families.finalmlp:FINALMLP", capabilities={"is_in_auto": True}),
+        "dhen": Entry(target="shunter.models.families.dhen:DHEN", capabilities={"is_in_auto": True}),
+        "dmt": Entry(target="shunter.models.families.dmt:DMT", capabilities={"multiplies_numbers": False}),
+        "autoint": Entry(target="shunter.models.families.autoint:AUTOINT"),
+        "masknet": Entry(target="shunter.models.families.masknet:MASKNET"),
+        "gdcn": Entry(target="shunter.models.families.gdcn:GDCN"),
+        "wukong": Entry(target="shunter.models.families.wukong:WUKONG"),
+        "mmoe": Entry(target="shunter.models.families.mmoe:MMOE"),
+        "ple": Entry(target="shunter.models.families.ple:PLE"),
+        "esmm": Entry(target="shunter.models.families.esmm:ESMM"),
+        "sequence": Entry(
+            target="shunter.models.families.sequence:SEQUENCE",
+            capabilities={"reads_positions": True, "compiles_slowly": True},
+        ),
+        "din": Entry(
+            target="shunter.models.families.din:DIN", capabilities={"is_in_auto": True, "reads_positions": True}
+        ),
+        "bst": Entry(target="shunter.models.families.bst:BST", capabilities={"reads_positions": True}),
+        "hstu": Entry(target="shunter.models.families.hstu:HSTU", capabilities={"reads_positions": True}),
+        "lr": Entry(
+            target="shunter.models.families.lr:LR",
+            capabilities={"has_hidden_layers": False, "multiplies_numbers": False, "mixes_widths": False},
+        ),
+        "fm": Entry(
+            target="shunter.models.families.fm:FM",
+            capabilities={"has_hidden_layers": False, "mixes_widths": False, "multiplies_numbers": False},
+        ),
+    },
+    group="shunter.models",
+    defaults={
+        "has_hidden_layers": True,
+        "is_in_auto": False,
+        "mixes_widths": True,
+        "multiplies_numbers": True,
+        "reads_positions": False,
+        "compiles_slowly": False,
+    },
+)
+RANKING_MODELS = Registry(
+    "ranking model",
+    {
+        "lightgcn": Entry(target="shunter.models.graph.lightgcn:LightGcn"),
+        "sage": Entry(target="shunter.models.graph.sage:Sage"),
+        "hetero": Entry(target="shunter.models.graph.hetero:Hetero"),
+        "twotower": Entry(target="shunter.models.graph.twotower:TwoTower"),
+        "sasrec": Entry(target="shunter.models.graph.sasrec:SasRec"),
+        "xsimgcl": Entry(target="shunter.models.graph.xsimgcl:XSimGcl"),
+        "simplex": Entry(target="shunter.models.graph.simplex:Simplex"),
+        "ultragcn": Entry(target="shunter.models.graph.ultragcn:UltraGcn"),
+        "popularity": Entry(target="shunter.models.graph.popularity:Popularity", capabilities={"is_solved": True}),
+        "itemknn": Entry(target="shunter.models.graph.itemknn:ItemKnn", capabilities={"is_solved": True}),
+        "ease": Entry(target="shunter.models.graph.ease:Ease", capabilities={"is_solved": True}),
+        "ials": Entry(target="shunter.models.graph.ials:Ials", capabilities={"is_solved": True}),
+    },
+    group="shunter.ranking_models",
+    defaults={"is_solved": False},
+)
+
+
+def model_names() -> tuple[str, ...]:
+    """Return every name that a request may give as its model."""
+    return (*MODEL_FAMILIES.names, AUTO, *RANKING_MODELS.names)
+
+
+def model_entry(name: str) -> Entry:
+    """Return the entry of a click model or of a ranking model; raises as `Registry.entry`."""
+    return (RANKING_MODELS if is_ranking(name) else MODEL_FAMILIES).entry(name)
+
+
+def is_ranking(model: str | None) -> bool:
+    """Return True if a name is that of a ranking model."""
+    return model not in MODEL_FAMILIES.entries and model in RANKING_MODELS
+
+
+def is_solved(model: str | None) -> bool:
+    """Return True if a name is that of a ranking model with a closed form."""
+    return model is not None and is_ranking(model) and bool(RANKING_MODELS.capability(model, "is_solved"))
+
+
+def reads_positions(model: str) -> bool:
+    """Return True if a name is that of a family that reads histories id by id."""
+    return model in MODEL_FAMILIES and bool(MODEL_FAMILIES.capability(model, "reads_positions"))
