@@ -1,8 +1,9 @@
-"""Units that are zero for all samples of a batch, left out of the products behind them.
+"""Linear layers that skip input units whose activation is zero for every sample of a batch.
 
-A ReLU that lets nothing of a batch through gives a column of zeros. The layer behind it then multiplies zeros: forward,
-in the gradient of its weights, and in the gradient of its input, which the ReLU zeroes again. All three products are
-made of the other columns alone; what they give differs by rounding, for sums are added up in another order.
+A ReLU unit that is inactive for a whole batch yields a column of zeros. The next layer multiplies these zeros three
+times: in the forward pass, in the gradient of its weights, and in the gradient of its input, which the ReLU zeroes
+again. All three products are computed from the other columns only. Results differ from the plain layer by rounding,
+because the order of summation differs.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,14 +15,14 @@ from torch.autograd.function import FunctionCtx
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-LEAST_DEAD = 0.1  # share of the units; fewer are not worth copying the others
+LEAST_DEAD = 0.1  # share of dead units; below it, copying the live columns costs more than it saves
 
 
 class Compaction(TorchFunctionMode):
-    """Computes linear layers behind a ReLU without the units that are dead for the batch; a context manager.
+    """Context manager that computes linear layers behind a ReLU without the units that are dead for the batch.
 
     Attributes:
-        spared_share: Share of the units left out, of each layer that was computed so.
+        spared_share: Share of dead units, from 0 to 1, for each layer call that skipped units.
     """
 
     def __init__(self) -> None:
@@ -35,7 +36,7 @@ class Compaction(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        """Take over `linear` behind a ReLU, and leave everything else."""
+        """Skip the dead inputs of `linear` behind a ReLU if at least `LEAST_DEAD` of the inputs are dead."""
         if func is functional.linear and not kwargs and _is_behind_relu(args[0]):
             values, weight, bias = args[0], args[1], args[2] if len(args) > 2 else None
             alive = (values.detach() != 0).any(0).nonzero().squeeze(1)
@@ -47,12 +48,15 @@ class Compaction(TorchFunctionMode):
 
 
 def _is_behind_relu(values: Tensor) -> bool:
-    """Whether the gradient of a zero there is zeroed anyway."""
+    """Return True if a 2-D tensor is the output of a ReLU, whose backward pass zeroes the gradient of its zeros."""
     return values.dim() == 2 and type(values.grad_fn).__name__ == "ReluBackward0"
 
 
 class _LinearOfSome(torch.autograd.Function):
-    """A linear layer of `[batch, inputs]` whose inputs but `alive` are zero, and whose zeros want no gradient."""
+    """Linear layer on `[batch, inputs]` that reads only the columns `alive`.
+
+    All other columns must be zero, and their gradient is returned as zero.
+    """
 
     @staticmethod
     def forward(ctx: FunctionCtx, values: Tensor, weight: Tensor, bias: Tensor | None, alive: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
-"""A whole training step above the tables in one compiled graph: forward, loss, backward and the optimiser's update.
+"""Training step above the embedding tables as one compiled graph: forward, loss, backward and the optimizer's update.
 
-Compiled layer by layer, a step still goes through autograd and an optimiser, each of which costs as much as the
+If only the layers are compiled, a step still runs autograd and an optimizer, each of which costs as much as the
 arithmetic of a small batch. The tables stay outside: their lookup and its fused update are one operator each.
 """
 
@@ -23,9 +23,9 @@ from shunter.engine.loop.step import autocast, seeded
 from shunter.hardware.uncompiled import SGD, Adagrad
 from shunter.models.registry import Model, layer_inputs
 
-Targets = tuple[Tensor, Tensor | None, Tensor | None]  # labels, their shares in the loss, weights of the tasks
+Targets = tuple[Tensor, Tensor | None, Tensor | None]  # labels, shares of the labels in the loss, task weights
 log = logging.getLogger(__name__)
-# What each optimiser keeps of a parameter, in the order in which `_update` takes it.
+# State of each optimizer for one parameter, in the order in which `_update` takes the state.
 STATES: dict[type[torch.optim.Optimizer], tuple[str, ...]] = {
     SGD: (),
     Adagrad: ("sum", "step"),
@@ -34,14 +34,14 @@ STATES: dict[type[torch.optim.Optimizer], tuple[str, ...]] = {
 
 
 class CompiledStep:
-    """One training step on a full batch, equal to `shunter.engine.loop.step.train_step` within rounding.
+    """Compiled training step on a full batch, equal to `shunter.engine.loop.step.train_step` within rounding.
 
     Args:
-        model: Model in training mode, on the processor.
-        optimizer: Optimiser of its dense part, one of `STATES`.
-        execution: precision and batch size.
-        rates_vary: Whether the learning rate may change between steps: it then comes in as a tensor, so that nothing is
-            compiled again. A constant one is part of what is compiled.
+        model: Model in training mode, on the CPU.
+        optimizer: Optimizer of the model's dense part, one of `STATES`.
+        execution: Precision and batch size.
+        rates_vary: Whether the learning rate may change between steps. A varying rate is passed as a tensor, so that no
+            step is compiled again; a constant rate is compiled into the graph.
     """
 
     def __init__(
@@ -50,17 +50,17 @@ class CompiledStep:
         self._model, self._optimizer, self._rates_vary = model, optimizer, rates_vary
         self._batch_size, self._states = execution.batch_size, STATES[type(optimizer)]
         self._parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        # torch counts what it compiles of one function over the whole process, and else refuses the ninth.
+        # Without this option torch counts the compilations of one function per process, and refuses the ninth.
         alone: Any = {"isolate_recompiles": True}
         self._compiled = torch.compile(self._joint(execution.precision), dynamic=False, fullgraph=True, **alone)
 
     def suits(self, batch: Batch) -> bool:
-        """Whether the batch is full, and the optimiser has what it keeps: its first step creates it."""
+        """Return True if the batch is full and the optimizer has its state, which the first plain step creates."""
         has_state = all(name in self._optimizer.state[self._parameters[0]] for name in self._states)
         return has_state and len(batch) == self._batch_size and self._model.layers.training
 
     def __call__(self, batch: Batch, weights: Tensor | None) -> Tensor:
-        """Train on a batch that suits; see `shunter.engine.loop.step.train_step`."""
+        """Train on a batch that `suits`, and return its losses; see `shunter.engine.loop.step.train_step`."""
         inputs = self._model.layer_inputs(*batch.inputs)
         state = [[self._optimizer.state[parameter][name] for parameter in self._parameters] for name in self._states]
         losses, gradient = self._run(self._parameters, state, inputs, batch, weights)
@@ -69,7 +69,7 @@ class CompiledStep:
         return losses
 
     def warm_up(self, batch: Batch, weights: Tensor | None) -> None:
-        """Compile, on copies of what a step changes."""
+        """Compile the step by running it on copies of the parameters and on new optimizer state."""
         copies = [parameter.detach().clone() for parameter in self._parameters]
         state = [[_initial(name, copy) for copy in copies] for name in self._states]
         inputs = layer_inputs(self._model.spec, self._model.features, self._batch_size, "cpu")
@@ -83,7 +83,7 @@ class CompiledStep:
         batch: Batch,
         weights: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        """Update parameters and state in place; returns the losses and the gradient of the looked-up embeddings."""
+        """Update parameters and state in place; return the losses and the gradient of the looked-up embeddings."""
         with torch.no_grad():
             return self._compiled(
                 [parameter.detach() for parameter in parameters],
@@ -94,11 +94,11 @@ class CompiledStep:
             )
 
     def _rates(self) -> list[Tensor] | None:
-        """The learning rate of each group where it may change."""
+        """Return the learning rate of each parameter group as a tensor `[]`; None if the rates are constant."""
         return [torch.tensor(group["lr"]) for group in self._optimizer.param_groups] if self._rates_vary else None
 
     def _joint(self, precision: str) -> Callable[..., tuple[Tensor, Tensor]]:
-        """The step as a function of tensors alone, which is what can be compiled as one graph."""
+        """Return the step as a function of tensors only, so that it can be compiled as one graph."""
         layers, device = self._model.layers, torch.device("cpu")
         names_of = {parameter: name for name, parameter in layers.named_parameters()}
         names = [names_of[parameter] for parameter in self._parameters]
@@ -150,10 +150,10 @@ def _update(
     gradients: list[Tensor],
     state: Sequence[list[Tensor]],
 ) -> None:
-    """The optimiser's own arithmetic, as torch has it in functions.
+    """Update parameters and state in place by the optimizer's arithmetic, with torch's functional optimizers.
 
-    But for two sums that are written out: of `add(product of matrices, alpha=...)` the compiler of torch 2.13 makes one
-    operator and forgets alpha.
+    Two sums are written out: weight decay and the update of SGD. The compiler of torch 2.13 turns `add(product of
+    matrices, alpha=...)` into one operator and drops alpha.
     """
     rate, decay = group["lr"], group["weight_decay"]
     if decay:
@@ -181,21 +181,21 @@ def compile_step(
     *,
     rates_vary: bool = False,
 ) -> float | None:
-    """Compile as much of a training step as can be; weights, the optimiser's and the random state stay as they are.
+    """Compile as much of a training step as possible; weights, optimizer state and random state do not change.
 
-    That is the whole of it on the processor, for an optimiser of `STATES` and layers that keep nothing but weights;
-    otherwise the layers alone (`shunter.engine.loop.compile.compile_layers`).
+    The whole step is compiled on the CPU, for an optimizer of `STATES`, a full batch and layers without batch
+    normalization. Otherwise only the layers are compiled (`shunter.engine.loop.compile.compile_layers`).
 
     Args:
         model: Model in training mode.
-        optimizer: Optimiser of its dense part.
-        execution: device, precision and batch size.
-        batch: any full one, for the shapes of its labels.
+        optimizer: Optimizer of the model's dense part.
+        execution: Device, precision and batch size.
+        batch: Any full batch, for the shapes of its labels.
         weights: Weights of the losses of several tasks.
         rates_vary: Whether the learning rate may change between steps.
 
     Returns:
-        Seconds taken; None when the model is left uncompiled, since there is no compiler that works.
+        Seconds taken; None if compilation failed and the model stays uncompiled.
     """
     keeps_more = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.layers.modules())
     if execution.device != "cpu" or type(optimizer) not in STATES or keeps_more or len(batch) != execution.batch_size:
@@ -205,7 +205,7 @@ def compile_step(
     try:
         with seeded(0, torch.device("cpu")):
             step.warm_up(batch, weights)
-    except Exception as error:  # whatever is wrong, the layers alone may compile
+    except Exception as error:  # whatever the error, the layers alone may compile
         log.info("The step is not compiled as a whole: %s", str(error).split("\n", 1)[0])
         return compile_layers(model, execution)
     model.compiled_step = step

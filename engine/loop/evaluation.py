@@ -1,4 +1,4 @@
-"""Scoring a split of a data set."""
+"""Evaluation of a model on a split of a data set."""
 
 import numpy as np
 import torch
@@ -12,22 +12,22 @@ from shunter.engine.loop.step import applied, autocast, prefetch
 from shunter.engine.metrics import compute_task_metrics
 from shunter.engine.results import Evaluation
 
-# Scoring keeps no activations for a backward pass, so that larger batches than in training fit and are faster.
+# Scoring stores no activations for a backward pass, so that larger batches than in training fit and are faster.
 SMALLEST_BATCH = 4_096
 
 
 @torch.no_grad()
 def evaluate(model: nn.Module, dataset: Dataset, split: SplitName, execution: Execution) -> Evaluation:
-    """Score every row of a split, in order.
+    """Score every row of a split, in order, and compute its metrics.
 
     Args:
-        model: a model or an ensemble, on the device of `execution`; its mode is given back unchanged.
-        dataset: the data.
+        model: Model or ensemble, on the device of `execution`; its training or evaluation mode is restored afterwards.
+        dataset: Data set.
         split: `train`, `validation` or `test`.
-        execution: device, threads and precision; the batch size is raised to at least 4,096.
+        execution: Device, threads and precision; the batch size is raised to at least 4,096.
 
     Raises:
-        DataError: an array cannot be read, or an id lies outside its table.
+        DataError: An array cannot be read, or an id is outside its table.
     """
     loader = BatchLoader(dataset, split, max(execution.batch_size, SMALLEST_BATCH))
     targets = loader.targets()
@@ -49,7 +49,7 @@ def evaluate(model: nn.Module, dataset: Dataset, split: SplitName, execution: Ex
 
 
 def scored_as(dataset: Dataset, targets: Targets, logits: np.ndarray) -> Evaluation:
-    """Predictions beside what they should be, with their quality."""
+    """Return an evaluation that holds the labels, weights and logits of a split and the metrics computed from them."""
     labels, weights = targets.labels, targets.weights
     metrics = compute_task_metrics(dataset.features.tasks, labels, logits, weights)
     return Evaluation(metrics=metrics, labels=labels, logits=logits, weights=weights)

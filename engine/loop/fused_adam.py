@@ -1,4 +1,4 @@
-"""Adam whose step asks torch for the update of all parameters, and for little else."""
+"""Adam optimizer with less Python overhead per step than torch's."""
 
 import inspect
 from typing import Any
@@ -12,14 +12,14 @@ _step_of_torch = inspect.unwrap(torch.optim.Adam.step)
 
 
 class FusedAdam(Uncompiled, torch.optim.Adam):
-    """torch's fused Adam, equal to it bit by bit and in what it keeps.
+    """Fused Adam of torch with a short path around its per-step Python code; updates and state are equal bit for bit.
 
-    What torch does around the operator it does anew at each step and for each parameter, which takes as long as the
-    update of a small model itself. Here a step in which every parameter has a gradient and a state goes straight to
-    the operator; all others, of which the first is one, are torch's own.
+    torch prepares its fused operator anew at each step and for each parameter, which takes as long as the update of a
+    small model. `step` calls the operator directly if every parameter has a gradient and a state. All other steps,
+    including the first, run torch's own code.
 
     Args:
-        params: Parameters, or groups of them.
+        params: Parameters, or parameter groups.
         lr: Learning rate.
     """
 
@@ -53,7 +53,7 @@ class FusedAdam(Uncompiled, torch.optim.Adam):
         return None
 
     def _tensors(self, parameters: list[Tensor]) -> tuple[list[Tensor], ...] | None:
-        """Gradients, both moments and the numbers of steps of some parameters; None where one of them has none yet."""
+        """Return gradients, both moments and step counts; None if a parameter has no gradient or no state yet."""
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         states = [state for parameter in parameters if (state := self.state.get(parameter))]
         if not len(gradients) == len(states) == len(parameters):

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and time limits between two steps instead of within one."""
+"""Handling of Ctrl-C, SIGTERM and time limits between two training steps instead of within a step."""
 
 import contextvars
 import functools
@@ -14,22 +14,24 @@ from shunter.hardware.devices.openmp import end_waiting_threads
 
 P = ParamSpec("P")
 R = TypeVar("R")
-PATIENCE_SECONDS = 600.0  # with a step that was told to be the last; a step that hangs ends with the process
+PATIENCE_SECONDS = 600.0  # longest wait for the last step; a step that hangs ends with the process
 
 _told_to_stop: contextvars.ContextVar[threading.Event | None] = contextvars.ContextVar("told_to_stop", default=None)
 
 
 def stopped_between_steps(training: Callable[P, R]) -> Callable[P, R]:
-    """Let whatever a signal raises end the training after its current step, with its state saved.
+    """Decorate a training function so that a signal's exception stops it after the current step, with its state saved.
 
-    An orchestrator cancels a run by a signal whose handler, its own and not to be replaced, raises wherever the main
-    thread is: amid a step that would leave weights that are no state to save. So the training runs in a thread of its
-    own, the main thread waits for it and takes the signals, and what is raised there is passed on as a request to stop.
-    A second signal does not wait for the step. Called from another thread, which gets no signals, nothing changes.
-    The OpenMP threads of the main thread end, so that those of the training have the cores for themselves.
+    An orchestrator cancels a run by a signal. Its handler cannot be replaced, and raises wherever the main thread is.
+    Within a step that would leave weights that are not a valid state to save. The training therefore runs in a thread
+    of its own. The main thread waits for this thread, receives the signals, and passes an exception on as a request to
+    stop. A second signal does not wait for the step.
+
+    In a thread other than the main thread, which gets no signals, the training function is called directly. The OpenMP
+    threads of the main thread end, so that the cores are free for the OpenMP threads of the training.
 
     Args:
-        training: uses `deferred_interrupt`.
+        training: Function that uses `deferred_interrupt`.
     """
 
     @functools.wraps(training)
@@ -56,7 +58,7 @@ def stopped_between_steps(training: Callable[P, R]) -> Callable[P, R]:
             threading.Thread(target=work, name="training", daemon=True).start()
             ended.wait()
         except BaseException as signalled:
-            if result.cancel():  # it had not begun
+            if result.cancel():  # the training had not begun
                 raise
             stop.set()
             if not ended.wait(PATIENCE_SECONDS):
@@ -70,10 +72,10 @@ def stopped_between_steps(training: Callable[P, R]) -> Callable[P, R]:
 
 @contextmanager
 def deferred_interrupt() -> Iterator[Callable[[], None]]:
-    """Hold back the first Ctrl-C until the code asks for it; a second one acts at once.
+    """Defer the first Ctrl-C until the code checks for it; a second Ctrl-C acts at once.
 
     Yields:
-        A function that raises KeyboardInterrupt when Ctrl-C has been pressed, or `stopped_between_steps` was told to.
+        A function that raises KeyboardInterrupt after Ctrl-C, or after a stop request from `stopped_between_steps`.
 
     Outside the main thread Python delivers no Ctrl-C; there the function raises for `stopped_between_steps` only.
     """

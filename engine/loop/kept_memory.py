@@ -1,4 +1,4 @@
-"""Memory that a step frees, kept for the next."""
+"""Retention of freed malloc memory between the steps of a training run."""
 
 import ctypes
 import sys
@@ -6,26 +6,27 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
-# Of mallopt, in glibc's malloc.h.
+# Parameters of mallopt, from glibc's malloc.h.
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
-LARGEST_KEPT_BYTES = 128 << 20  # of one array: tables are larger, and come from the system
+LARGEST_KEPT_BYTES = 128 << 20  # of one array: tables are larger, and are allocated by the system
 MOST_KEPT_BYTES = 512 << 20
-# Threads other than the main one have heaps of 64 MiB, the largest array that is kept there. A heap that is free goes
-# back to the system, whatever the threshold, unless the one before it lacks this room, which two heaps never have.
+# Threads other than the main thread have heaps of 64 MiB, which is the largest array retained there. glibc returns a
+# free heap to the system, whatever the threshold, unless the heap before it has less free room than this pad. Twice
+# the size of a heap is more room than any heap has.
 _KEEPS_HEAPS, _DEFAULT_PAD = 2 * (64 << 20), 128 << 10
-_within: list[None] = []  # who keeps memory at present
+_within: list[None] = []  # one entry for each open `kept_memory` block
 
 
 @contextmanager
 def kept_memory() -> Iterator[None]:
-    """Let this process keep what it frees within, and give it back to the system afterwards.
+    """Retain memory that this process frees within the block, and return it to the system afterwards.
 
-    The main thread keeps up to half a GiB. Another one keeps all that it had at once, for nothing bounds its heaps: as
-    much as its largest step took, which raises no peak of its own.
+    The main thread retains up to half a GiB. Other threads retain all memory that they had in use at once, because
+    nothing bounds their heaps: as much as their largest step took, so that the peak does not rise.
 
-    glibc gives freed arrays of some megabytes back at once, and gets them again for the next step, page by page and
-    filled with zeros: of a step over wide embeddings that is a quarter of the time. Where another library serves
-    `malloc`, nothing is changed.
+    By default glibc returns freed arrays of some megabytes to the system at once. The next step gets them again page by
+    page, filled with zeros, which takes a quarter of the time of a step over wide embeddings. Where another library
+    serves `malloc`, nothing changes.
     """
     library = _glibc()
     if library is None:

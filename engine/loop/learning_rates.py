@@ -1,4 +1,4 @@
-"""The learning rates while a training goes on: those of the layers and of the tables rise and fall together."""
+"""Learning rate schedule of a training run: the rates of the layers and of the tables change by the same factor."""
 
 import math
 
@@ -7,24 +7,24 @@ import torch
 from shunter.engine.config import Hyperparameters
 from shunter.models.embeddings.role import EmbeddingTables
 
-LOWEST_SHARE = 1e-3  # below which a plateau lowers no further: updates would only cost time
+LOWEST_SHARE = 1e-3  # of the full rates; plateaus lower the rates no further: updates would only cost time
 
 
 class LearningRates:
-    """Gives each step the rates that its schedule has for it.
+    """Learning rate scheduler for the dense layers and the embedding tables.
 
-    The share of the full rates follows from the step and the number of plateaus so far alone, so that a training that
-    goes on from a checkpoint goes on with the rates it would have had. Rates that stay constant are never touched.
+    The factor on the full rates depends only on the step and the number of plateaus so far. A training run that is
+    resumed from a checkpoint therefore continues with the same rates. Constant rates are never touched.
 
-    After a plateau the weights stay those of the last epoch, as FuxiCTR has it (`reduce_lr_on_plateau` of its
-    `BaseModel`, by which BARS' figures came about): the best ones are only kept for the end.
+    After a plateau training continues from the weights of the last epoch, as in FuxiCTR (`reduce_lr_on_plateau` of its
+    `BaseModel`, which produced BARS' figures); the best weights are only saved for the end.
 
     Args:
-        hyperparameters: Full rates, and how they change.
-        optimizer: Optimiser of the layers.
-        tables: Tables, which update themselves.
-        epoch_steps: Steps of a pass over the training part.
-        max_epochs: Longest training.
+        hyperparameters: Full rates, and their schedule.
+        optimizer: Optimizer of the layers.
+        tables: Embedding tables, which update themselves.
+        epoch_steps: Steps of one pass over the training part.
+        max_epochs: Largest number of epochs.
     """
 
     def __init__(
@@ -42,11 +42,11 @@ class LearningRates:
         self._applied = 1.0
 
     def share(self, step: int, plateaus: int) -> float:
-        """Share of the full rates at a step.
+        """Return the factor on the full rates at a step.
 
         Args:
-            step: Steps before it.
-            plateaus: Epochs before it that brought no better validation.
+            step: Steps before this step.
+            plateaus: Epochs before this step without a better validation figure.
         """
         kind, share = self._hyperparameters.learning_rate_schedule, 1.0
         if kind == "plateau":
@@ -57,12 +57,12 @@ class LearningRates:
         return share * min(1.0, (step + 1) / self._warmup_steps) if self._warmup_steps else share
 
     def of(self, step: int, plateaus: int) -> dict[str, float]:
-        """The rates at a step, of the layers as `dense` and of the tables as `embedding`."""
+        """Return the rates at a step: of the layers as `dense`, of the tables as `embedding`."""
         full, share = self._hyperparameters, self.share(step, plateaus)
         return {"dense": full.dense_learning_rate * share, "embedding": full.embedding_learning_rate * share}
 
     def apply(self, step: int, plateaus: int) -> None:
-        """Let the next step have its rates; called between two steps."""
+        """Set the rates of the next step; called between two steps."""
         share = self.share(step, plateaus)
         if share == self._applied:
             return

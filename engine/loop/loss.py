@@ -1,4 +1,4 @@
-"""What is minimised: the log loss of each task, averaged over a batch."""
+"""Training loss: the log loss of each task, averaged over a batch."""
 
 from collections.abc import Sequence
 
@@ -9,15 +9,15 @@ from shunter.errors import RequestError
 
 
 def mean_losses(logits: Tensor, labels: Tensor, shares: Tensor | None) -> Tensor:
-    """Mean log loss over a batch, weighted where samples have weights, over those that have the label.
+    """Return the mean log loss of a batch over the labels present, weighted where samples have weights.
 
     Args:
         logits: `[batch]`, or `[batch, tasks]`.
-        labels: Labels of the samples, like the logits; see `shunter.engine.data.batch.Batch`.
-        shares: Share of each label in the mean; None: all are alike.
+        labels: Labels of the samples, of the same shape as the logits; see `shunter.engine.data.batch.Batch`.
+        shares: Share of each label in the mean; None weights all labels alike.
 
     Returns:
-        `[]`, or `[tasks]`; 0 for a task of which the batch has no label.
+        `[]`, or `[tasks]`; 0 for a task without a label in the batch.
     """
     if shares is None and logits.ndim == 1:
         return nn.functional.binary_cross_entropy_with_logits(logits, labels)
@@ -26,15 +26,16 @@ def mean_losses(logits: Tensor, labels: Tensor, shares: Tensor | None) -> Tensor
 
 
 def task_weights(weights: Sequence[float], tasks: Sequence[str], device: str | torch.device) -> Tensor | None:
-    """The weights of the tasks' losses in their sum, `[tasks]`; None where all are 1.
+    """Return the weights of the tasks' losses in the total loss, float32 `[tasks]`; None if no weights are given.
 
     Args:
-        weights: one for each task; empty: all are 1.
-        tasks: their names, the main one first.
+        weights: One weight for each task; empty: all weights are 1.
+        tasks: Names of the tasks, the main task first.
         device: Device of the losses.
 
     Raises:
-        RequestError: they are not as many, one is negative, or that of the main task is not positive.
+        RequestError: The number of weights differs from the number of tasks, a weight is negative, or the weight of the
+            main task is not positive.
     """
     if not weights:
         return None
@@ -47,7 +48,7 @@ def task_weights(weights: Sequence[float], tasks: Sequence[str], device: str | t
 
 
 def weighted_sum(losses: Tensor, weights: Tensor | None) -> Tensor:
-    """What backward starts from: the loss of the one task, or the sum of several, weighted where they have weights."""
+    """Return the total loss `[]` for the backward pass: the loss of one task, or the (weighted) sum over several."""
     if losses.ndim == 0:
         return losses
     return losses.sum() if weights is None else losses @ weights

@@ -1,4 +1,4 @@
-"""Sums the losses of an epoch, and stops a training whose loss is not a number any more."""
+"""Sum of the losses of an epoch, with a check that stops a training run whose loss is not finite."""
 
 import math
 from collections.abc import Sequence
@@ -8,19 +8,19 @@ from torch import Tensor
 
 from shunter.errors import TrainingError
 
-# A GPU would wait for the host whenever a loss is read, so there it is read once in a while; a CPU waits anyway.
+# Reading a loss stalls a GPU until the host has it, so that it is read every 100 steps; a CPU waits anyway.
 STEPS_BETWEEN_LOSS_CHECKS = {"cpu": 1, "cuda": 100}
 
 
 class LossWatch:
-    """Sums the losses of an epoch on the device, and looks at them once in a while.
+    """Accumulator that sums the losses of an epoch on the device, and periodically checks that the sums are finite.
 
-    A loss is always added at its own step and in the order of the steps, so that the sum does not depend on when it
-    is looked at.
+    A loss is always added at its own step and in the order of the steps. The sum therefore does not depend on when it
+    is checked.
 
     Args:
         device: Device of the losses.
-        tasks: how many losses a step has.
+        tasks: Number of losses of a step.
     """
 
     def __init__(self, device: torch.device, tasks: int = 1) -> None:
@@ -30,12 +30,12 @@ class LossWatch:
         self.checked_step = 0
 
     def restart(self, totals: Sequence[float], step: int) -> None:
-        """Go on from sums."""
+        """Continue from the loss sums `totals` (one for each task) after `step`."""
         self.totals.copy_(torch.tensor(totals, dtype=torch.float64))
         self.checked_step = step
 
     def add(self, losses: Tensor, counts: Sequence[float], step: int) -> None:
-        """Add the mean losses of a step, each as often as its count says."""
+        """Add the mean losses of a step, each multiplied by its count of samples (or its total weight)."""
         self.recent[step % self.period] = losses
         for total, loss, count in zip(self.totals, losses.view(-1), counts, strict=True):
             total.add_(loss, alpha=count)
@@ -43,10 +43,10 @@ class LossWatch:
             self.check(step)
 
     def check(self, step: int) -> list[float]:
-        """Return the sums after `step`.
+        """Return the loss sums after `step`, one for each task.
 
         Raises:
-            TrainingError: a loss since the last check is not finite; the message names its step.
+            TrainingError: A loss since the last check is not finite; the message names its step.
         """
         totals = self.totals.tolist()
         if not all(map(math.isfinite, totals)):

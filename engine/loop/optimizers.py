@@ -1,4 +1,4 @@
-"""Builders of the dense layers' optimizers that every installation has (`shunter.models.optimizers` lists them)."""
+"""Builders of the built-in optimizers of the dense layers (`shunter.models.optimizers` lists them)."""
 
 from typing import Any
 
@@ -11,12 +11,12 @@ ParameterGroups = list[dict[str, Any]]
 
 
 def build_adam(groups: ParameterGroups, learning_rate: float) -> Optimizer:
-    """Build Adam (Kingma and Ba, ICLR 2015), one operator for all parameters."""
+    """Build Adam (Kingma and Ba, ICLR 2015), which updates all parameters of a group with one operator."""
     return FusedAdam(groups, lr=learning_rate)
 
 
 def build_adagrad(groups: ParameterGroups, learning_rate: float) -> Optimizer:
-    """Build Adagrad (Duchi et al., JMLR 2011); torch fuses it on processors alone."""
+    """Build Adagrad (Duchi et al., JMLR 2011); torch has a fused version for CPUs only."""
     return Adagrad(groups, lr=learning_rate, fused=groups[0]["params"][0].device.type == "cpu")
 
 

@@ -1,7 +1,7 @@
-"""Activations kept for the backward pass without their zeros: a bit for each number, and the numbers that are not zero.
+"""Compressed storage of activations for the backward pass: a bit mask, and the non-zero numbers.
 
-Half of what a ReLU gives is zero. What autograd keeps of it is replaced by a mask of one bit a number and the others as
-they are, and made again when backward asks for it, bit by bit. Whatever has few zeros is kept as it is.
+Half of the output of a ReLU is zero. Each saved tensor is replaced by a mask of one bit per number and its non-zero
+numbers. The backward pass rebuilds the tensor bit for bit. Tensors with few zeros are saved unchanged.
 """
 
 import weakref
@@ -13,17 +13,17 @@ import torch
 from torch import Tensor, nn
 
 LEAST_NUMBERS = 1 << 14  # smaller tensors are not worth a mask
-LEAST_ZEROS = 0.25  # share
+LEAST_ZEROS = 0.25  # share of zeros from which a tensor is packed
 BITS = 8
 
 
 @dataclass(frozen=True)
 class Packed:
-    """A tensor without its zeros.
+    """Tensor stored without its zeros.
 
     Attributes:
         mask: uint8 `[numbers / 8]`, the first number in the lowest bit.
-        numbers: Those that are not zero, in order.
+        numbers: Non-zero numbers, in order.
         shape: Shape of the tensor.
     """
 
@@ -33,12 +33,12 @@ class Packed:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it takes."""
+        """Bytes of the mask and the numbers."""
         return self.mask.nbytes + self.numbers.nbytes
 
 
 def pack(tensor: Tensor) -> Packed:
-    """A contiguous float32 tensor without its zeros; a negative zero counts as a number."""
+    """Pack a contiguous float32 tensor without its zeros; a negative zero counts as non-zero."""
     flat = tensor.detach().reshape(-1)
     kept = flat.view(torch.int32) != 0
     padded = torch.nn.functional.pad(kept.to(torch.uint8), (0, -len(flat) % BITS)).view(-1, BITS)
@@ -47,7 +47,7 @@ def pack(tensor: Tensor) -> Packed:
 
 
 def unpack(packed: Packed) -> Tensor:
-    """Inverse of `pack`, bit by bit."""
+    """Return the tensor that was packed, bit for bit; inverse of `pack`."""
     weights = torch.tensor([1 << bit for bit in range(BITS)], dtype=torch.uint8, device=packed.mask.device)
     kept = ((packed.mask.unsqueeze(1) & weights) != 0).flatten()[: packed.shape.numel()]
     made = torch.zeros(packed.shape.numel(), dtype=packed.numbers.dtype, device=packed.numbers.device)
@@ -56,15 +56,15 @@ def unpack(packed: Packed) -> Tensor:
 
 
 class PackedActivations:
-    """Hooks of autograd that keep tensors with many zeros packed; a context manager around forward and backward.
+    """Context manager around forward and backward whose autograd hooks pack saved tensors with many zeros.
 
     Args:
-        layers: Layers whose weights are there anyway.
-        is_counting: Whether nothing is packed, and only counted.
+        layers: Layers whose weights are excluded: they are in memory anyway.
+        is_counting: Whether bytes are only counted and no tensor is packed.
 
     Attributes:
-        whole_bytes: Bytes of all that was kept but weights, each tensor once.
-        kept_bytes: Bytes that it took.
+        whole_bytes: Bytes of all saved tensors without weights, each tensor counted once, before packing.
+        kept_bytes: Bytes of the same tensors as stored.
     """
 
     def __init__(self, layers: nn.Module, *, is_counting: bool = False) -> None:
@@ -102,7 +102,7 @@ class PackedActivations:
 
 def _packed(tensor: Tensor) -> Any:
     is_plain = tensor.dtype == torch.float32 and tensor.is_contiguous() and tensor.numel() >= LEAST_NUMBERS
-    if not is_plain or tensor.untyped_storage().nbytes() != tensor.nbytes:  # a part of what somebody else keeps whole
+    if not is_plain or tensor.untyped_storage().nbytes() != tensor.nbytes:  # a view of a larger storage
         return tensor
     zeros = 1 - float(torch.count_nonzero(tensor)) / tensor.numel()
     return _Held(pack(tensor)) if zeros >= LEAST_ZEROS else tensor
@@ -113,7 +113,7 @@ def _unpacked(kept: Any) -> Tensor:
 
 
 class _Held:
-    """A packed tensor that several nodes of the graph keep; made again for each of them while one has it."""
+    """Packed tensor shared by several nodes of the autograd graph; unpacked once while a node uses it."""
 
     def __init__(self, packed: Packed) -> None:
         self.packed = packed

@@ -1,4 +1,4 @@
-"""What a training asks of the processes that share it: here one, in `shunter.engine.parallel` many."""
+"""Operations of a training run that its processes share: one process here, several in `shunter.engine.parallel`."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -25,14 +25,14 @@ from shunter.models.spec import Features, ModelSpec
 
 
 class OneProcess:
-    """The whole training in this process.
+    """Training operations of a run in a single process.
 
-    A class for many processes overrides what they do together. All of them call each method at the same point of the
-    training, so that a method may communicate.
+    A subclass for several processes overrides the operations that they do together. All processes call each method at
+    the same point of the training run, so that a method may communicate.
     """
 
     def random_seed(self, seed: int) -> int:
-        """Seed of this process's random numbers while training, such as dropout."""
+        """Return the seed of this process's random numbers during training, such as dropout."""
         return seed
 
     def build_model(
@@ -48,7 +48,7 @@ class OneProcess:
         """Build the model with its initial weights.
 
         Raises:
-            RequestError: it cannot be built or does not fit into memory.
+            RequestError: The model cannot be built or does not fit into memory.
         """
         check_tables_fit(spec, features, execution)
         return build_model(
@@ -61,7 +61,7 @@ class OneProcess:
         )
 
     def loader(self, dataset: Dataset, batch_size: int, seed: int) -> BatchLoader:
-        """Read the training part, shuffled; of each batch this process's share."""
+        """Return a loader of the shuffled training part that yields this process's share of each batch."""
         return BatchLoader(dataset, "train", batch_size, shuffle=True, seed=seed)
 
     def compile(
@@ -74,11 +74,11 @@ class OneProcess:
         *,
         rates_vary: bool = False,
     ) -> float | None:
-        """Compile what `step` does; see `shunter.engine.loop.compiled_step.compile_step`."""
+        """Compile the training step that `step` runs; see `shunter.engine.loop.compiled_step.compile_step`."""
         return compile_step(model, optimizer, execution, batch, weights, rates_vary=rates_vary)
 
     def record_steps(self, model: Model, optimizer: torch.optim.Optimizer, execution: Execution) -> None:
-        """Let what `step` does be recorded on a GPU; see `shunter.engine.loop.recorded_step`."""
+        """Record the step that `step` runs as a CUDA graph on a GPU; see `shunter.engine.loop.recorded_step`."""
         record_steps(model, optimizer, execution)
 
     def step(
@@ -89,24 +89,24 @@ class OneProcess:
         precision: str,
         weights: Tensor | None = None,
     ) -> Tensor:
-        """Update on one batch; returns the mean loss over the whole of it, on the device; see `train_step`."""
+        """Train on one batch; return the mean loss over the whole batch, on the device; see `train_step`."""
         return train_step(model, optimizer, batch, precision, weights)
 
     def ahead(self, batches: Iterable[Batch], model: Model) -> Iterator[Batch]:
-        """The batches of a pass, as `step` gets them one by one."""
+        """Yield the batches of a pass in the order in which `step` gets them."""
         yield from batches
 
     def evaluate(self, model: Model, dataset: Dataset, split: SplitName, execution: Execution) -> Evaluation:
-        """Score a whole split; every process gets the same figures."""
+        """Score a whole split; every process gets the same evaluation."""
         return evaluate(model, dataset, split, execution)
 
     def checkpoint(self, directory: Path, identity: dict[str, Any], keeping: Keeping) -> CheckpointDirectory:
-        """Where the state of the training is kept."""
+        """Return the checkpoint directory of the training run."""
         return CheckpointDirectory(directory, identity, keeping)
 
     def agree(self, decision: bool) -> bool:
-        """Make a decision that hangs on a clock the same in every process; asked after each step.
+        """Return a decision that depends on a clock, made the same in every process; called after each step.
 
-        Between many it may be that of the step before.
+        With several processes the returned decision may be the decision of the step before.
         """
         return decision

@@ -1,9 +1,9 @@
-"""A training step on a GPU, recorded once as a CUDA graph and then launched as a whole.
+"""GPU training step that is recorded once as a CUDA graph and then launched as a whole.
 
-A step of a recommendation model is some hundred small kernels. On an H100 they take .8 ms for 8,192 samples, and the
-host takes 5 ms to launch them one by one. A recorded step is one launch of the same kernels in the same order, so that
-it learns bit by bit what the step itself does, dropout included: whether a step is recorded is no part of a training's
-identity, and nothing is compiled.
+A step of a recommendation model runs about a hundred small kernels. On an H100 the kernels take 0.8 ms for 8,192
+samples, and the host takes 5 ms to launch them one by one. A recorded step launches the same kernels in the same order
+at once. Its weights equal those of the plain step bit for bit, dropout included. Recording is therefore no part of a
+training run's identity, and nothing is compiled.
 """
 
 import gc
@@ -23,24 +23,24 @@ from shunter.engine.loop.step import plain_step
 from shunter.hardware.uncompiled import SGD
 from shunter.models.registry import Model
 
-# Steps in a row that must be alike before they are recorded, so that rates that change at each step never are.
+# Consecutive equal steps before a step is recorded, so that steps whose rates change each time are never recorded.
 WARM_UPS = 2
-# A training's very first step, which makes the optimiser's state, is like no other; the last of these is recorded.
+# The very first step creates the optimizer's state and equals no other step; the last of these steps is recorded.
 STEPS_UNTIL_RECORDED = 1 + WARM_UPS + 1
-# Those that keep on the device all that changes from step to step; torch's Adagrad counts its steps on the host.
+# Optimizers whose changing state is all on the device; torch's Adagrad counts its steps on the host.
 OPTIMIZERS = (FusedAdam, SGD)
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class _Recording:
-    """A step as it was recorded.
+    """Recorded training step.
 
     Attributes:
-        kind: What it was recorded for.
-        graph: Kernels of the step.
-        batch: What it reads: others are copied there.
-        losses: What it writes.
+        kind: Properties of the step for which the recording is valid; see `RecordedStep._kind`.
+        graph: CUDA graph with the kernels of the step.
+        batch: Input buffers of the graph; other batches are copied into them.
+        losses: Output buffer of the graph.
     """
 
     kind: Hashable
@@ -50,14 +50,14 @@ class _Recording:
 
 
 class RecordedStep:
-    """Takes the steps of a model, recorded from the third on that is like the two before.
+    """Training step of a model that is recorded at the third consecutive equal step, and replayed from then on.
 
-    Steps are alike where their batches have the same shapes (so never where bags differ in length) and their learning
-    rates are the same.
+    Steps are equal if their batches have the same shapes and their learning rates are the same. Batches with bags of
+    different lengths are never equal.
 
     Args:
         model: Model in training mode on a GPU.
-        optimizer: Optimiser of its dense part, one of `OPTIMIZERS`.
+        optimizer: Optimizer of the model's dense part, one of `OPTIMIZERS`.
         precision: `fp32` or `bf16`.
     """
 
@@ -69,7 +69,7 @@ class RecordedStep:
         self._cannot = False
 
     def suits(self, batch: Batch) -> bool:
-        """Whether the step is to be taken here: recorded or not, it is the same."""
+        """Return True if this object runs the step: in training mode, until a recording has failed."""
         return self._model.layers.training and not self._cannot
 
     def __call__(self, batch: Batch, weights: Tensor | None) -> Tensor:
@@ -87,7 +87,7 @@ class RecordedStep:
         return plain_step(self._model, self._optimizer, batch, self._precision, weights)
 
     def _kind(self, batch: Batch, weights: Tensor | None) -> Hashable:
-        """What is fixed when a step is recorded: shapes, learning rates, and where the optimiser keeps its state."""
+        """Return the properties fixed by a recording: shapes, learning rates, location of the optimizer's state."""
         shapes = tuple(tensor.shape for tensor in batch.tensors)
         rates = tuple(group["lr"] for group in self._optimizer.param_groups)
         first = self._optimizer.param_groups[0]["params"][0]
@@ -96,12 +96,12 @@ class RecordedStep:
         return shapes, present, rates, self._model.embeddings.learning_rate, state
 
     def _record(self, batch: Batch, weights: Tensor | None, kind: Hashable) -> _Recording | None:
-        """Record a step without taking it; None where that cannot be done, and then never again."""
+        """Record a step without training on it; return None, and never record again, if recording failed."""
         own = batch.clone()
         try:
             with _no_collection():
                 graph, losses = self._capture(own, weights)
-        except Exception as error:  # whatever the reason, steps go on one by one
+        except Exception as error:  # whatever the reason, training continues without a recording
             log.warning("Steps are launched kernel by kernel, since recording failed: %s", str(error).split("\n", 1)[0])
             self._cannot = True
             return None
@@ -109,7 +109,7 @@ class RecordedStep:
 
     def _capture(self, batch: Batch, weights: Tensor | None) -> tuple[Any, Tensor]:
         graph = torch.cuda.CUDAGraph()
-        # Other threads read batches ahead, and may go on with whatever they ask of the device meanwhile.
+        # Other threads prefetch batches, and may use the device during the capture.
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             losses = plain_step(self._model, self._optimizer, batch, self._precision, weights)
         return graph, losses
@@ -119,12 +119,12 @@ class RecordedStep:
         for mine, given in zip(recording.batch.tensors, batch.tensors, strict=True):
             mine.copy_(given)
         recording.graph.replay()
-        return recording.losses.clone()  # the next step writes there
+        return recording.losses.clone()  # the next step overwrites the buffer
 
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Keep Python from freeing the graphs of earlier models meanwhile: CUDA permits none to go while it records."""
+    """Disable Python's garbage collector in the block: CUDA forbids freeing another graph during a capture."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -135,12 +135,13 @@ def _no_collection() -> Iterator[None]:
 
 
 def record_steps(model: Model, optimizer: torch.optim.Optimizer, execution: Execution) -> None:
-    """Let the steps of a model on a GPU be recorded, where they are neither compiled nor changed from batch to batch.
+    """Enable recording of a model's training steps on a GPU, unless the steps are compiled or change with the batch.
 
     Args:
         model: Model in training mode.
-        optimizer: Optimiser of its dense part.
-        execution: Device, precision and how steps are taken.
+        optimizer: Optimizer of the model's dense part.
+        execution: Device, precision, and the options that exclude recording (`compiled`, `packs_activations`,
+            `compacts_dead_units`, `rewriting`).
     """
     changed = execution.packs_activations or execution.compacts_dead_units or execution.rewriting
     can_be = model.embeddings.can_be_recorded and isinstance(optimizer, OPTIMIZERS)

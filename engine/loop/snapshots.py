@@ -1,6 +1,7 @@
-"""Weights at the ends of the cycles of one training: members of an ensemble that cost nothing beside it.
+"""Snapshots of the weights at the ends of the learning rate cycles of one training run, as members of an ensemble.
 
-Huang et al., "Snapshot Ensembles: Train 1, Get M for Free", ICLR 2017.
+The members cost no training time beyond the run. Huang et al., "Snapshot Ensembles: Train 1, Get M for Free", ICLR
+2017.
 """
 
 import shutil
@@ -10,12 +11,12 @@ FOLDER = "snapshots"
 
 
 def snapshot_folder(directory: Path, epoch: int) -> Path:
-    """Where the weights after so many epochs lie, below the folder of a training's checkpoint."""
+    """Return the folder of the weights after `epoch` epochs, below the checkpoint folder `directory`."""
     return directory / FOLDER / str(epoch)
 
 
 def take_snapshots(checkpoint: Path, directory: Path) -> None:
-    """Move the snapshots from the folder of a checkpoint, which goes with the training, to that of the model."""
+    """Move the snapshots from a checkpoint folder, which is temporary, to the folder `directory` of the model."""
     if (checkpoint / FOLDER).exists():
-        shutil.rmtree(directory / FOLDER, ignore_errors=True)  # of an attempt that was killed here
+        shutil.rmtree(directory / FOLDER, ignore_errors=True)  # left by an attempt that was killed during the move
         shutil.move(checkpoint / FOLDER, directory / FOLDER)

@@ -1,4 +1,4 @@
-"""Some rows of a part of the data, read once, that many models are compared on."""
+"""Sample of rows of a data split that is read once and scored by many models."""
 
 import numpy as np
 import torch
@@ -13,18 +13,18 @@ BATCH_ROWS, MOST_BATCHES = 4_096, 6
 
 
 class SomeRows:
-    """Rows that are spread evenly over a part of the data.
+    """Evaluation sample: batches of rows that are spread evenly over a data split.
 
     Args:
         dataset: Data set.
-        execution: Threads of the scoring, which is on the processor.
-        split: Which part.
-        batch_rows: Rows that are scored together.
-        most_batches: Batches at most; None takes all rows.
-        among: Numbers of the rows that may be taken; None is all of the part.
+        execution: Threads of the scoring, which runs on the CPU.
+        split: Data split.
+        batch_rows: Rows per batch.
+        most_batches: Largest number of batches; None takes all rows.
+        among: Row numbers to choose from; None is all rows of the split.
 
     Attributes:
-        labels: Of the main label, 0 or 1, `[rows]`.
+        labels: Main label of each row, 0 or 1, `[rows]`.
         weights: Weight of each row, float64 `[rows]`.
 
     Raises:
@@ -54,11 +54,11 @@ class SomeRows:
 
     @torch.no_grad()
     def logits(self, model: nn.Module) -> np.ndarray:
-        """Log odds that a model gives, float32 `[rows]`, or `[rows, tasks]`."""
+        """Return the logits of a model, float32 `[rows]`, or `[rows, tasks]`."""
         with applied(self._execution):
             return np.concatenate([model(*batch.inputs).float().numpy() for batch in self._batches])
 
     def main_logits(self, model: nn.Module) -> np.ndarray:
-        """The same of the main label alone, `[rows]`."""
+        """Return the logits of the main label only, float32 `[rows]`."""
         found = self.logits(model)
         return found.reshape(len(found), -1)[:, 0]

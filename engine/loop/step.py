@@ -1,4 +1,4 @@
-"""One training step, and what it runs on."""
+"""Training step of a click model, with its optimizer, device settings and memory measurement."""
 
 import os
 import resource
@@ -24,23 +24,23 @@ from shunter.models.optimizers import DENSE_OPTIMIZERS
 from shunter.models.registry import Model
 from shunter.models.rewriting.scheme import train_with
 
-# cuBLAS keeps its order of summation in work spaces of fixed sizes alone; NVIDIA names this one for it. Read once by a
-# process, at its first product of matrices.
+# cuBLAS keeps its order of summation only with a workspace of fixed size; NVIDIA documents this value for that purpose.
+# A process reads the setting once, at its first matrix product.
 CUBLAS_WORKSPACE = ":4096:8"
 
 
 def build_dense_optimizer(model: nn.Module, hyperparameters: Hyperparameters) -> torch.optim.Optimizer:
-    """Build the optimizer of the MLPs; the embeddings update themselves in the backward pass.
+    """Build the optimizer of the dense layers; the embeddings update themselves in the backward pass.
 
     Weight decay acts on the weights and not on the biases.
 
     Raises:
         UnknownNameError: There is no optimizer of that name.
-        MissingExtensionError: It belongs to an extension that is not installed.
+        MissingExtensionError: The optimizer belongs to an extension that is not installed.
     """
     parameters = list(model.parameters())
     groups: list[dict[str, Any]] = [{"params": parameters}]
-    if hyperparameters.weight_decay:  # a second group costs a second operator a step
+    if hyperparameters.weight_decay:  # a second group costs a second operator per step
         groups = [
             {"params": [p for p in parameters if p.ndim > 1], "weight_decay": hyperparameters.weight_decay},
             {"params": [p for p in parameters if p.ndim <= 1]},
@@ -52,17 +52,17 @@ def build_dense_optimizer(model: nn.Module, hyperparameters: Hyperparameters) ->
 def train_step(
     model: Model, optimizer: torch.optim.Optimizer, batch: Batch, precision: str, weights: Tensor | None = None
 ) -> Tensor:
-    """Forward, backward and update on one batch.
+    """Run forward, backward and update on one batch, compiled or recorded where the model has such a step.
 
     Args:
         model: Model in training mode.
-        optimizer: Optimiser of its dense part.
+        optimizer: Optimizer of the model's dense part.
         batch: Batch on the same device.
         precision: `fp32` or `bf16`.
         weights: Weights of the losses of several tasks (`shunter.engine.loop.loss.task_weights`).
 
     Returns:
-        The mean loss, `[]`, or with several tasks `[tasks]`, on the device; reading it would wait for the device.
+        Mean loss, `[]`, or with several tasks `[tasks]`, on the device; reading it waits for the device.
     """
     if model.compiled_step is not None and model.compiled_step.suits(batch):
         return model.compiled_step(batch, weights)
@@ -76,7 +76,7 @@ def plain_step(
     precision: str,
     weights: Tensor | None = None,
 ) -> Tensor:
-    """The step itself, operator by operator; see `train_step`."""
+    """Run forward, backward and update on one batch, operator by operator; see `train_step`."""
     optimizer.zero_grad(set_to_none=True)
     with PackedActivations(model.layers) if model.packs_activations else nullcontext():
         compaction = Compaction() if model.compacts_dead_units else nullcontext()
@@ -90,10 +90,12 @@ def plain_step(
 
 
 def prepare_layers(model: Model, execution: Execution) -> None:
-    """Let a model in training mode be computed as `execution` says; before its optimiser is built.
+    """Apply the rewriting, packing and compaction options of `execution` to a model in training mode.
+
+    Called before the model's optimizer is built.
 
     Raises:
-        TrainingError: Its layers cannot be computed so.
+        TrainingError: The rewriting steps do not fit this model's layers.
     """
     try:
         train_with(model, execution.rewriting)
@@ -106,12 +108,12 @@ def prepare_layers(model: Model, execution: Execution) -> None:
 
 
 def autocast(device: torch.device, precision: str) -> torch.autocast:
-    """Automatic mixed precision of the dense part, when `precision` is bf16."""
+    """Return the context of automatic mixed precision, enabled if `precision` is bf16."""
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16")
 
 
 def prefetch(source: Iterable[Batch], execution: Execution) -> Prefetcher[Batch]:
-    """Read batches in the background and bring them to the device."""
+    """Read batches in a background thread and copy them to the device."""
     device = torch.device(execution.device)
 
     if device.type == "cpu":
@@ -122,7 +124,7 @@ def prefetch(source: Iterable[Batch], execution: Execution) -> Prefetcher[Batch]
 
 @contextmanager
 def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Seed torch's generators, and give their former state back afterwards."""
+    """Seed torch's generators in the block, and restore their former state afterwards."""
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         yield
@@ -130,13 +132,13 @@ def seeded(seed: int, device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def applied(execution: Execution) -> Iterator[torch.device]:
-    """Use the threads and the device of `execution`, and give the former ones back afterwards.
+    """Use the threads and the device of `execution` in the block, and restore the former settings afterwards.
 
-    Meanwhile a GPU adds up in one order (`shunter.engine.loop.step`), and multiplies in TF32 unless told otherwise; on
-    a processor freed memory is kept (`shunter.engine.loop.kept_memory`).
+    In the block a GPU sums in a fixed order (`repeatable`), and multiplies in TF32 unless `execution.tf32` is off. On a
+    CPU freed memory is retained (`shunter.engine.loop.kept_memory`).
 
     Raises:
-        HardwareError: the device cannot be used here.
+        HardwareError: The device is of an unsupported type or not present.
     """
     device = torch.device(execution.device)
     if device.type not in ("cpu", "cuda"):
@@ -159,18 +161,18 @@ def applied(execution: Execution) -> Iterator[torch.device]:
 
 
 def reset_peak_memory(device: torch.device) -> None:
-    """Let `peak_memory_bytes` count from here."""
+    """Reset the peak that `peak_memory_bytes` returns."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         return
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
-        return  # then the peak counts from the start of the process: an upper bound
+        return  # the peak then counts from the start of the process: an upper bound
 
 
 def peak_memory_bytes(device: torch.device) -> int:
-    """Most memory used since `reset_peak_memory`: allocated on a GPU, resident in the process for a CPU."""
+    """Return the peak memory in bytes since `reset_peak_memory`: allocated on a GPU, or resident on a CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     try:
@@ -182,11 +184,11 @@ def peak_memory_bytes(device: torch.device) -> int:
 
 @contextmanager
 def repeatable() -> Iterator[None]:
-    """Let a GPU add up in one order, and give back afterwards what held before.
+    """Make a GPU sum in a fixed order in the block, and restore the former settings afterwards.
 
-    torch then sums rows of tables by sorting instead of as threads come by (`index_add_`), and FBGEMM sums a row that
-    occurs more than 1,024 times in a batch in one block of threads instead of several. The first costs a sort, the
-    second the parallelism of the few most frequent rows. An operator without such a variant warns and runs on.
+    torch then sums rows of tables by sorting instead of in the order of the threads (`index_add_`). FBGEMM sums a row
+    that occurs more than 1,024 times in a batch in one block of threads instead of several. The first costs a sort, the
+    second the parallelism of the few most frequent rows. An operator without such a variant warns and runs.
     """
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", CUBLAS_WORKSPACE)
     before, only_warned = (
@@ -196,7 +198,7 @@ def repeatable() -> Iterator[None]:
     memory: Any = torch.utils.deterministic
     filled = memory.fill_uninitialized_memory
     torch.use_deterministic_algorithms(True, warn_only=True)
-    memory.fill_uninitialized_memory = False  # a help for finding errors that costs a write
+    memory.fill_uninitialized_memory = False  # a debugging aid that costs a write
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""How long each step of a training takes: until it has ended, not until it was launched."""
+"""Clocks that measure the time of each training step until its end, not until its launch."""
 
 import time
 from abc import ABC, abstractmethod
@@ -15,11 +15,11 @@ from shunter.engine.loop.recorded_step import STEPS_UNTIL_RECORDED
 
 @dataclass(frozen=True, kw_only=True)
 class StepSeconds:
-    """Where the time of one step went.
+    """Time of one step, in seconds.
 
     Attributes:
-        wait: before it, for its batch.
-        compute: forward, backward and update.
+        wait: Wait for its batch, before the step.
+        compute: Forward, backward and update.
     """
 
     wait: float
@@ -27,36 +27,36 @@ class StepSeconds:
 
 
 class StepClock(ABC):
-    """Times the steps of one pass over batches, and waits for its first batch from the start.
+    """Clock that times the steps of one pass over batches; the wait for the first batch counts.
 
     Attributes:
-        warm_up_steps: How many of a training's first steps take longer than those that follow.
+        warm_up_steps: Number of a training run's first steps that take longer than later steps.
     """
 
     warm_up_steps = 0
 
     @abstractmethod
     def step(self) -> AbstractContextManager[None]:
-        """Around a step whose batch is there; one that raises an exception does not count."""
+        """Return a context around a step whose batch is present; a step that raises an exception is not counted."""
 
     @abstractmethod
     def finished(self, *, wait: bool = False) -> Iterator[StepSeconds]:
-        """Each step that has ended and was not given yet, in order.
+        """Yield each step that has ended and was not yielded yet, in order.
 
         Args:
-            wait: until all have ended.
+            wait: Whether to wait until all steps have ended.
         """
 
     @abstractmethod
     def go_on(self) -> None:
-        """What happened since the last step, such as a validation, is part of none."""
+        """Exclude the time since the last step, for example of a validation, from the next step's time."""
 
 
 class HostClock(StepClock):
-    """Of a processor, on which a step has ended when its call returns.
+    """Clock of a CPU, on which a step has ended when its call returns.
 
     Args:
-        waited: Seconds that were waited for batches so far.
+        waited: Returns the seconds waited for batches so far.
     """
 
     def __init__(self, waited: Callable[[], float]) -> None:
@@ -78,17 +78,17 @@ class HostClock(StepClock):
             yield self._steps.popleft()
 
     def go_on(self) -> None:
-        """See `StepClock`; the reader counts only what is waited for."""
+        """See `StepClock`; no action is needed, because the reader counts only the wait for batches."""
 
 
 class DeviceClock(StepClock):
-    """Of a GPU, which takes the time itself when it comes to an event, so that the host never waits for it.
+    """Clock of a GPU, which records the time of events itself, so that the host never waits for the device.
 
-    A step waits as long as the device stands still between the step before and this one, whether the batch was not
-    there or the host was late; a reader that is slow while the device computes costs nothing.
+    The wait of a step is the idle time of the device between the previous step and this step, whether batch or host was
+    late. A slow reader costs nothing while the device computes.
 
     Args:
-        event: makes an event with the time, as `torch.cuda.Event`.
+        event: Makes an event with timing, such as `torch.cuda.Event`.
     """
 
     warm_up_steps = STEPS_UNTIL_RECORDED
@@ -107,7 +107,7 @@ class DeviceClock(StepClock):
         self._steps.append((before, started, self._last))
 
     def finished(self, *, wait: bool = False) -> Iterator[StepSeconds]:
-        """See `StepClock`; without `wait` the host only asks, and the last steps are told a few steps later."""
+        """See `StepClock`; without `wait` the host does not block, and the last steps are yielded a few steps later."""
         while self._steps and (wait or self._steps[0][2].query()):
             before, started, ended = self._steps.popleft()
             ended.synchronize()
@@ -124,11 +124,11 @@ class DeviceClock(StepClock):
 
 
 def step_clock(device: torch.device, waited: Callable[[], float]) -> StepClock:
-    """The clock of a device, which is the current one where it is a GPU (`shunter.engine.loop.step.applied`).
+    """Return the clock of a device; a GPU must be the current device (`shunter.engine.loop.step.applied`).
 
     Args:
         device: Device of the steps.
-        waited: Seconds that were waited for batches so far.
+        waited: Returns the seconds waited for batches so far.
     """
     if device.type == "cuda":
         return DeviceClock(lambda: torch.cuda.Event(enable_timing=True))

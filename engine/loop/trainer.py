@@ -1,4 +1,4 @@
-"""Training: epochs over the data with early stopping, and a state that can be resumed from any step."""
+"""Training of click models: epochs with early stopping, and a state that can be resumed from any step."""
 
 import contextlib
 import math
@@ -56,28 +56,29 @@ def train(
     *,
     processes: OneProcess | None = None,
 ) -> TrainResult:
-    """Train one model to the end, or on from its checkpoint.
+    """Train one model until its schedule or budget ends, or resume it from its checkpoint.
 
-    A training that was interrupted and is called again with the same job ends with bitwise the same weights as one that
-    was not, on the same machine with the same number of threads; on a GPU too (`shunter.engine.loop.step`). Training
-    stops after `max_epochs`, after `patience` epochs without a better validation (`Schedule.select_by`), or when
-    `should_stop` says so; then the weights of the best epoch are restored. Stopped by the budget within an epoch, the
-    model is evaluated as it is.
+    An interrupted training run that is called again with the same job ends with bitwise the same weights as an
+    uninterrupted run. This holds on the same machine with the same number of threads, and on a GPU too
+    (`shunter.engine.loop.step`). Training stops after `max_epochs`, after `patience` epochs without a better validation
+    figure (`Schedule.select_by`), or when `should_stop` returns a reason. Then the weights of the best epoch are
+    restored. If the budget ends training within an epoch, the unfinished epoch is evaluated too.
 
     Args:
-        job: The training.
-        hooks: Functions that are called while it goes on.
-        checkpointing: Where the state is saved; None keeps it in memory only, or where the tables lie in a file until
-            the end of the training in a folder beside the data.
-        processes: The processes that share this training, each of which calls this function; None is this one alone.
+        job: Training job.
+        hooks: Functions that are called during training.
+        checkpointing: Where the state is saved. None keeps the state in memory only; if the tables are in a file, None
+            uses a temporary folder beside the data until training ends.
+        processes: Processes that share this training run, each of which calls this function; None is this process
+            alone.
 
     Raises:
-        RequestError: the model cannot be built or does not fit into memory, the batch is larger than the data, no
-            epoch is asked for, or the embedding cache is too small.
-        DataError: an array cannot be read, or the validation part holds one class only.
-        TrainingError: the loss is not a number any more; the last good checkpoint is kept.
-        CheckpointError: the checkpoint is damaged or belongs to another training.
-        HardwareError: the device cannot be used here, or there is no room for the embedding file.
+        RequestError: The model cannot be built or does not fit into memory, the batch is larger than the data, the
+            schedule has no epoch, or the embedding cache is too small.
+        DataError: An array cannot be read, or the validation part holds one class only.
+        TrainingError: The loss is not finite; the last good checkpoint is kept.
+        CheckpointError: The checkpoint is damaged or belongs to another training run.
+        HardwareError: The device cannot be used here, or there is no room for the embedding file.
         KeyboardInterrupt: Ctrl-C; the state after the current step has been saved.
     """
     _check(job)
@@ -86,7 +87,7 @@ def train(
     cache = embedding_cache(job.execution, job.spec, job.dataset)
     _check_cycles(job, processes, cache)
     with contextlib.ExitStack() as until_the_end:
-        if cache is not None:  # neither the tables nor the best of them may lie in memory
+        if cache is not None:  # neither the tables nor their best version may be in memory
             if checkpointing is None:
                 folder = TemporaryDirectory(prefix="training-", dir=_writable(job.dataset.directory))
                 checkpointing = Checkpointing(Path(until_the_end.enter_context(folder)), seconds=math.inf)
@@ -95,7 +96,7 @@ def train(
 
 
 def _writable(directory: Path) -> Path | None:
-    """The folder if it can be written to; None, which is the system's for temporary files, if not."""
+    """Return the folder if it is writable, otherwise None, which selects the system's folder for temporary files."""
     return directory if os.access(directory, os.W_OK) else None
 
 
@@ -188,7 +189,7 @@ def _check_checks(schedule: Schedule, processes: OneProcess | None) -> None:
 
 @dataclass(kw_only=True)
 class _State(RunState):
-    """Of a training of a click model."""
+    """State of a training run of a click model."""
 
     epoch_weights: list[float] = field(default_factory=list)
     compile_seconds: float = 0.0
@@ -199,13 +200,13 @@ class _State(RunState):
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "_State":
         values = {**values, "history": [EpochReport.from_dict(report) for report in values["history"]]}
-        if "best_ne" in values:  # as it was called while NE alone could select
+        if "best_ne" in values:  # name of the field in old checkpoints, when only NE could select
             values["best_loss"] = values.pop("best_ne")
         return cls(**values)
 
 
 class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
-    """One training of a click model while it goes on."""
+    """Training run of a click model."""
 
     def __init__(self, job: ClickJob, hooks: Hooks, *, processes: OneProcess, cache: EmbeddingCache | None) -> None:
         self.dataset, self.execution, self.processes = job.dataset, job.execution, processes
@@ -239,23 +240,23 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
         self.processes.record_steps(model, optimizer, execution)
         self.state.compile_seconds = (self._compile() or 0.0) if execution.compiled else 0.0
         self.counted_until = time.perf_counter() - self.state.compile_seconds
-        self.logits = self.best_logits = None  # predicted for validation, last and by the best weights
+        self.logits = self.best_logits = None  # validation logits of the last and of the best weights
 
     @property
     def _scores_as_loaded(self) -> bool:
-        """Whether the best weights predicted as they will when they are loaded: from the same layers, unrounded."""
+        """Whether the loaded model predicts exactly `best_logits`: by the same layers, with unrounded weights."""
         asked, is_in_memory = self.execution, self.checkpoint is None or self.state.best_step == self.state.step
         return is_in_memory and not (asked.compiled or asked.rewriting or asked.compacts_dead_units)
 
     def _compile(self) -> float | None:
-        """Compile the step; returns the seconds taken, None where nothing compiles."""
+        """Compile the training step; return the seconds taken, or None if compilation failed."""
         batch = self.loader.read(next(iter(self.loader.rows_of_batches())))
         return self.processes.compile(
             self.model, self.optimizer, self.execution, batch, self.task_weights, rates_vary=self.rates_vary
         )
 
     def resume(self, checkpoint: CheckpointDirectory[Model], checkpointing: Checkpointing) -> None:
-        """Save to `checkpoint` from now on, and go on from what is there; compiling counts in every attempt."""
+        """Save to `checkpoint` and resume from its state if there is one; compile time adds up over attempts."""
         compile_seconds = self.state.compile_seconds
         is_continued = checkpoint.exists()
         super().resume(checkpoint, checkpointing)
@@ -263,9 +264,9 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
             self.state.compile_seconds += compile_seconds
 
     def result(self, stop_reason: StopReason, memory_bytes: int) -> TrainResult:
-        """Summarise; the model is in evaluation mode."""
+        """Return the result of the training run; the model is in evaluation mode."""
         state = self.state
-        self.model.compiled_step = None  # it holds the optimiser's memory, and on a GPU that of a step
+        self.model.compiled_step = None  # frees the optimizer's memory, and on a GPU that of a recorded step
         self.model.packs_activations = self.model.compacts_dead_units = False
         original_again(self.model)
         return TrainResult(
@@ -292,7 +293,7 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
         return _State.from_dict(values)
 
     def _train_epoch(self, raise_if_interrupted: Callable[[], None]) -> StopReason | None:
-        """Train to the end of the current epoch; return the reason if a condition ends the training before."""
+        """Train to the end of the current epoch; return the reason if a condition ends training before."""
         state = self.state
         total_steps = self.schedule.max_epochs * len(self.loader)
         rows = self.loader.rows_of_batches(epoch=state.epoch, start_batch=state.next_batch)
@@ -320,7 +321,7 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
         return None
 
     def _train_batch(self, batch: Batch) -> None:
-        """One step; an exception within it leaves weights that are no state to save."""
+        """Train on one batch; after an exception within the step the weights are not a valid state to save."""
         state = self.state
         self.may_save = False
         self.rates.apply(state.step, state.plateaus)
@@ -342,7 +343,7 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
             _use_threads(self.hooks.adapt(taken.wait + taken.compute))
 
     def _close_epoch(self) -> None:
-        """Keep the weights first where a cycle ends: a checkpoint that says it is over finds them there."""
+        """Close the epoch; a cycle's snapshot is saved first, so that any checkpoint after the cycle has one."""
         done, of_cycle = self.state.epoch + 1, self.epochs_of_cycle
         if of_cycle is not None and self.checkpoint is not None and done % of_cycle == 0:
             save_model(self.model, snapshot_folder(self.checkpoint.directory, done))
@@ -353,7 +354,7 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
         self.state.epoch_weights = []
 
     def _check_quality(self) -> None:
-        """Report the quality within an epoch, and go on as if nothing had been measured."""
+        """Report the quality within an epoch; the training state does not change."""
         report = replace(self._report(self._validate()), is_check=True)
         if self.hooks.on_epoch:
             self.hooks.on_epoch(report)
@@ -419,7 +420,7 @@ def _use_threads(threads: int) -> None:
 
 
 def _identity(job: ClickJob) -> dict[str, Any]:
-    """What must be equal for a checkpoint to be of the same training."""
+    """Return the values that must be equal for a checkpoint to belong to the same training run."""
     return {
         "data fingerprint": job.dataset.fingerprint,
         "features": job.dataset.features.to_dict(),
@@ -432,7 +433,7 @@ def _identity(job: ClickJob) -> dict[str, Any]:
         "rewriting": list(job.execution.rewriting) or None,
         "compacts dead units": job.execution.compacts_dead_units or None,
         "selected by": job.schedule.select_by if job.schedule.select_by != "ne" else None,
-        # Along a cosine the length says how fast the rates fall; of all others it says only when to stop.
+        # With a cosine schedule the number of epochs sets how fast the rates fall; otherwise only when to stop.
         "max epochs": job.schedule.max_epochs if job.hyperparameters.learning_rate_schedule == "cosine" else None,
         "warm start": job.warm_start.identity if job.warm_start is not None else None,
     }

@@ -1,4 +1,4 @@
-"""What every training does around its steps: epochs until something says stop, checkpoints, the best weights, time."""
+"""Base of all training runs: epochs until a stopping condition, checkpoints, best weights and timing."""
 
 import math
 import time
@@ -22,18 +22,18 @@ from shunter.errors import ShunterError
 
 @dataclass(kw_only=True)
 class RunState:
-    """All of a training that is neither weights, nor optimiser, nor random state; a kind of training adds to it."""
+    """State of a training run besides weights, optimizer and random state; each kind of training adds fields."""
 
     epoch: int = 0
     next_batch: int = 0
     step: int = 0
     samples_seen: int = 0
-    epoch_loss: float | list[float] = 0.0  # with several tasks, or weights, one for each task
+    epoch_loss: float | list[float] = 0.0  # sum over the epoch; with several tasks a list, one sum for each task
     epoch_samples: int = 0
     train_seconds: float = 0.0
     wait_seconds: float = 0.0
     compute_seconds: float = 0.0
-    warm_up_steps: int = 0  # on a GPU the first of each attempt, and what they took of the two times above
+    warm_up_steps: int = 0  # first steps of each attempt on a GPU; their seconds are part of wait and compute
     warm_up_seconds: float = 0.0
     best_step: int = -1
     best_epoch: int = 0
@@ -47,23 +47,23 @@ Report = TypeVar("Report")
 
 
 class TrainingRun(ABC, Generic[Trained, State, Quality, Report]):
-    """One training while it goes on.
+    """Base class of one training run in progress.
 
-    `to_the_end` trains an epoch, closes it, and so on until the schedule or the budget ends it: a kind of training says
-    what a step is, how quality is measured and what is better. An epoch that the budget ends before its time is
-    measured too, after the state to go on from was saved.
+    `to_the_end` trains and closes epochs until the schedule or the budget ends training. A subclass defines the
+    training step, the measurement of quality and the comparison of qualities. If the budget ends an epoch early, its
+    state is saved for resuming, and the unfinished epoch is evaluated too.
 
     Args:
         model: Model in training mode.
-        optimizer: Optimiser of the model.
-        schedule: for how long.
-        losses: watches them.
+        optimizer: Optimizer of the model.
+        schedule: Number of epochs and patience.
+        losses: Sums and checks of the losses.
         state: State at the start.
-        hooks: Functions that are called while it goes on.
+        hooks: Functions that are called during training.
 
     Attributes:
-        clock: Clock of the steps of the pass at hand; None before the first.
-        may_save: Whether the state is one to go on from: not within a step, and not after the budget's end.
+        clock: Clock of the steps of the current pass; None before the first pass.
+        may_save: Whether the state can be resumed from: False within a step, and after the budget has ended.
     """
 
     def __init__(
@@ -83,15 +83,15 @@ class TrainingRun(ABC, Generic[Trained, State, Quality, Report]):
         self.clock: StepClock | None = None
         self.may_save = True
         self.counted_until = time.perf_counter()
-        self.steps_counted = 0  # in this attempt
+        self.steps_counted = 0  # steps timed in this attempt
 
     @abstractmethod
     def _read_state(self, values: dict[str, Any]) -> State:
-        """The state that a checkpoint holds as plain values."""
+        """Return the state from the plain values of a checkpoint."""
 
     @abstractmethod
     def _train_epoch(self, raise_if_interrupted: Callable[[], None]) -> StopReason | None:
-        """Train to the end of the current epoch; return the reason if a condition ends the training before."""
+        """Train to the end of the current epoch; return the reason if a condition ends training before."""
 
     @abstractmethod
     def _validate(self) -> Quality:
@@ -99,14 +99,14 @@ class TrainingRun(ABC, Generic[Trained, State, Quality, Report]):
 
     @abstractmethod
     def _report(self, validation: Quality) -> Report:
-        """What is told of the epoch at hand."""
+        """Return the report of the current epoch."""
 
     @abstractmethod
     def _enter(self, report: Report) -> bool:
-        """Enter a report into the history; returns whether its quality is the best so far, which the state keeps."""
+        """Append a report to the history and record the best quality; return True if its quality is the best so far."""
 
     def resume(self, checkpoint: CheckpointDirectory[Trained], checkpointing: Checkpointing) -> None:
-        """Save to `checkpoint` from now on, and go on from what is there."""
+        """Save to `checkpoint` from now on, and resume from its state if there is one."""
         self.checkpoint = checkpoint
         self.every_seconds, self.every_steps = checkpointing.seconds, checkpointing.steps or math.inf
         checkpoint.follow(self.model)
@@ -118,7 +118,7 @@ class TrainingRun(ABC, Generic[Trained, State, Quality, Report]):
         self.saved_at, self.saved_step = time.perf_counter(), self.state.step
 
     def to_the_end(self, raise_if_interrupted: Callable[[], None]) -> StopReason:
-        """Train until something ends the training, restore the best weights, and return the reason."""
+        """Train until a stopping condition, restore the best weights, and return the reason."""
         reason = self._finished()
         while reason is None:
             reason = self._train_epoch(raise_if_interrupted)
@@ -133,10 +133,10 @@ class TrainingRun(ABC, Generic[Trained, State, Quality, Report]):
         return reason
 
     def save(self, *, may_skip: bool = False) -> None:
-        """Begin to write a checkpoint, unless the state is not one to go on from.
+        """Start writing a checkpoint, unless the current state cannot be resumed from.
 
         Args:
-            may_skip: Whether there is none while the one before is still being written.
+            may_skip: Whether to skip this checkpoint while the previous one is still being written.
         """
         if self.checkpoint is None or not self.may_save:
             return
@@ -148,7 +148,7 @@ class TrainingRun(ABC, Generic[Trained, State, Quality, Report]):
 
     @contextmanager
     def saved(self) -> Iterator[None]:
-        """Within the block it trains: Ctrl-C saves the current step, and at the end all is on the disk."""
+        """Save checkpoints around the block: Ctrl-C saves the current step, and all writes are on disk at the end."""
         try:
             yield
         except KeyboardInterrupt:
@@ -157,7 +157,7 @@ class TrainingRun(ABC, Generic[Trained, State, Quality, Report]):
             self._finish_saving()
             raise
         except BaseException:
-            with suppress(ShunterError):  # what went wrong first is told
+            with suppress(ShunterError):  # the first error is raised
                 self._finish_saving()
             raise
         self._finish_saving(is_over=True)
@@ -172,7 +172,7 @@ class TrainingRun(ABC, Generic[Trained, State, Quality, Report]):
         return StopReason(StopKind.MAX_EPOCHS) if self.state.epoch >= self.schedule.max_epochs else None
 
     def _close_epoch(self) -> None:
-        """Evaluate, move on to the next epoch, report and save."""
+        """Evaluate, advance to the next epoch, report and save."""
         validation = self._validate()
         self.may_save = False
         report = self._report(validation)
@@ -184,7 +184,7 @@ class TrainingRun(ABC, Generic[Trained, State, Quality, Report]):
         self.save()
 
     def _close_unfinished_epoch(self) -> None:
-        """Save the state to go on from with a larger budget, then evaluate what there is."""
+        """Save the state, so that training can resume with a larger budget, then evaluate the unfinished epoch."""
         self.save()
         self.may_save = False
         report = self._report(self._validate())
@@ -198,7 +198,7 @@ class TrainingRun(ABC, Generic[Trained, State, Quality, Report]):
         self.losses.restart([0.0] * len(self.losses.totals), self.state.step)
 
     def _note(self, report: Report) -> None:
-        """Enter a report into the history, and keep the weights when they are the best so far."""
+        """Enter a report into the history, and save the weights if they are the best so far."""
         state = self.state
         state.epochs_without_gain += 1
         if not self._enter(report):
@@ -207,7 +207,7 @@ class TrainingRun(ABC, Generic[Trained, State, Quality, Report]):
         if self.checkpoint is not None:
             self.checkpoint.keep_best(self.model, state.best_step)
         else:
-            self.best_weights = {}  # the old ones go first: both together would raise the peak of the memory
+            self.best_weights = {}  # freed first: old and new weights together would raise the memory peak
             self.best_weights = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
 
     def _restore_best(self) -> None:
@@ -217,15 +217,15 @@ class TrainingRun(ABC, Generic[Trained, State, Quality, Report]):
             self.model.load_state_dict(self.best_weights)
 
     def _reason_to_stop(self) -> StopReason | None:
-        """Return the reason to end the training before its schedule does."""
+        """Return the reason to end training before its schedule does; None to continue."""
         return self.hooks.should_stop() if self.hooks.should_stop else None
 
     def _is_late(self) -> bool:
-        """Whether the last checkpoint is as long ago as may be."""
+        """Return True if the last checkpoint is at least `every_seconds` old."""
         return time.perf_counter() - self.saved_at >= self.every_seconds
 
     def _count_steps(self, *, wait: bool = False) -> None:
-        """Enter the time of the steps that have ended since, or of all of them."""
+        """Add the time of the steps that have ended since the last call; with `wait` of all steps."""
         for taken in self.clock.finished(wait=wait) if self.clock else ():
             self.state.wait_seconds += taken.wait
             self.state.compute_seconds += taken.compute
@@ -236,7 +236,7 @@ class TrainingRun(ABC, Generic[Trained, State, Quality, Report]):
             self._follow(taken)
 
     def _follow(self, taken: StepSeconds) -> None:
-        """Whatever a kind of training makes of the time of a step."""
+        """Process the time of a step; subclasses override this method."""
 
     def _count_time(self) -> None:
         self._count_steps(wait=True)
