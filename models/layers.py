@@ -35,6 +35,19 @@ class AlignedLinear(nn.Linear):
         return nn.functional.linear(nn.functional.pad(input, zeros), nn.functional.pad(self.weight, zeros), self.bias)
 
 
+def normal_parameter(*shape: int, deviation: float) -> nn.Parameter:
+    """Draw a parameter from a normal distribution around zero.
+
+    Parameters on the meta device have no values; scaling one there would load torch's compiler, in over a second.
+
+    Args:
+        shape: Size of each dimension.
+        deviation: Standard deviation.
+    """
+    drawn = torch.randn(shape)
+    return nn.Parameter(drawn if drawn.is_meta else deviation * drawn)
+
+
 def hidden_layer(inputs: int, outputs: int) -> nn.Linear:
     """A linear layer, of the kind that suits its input (`AlignedLinear`)."""
     kind = AlignedLinear if inputs % ALIGNMENT and inputs >= LEAST_ALIGNED_WIDTH else nn.Linear
@@ -160,7 +173,7 @@ class FieldVectors(nn.Module):
         super().__init__()
         dense, dim = len(features.dense), spec.embedding_dim
         is_each = bool(dense) and spec.numeric_embedding == "vector"
-        self.numbers = nn.Parameter(torch.randn(dense, dim) * dim**-0.5) if is_each else None
+        self.numbers = normal_parameter(dense, dim, deviation=dim**-0.5) if is_each else None
         self.bins = NumberBins(dense, spec.numeric_bins) if is_each and spec.numeric_bins else None
         self.bin_vectors = nn.Parameter(torch.zeros(dense, spec.numeric_bins, dim)) if self.bins else None
         self.bottom = bottom_mlp(spec, dense, dim) if dense and not is_each else None

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from shunter.errors import RequestError
 from shunter.models.families.family import Family
 from shunter.models.families.histories import HistoryLayers, candidates, check_histories, is_filled
-from shunter.models.layers import mlp
+from shunter.models.layers import mlp, normal_parameter
 from shunter.models.spec import Features, ModelSpec
 
 
@@ -43,7 +43,7 @@ class InterestPooling(nn.Module):
     def __init__(self, spec: DinSpec, *, has_candidate: bool) -> None:
         super().__init__()
         self.activation = mlp((4 * spec.embedding_dim, *spec.activation_widths, 1))
-        self.question = None if has_candidate else nn.Parameter(0.1 * torch.randn(spec.embedding_dim))
+        self.question = None if has_candidate else normal_parameter(spec.embedding_dim, deviation=0.1)
         self.has_softmax = spec.activation_softmax
 
     def forward(self, vectors: Tensor, lengths: Tensor, candidate: Tensor | None) -> Tensor:

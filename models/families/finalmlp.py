@@ -84,7 +84,9 @@ class BilinearFusion(nn.Module):
         self.heads = heads
         self.first, self.second = OutputLayer(first, 1), OutputLayer(second, 1)
         weights = torch.empty(heads, first // heads, second // heads)
-        self.bilinear = nn.Parameter(nn.init.normal_(weights, std=(2 / weights.numel()) ** 0.5))
+        if not weights.is_meta:  # drawing there would load torch's compiler, as in `normal_parameter`
+            nn.init.normal_(weights, std=(2 / weights.numel()) ** 0.5)
+        self.bilinear = nn.Parameter(weights)
 
     def forward(self, first: Tensor, second: Tensor) -> Tensor:
         """`[batch, first]` and `[batch, second]` to `[batch]` in float32."""

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from shunter.errors import RequestError
 from shunter.models.families.family import Family
 from shunter.models.families.linear import LinearTerm, check_no_hidden_layers
+from shunter.models.layers import normal_parameter
 from shunter.models.output_layer import full_precision
 from shunter.models.spec import Features, ModelSpec
 
@@ -69,7 +70,7 @@ class PairSum(nn.Module):
 
     def __init__(self, dense: int, factors: int, tasks: int) -> None:
         super().__init__()
-        self.factors = nn.Parameter(0.01 * torch.randn(dense, factors)) if dense else None
+        self.factors = normal_parameter(dense, factors, deviation=0.01) if dense else None
         self.task_weights = nn.Parameter(torch.ones(tasks, factors)) if tasks > 1 else None
 
     def forward(self, dense: Tensor, factors: Tensor) -> Tensor:

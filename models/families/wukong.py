@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from shunter.errors import RequestError
 from shunter.models.families.family import Family
 from shunter.models.interactions import Mix
-from shunter.models.layers import FieldVectors, mlp, scoring_mlp
+from shunter.models.layers import FieldVectors, mlp, normal_parameter, scoring_mlp
 from shunter.models.output_layer import full_precision
 from shunter.models.spec import Features, ModelSpec
 
@@ -53,7 +53,7 @@ class MachineBlock(nn.Module):
 
     def __init__(self, spec: WukongSpec, vectors: int) -> None:
         super().__init__()
-        self.projections = nn.Parameter(torch.randn(vectors, spec.machine_rank) * vectors**-0.5)
+        self.projections = normal_parameter(vectors, spec.machine_rank, deviation=vectors**-0.5)
         width = vectors * spec.machine_rank
         self.norm = nn.LayerNorm(width)
         self.network = mlp((width, *spec.machine_widths, spec.machine_vectors * spec.embedding_dim))

@@ -49,11 +49,20 @@ from shunter.hardware.probes.accelerator import measure_profile
 
 accelerators = local_accelerators()
 measure_profile(accelerators[0], host_fingerprint(accelerators), seconds_each=0.01)
+
+from shunter.models.counting import count_parameter_bytes
+from shunter.models.registry import model_spec
+from shunter.models.spec import CategoricalFeature, Features
+
+features = Features(dense=("a", "b"), categorical=(CategoricalFeature(name="c", rows=5),))
+for family in ("dlrm", "fm", "finalmlp", "wukong"):
+    count_parameter_bytes(model_spec(family), features)
+count_parameter_bytes(model_spec("deepfm", numeric_embedding="vector"), features)
 print("torch._dynamo" in sys.modules)
 """
 
 
-def test_the_rates_of_a_device_are_measured_without_a_compiler() -> None:
+def test_a_device_is_measured_and_weights_are_counted_without_a_compiler() -> None:
     done = subprocess.run(
         [sys.executable, "-c", MEASURED], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True
     )
