@@ -1,20 +1,14 @@
 """Step `ensemble`: the members trained and combined, kept only if that is better, and scored once on the test part."""
 
-from collections.abc import Sequence
-from pathlib import Path
-
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from shunter.engine.config import SelectBy
-from shunter.engine.data.dataset import Dataset
-from shunter.engine.ensemble.result import EnsembleResult
 from shunter.engine.execution import execution_of
 from shunter.engine.trained_model import TrainedModel
 from shunter.hardware.types import Placement
 from shunter.requests import EnsembleOf
 from shunter.retraining.past_champions import past_champions
-from shunter.tasks.ensemble.combine import NO_LIMITS, EnsembleLimits, combine_members
+from shunter.tasks.ensemble.combine import EnsembleLimits, combine_members
 from shunter.tasks.ensemble.distillation import distil
 from shunter.tasks.ensemble.ending import set_ending_aside
 from shunter.tasks.ensemble.members import scoring_placement, train_members, trainings_after
@@ -35,30 +29,7 @@ __all__ = [
     "trainings_after",
 ]
 
-
-@task(name="ensemble", cache_policy=NO_CACHE)
-def build_ensemble(
-    dataset: Dataset,
-    members: Sequence[TrainedModel],
-    placement: Placement,
-    directory: Path,
-    *,
-    parent_run_id: str,
-    seed: int = 0,
-    select_by: SelectBy = "ne",
-    limits: EnsembleLimits = NO_LIMITS,
-) -> EnsembleResult:
-    """Combine the members, keep the ensemble if it beats the best single, and score the result on the test part."""
-    return combine_members(
-        dataset,
-        members,
-        placement,
-        directory,
-        parent_run_id=parent_run_id,
-        seed=seed,
-        select_by=select_by,
-        limits=limits,
-    )
+build_ensemble = task(name="ensemble", cache_policy=NO_CACHE)(combine_members)
 
 
 def champions_before(run: RunContext, placement: Placement) -> list[TrainedModel]:

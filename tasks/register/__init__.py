@@ -1,7 +1,6 @@
 """Step `register`: the model becomes the champion of its name in MLflow's registry."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
@@ -33,24 +32,7 @@ __all__ = [
 REGISTER_SECONDS = 3600  # after which a store that answers now and then, and never well, fails the step
 
 
-@task(name="register", cache_policy=NO_CACHE, timeout_seconds=REGISTER_SECONDS)
-def register(
-    parent_run_id: str,
-    dataset: Dataset,
-    model_directory: Path,
-    name: str,
-    *,
-    metrics: Mapping[str, float],
-    tags: Mapping[str, str] | None = None,
-    not_promoted: str | None = None,
-) -> RegisteredModel:
-    """Register the model, as the new champion if nothing speaks against it; a second call gets the same version.
-
-    A store that fails or is away is waited for, call by call.
-    """
-    return register_model(
-        parent_run_id, dataset, model_directory, name, metrics=metrics, tags=tags, not_promoted=not_promoted
-    )
+register = task(name="register", cache_policy=NO_CACHE, timeout_seconds=REGISTER_SECONDS)(register_model)
 
 
 def register_result(
