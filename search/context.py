@@ -22,7 +22,7 @@ class PastStudy:
     Attributes:
         name: Name of its data.
         trials: Points, in the terms of its own space, with their outcomes; at least one has a result.
-        distance: Distance of its data from the present data, see `shunter.search.meta.neighbours`; 0 for the same data.
+        distance: Distance of its data from the present data; 0 for the same data.
         run_id: Its MLflow run; empty if it does not come from there.
         features: Meta-features of its data; empty if they are not known.
         noise: Standard deviation of its loss from seed to seed; None where no setting was trained twice.
@@ -56,7 +56,7 @@ class SearchContext:
         cost: Cost that NE is weighed against; None searches for the lowest NE alone.
         seed: Seed of the method.
         trials: Budget in trials at the start of the search; None sets none.
-        past: Studies of other data sets, the nearest first; see `shunter.search.meta`.
+        past: Studies of other data sets, the nearest first.
         limits: The user's limits, for a method that can tell before training that a point breaks one.
         run_id: MLflow run of the search, for a method that logs to it; None logs nothing.
         clock: Clock of the command.

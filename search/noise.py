@@ -11,6 +11,9 @@ from shunter.engine.trained_model import TrainedModel
 from shunter.frozen import Frozen
 from shunter.search.result import TuneResult
 
+NOISE = "search.noise"  # metric of a run: standard deviation of the loss from seed to seed
+TOO_FEW = "search.too_few_positives"  # tag of a run whose validation part tells no settings apart
+
 
 class Noise(Frozen):
     """How far trainings of one setting lie apart that differ in their seed alone."""

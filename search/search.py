@@ -14,11 +14,11 @@ from shunter.regularly import regularly
 from shunter.requests import SearchCost
 from shunter.search.budget import SearchBudget
 from shunter.search.constraints import NEAR_AUC, breaks_a_measured_limit, format_violations
-from shunter.search.context import SearchContext
+from shunter.search.context import PastStudy, SearchContext
 from shunter.search.job import SearchJob
-from shunter.search.meta.past import begin_from_past
 from shunter.search.meters import check_energy_can_be_measured, open_meters
-from shunter.search.methods.registry import build_method, race_of
+from shunter.search.methods.registry import PAST_SEARCHES, build_method
+from shunter.search.methods.samplers import Sampled
 from shunter.search.minutes import TRIALS, Minutes
 from shunter.search.protocol import Space
 from shunter.search.result import Setting, TuneResult, Usage, ranked, summarise
@@ -88,7 +88,7 @@ def search(
             on_trial=on_trial,
             seeds=job.seeds,
         )
-        context = _method_context(job, space, study, loop)
+        method = build_method(options.search_method, _method_context(job, space, study, loop))
         by_rank = job.request.ensemble.trained
         kept = KeptModels(job.directory, job.keep, job.cost, budget.time_is_up, by_rank) if job.keep else None
         trials = TrialContext(
@@ -103,10 +103,10 @@ def search(
             study=study,
             kept=kept,
             observe=job.observe,
-            race=race_of(options.search_method, context),
+            race=method.race if isinstance(method, Sampled) else None,
         )
         with regularly(budget.save):
-            loop.run(build_method(options.search_method, context), trials, executors)
+            loop.run(method, trials, executors)
         _check_has_result(study, loop.stop_reason)
         settings, validation = ranked(study, space, job.cost), job.dataset.splits["validation"]
         _check_feasible(settings, job.request.limits.min_auc)
@@ -144,13 +144,21 @@ def _method_context(job: SearchJob, space: Space, study: "Study", loop: Loop) ->
         cost=job.cost,
         seed=job.request.seed,
         trials=options.most_trials,
-        past=begin_from_past(
-            job.dataset, job.directory, job.parent_run_id, is_cold=options.cold_start, trials=options.most_trials
-        ),
+        past=_past(job),
         limits=job.request.limits,
         run_id=job.parent_run_id,
         clock=loop.budget.minutes.clock,
         should_stop=loop.ended,
+    )
+
+
+def _past(job: SearchJob) -> tuple[PastStudy, ...]:
+    """Read what earlier searches teach; nothing if the extension that reads them is not installed."""
+    if not PAST_SEARCHES.entries["studies"].is_installed:
+        return ()
+    options = job.request.search
+    return PAST_SEARCHES.load("studies")(
+        job.dataset, job.directory, job.parent_run_id, is_cold=options.cold_start, trials=options.most_trials
     )
 
 

@@ -37,11 +37,11 @@ from benchmarks.search.cache import Cache
 from benchmarks.search.data import load
 from shunter.engine.config import Hyperparameters
 from shunter.engine.data.dataset import Dataset
+from shunter.extensions.meta_learning.past import begin_from_past, format_past
 from shunter.extensions.nas.architecture_space import ArchitectureSpace
 from shunter.hardware.types import Placement
 from shunter.requests import SearchSpaceName, TrainRequest
 from shunter.search.job import SearchJob
-from shunter.search.meta.past import begin_from_past, format_past
 from shunter.search.result import TuneResult
 from shunter.search.search import search
 from shunter.search.study.loop import Progress

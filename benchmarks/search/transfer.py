@@ -43,12 +43,12 @@ from benchmarks import report
 from benchmarks.search.data import ORIGINS
 from benchmarks.search.trainings import EPOCHS, EXECUTION, Trainings
 from shunter.engine.config import Schedule
+from shunter.extensions.meta_learning.features import meta_features
+from shunter.extensions.meta_learning.neighbours import distance
+from shunter.extensions.meta_learning.past import spread
+from shunter.extensions.meta_learning.portfolio import first_points
 from shunter.requests import SearchRequest
 from shunter.search.context import PastStudy, SearchContext
-from shunter.search.meta.features import meta_features
-from shunter.search.meta.neighbours import distance
-from shunter.search.meta.past import spread
-from shunter.search.meta.portfolio import first_points
 from shunter.search.methods.registry import build_method
 from shunter.search.methods.samplers import Sampled, tpe_sampler
 from shunter.search.protocol import BudgetLeft, Outcome, Parameters, SearchMethod

@@ -1,23 +1,24 @@
 """Builds the search methods that `shunter.requests.search_methods` lists, those that draw by a sampler here."""
 
+from functools import partial
+
+from shunter.registry import Entry, Registry
 from shunter.requests import SEARCH_METHODS
-from shunter.requests.search_methods import capabilities_of
 from shunter.search.context import SearchContext
-from shunter.search.meta.portfolio import first_points, near
 from shunter.search.methods.samplers import Sampled, nsga2_sampler, random_sampler, tpe_sampler
-from shunter.search.methods.taught import Taught, is_taught
 from shunter.search.protocol import SearchMethod
 from shunter.search.space.settings import SearchSpace
 from shunter.search.study.families import FamilyRace
 
-
-def race_of(name: str, context: SearchContext) -> FamilyRace | None:
-    """The race of several families; none where the method begins otherwise, or the past names good points."""
-    if not capabilities_of(name).get("races_families", False) or not isinstance(context.space, SearchSpace):
-        return None
-    if near(context.past) or is_taught(context):
-        return None
-    return FamilyRace.of(context.space, context.dataset.splits["train"].rows, context.schedule, context.trials)
+# What an extension makes of earlier searches: `studies` reads them, `start` begins a search with what they teach.
+PAST_SEARCHES = Registry(
+    "use of past searches",
+    {
+        "studies": Entry(target="shunter.extensions.meta_learning.past:begin_from_past"),
+        "start": Entry(target="shunter.extensions.meta_learning.taught:taught_start"),
+    },
+    group="shunter.past_searches",
+)
 
 
 def build_method(name: str, context: SearchContext) -> SearchMethod:
@@ -33,10 +34,14 @@ def build_method(name: str, context: SearchContext) -> SearchMethod:
 
 def build_tpe(context: SearchContext) -> SearchMethod:
     """Build the tree-structured Parzen estimator, which begins with what the past or a race of families teaches."""
-    if is_taught(context):
-        return Taught(context, Sampled(context, tpe_sampler, first=()))
-    first = first_points(context.space, near(context.past), context.cost)
-    return Sampled(context, tpe_sampler, first, race_of("tpe", context))
+    taught = PAST_SEARCHES.load("start")(context, partial(Sampled, context, tpe_sampler)) if context.past else None
+    if taught is not None:
+        return taught
+    race = None
+    if isinstance(context.space, SearchSpace):
+        rows = context.dataset.splits["train"].rows
+        race = FamilyRace.of(context.space, rows, context.schedule, context.trials)
+    return Sampled(context, tpe_sampler, race=race)
 
 
 def build_random(context: SearchContext) -> SearchMethod:

@@ -33,6 +33,9 @@ class Sampled:
         sampler_of: Makes the sampler of one draw from its seed and the budget in trials.
         first: Points to try first; None are the space's own.
         race: The race of several families, which takes the place of those points.
+
+    Attributes:
+        race: As given.
     """
 
     def __init__(
@@ -42,7 +45,7 @@ class Sampled:
         first: Sequence[Parameters] | None = None,
         race: FamilyRace | None = None,
     ) -> None:
-        self._race = race
+        self.race = race
         self._context, self._sampler_of = context, sampler_of
         self._first = context.space.defaults() if first is None else first
 
@@ -50,10 +53,10 @@ class Sampled:
         """The first of the points to try first that the study does not have, or else a drawn one."""
         context = self._context
         begun = begun_trials(context.study)
-        if self._race is not None:
-            if (point := self._race.next(begun, left)) is not None:
+        if self.race is not None:
+            if (point := self.race.next(begun, left)) is not None:
                 return point
-            return self._drawn_of(self._race.finalists(begun), begun)
+            return self._drawn_of(self.race.finalists(begun), begun)
         tried = [trial.params for trial in begun]
         for point in self._first:
             if point not in tried:

@@ -1,11 +1,14 @@
 """One trial: a point trained by an executor, followed while it trains, with what came of it in MLflow."""
 
 import contextlib
+import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
+
+from pydantic import TypeAdapter
 
 from shunter.engine.config import Schedule
 from shunter.engine.data.dataset import Dataset
@@ -22,7 +25,6 @@ from shunter.models.counting import count_parameter_bytes
 from shunter.models.spec import ModelSpec
 from shunter.requests import Limits
 from shunter.search.constraints import FinalTraining, Measured, format_violations, violations_of
-from shunter.search.meta.past import trial_tags
 from shunter.search.protocol import Cost, Outcome, Parameters, Space
 from shunter.search.study.families import FamilyRace
 from shunter.search.study.halving import Halving
@@ -46,6 +48,9 @@ from shunter.tracking.training_evidence import mean_step_seconds, training_evide
 if TYPE_CHECKING:
     from optuna import Study, Trial
 
+PARAMETERS, OUTCOME = "trial.parameters", "trial.outcome"  # tags of a trial's run, which later searches read
+OUTCOMES = TypeAdapter(Outcome)
+LONGEST_TEXT = 5_000  # of a tag; the point of a larger space is not kept
 FEWEST_STEPS = 20  # below which the first, slow ones make up too much of their mean
 NOT_METERED = EnergyReading(joules=None, seconds=0.0, mean_watts=None, method="unavailable", source="not begun")
 
@@ -298,3 +303,12 @@ def _stopped() -> type[Exception]:
 def _is_failure_of_point(error: Exception) -> bool:
     """Whether another point may do better: the loss went astray, the memory did not suffice, its process died."""
     return isinstance(error, TrainingError | TooLargeError) or is_out_of_memory(error)
+
+
+def trial_tags(parameters: Parameters, outcome: Outcome) -> dict[str, str]:
+    """Return the tags that hold the point and the outcome of a trial; none if the point is too large for a tag."""
+    tags = {
+        PARAMETERS: json.dumps(parameters),
+        OUTCOME: OUTCOMES.dump_json(outcome).decode(),
+    }
+    return tags if all(len(text) <= LONGEST_TEXT for text in tags.values()) else {}

@@ -8,7 +8,6 @@ Capabilities:
         none; absent if it proposes points of every space.
     one_at_a_time: Whether a search that its minutes alone end tries one point at a time, because the method learns from
         each trial or trains a network of its own beside the trials; false if absent.
-    races_families: Whether a search among several families begins with brief trainings of each; false if absent.
 
 The target of a space is a class with `for_dataset`, which makes a `shunter.search.protocol.Space`.
 """
@@ -20,7 +19,7 @@ from shunter.registry import Capability, Entry, Registry
 SEARCH_METHODS = Registry(
     "search method",
     {
-        "tpe": Entry(target="shunter.search.methods.registry:build_tpe", capabilities={"races_families": True}),
+        "tpe": Entry(target="shunter.search.methods.registry:build_tpe"),
         "random": Entry(target="shunter.search.methods.registry:build_random"),
         "nsga2": Entry(target="shunter.search.methods.registry:build_nsga2"),
         "dnas": Entry(
@@ -30,7 +29,7 @@ SEARCH_METHODS = Registry(
         "rl": Entry(
             target="shunter.extensions.nas.reinforce.build:controller_for", capabilities={"one_at_a_time": True}
         ),
-        "transfer": Entry(target="shunter.search.meta.transfer:Transfer"),
+        "transfer": Entry(target="shunter.extensions.meta_learning.transfer:Transfer"),
     },
     group="shunter.search_methods",
 )

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from shunter.database import copy_database
 from shunter.engine.stopping import StopKind, StopReason
-from shunter.search.meta.past import NOISE, TOO_FEW
-from shunter.search.noise import Noise
+from shunter.search.noise import NOISE, TOO_FEW, Noise
 from shunter.search.result import TuneResult
 from shunter.search.study.address import FILE
 from shunter.tasks.share_progress import share_progress

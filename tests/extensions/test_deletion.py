@@ -44,6 +44,22 @@ except MissingExtensionError as refused:
     assert (refused.role, refused.extension) == ("search space", "nas") and "nas" in sys.argv[2:]
 else:
     assert "nas" not in sys.argv[2:]
+import optuna
+from types import SimpleNamespace as Given
+from shunter.engine.config import Execution, Schedule
+from shunter.search.context import SearchContext
+from shunter.search.methods.registry import PAST_SEARCHES, build_method
+from shunter.search.protocol import BudgetLeft
+from shunter.search.search import _past
+from shunter.search.space.settings import SearchSpace
+assert PAST_SEARCHES.entries["studies"].is_installed == ("meta_learning" not in sys.argv[2:])
+if "meta_learning" in sys.argv[2:]:
+    assert _past(Given()) == ()
+context = SearchContext(
+    space=SearchSpace(), study=optuna.create_study(), dataset=Given(splits={"train": Given(rows=100)}),
+    execution=Execution(), schedule=Schedule(), directory=None,
+)
+assert build_method("tpe", context).ask(BudgetLeft()) == SearchSpace().default()
 check_request(ProfileRequest())
 try:
     check_request(ProfileRequest(model="dlrm", data="clicks.parquet"))

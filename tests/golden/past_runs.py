@@ -8,9 +8,9 @@ from typing import Any
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, Run, RunTag
 
+from shunter.extensions.meta_learning.past import past_studies
 from shunter.planner.history import read_history
 from shunter.reporting.page.publish import build_report
-from shunter.search.meta.past import past_studies
 from shunter.tracking.history import read_children
 from shunter.tracking.listing import list_trainings
 from shunter.tracking.store import artifact_root, tracking_uri

@@ -54,7 +54,6 @@ ROOMS = (
         r"checkpoint/(quantise|growth|heat|touched|pieces|snapshot|tables|model_increment|remote)"
         r"|registry/increments|retraining/shipping|vocabulary_increment|tasks/copies",
     ),
-    ("meta_learning", r"search/meta|methods/taught|study/families"),
     ("retraining", r"^retraining/|challenger|nightly"),
     ("serving", r"^serving/"),
     ("operation", r"^operation/"),

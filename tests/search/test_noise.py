@@ -7,10 +7,7 @@ import numpy as np
 import pytest
 
 from shunter.engine.stopping import StopKind, StopReason
-from shunter.search.meta.belief import NOISES, hypotheses
-from shunter.search.meta.surrogate import NOISE_BOUNDS, Surrogate, noise_of_scores
 from shunter.search.noise import noise_of
-from shunter.search.protocol import Outcome
 
 
 def trained(setting: int, seed: int, ne: float, kind: StopKind = StopKind.PATIENCE) -> Any:
@@ -55,16 +52,3 @@ def test_ties_are_counted_against_the_best() -> None:
     settings = [SimpleNamespace(loss=loss) for loss in (0.5, 0.53, 0.6)]
     tuned: Any = SimpleNamespace(winners=settings, best=settings[0])
     assert noise.tied(tuned) == 2
-
-
-def test_measured_noise_stands_in_for_the_constants() -> None:
-    outcomes = [Outcome(state="complete", validation_ne=0.5 + 0.01 * place) for place in range(20)]
-    little, much = (noise_of_scores(outcomes, deviation) for deviation in (0.0005, 0.05))
-
-    assert little == NOISE_BOUNDS[0]
-    assert little < much <= NOISE_BOUNDS[1]
-    assert {one.noise for one in hypotheses(1, (much,))} == {much}
-    assert {one.noise for one in hypotheses(0)} == set(NOISES)
-    points, values = np.linspace(0, 1, 12)[:, None], np.sin(np.linspace(0, 6, 12))
-    rough = np.abs(Surrogate(points, values, 1.0).predict(points) - values).max()
-    assert np.abs(Surrogate(points, values, 0.05).predict(points) - values).max() < rough

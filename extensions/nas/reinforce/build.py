@@ -65,7 +65,7 @@ def _features_of(context: SearchContext) -> Mapping[str, float]:
     """What the data is like; nothing where no past study says it of its own, so that there is nothing to compare."""
     if not any(study.features for study in context.past):
         return {}
-    from shunter.search.meta.features import meta_features  # which has read the past studies
+    from shunter.extensions.meta_learning.features import meta_features  # which has read the past studies
 
     return meta_features(context.dataset)
 
@@ -74,7 +74,7 @@ def _in_units(features: Mapping[str, float]) -> dict[str, float]:
     """Meta-features in the units in which data sets are compared, where a difference of one matters."""
     if not features:
         return {}
-    from shunter.search.meta.neighbours import SCALES
+    from shunter.extensions.meta_learning.neighbours import SCALES
 
     return {
         name: scaled(features[name]) / unit

@@ -11,8 +11,8 @@ log of 40 million rows takes no longer and no more memory than one of 50 thousan
 import numpy as np
 
 from shunter.engine.data.dataset import Dataset
-from shunter.search.meta.landmarks import landmarks
-from shunter.search.meta.sample import Sample, read_sample
+from shunter.extensions.meta_learning.landmarks import landmarks
+from shunter.extensions.meta_learning.sample import Sample, read_sample
 
 SAMPLE_ROWS = 50_000
 TOP_SHARE = 0.01  # of the ids that occur

@@ -12,7 +12,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from shunter.engine.metrics import area_under_roc, compute_metrics
-from shunter.search.meta.sample import Sample
+from shunter.extensions.meta_learning.sample import Sample
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix

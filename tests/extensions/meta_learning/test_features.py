@@ -9,8 +9,8 @@ from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_info
 
 from shunter.engine.data.dataset import Dataset, FieldStatistics, SplitStatistics
+from shunter.extensions.meta_learning.features import meta_features
 from shunter.models.spec import CategoricalFeature, Features
-from shunter.search.meta.features import meta_features
 from tests.engine.synthetic import write_dataset
 
 Part = tuple[list[int], list[int]]  # ids and labels

@@ -5,8 +5,8 @@ import pytest
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
-from shunter.search.meta import belief
-from shunter.search.meta.belief import LEVEL, Hypothesis, Seen, believe
+from shunter.extensions.meta_learning import belief
+from shunter.extensions.meta_learning.belief import LEVEL, Hypothesis, Seen, believe
 
 LENGTHS = np.array([1.0, 1.0])
 

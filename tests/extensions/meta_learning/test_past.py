@@ -9,27 +9,24 @@ from typing import Any
 import pytest
 
 from shunter.engine.data.dataset import Dataset
-from shunter.hardware.types import Placement
-from shunter.requests import TrainRequest
-from shunter.search.context import PastStudy
-from shunter.search.job import SearchJob
-from shunter.search.meta.features import meta_features
-from shunter.search.meta.past import (
-    LONGEST_TEXT,
-    OUTCOME,
-    PARAMETERS,
+from shunter.extensions.meta_learning.features import meta_features
+from shunter.extensions.meta_learning.past import (
     PREFIX,
     TAUGHT,
     begin_from_past,
     log_meta_features,
     past_studies,
     spread,
-    trial_tags,
 )
-from shunter.search.meta.portfolio import first_points
+from shunter.extensions.meta_learning.portfolio import first_points
+from shunter.hardware.types import Placement
+from shunter.requests import TrainRequest
+from shunter.search.context import PastStudy
+from shunter.search.job import SearchJob
 from shunter.search.protocol import Outcome, Parameters
 from shunter.search.search import search
 from shunter.search.space.settings import SearchSpace
+from shunter.search.study.trial import LONGEST_TEXT, OUTCOME, PARAMETERS, trial_tags
 from shunter.tracking.history import read_children
 from shunter.tracking.runs import child_run, finish, open_run, start_run_tree
 from tests.engine.synthetic import write_dataset
@@ -77,7 +74,7 @@ def test_a_search_is_read_back_as_it_was_told(dataset: Dataset) -> None:
 def test_the_nearest_come_first_and_no_name_crowds_out_the_others(
     dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shunter.search.meta.past.MOST_OF_ONE_NAME", 2)
+    monkeypatch.setattr("shunter.extensions.meta_learning.past.MOST_OF_ONE_NAME", 2)
     far = keep_study(dataset, tried(0.9, 0.8, 0.7), {"rows": 1e6, "base_rate": 0.3})
     near = [keep_study(dataset, tried(0.9, 0.8, 0.7), {"rows": rows, "base_rate": 0.3}) for rows in (2e3, 3e3)]
     found = past_studies(FIGURES)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shunter.extensions.meta_learning.points import Domain
+from shunter.extensions.meta_learning.surrogate import Surrogate, noise_of_scores
 from shunter.search.context import PastStudy
-from shunter.search.meta.points import Domain
-from shunter.search.meta.surrogate import Surrogate, noise_of_scores
 from shunter.search.protocol import Cost, Parameters, Space
 from shunter.search.reward import scores
 

@@ -17,16 +17,16 @@ from shunter.checked_json import read_or_quarantine
 from shunter.engine.checkpoint.storage import write_json
 from shunter.engine.data.dataset import Dataset
 from shunter.errors import TrackingError
+from shunter.extensions.meta_learning.features import MetaFeatures, meta_features
+from shunter.extensions.meta_learning.neighbours import distance
 from shunter.search.context import PastStudy
-from shunter.search.meta.features import MetaFeatures, meta_features
-from shunter.search.meta.neighbours import distance
+from shunter.search.noise import NOISE, TOO_FEW
 from shunter.search.protocol import Outcome, Parameters
+from shunter.search.study.trial import OUTCOME, OUTCOMES, PARAMETERS
 from shunter.tracking.history import TrackedRun, read_children, read_runs
 from shunter.tracking.runs import open_run
 
 PREFIX = "meta."
-PARAMETERS, OUTCOME = "trial.parameters", "trial.outcome"
-LONGEST_TEXT = 5_000  # of a tag; the point of a larger space is not kept
 MOST_RUNS = 500  # of which nearness is judged, the newest
 MOST_STUDIES = 20
 MOST_OF_ONE_NAME = 5  # studies of data of one name: a nightly training shall not crowd out all others
@@ -34,10 +34,7 @@ FEWEST_TRIALS = 3  # with a result: fewer teach nothing
 
 FILE = "past.choice.json"
 TAUGHT = "search.past"
-NOISE = "search.noise"  # of a run: standard deviation of the loss from seed to seed
-TOO_FEW = "search.too_few_positives"  # of a run whose validation part told nothing, so that it teaches nothing
 
-_OUTCOME = TypeAdapter(Outcome)
 _STUDIES = TypeAdapter(tuple[PastStudy, ...])
 
 
@@ -116,15 +113,6 @@ def log_meta_features(run_id: str, dataset: Dataset) -> MetaFeatures:
     features = meta_features(dataset)
     open_run(run_id).log_metrics({f"{PREFIX}{name}": value for name, value in features.items()})
     return features
-
-
-def trial_tags(parameters: Parameters, outcome: Outcome) -> dict[str, str]:
-    """What a trial's run keeps for later searches; nothing where the point is too large for a tag."""
-    tags = {
-        PARAMETERS: json.dumps(parameters),
-        OUTCOME: _OUTCOME.dump_json(outcome).decode(),
-    }
-    return tags if all(len(text) <= LONGEST_TEXT for text in tags.values()) else {}
 
 
 def past_studies(
@@ -208,7 +196,7 @@ def _trial(run: TrackedRun) -> tuple[Parameters, Outcome] | None:
     """
     try:
         parameters: Any = json.loads(run.tags.get(PARAMETERS, ""))
-        outcome = _OUTCOME.validate_json(run.tags.get(OUTCOME, ""))
+        outcome = OUTCOMES.validate_json(run.tags.get(OUTCOME, ""))
     except (ValueError, ValidationError):
         return None
     if not isinstance(parameters, dict) or not parameters:

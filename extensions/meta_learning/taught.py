@@ -1,9 +1,11 @@
 """The search by default where data of another kind was searched before: what the past teaches, then the estimator."""
 
+from collections.abc import Callable, Sequence
+
+from shunter.extensions.meta_learning.points import Domain
+from shunter.extensions.meta_learning.portfolio import FEWEST_POINTS, first_points, near
+from shunter.extensions.meta_learning.transfer import Transfer
 from shunter.search.context import SearchContext
-from shunter.search.meta.points import Domain
-from shunter.search.meta.portfolio import FEWEST_POINTS, near
-from shunter.search.meta.transfer import Transfer
 from shunter.search.protocol import BudgetLeft, Outcome, Parameters, SearchMethod
 from shunter.search.study.storage import begun_trials
 
@@ -41,3 +43,16 @@ def is_taught(context: SearchContext) -> bool:
         told = sum(domain.translate(parameters) is not None for parameters, _ in study.trials)
         points[study.name] = points.get(study.name, 0) + told
     return any(count >= FEWEST_POINTS for count in points.values())
+
+
+def taught_start(context: SearchContext, go_on: Callable[[Sequence[Parameters]], SearchMethod]) -> SearchMethod | None:
+    """Return a method that begins with what the past teaches; None if it teaches nothing of this space.
+
+    Args:
+        context: Context of the search, with a past.
+        go_on: Builds the method that proposes the other points, from the points to try first.
+    """
+    if is_taught(context):
+        return Taught(context, go_on(()))
+    nearest = near(context.past)
+    return go_on(first_points(context.space, nearest, context.cost)) if nearest else None

@@ -4,15 +4,16 @@ from dataclasses import replace
 
 import pytest
 
+from shunter.extensions.meta_learning.taught import TAUGHT_TRIALS, Taught, is_taught
+from shunter.extensions.meta_learning.transfer import Transfer
 from shunter.extensions.nas.architecture_space import ArchitectureSpace
 from shunter.requests import SearchRequest
 from shunter.search.context import PastStudy, SearchContext
-from shunter.search.meta.transfer import Transfer
-from shunter.search.methods.registry import build_method, race_of
-from shunter.search.methods.taught import TAUGHT_TRIALS, is_taught
+from shunter.search.methods.registry import build_method
+from shunter.search.methods.samplers import Sampled
 from shunter.search.protocol import Outcome
 from shunter.search.space.settings import SearchSpace
-from tests.search.meta.test_transfer import SPACE, context, dataset, planted, searched
+from tests.extensions.meta_learning.test_transfer import SPACE, context, dataset, planted, searched
 
 __all__ = ["context", "dataset"]  # fixtures
 
@@ -47,6 +48,12 @@ def test_families_that_the_past_has_raced_are_not_raced_again(taught: SearchCont
     long = replace(taught.dataset.splits["train"], rows=1_000_000)
     splits = {**taught.dataset.splits, "train": long}
     several = replace(taught, space=space, dataset=replace(taught.dataset, splits=splits), trials=20)
-    assert race_of(DEFAULT, replace(several, past=())) is not None
-    assert race_of(DEFAULT, several) is None
+    cold = build_method(DEFAULT, replace(several, past=()))
+    assert isinstance(cold, Sampled)
+    assert cold.race is not None
+    assert isinstance(build_method(DEFAULT, several), Taught)
+    near = tuple(replace(study, distance=0.1) for study in several.past)
+    begun = build_method(DEFAULT, replace(several, past=near))
+    assert isinstance(begun, Sampled)
+    assert begun.race is None
     assert not is_taught(replace(several, space=ArchitectureSpace.for_dataset(taught.dataset)))

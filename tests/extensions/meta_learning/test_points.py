@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shunter.search.meta.points import Domain
+from shunter.extensions.meta_learning.points import Domain
 from shunter.search.space.settings import SearchSpace, family_options
 
 AUTO = SearchSpace(families=("dlrm", "dnn", "dcnv2"), options=family_options("dcnv2"))

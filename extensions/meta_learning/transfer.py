@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from shunter.extensions.meta_learning.belief import NOISES, Seen, believe
+from shunter.extensions.meta_learning.points import Domain
+from shunter.extensions.meta_learning.portfolio import MOST_POINTS, portfolio, sources_of, thinned
+from shunter.extensions.meta_learning.surrogate import expected_improvement
 from shunter.search.context import SearchContext
-from shunter.search.meta.belief import NOISES, Seen, believe
-from shunter.search.meta.points import Domain
-from shunter.search.meta.portfolio import MOST_POINTS, portfolio, sources_of, thinned
-from shunter.search.meta.surrogate import expected_improvement
 from shunter.search.protocol import BudgetLeft, Outcome, Parameters
 from shunter.search.reward import scores
 

@@ -1,6 +1,0 @@
-"""What earlier searches teach a new one.
-
-`features` says what a data set is like, `past` keeps and reads back earlier searches, `neighbours` judges which of them
-were of data most like this. Their trials are written in the terms of the present space by `points`; `portfolio` chooses
-from them the points to try first, and `transfer` is a method of searching that goes on learning from them.
-"""
