@@ -1,1 +1,1 @@
-"""State that outlives a process: files, checkpoints, warm starts."""
+"""Model files, checkpoints of training runs and warm starts."""

@@ -1,4 +1,4 @@
-"""Writing while training goes on: one job at a time in a thread of its own."""
+"""Background writer that runs one write job at a time in a thread of its own, and a limit on its write rate."""
 
 import os
 import sys
@@ -10,12 +10,12 @@ from contextlib import suppress
 from shunter.hardware.devices.openmp import work_without_team
 
 WRITER = "checkpoint"  # name of the thread
-# How much others go before it: where training keeps all processors busy, a tenth of one is left to the writer.
+# Niceness of a long write: where training keeps all cores busy, the writer gets a tenth of one core.
 NICENESS = 10
 
 
 class BackgroundWriter:
-    """Runs one job at a time; what goes wrong in it is raised where the next one is handed over, or at the end."""
+    """Writer that runs one job at a time in a thread; its error is raised at the next `start`, `wait` or `check`."""
 
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
@@ -24,18 +24,18 @@ class BackgroundWriter:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a job is at work."""
+        """Return True if a job is running."""
         return self._thread is not None and self._thread.is_alive()
 
     def start(self, job: Callable[[], None], *, gives_way: bool = False) -> None:
-        """Hand over a job; waits for the one before.
+        """Wait for the previous job, then start a new job.
 
         Args:
-            job: What is done.
-            gives_way: Whether it is so long that others who train here go before it, until it is waited for.
+            job: Function that writes.
+            gives_way: Whether the job is long, so that training threads get priority over it until `wait` is called.
 
         Raises:
-            Exception: What went wrong in the one before; the new one is not begun.
+            Exception: Error of the previous job; the new job is not started.
         """
         self.wait()
         self._gives_way = gives_way
@@ -43,26 +43,26 @@ class BackgroundWriter:
         self._thread.start()
 
     def wait(self) -> None:
-        """Wait for the job at work.
+        """Wait for the running job.
 
         Raises:
-            Exception: What went wrong in it.
+            Exception: Error of the job.
         """
         if self._thread is not None:
             if self._gives_way and self._thread.native_id is not None and self._thread.is_alive():
-                _change_niceness(self._thread.native_id, -NICENESS)  # it is waited for now
+                _change_niceness(self._thread.native_id, -NICENESS)  # training waits for the job now
             self._thread.join()
             self._thread = None
         self.check()
 
     def wait_at_most(self, seconds: float) -> bool:
-        """Wait for the job at work; returns whether it has ended by then."""
+        """Wait up to `seconds` for the running job; return True if no job is running afterwards."""
         if self._thread is not None:
             self._thread.join(seconds)
         return not self.is_busy
 
     def check(self) -> None:
-        """Raise what went wrong in a job that has ended, once."""
+        """Raise the error of a job that has ended, once."""
         if not self.is_busy and self._error is not None:
             error, self._error = self._error, None
             raise error
@@ -73,22 +73,22 @@ class BackgroundWriter:
             _change_niceness(threading.get_native_id(), NICENESS)
         try:
             job()
-        except BaseException as error:  # it is raised in the thread that trains
+        except BaseException as error:  # raised again in the training thread
             self._error = error
 
 
 def _change_niceness(thread: int, by: int) -> None:
-    """Let one thread run after others, or again beside them, which not every user may; only Linux can."""
+    """Add `by` to the niceness of a thread on Linux; not every user may lower it, and a refusal is ignored."""
     if sys.platform == "linux":
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + by)
 
 
 class Throttle:
-    """Keeps a writer at a rate, so that others who use the disk or the network are not held up.
+    """Rate limit of a writer, which leaves disk and network bandwidth to other processes.
 
     Args:
-        bytes_per_second: The rate; None is none.
+        bytes_per_second: Largest rate; None is no limit.
     """
 
     def __init__(self, bytes_per_second: float | None) -> None:
@@ -96,7 +96,7 @@ class Throttle:
         self._free_at = time.monotonic()
 
     def wrote(self, count: int) -> None:
-        """Sleep until as much may have been written."""
+        """Sleep until `count` more bytes are within the rate."""
         if self._rate is None:
             return
         self._free_at = max(self._free_at, time.monotonic() - 1.0) + count / self._rate

@@ -1,10 +1,11 @@
-"""The state of an unfinished training, valid whenever the process is killed, kept while the training goes on.
+"""Checkpoint directory of an unfinished training run, valid at any time the process is killed.
 
-What is small is copied, and of the tables those rows that steps change before they are written
-(`shunter.engine.checkpoint.snapshot`). A thread of its own quantises and writes all that file by file, under names that
-no kept generation uses, and replaces the list of its files (`shunter.engine.checkpoint.generations`) last and at once.
-So at any moment that points to complete files; what no kept generation names is removed afterwards. Where tables lie in
-a file, or the rest is too large for a copy, it is written in the same way while training waits.
+Small state is copied at once. Of the tables only those rows are copied that steps change before the rows are written
+(`shunter.engine.checkpoint.snapshot`). A writer thread quantises and writes the data file by file, under names that no
+kept generation uses. The list of the files (`shunter.engine.checkpoint.generations`) is replaced last and atomically,
+so that it always names complete files. Files that no kept generation names are removed afterwards.
+
+Where tables are in a file, or the other state is too large for a copy, the same files are written while training waits.
 """
 
 import json
@@ -57,26 +58,26 @@ log = logging.getLogger(__name__)
 
 Trained = TypeVar("Trained", bound=nn.Module)
 VALUES_CHECKED_AT_ONCE = 1 << 14
-# What may be copied: this many bytes, or this share of the tables where that is more, and not more than this share of
-# the memory that is left. So a training takes hardly more memory than it did without checkpoints, as is predicted. Rows
-# that steps change before a slow disk takes them may fill that share of the memory, so that steps do not wait for it.
+# Limit of copies: this many bytes, or this share of the tables if that is more, and at most this share of the free
+# memory. A training run thus takes hardly more memory than without checkpoints, as predicted. Rows that steps change
+# before a slow disk has them may fill that share of the free memory, so that steps do not wait for the disk.
 COPIED_BYTES = 16 << 20
 COPIED_SHARE_OF_TABLES = 0.25
 COPIED_SHARE_OF_FREE_MEMORY = 0.5
-# From here on writing takes seconds, in which training goes before it; what is short is better done at once.
+# From this size on writing takes seconds, in which training gets priority; shorter writes are better done at once.
 LONG_FROM_BYTES = 64 << 20
 
 
 class CheckpointDirectory(Generic[Trained]):
-    """The checkpoints of one training.
+    """Checkpoints of one training run.
 
     Args:
-        directory: a folder of its own; made when it is not there.
-        identity: Properties that a checkpoint must share with the training that resumes from it.
-        keeping: How they are kept.
+        directory: Folder of this run's checkpoints only; created if missing.
+        identity: Properties that a checkpoint must share with the training run that resumes from it.
+        keeping: Checkpoint policy.
 
     Attributes:
-        figures: What they have cost so far.
+        figures: Cost of the checkpoints so far.
     """
 
     def __init__(self, directory: Path, identity: dict[str, Any], keeping: Keeping = BY_DEFAULT) -> None:
@@ -97,20 +98,20 @@ class CheckpointDirectory(Generic[Trained]):
         self._best_copy: tuple[str, dict[str, Tensor]] | None = None
         self._newest: StoredFile | None = None
         self._is_unchanged = self._next_is_best = False
-        # What has been given up is made good by the next step or checkpoint; never two of them one after the other.
+        # The rows of an abandoned checkpoint are written with the next one; two consecutive ones are never abandoned.
         self._is_given_up = self._was_given_up = False
 
         self._copy = self._copy_of(GenerationsLayout())
 
     def _copy_of(self, layout: Layout) -> RemoteCopy | None:
-        """The copy elsewhere, if one is kept."""
+        """Return the remote copy, or None if the policy has no remote address."""
         if self.keeping.copied_to is None:
             return None
         throttle = Throttle(self.keeping.bytes_per_second)
         return RemoteCopy(self.keeping.copied_to, self._identity, layout, self.keeping.generations, throttle)
 
     def fetch(self) -> None:
-        """Fetch the newest state from where a copy is kept, if none lies here.
+        """Download the newest state from the remote copy if this folder has no checkpoint.
 
         Raises:
             CheckpointError: The address cannot be read.
@@ -119,18 +120,28 @@ class CheckpointDirectory(Generic[Trained]):
             self._copy.fetch(self.directory)
 
     def exists(self) -> bool:
-        """Whether there is a checkpoint."""
+        """Return True if there is a checkpoint."""
         return self.path.exists() or bool(generation_paths(self.directory))
 
     def follow(self, model: Trained) -> None:
-        """Be ready to keep a training of this model, before its first step and before `read`."""
+        """Track the rows that a training run of this model changes; call before its first step and before `read`.
+
+        Rows are tracked if the policy is incremental for the size of the model's tables.
+        """
         tables = tables_of(model)
         if tables is not None and self.keeping.is_incremental(bytes_of(tables)):
             self._tables = ChangingTables(tables, next(model.parameters()).device, self.keeping)
             self._bags_of = bags_of(model)
 
     def note_rows(self, values: Tensor, offsets: Tensor) -> None:
-        """Note the rows of a batch, right before it is trained; of every batch."""
+        """Record the rows of a batch as changed; call right before each training step.
+
+        Rows that an unfinished checkpoint still has to write are copied first.
+
+        Args:
+            values: Ids of the batch, see `shunter.engine.data.batch.Batch`.
+            offsets: Starts of its bags.
+        """
         if self._tables is not None:
             self._is_unchanged = False
             rows = self._tables.note(*self._bags_of(values, offsets))
@@ -138,10 +149,10 @@ class CheckpointDirectory(Generic[Trained]):
                 self._tables.before_step(rows)
 
     def keep_best(self, model: Trained, step: int) -> None:
-        """Keep the weights that are the best so far; they count from the next `write` on.
+        """Mark the current weights as the best so far, to be saved with the next `write`.
 
-        Of tables in parts they are the generation that was begun since the last step, or the one that is begun before
-        the next: its files stay. In few bits it holds all rows, in no fewer than 8.
+        With incremental tables the best weights are a generation whose files are kept. It is the newest one if no step
+        came after it, otherwise the next one. If its rows are stored in few bits, it holds all rows in at least 8 bits.
         """
         with self._stall():
             if self._tables is None:
@@ -153,7 +164,7 @@ class CheckpointDirectory(Generic[Trained]):
                 self._next_is_best = True
 
     def restore_best(self, model: Trained) -> None:
-        """Put the best weights into the model."""
+        """Load the best weights into the model."""
         self._writer.wait()
         if self._best_copy is not None:
             name, weights = self._best_copy
@@ -176,17 +187,17 @@ class CheckpointDirectory(Generic[Trained]):
     def write(
         self, model: Trained, optimizer: torch.optim.Optimizer, state: dict[str, Any], *, may_skip: bool = False
     ) -> None:
-        """Begin to write the state as it is now.
+        """Start writing the current state.
 
         Args:
-            model: its weights and the state of its fused optimiser.
-            optimizer: Optimiser of the dense part.
-            state: everything else, as plain values, with the number of the `step`.
-            may_skip: Whether nothing is done while the one before is still being written; else that is waited for.
+            model: Weights and the state of the fused optimizer of the tables.
+            optimizer: Optimizer of the dense part.
+            state: All other state as plain values, including the number of the `step`.
+            may_skip: Whether to skip this checkpoint while the previous one is still being written, instead of waiting.
 
         Raises:
-            TrainingError: a weight was not finite in the one before; the last good checkpoint stays.
-            CheckpointError: the one before could not be written.
+            TrainingError: A weight of the previous checkpoint was not finite; the last good checkpoint stays.
+            CheckpointError: The previous checkpoint could not be written.
         """
         with self._stall():
             self._writer.check()
@@ -198,14 +209,14 @@ class CheckpointDirectory(Generic[Trained]):
             self._begin(model, optimizer, state, may_skip=may_skip)
 
     def finish(self, *, is_over: bool = False) -> None:
-        """Wait until what was begun is on the disk, and where the training is to go on, copied.
+        """Wait until the last checkpoint is on disk and, unless the training run is over, copied to the remote address.
 
         Args:
-            is_over: Whether the training has come to its end, so that no copy is waited for.
+            is_over: Whether the training run has ended, so that the remote copy stops instead of being completed.
 
         Raises:
-            TrainingError: a weight was not finite in it.
-            CheckpointError: it could not be written.
+            TrainingError: A weight of the checkpoint was not finite.
+            CheckpointError: The checkpoint could not be written.
         """
         with self._stall():
             self._writer.wait()
@@ -216,12 +227,12 @@ class CheckpointDirectory(Generic[Trained]):
                     self._copy.finish(self.directory, self.figures)
 
     def read(self, model: Trained, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-        """Put model, optimiser and random state back, and return the `state` that was written with them.
+        """Restore model, optimizer and random state, and return the `state` that was written with them.
 
-        The newest generation that is whole is taken; what is wrong with a newer one is said in a warning.
+        The newest complete generation is used; a warning reports a damaged newer generation.
 
         Raises:
-            CheckpointError: none is whole, or they belong to another training.
+            CheckpointError: No generation is complete, or the checkpoint belongs to another training run.
         """
         generation = self._newest_whole()
         path = self.directory / generation.tensors.name
@@ -230,7 +241,7 @@ class CheckpointDirectory(Generic[Trained]):
             self._lay_rows(model, generation)
         distribute(tensors, model, optimizer, path, rows_apart=bool(generation.parts))
         self._best, self._best_parts, self._number = generation.best, generation.best_parts, generation.number
-        for path in generation_paths(self.directory):  # a damaged one counts among those that are kept no longer
+        for path in generation_paths(self.directory):  # newer, damaged generations are removed
             if path > generation_path(self.directory, generation.number):
                 path.unlink(missing_ok=True)
         self.figures = CheckpointFigures.of(generation.figures or {})
@@ -238,10 +249,10 @@ class CheckpointDirectory(Generic[Trained]):
         return generation.state
 
     def check_identity(self, found: dict[str, Any], path: Path) -> None:
-        """Compare the identity in a checkpoint with that of the training that resumes from it.
+        """Compare the identity in a checkpoint with the identity of the training run that resumes from it.
 
         Raises:
-            CheckpointError: they differ; the message names in what.
+            CheckpointError: The identities differ; the message names the differing properties.
         """
         different = sorted(key for key in self._identity if found.get(key) != self._identity[key])
         if different:
@@ -251,7 +262,7 @@ class CheckpointDirectory(Generic[Trained]):
             )
 
     def _make_good(self) -> None:
-        """Keep next what the writer has given up, if it has; it is at rest."""
+        """Mark the rows of an abandoned checkpoint as still to be written; called while no job is running."""
         self._was_given_up = self._is_given_up
         if self._is_given_up and self._tables is not None:
             self._tables.undo()
@@ -261,7 +272,7 @@ class CheckpointDirectory(Generic[Trained]):
     def _begin(
         self, model: Trained, optimizer: torch.optim.Optimizer, state: dict[str, Any], *, may_skip: bool = False
     ) -> None:
-        """Take what is to be kept as it is, and hand it to the writer; where that cannot be, write it here."""
+        """Take the current state and pass it to the writer; without memory for copies, write it in this thread."""
         tables = self._tables
         tensors = collect(model, optimizer, rows_apart=tables is not None)
         free_bytes = _bytes_for_copies(model) - _bytes_of(tensors)
@@ -289,7 +300,7 @@ class CheckpointDirectory(Generic[Trained]):
                 self._is_given_up = True
                 self._remove_older()
             finally:
-                if threading.current_thread().name == WRITER:  # else it is counted as a stall
+                if threading.current_thread().name == WRITER:  # otherwise the time is counted as a stall
                     self.figures.processor_seconds += time.thread_time() - started
                 if tables is not None:
                     tables.close()
@@ -301,9 +312,9 @@ class CheckpointDirectory(Generic[Trained]):
             job()
 
     def _keep_best_weights(self, model: Trained, step: int) -> None:
-        """All weights in a file of their own."""
+        """Save all weights as the best: as a copy for the next `write`, or to a file at once if memory is short."""
         name, weights = f"best-{step}-{self._number}.safetensors", dict(model.state_dict())
-        self._best_copy = None  # the old copy goes first: both together would raise the peak of the memory
+        self._best_copy = None  # freed first: old and new copy together would raise the memory peak
         self._best_parts = ()
         if _bytes_of(weights) <= _bytes_for_copies(model):
             self._best_copy = name, _copies(weights)
@@ -314,7 +325,7 @@ class CheckpointDirectory(Generic[Trained]):
     def _write_generation(
         self, state: dict[str, Any], tensors: dict[str, Tensor], rows: RowsToKeep | None, *, is_best: bool
     ) -> None:
-        """Write all files, then the list of them, then remove what is too old."""
+        """Write all files of a generation, then its list of files, then remove older generations."""
         started = time.perf_counter()
         number, parts = self._number + 1, self._parts
         for name, tensor in tensors.items():
@@ -354,7 +365,7 @@ class CheckpointDirectory(Generic[Trained]):
         remove_older(self.directory, self.keeping.generations, spared)
 
     def _write_rows(self, rows: RowsToKeep, number: int, step: int) -> tuple[Part, ...]:
-        """Write rows upon the parts of the last generation; returns all that the tables consist of now."""
+        """Write changed rows on top of the parts of the last generation; return all current parts of the tables."""
         chains = [kept_upon(content, self._parts, place) for place, content in enumerate(rows.contents)]
         files: list[list[StoredFile]] = [[] for _ in chains]
         for position, (place, tensors) in enumerate(filled(self._encoded(rows, step))):
@@ -364,7 +375,7 @@ class CheckpointDirectory(Generic[Trained]):
         for place, (chain, its_files) in enumerate(zip(chains, files, strict=True)):
             content = rows.contents[place]
             parts += chain
-            if its_files or content == "full":  # else nothing of it has changed
+            if its_files or content == "full":  # otherwise no row of the range has changed
                 left_out = rows.left_out if content == "full" else ""
                 parts.append(
                     Part(content=content, upon=hash_of(chain), files=tuple(its_files), range=place, left_out=left_out)
@@ -386,7 +397,11 @@ class CheckpointDirectory(Generic[Trained]):
         return stored
 
     def _newest_whole(self) -> Generation:
-        """The newest generation whose files are all as they were written."""
+        """Return the newest generation whose files all match their checksums.
+
+        Raises:
+            CheckpointError: No generation is complete, or it belongs to another training run.
+        """
         problems: list[CheckpointError] = []
         for path in (self.path, *generation_paths(self.directory)):
             try:
@@ -406,7 +421,7 @@ class CheckpointDirectory(Generic[Trained]):
         raise problems[0]
 
     def _lay_rows(self, model: Trained, generation: Generation) -> None:
-        """Lay the parts of a generation into the tables."""
+        """Load the parts of a generation into the tables."""
         changing = self._tables or ChangingTables(self._tables_in(model), next(model.parameters()).device, self.keeping)
         changing.put_back(self._read_pieces(generation.parts), generation.history)
         if self._tables is not None:
@@ -446,7 +461,7 @@ def _bytes_of(tensors: dict[str, Tensor]) -> int:
 
 
 def _bytes_for_copies(model: nn.Module) -> float:
-    """Memory that copies may take: none where tables lie in a file, for all is written while training waits."""
+    """Return the bytes of memory for copies of state; 0 if tables are in a file: training then waits for the write."""
     tables = [tables for _, tables in embedding_tables(model)]
     if not all(one.is_in_memory for one in tables):
         return 0
@@ -455,7 +470,7 @@ def _bytes_for_copies(model: nn.Module) -> float:
 
 
 def _bytes_for_rows(taken_bytes: int) -> float:
-    """Memory that copies of rows may take before steps, beside what is taken for other copies."""
+    """Return the bytes of memory for copies of rows before steps, besides `taken_bytes` for other copies."""
     return max(_free_bytes() - taken_bytes, 0)
 
 
@@ -464,7 +479,7 @@ def _free_bytes() -> float:
 
 
 def _check_finite(name: str, tensor: Tensor, step: int) -> None:
-    """Look at a part after the other: the tables may be a mapped file that is larger than memory."""
+    """Raise TrainingError if a value is not finite; checks part by part, as a mapped table may exceed memory."""
     if not tensor.is_floating_point():
         return
     if not all(bool(torch.isfinite(part).all()) for part in tensor.reshape(-1).split(VALUES_CHECKED_AT_ONCE)):

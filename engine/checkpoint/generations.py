@@ -1,15 +1,14 @@
-"""The states that a folder of checkpoints can be gone back to: what each consists of, and whether it is whole.
+"""Generations of checkpoints: the states that a training run can resume from, their files and their integrity.
 
     checkpoint.json                 the newest: state as numbers, and the names and checksums of its files
-    checkpoint-{number}.json        the same, of each generation that is kept
-    state-{number}.safetensors      layers, optimiser state, random state; the tables too where they are small
-    rows-{number}-{part}.safetensors    rows of tables: all of them, or those touched since an earlier generation
+    generation-{number}.json        the same, of each generation that is kept
+    state-{number}.safetensors      layers, optimizer state, random state; the tables too where they are small
+    rows-{number}-{part}.safetensors    rows of tables: all rows, or those touched since an earlier generation
     best-{step}-{number}.safetensors    weights with the best validation so far, where the tables are small
 
-The rows may be divided into ranges, each with parts of its own. A generation names these in the order in which they are
-laid one upon the other. Each part says by a hash which parts of its range it belongs upon, so that none is ever laid
-upon another base. The best weights are those of an earlier
-generation, whose files stay while they are the best.
+The rows may be divided into ranges, each with its own parts. A generation names the parts in the order in which they
+are applied. Each part holds a hash of the parts of its range that it is based on, so that a part is never applied to
+another base. The best weights are those of an earlier generation, whose files stay while its weights are the best.
 """
 
 import hashlib
@@ -27,14 +26,14 @@ from shunter.models.embeddings.initial_weights import RULE
 from shunter.record import Record
 
 FORMAT = 3
-READ_FORMATS = (1, 2, FORMAT)  # the tables within the file of the state; all rows as one range
+READ_FORMATS = (1, 2, FORMAT)  # format 1: tables in the file of the state; format 2: all rows as one range
 NEWEST = "checkpoint.json"
 PATTERNS = ("state-*", "best-*", "rows-*", "*.tmp")
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredFile:
-    """A file beside `checkpoint.json`."""
+    """Name and checksum of a file beside `checkpoint.json`."""
 
     name: str
     sha256: str
@@ -42,15 +41,15 @@ class StoredFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Part(Record):
-    """Rows of the tables in some files.
+    """Rows of the tables that some files hold.
 
     Attributes:
-        content: Which rows.
-        upon: Hash of the parts that this one is laid upon.
-        files: Where they are.
-        range: Number of the range of rows that it belongs to.
-        left_out: By which rule the rows are drawn that nobody had asked for yet, which it leaves out; empty where it
-            leaves none out.
+        content: Selection of the rows: all, or those touched since the last full part or the last part.
+        upon: Hash of the parts that this part is applied to.
+        files: Files of the rows.
+        range: Number of the range of rows.
+        left_out: Rule by which rows that were never looked up are drawn, because the part leaves them out; empty if the
+            part leaves out no row.
     """
 
     content: Content
@@ -62,18 +61,19 @@ class Part(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Generation:
-    """A state that can be gone back to.
+    """State that a training run can resume from.
 
     Attributes:
-        number: Counts up.
-        identity: Properties that a training must share to go on from it.
-        state: All that is neither weights, nor optimiser, nor random state, as plain values.
-        tensors: The file of the layers.
-        parts: The tables; empty where they are in `tensors`.
-        history: What the policy of the parts goes by, for each range (`shunter.engine.checkpoint.touched`).
-        best: The weights with the best validation so far; with `best_parts` the layers of the generation that had them.
-        best_parts: The tables of that generation, which stay while they are the best; empty where they are in `best`.
-        figures: What the checkpoints have cost so far.
+        number: Number of the generation, ascending.
+        identity: Properties that a training run must share to resume from the state.
+        state: All state besides weights, optimizer and random state, as plain values.
+        tensors: File of the layers.
+        parts: Parts of the tables; empty if the tables are in `tensors`.
+        history: Input of the policy of the parts, for each range (`shunter.engine.checkpoint.touched`).
+        best: Weights with the best validation so far; with `best_parts` the layers of the generation with these
+            weights.
+        best_parts: Tables of that generation, kept while its weights are the best; empty if the tables are in `best`.
+        figures: Cost of the checkpoints so far.
     """
 
     number: int
@@ -87,7 +87,7 @@ class Generation:
     best_parts: tuple[Part, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
+        """Return plain values, ready for JSON."""
         return {"format": FORMAT, **asdict(self)}
 
     @classmethod
@@ -95,16 +95,16 @@ class Generation:
         """Read a generation's file.
 
         Raises:
-            CheckpointError: It is missing, damaged or of another version.
+            CheckpointError: The file is missing, damaged or of another version.
         """
         return cls.of(read_json(path), path)
 
     @classmethod
     def of(cls, values: dict[str, Any], path: Path) -> Self:
-        """From what the file `path` holds.
+        """Return the generation of the values in the file `path`.
 
         Raises:
-            CheckpointError: It is damaged or of another version.
+            CheckpointError: The values are damaged or of another version.
         """
         found = values.pop("format", None)
         try:
@@ -126,15 +126,15 @@ class Generation:
 
     @property
     def files(self) -> tuple[StoredFile, ...]:
-        """All files that it consists of, each once."""
+        """All files of the generation, each once."""
         rows = [file for part in (*self.parts, *self.best_parts) for file in part.files]
         return tuple(dict.fromkeys((self.tensors, *rows, *([self.best] if self.best else []))))
 
     def check(self, directory: Path) -> None:
-        """Compare all files with their checksums, and the parts with what they are laid upon.
+        """Compare all files with their checksums, and the hash of each part with the parts that it is based on.
 
         Raises:
-            CheckpointError: One is missing or damaged, or belongs upon other parts.
+            CheckpointError: A file is missing or damaged, or a part is based on other parts.
         """
         for parts in (self.parts, self.best_parts):
             check_upon(parts, directory)
@@ -145,12 +145,12 @@ class Generation:
 
 
 def history_of(values: Sequence[Any]) -> tuple[tuple[float, ...], ...]:
-    """From JSON; where it does not say anything of ranges all rows are one."""
+    """Return the history from its JSON values; values without ranges are the history of one range of all rows."""
     return tuple(map(tuple, values)) if values and isinstance(values[0], list) else (tuple(values),)
 
 
 def hash_of(parts: Sequence[Part]) -> str:
-    """What a part that is laid upon some others says of them; empty where there are none."""
+    """Return the hash by which a part refers to the parts that it is based on; empty if there are none."""
     if not parts:
         return ""
     names = "".join(file.sha256 for part in parts for file in part.files)
@@ -158,21 +158,21 @@ def hash_of(parts: Sequence[Part]) -> str:
 
 
 def parts_of_range(parts: Sequence[Part], number: int) -> tuple[Part, ...]:
-    """Those of one range, in their order."""
+    """Return the parts of one range, in their order."""
     return tuple(part for part in parts if part.range == number)
 
 
 def kept_upon(content: Content, parts: Sequence[Part], number: int) -> tuple[Part, ...]:
-    """Those parts of a range that a new one is laid upon."""
+    """Return the parts of a range that a new part with this content is based on."""
     own = parts_of_range(parts, number)
     return {"full": (), "since_full": own[:1], "since_last": own}[content]
 
 
 def check_upon(parts: Sequence[Part], directory: Path) -> None:
-    """Compare parts with what they are laid upon.
+    """Compare each part's hash with the parts that it is based on.
 
     Raises:
-        CheckpointError: One belongs upon others, or lacks rows that this version would draw otherwise.
+        CheckpointError: A part is based on other parts, or leaves out rows that this version would draw differently.
     """
     if strange := {part.left_out for part in parts} - {"", RULE}:
         raise CheckpointError(
@@ -188,24 +188,24 @@ def check_upon(parts: Sequence[Part], directory: Path) -> None:
 
 
 def generation_path(directory: Path, number: int) -> Path:
-    """File of a generation."""
+    """Return the path of the file of a generation."""
     return directory / f"generation-{number:06d}.json"
 
 
 def generation_paths(directory: Path) -> list[Path]:
-    """Files of all generations, the newest first."""
+    """Return the paths of the files of all generations, the newest first."""
     return sorted(directory.glob("generation-*.json"), reverse=True)
 
 
 def remove_older(directory: Path, keep: int, spared: frozenset[str] = frozenset()) -> None:
-    """Remove all but the newest generations, and what no generation names.
+    """Remove all but the newest generations, and all checkpoint files that no kept generation names.
 
-    The list of a generation goes before its files, so that what is left of it after a kill is removed the next time.
+    The list of a generation is removed before its files, so that files left after a kill are removed the next time.
 
     Args:
-        directory: Their folder.
-        keep: How many stay.
-        spared: Files that stay in any case.
+        directory: Checkpoint folder.
+        keep: Number of generations to keep.
+        spared: Names of files to keep in any case.
     """
     paths = generation_paths(directory)
     for path in paths[keep:]:
@@ -219,7 +219,7 @@ def remove_older(directory: Path, keep: int, spared: frozenset[str] = frozenset(
 
 
 def named_files(paths: Sequence[Path]) -> Iterator[str]:
-    """Names of the files that generations consist of; what cannot be read names none."""
+    """Yield the names of the files of generations; an unreadable generation yields none."""
     for path in paths:
         try:
             yield from (file.name for file in Generation.read(path).files)
@@ -228,22 +228,22 @@ def named_files(paths: Sequence[Path]) -> Iterator[str]:
 
 
 def kept_bytes(directory: Path) -> int:
-    """Bytes of all files of checkpoints in a folder."""
+    """Return the bytes of all checkpoint files in a folder, lists of generations excluded."""
     return sum(path.stat().st_size for pattern in PATTERNS for path in directory.glob(pattern))
 
 
 class GenerationsLayout:
-    """How generations lie in a folder, to whoever copies them (`shunter.engine.checkpoint.remote.Layout`)."""
+    """Layout of generations in a folder, for the remote copy (`shunter.engine.checkpoint.remote.Layout`)."""
 
     def lists(self, names: Iterable[str]) -> list[str]:
-        """Files of generations, the newest first."""
+        """Return the names of generations' files, the newest first."""
         return sorted((name for name in names if re.fullmatch(r"generation-\d+\.json", name)), reverse=True)
 
     def files(self, name: str, read: Callable[[str], bytes]) -> dict[str, str | None]:
-        """The files that a generation consists of, with their sha256.
+        """Return the files of a generation, with their sha256.
 
         Raises:
-            CheckpointError: Its list is damaged.
+            CheckpointError: The list of files is damaged.
         """
         try:
             values = json_object(unseal(read(name)))
@@ -252,5 +252,5 @@ class GenerationsLayout:
         return {file.name: file.sha256 for file in Generation.of(values, Path(name)).files}
 
     def fetched(self, directory: Path, name: str) -> None:
-        """Make a generation whose files have come the newest."""
+        """Make a generation the newest, after all its files have been downloaded."""
         write_text(directory / NEWEST, (directory / name).read_text())

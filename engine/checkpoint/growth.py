@@ -1,17 +1,20 @@
-"""What the next checkpoint holds: all rows, those touched since the last full one, or those since the last one.
+"""Policies for the rows of the next checkpoint: all, or those touched since the last full or the last checkpoint.
 
     full            all rows each time
     one-shot        all rows once, then those touched since: two parts are enough to restore, and each grows
-    consecutive     all rows once, then those touched since the last: small parts, of which none may be missing
+    consecutive     all rows once, then those touched since the last: small parts, all of which are needed
     intermittent    one-shot, and all rows again as soon as that is expected to cost less
-    auto            consecutive, in each of some ranges of rows by itself; a range is written whole again in turn
+    auto            consecutive, separately for each of several ranges of rows; full ranges are written in turn
 
-The first four are those of Check-N-Run (Eisenman et al., NSDI 2022). `auto` writes less than they do and keeps hardly
-more than half as much again as a full checkpoint, however long the training: as soon as all ranges together would keep
-more, the one whose parts have grown most begins anew, and its older files go. So no checkpoint is a full one again. It
-is how file systems that only append clean up (Rosenblum and Ousterhout, SOSP 1991: segments). Where intervals touch the
-same rows again and again, a part since the last full one costs hardly more than one since the last and takes the place
-of all parts before; then it writes those.
+The first four policies are those of Check-N-Run (Eisenman et al., NSDI 2022). `auto` writes fewer bytes than these, and
+stores hardly more than 1.5 x the bytes of a full checkpoint, however long the training run. As soon as all ranges
+together would exceed that, the range whose parts have grown most is written in full and its older files are removed. No
+checkpoint is therefore full again. Log-structured file systems clean segments in the same way (Rosenblum and
+Ousterhout, SOSP 1991).
+
+Where intervals touch the same rows repeatedly, a part since the last full checkpoint costs hardly more than a part
+since the last checkpoint. It also replaces all parts between. `auto` then writes the rows since the last full
+checkpoint.
 """
 
 from collections.abc import Sequence
@@ -22,20 +25,20 @@ Policy = Literal["auto", "full", "one-shot", "consecutive", "intermittent"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)
 Content = Literal["full", "since_full", "since_last"]
 
-# Within this factor of the rows touched since the last checkpoint, those since the full one are worth their bytes.
+# `auto` writes the rows since the last full checkpoint if they are at most this many times those since the last one.
 SAME_ROWS = 1.1
-# What `auto` keeps beyond all rows once, as a share of them: of one range, and of many that begin anew in turn.
+# Bytes that `auto` stores beyond one full copy, as a share of it: with one range, and with many ranges written in turn.
 KEPT_BEYOND_ALL, KEPT_BEYOND_ALL_IN_TURN = 1.0, 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Growth:
-    """How much of a range of rows has been touched, as shares of it.
+    """Touched rows of a range, as shares of the range from 0 to 1.
 
     Attributes:
-        parts: What each checkpoint since the last full one holds, in their order; without that one.
-        since_last: Touched since the last checkpoint.
-        since_full: Touched since the last full one.
+        parts: Share of rows in each checkpoint since the last full one, in order, without the full one.
+        since_last: Share touched since the last checkpoint.
+        since_full: Share touched since the last full checkpoint.
     """
 
     parts: Sequence[float]
@@ -44,11 +47,11 @@ class Growth:
 
 
 def next_contents(policy: Policy, ranges: Sequence[Growth]) -> list[Content]:
-    """Decide what the next checkpoint holds of each range of rows; all are as large.
+    """Return the content of the next checkpoint for each range of rows; all ranges are equally large.
 
     Args:
-        policy: How.
-        ranges: How much of each has been touched.
+        policy: Checkpoint policy.
+        ranges: Touched rows of each range.
     """
     if policy != "auto":
         return [_published_content(policy, one) for one in ranges]
@@ -81,5 +84,8 @@ def _published_content(policy: Policy, growth: Growth) -> Content:
 
 
 def _costs_less_again(parts: Sequence[float], since_full: float) -> bool:
-    """Whether all rows now, and then as many parts as so far, cost less than going on; parts only ever grow."""
+    """Return True if a full checkpoint now, then as many parts as so far, costs less than continuing.
+
+    The estimate uses that parts only grow.
+    """
     return 1 + sum(parts) <= (len(parts) + 1) * since_full

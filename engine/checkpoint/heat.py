@@ -1,8 +1,8 @@
-"""Which rows are worth more bits: those that steps look up most.
+"""Access frequency of embedding rows: the rows that steps look up most are stored in more bits.
 
-A row's rounding error counts in the loss each time that it is looked up, and lookups follow a power law. Row-wise
-Adagrad's sums of squared gradients grow with each of them, so the rows with the largest sums of their table are the
-hot ones. A tenth of the rows, in 8 bits instead of 2 to 4, spares most of what few bits cost in quality.
+A row's rounding error counts in the loss at each lookup, and lookups follow a power law. Row-wise Adagrad's sums of
+squared gradients grow with each lookup, so that the rows with the largest sums of their table are the hot rows. Storing
+a tenth of the rows in 8 bits instead of 2 to 4 avoids most of the quality loss of few bits.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,14 +17,14 @@ from shunter.models.embeddings.shards import Shard
 
 HOT_SHARE = 0.1
 HOT_BITS = 8
-ROWS_LOOKED_AT = 1 << 12  # of a shard, evenly: as many tell the share to a hundredth or so
+ROWS_LOOKED_AT = 1 << 12  # evenly sampled rows of a shard: enough to estimate the share to about 0.01
 
 
 class HotRows:
-    """Divides pieces into hot rows and others.
+    """Splitter of pieces into hot rows and other rows.
 
     Args:
-        shards: Blocks of tables as they are now.
+        shards: Current blocks of the tables.
     """
 
     def __init__(self, shards: Iterable[Shard]) -> None:
@@ -37,7 +37,7 @@ class HotRows:
         }
 
     def divide(self, piece: Piece) -> Iterator[Piece]:
-        """The hot rows of a piece, with their bits, and the others; one that is quantised already stays as it is."""
+        """Yield the hot rows of a piece, with their bits, then its other rows; yield a quantised piece unchanged."""
         if piece.stored_bits is not None:
             yield piece
             return

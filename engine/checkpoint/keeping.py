@@ -1,4 +1,4 @@
-"""How the state of a training is kept: what each checkpoint holds, in how many bits, and what that has cost so far."""
+"""Checkpoint policy (content, bits and generations) and the cost of the checkpoints of a training run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -13,36 +13,36 @@ Bits = Literal["auto"] | StoredBits
 
 
 def stored_bits(asked: str) -> Bits:
-    """The bits that an option names: `auto`, or a number."""
+    """Return the bits that an option names: `auto`, or a number."""
     return "auto" if asked == "auto" else next(bits for bits in STORED_BITS if str(bits) == asked)
 
 
-# Tables below this are written whole and in full precision each time: that takes a moment. Where they are larger, they
-# are written beside training, and only what has changed; and from the second size on `auto` writes it in few bits.
+# Tables below this size are written whole and in full precision each time, which takes a moment. Of larger tables only
+# changed rows are written, in the background. From the second size on `auto` writes the rows in few bits.
 INCREMENTAL_FROM_BYTES = 1 << 20
 QUANTISED_FROM_BYTES = 1 << 30
-# Restores from which quality does not suffer, by bits, as Check-N-Run (NSDI 2022) found; more are for 8 bits. On the
-# sample of Criteo's log 2, 3 and 4 bits cost more than the hundredth of a per cent of NE that this is to keep
-# (`benchmarks/checkpoints.py`), so `auto` takes no fewer than 8 until larger data say otherwise.
+# Number of restores without loss of quality, by bits, from Check-N-Run (NSDI 2022); more restores need 8 bits. On the
+# sample of Criteo's log 2, 3 and 4 bits cost more than the accepted 0.01 % of NE (`benchmarks/checkpoints.py`).
+# `auto` therefore uses at least 8 bits until larger data show otherwise.
 ALLOWED_RESTORES = {2: 1, 3: 3, 4: 20}
 MOST_RESTORES_BITS = 8
 FEWEST_BITS_OF_AUTO = 8
-# What the training ends with: in 8 bits the NE of the model on Criteo's sample rises by 0.0004 %, in 4 by 0.06 %.
+# Bits of the final weights: in 8 bits the NE of the model on Criteo's sample rises by 0.0004 %, in 4 bits by 0.06 %.
 FEWEST_BITS_OF_BEST = 8
 
 
 @dataclass(frozen=True, kw_only=True)
 class Keeping:
-    """How checkpoints are kept.
+    """Checkpoint policy.
 
     Attributes:
-        bits: Bits of a number in the tables; `auto` is 32 while the tables are small, and else as few as the expected
-            restores allow, no fewer than 8. With 32 an interrupted training goes on bit by bit as an undisturbed one.
-        policy: What each checkpoint holds.
-        generations: How many states can be gone back to: the newest, and those before it in case it is damaged.
-        bytes_per_second: Most that is written in a second; None is no limit.
-        expected_restores: How often this training is expected to be interrupted.
-        copied_to: An address of `fsspec` that is kept a copy at; None keeps none.
+        bits: Bits of a number in the tables. `auto` is 32 for small tables, otherwise as few as the expected restores
+            allow, at least 8. With 32 a resumed training run equals an uninterrupted one bit for bit.
+        policy: Selection of the rows of each checkpoint.
+        generations: Number of states to keep: the newest, and earlier ones in case the newest is damaged.
+        bytes_per_second: Largest write rate; None is no limit.
+        expected_restores: Expected number of interruptions of the training run.
+        copied_to: Address of `fsspec` for a remote copy; None makes no copy.
     """
 
     bits: Bits = "auto"
@@ -53,23 +53,23 @@ class Keeping:
     copied_to: str | None = None
 
     def is_incremental(self, table_bytes: int) -> bool:
-        """Whether tables are kept apart from the rest of the state, piece by piece."""
+        """Return True if tables are stored apart from the other state, piece by piece."""
         is_asked_for = self.policy not in ("auto", "full") or self.bits not in ("auto", FULL_PRECISION)
         return is_asked_for or table_bytes >= INCREMENTAL_FROM_BYTES
 
     def hangs_on_restores(self, table_bytes: int) -> bool:
-        """Whether the number of restores decides about the bits: not while `auto` takes as many for any number."""
+        """Return True if the bits depend on the number of restores; False if `auto` always uses the same bits."""
         return FEWEST_BITS_OF_AUTO < MOST_RESTORES_BITS and self._is_chosen(table_bytes)
 
     def _is_chosen(self, table_bytes: int) -> bool:
         return self.bits == "auto" and table_bytes >= QUANTISED_FROM_BYTES
 
     def bits_of(self, table_bytes: int, restores: int) -> int:
-        """Bits of the next checkpoint.
+        """Return the bits of a number in the next checkpoint.
 
         Args:
-            table_bytes: Bytes of all tables and their optimiser's state.
-            restores: How often the training was gone on with from a checkpoint.
+            table_bytes: Bytes of all tables and their optimizer state.
+            restores: Number of times the training run was resumed from a checkpoint.
         """
         if not self._is_chosen(table_bytes):
             return FULL_PRECISION if self.bits == "auto" else self.bits
@@ -83,24 +83,24 @@ BY_DEFAULT = Keeping()
 
 @dataclass(kw_only=True)
 class CheckpointFigures:
-    """What the checkpoints of a training came to, interruptions included.
+    """Cost of the checkpoints of a training run, interruptions included.
 
     Attributes:
-        written: Checkpoints that were written.
-        full: Those of them that held all rows.
-        skipped: Those that were due while the one before was still being written, or that were given up, for rows
-            changed faster than the disk took them.
-        restores: How often the training was gone on with from one.
-        bits: Bits of a number in the tables of the last one; those with the best weights have 8 or more.
+        written: Checkpoints written.
+        full: Written checkpoints with all rows.
+        skipped: Checkpoints that were due while the previous one was being written, or that were abandoned because rows
+            changed faster than the disk wrote them.
+        restores: Number of times the training run was resumed from a checkpoint.
+        bits: Bits of a number in the tables of the last checkpoint; checkpoints of the best weights have 8 or more.
         bytes_written: Bytes of all files.
-        bytes_kept: Most bytes that lay in the folder after one was written.
-        stall_seconds: Time that training waited: for copies of what is written, also those that it makes of rows before
-            it changes them, and for a writer at work.
-        write_seconds: Time that the writer was at work beside training.
-        processor_seconds: Processor time of the writer, and of what training waited for.
-        process_seconds: Processor time of the whole process meanwhile; with several, of the first.
-        copied: Checkpoints that were copied to another address.
-        copies_failed: Attempts to copy one that failed.
+        bytes_kept: Most bytes in the folder after a checkpoint was written.
+        stall_seconds: Time that training waited for copies of state, including copies of rows before steps change them,
+            and for a running writer.
+        write_seconds: Time that the writer ran beside training.
+        processor_seconds: CPU time of the writer, and of the work that training waited for.
+        process_seconds: CPU time of the whole process in the same period; with several processes, of the first.
+        copied: Checkpoints copied to the remote address.
+        copies_failed: Failed attempts to copy a checkpoint.
     """
 
     written: int = 0
@@ -119,11 +119,11 @@ class CheckpointFigures:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "CheckpointFigures":
-        """As they were kept; figures that this version does not know are left out."""
+        """Return the figures from stored values; figures unknown to this version are left out."""
         return cls(**{one.name: values[one.name] for one in fields(cls) if one.name in values})
 
     def joules(self, training_joules: float | None) -> float | None:
-        """Energy of the checkpoints, estimated: the share of a training's that they have of its processor time."""
+        """Estimate the checkpoints' energy in joules by their share of the run's CPU time; None if unknown."""
         if training_joules is None or not self.process_seconds:
             return None
         return training_joules * min(self.processor_seconds / self.process_seconds, 1.0)

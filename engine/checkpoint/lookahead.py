@@ -1,4 +1,4 @@
-"""The loader knows the next batches, so their embedding rows are fetched from the file before they are needed."""
+"""Prefetch of embedding rows from the file of the tables, for the next batches of the loader."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,19 +18,19 @@ from shunter.models.spec import ModelSpec
 def embedding_cache(
     execution: Execution, spec: ModelSpec, dataset: Dataset, directory: Path | None = None
 ) -> EmbeddingCache | None:
-    """The cache that the tables of a model need in the memory that `execution` gives them; None where they fit.
+    """Return the cache of embedding rows for the table memory of `execution`; None if the tables fit into that memory.
 
-    When the background reader works on a batch, `prefetch_depth` batches at most wait before it and the step may be
-    busy with one more: the reader's queue is bounded, and the step is done with a batch when it takes the next.
+    When the background reader works on a batch, at most `prefetch_depth` batches wait before it, and the step may be
+    busy with one more. The reader's queue is bounded, and a step is done with a batch when it takes the next.
 
     Args:
-        execution: memory of the tables and depth of the prefetch.
+        execution: Memory of the tables in bytes, and depth of the prefetch.
         spec: Width of a row.
-        dataset: What is trained on: how many rows each table has, and which of them stay.
+        dataset: Training data: number of rows of each table, and rows that stay in memory.
         directory: Folder of the file; None is the system's folder for temporary files.
 
     Raises:
-        RequestError: The tables do not fit, and no cache of them either.
+        RequestError: Neither the tables nor a cache of their rows fits.
         DataError: An array of the data set is missing.
     """
     memory_bytes = execution.embedding_memory_bytes
@@ -46,12 +46,12 @@ def embedding_cache(
 
 
 def admitted(batches: Iterator[Batch], model: Model) -> Iterator[Batch]:
-    """Admit each training batch to the tables of the model, which may have to fetch its rows.
+    """Yield each training batch after its rows are in the cache of the model's tables.
 
-    To be iterated in the background, by `shunter.engine.loop.step.prefetch`.
+    Iterated in the background, by `shunter.engine.loop.step.prefetch`.
 
     Raises:
-        RequestError: the rows of one batch are more than the cache holds.
+        RequestError: One batch has more rows than the cache holds.
     """
     tables = model.embeddings
     tables.begin()
@@ -65,7 +65,7 @@ def admitted(batches: Iterator[Batch], model: Model) -> Iterator[Batch]:
 
 @contextmanager
 def trained(model: Model) -> Iterator[None]:
-    """A pass over admitted batches, to be left before their reader is closed."""
+    """End the use of the tables after a pass over admitted batches; end the block before their reader is closed."""
     try:
         yield
     finally:

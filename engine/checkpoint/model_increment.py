@@ -1,8 +1,8 @@
-"""What changed between two trained models: rows of tables that differ, and all of the layers.
+"""Difference between two trained models: the table rows that differ, and all layers.
 
-A night that goes on from a model touches the rows that its clicks look up and no others; the rest are as they were,
-under the same or another id. So the rows that differ are all that must be sent to whoever has the former model, as
-Check-N-Run's increments go to inference (Eisenman et al., NSDI 2022), exactly or in few bits.
+A model that continues training from a former model changes only the rows that its clicks look up. All other rows stay
+equal, under the same or another id. Only the rows that differ must be sent to a server with the former model, exactly
+or in few bits, like Check-N-Run's increments for inference (Eisenman et al., NSDI 2022).
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,19 +20,20 @@ from shunter.models.ensemble import Ensemble
 from shunter.models.registry import Model
 
 TABLES = "embeddings.weight"
-BITS_OF = {torch.float32: torch.int32, torch.float16: torch.int16}  # by which rows are compared
+BITS_OF = {torch.float32: torch.int32, torch.float16: torch.int16}  # integer type for bitwise comparison of rows
 ROWS_AT_ONCE = 1 << 16
 
 
 @dataclass(frozen=True)
 class ModelIncrement:
-    """What makes a model of a former one.
+    """Delta that turns a former model into a new model.
 
     Attributes:
-        bits: Bits of a number of the rows; 32 keeps all digits.
-        tensors: By name: `layers.NAME` the weights above the tables, `rows.MEMBER.TABLE.PART` the rows that differ.
-        origins: For each member and each of its tables, by the name of the field that owns it, the member of the former
-            model whose rows it goes on from; None where there is no such table.
+        bits: Bits of a number of the rows; 32 is full precision.
+        tensors: Tensors by name: `layers.NAME` for weights above the tables, `rows.MEMBER.TABLE.PART` for rows that
+            differ.
+        origins: Member of the former model from which each table takes its unchanged rows: for each new member, by the
+            name of the field that owns the table; None if there is no such table.
     """
 
     bits: int
@@ -46,9 +47,9 @@ class Difference:
 
     Attributes:
         rows: Rows of all tables.
-        changed_rows: Those of them that are in the increment.
-        squared_error: Of the changed rows, by few bits.
-        squared_sum: Of the changed rows themselves.
+        changed_rows: Rows in the increment.
+        squared_error: Sum of squared quantisation errors of the changed rows.
+        squared_sum: Sum of squares of the changed rows.
     """
 
     rows: int = 0
@@ -58,18 +59,18 @@ class Difference:
 
     @property
     def row_error(self) -> float:
-        """Root of the mean square of the error, over that of the rows."""
+        """Relative quantisation error: RMS of the error over RMS of the changed rows."""
         return (self.squared_error / self.squared_sum) ** 0.5 if self.squared_sum else 0.0
 
 
 @dataclass(frozen=True)
 class _Source:
-    """A table that rows may have been taken from.
+    """Table of the former model that a new table may take rows from.
 
     Attributes:
-        member: Member of the former model; None where no table suits.
+        member: Member of the former model; None if no table is compatible.
         table: `[rows, width]`.
-        former: For each row now the row of `table` that means the same, -1 where there is none.
+        former: Row of `table` with the same meaning for each new row, int64 `[rows]`; -1 if there is none.
     """
 
     member: int | None
@@ -77,11 +78,11 @@ class _Source:
     former: Tensor
 
     def differs(self, values: Tensor, numbers: Tensor) -> Tensor:
-        """Whether rows are not those that are there already, bit by bit.
+        """Return bool `[rows]`: True for rows that do not equal their former rows bit for bit.
 
         Args:
-            values: Rows now, `[rows, width]`.
-            numbers: Which they are.
+            values: New rows, `[rows, width]`.
+            numbers: Row numbers of `values`.
         """
         parts = [torch.empty(0, dtype=torch.bool)]
         for some, at in zip(values.split(ROWS_AT_ONCE), numbers.split(ROWS_AT_ONCE), strict=True):
@@ -98,12 +99,12 @@ class _Source:
 def difference(
     now: Model | Ensemble, former: Model | Ensemble, shared: Mapping[str, SharedRows], bits: int = FULL_PRECISION
 ) -> tuple[ModelIncrement, Difference]:
-    """Find what makes `now` of `former`.
+    """Return the increment that turns `former` into `now`, and its figures.
 
     Args:
-        now: The model, on the CPU.
-        former: The model that is there already, on the CPU.
-        shared: Ids that mean the same in both, by the field that owns a table.
+        now: New model, on the CPU.
+        former: Former model, on the CPU.
+        shared: Ids with the same meaning in both models, by the field that owns a table.
         bits: Bits of a number of the rows.
     """
     tensors = {f"layers.{name}": tensor for name, tensor in now.state_dict().items() if not _is_table(name)}
@@ -127,16 +128,16 @@ def difference(
 def lay_upon(
     former: Model | Ensemble, now: Model | Ensemble, shared: Mapping[str, SharedRows], increment: ModelIncrement
 ) -> None:
-    """Give a model the weights that `difference` found; the former one stays as it is.
+    """Apply an increment of `difference` to a former model, and load the weights into `now`; `former` does not change.
 
     Args:
-        former: The model that is there already.
-        now: A model built alike the one that `difference` was given; its weights are replaced.
-        shared: Ids that mean the same in both, as `difference` had them.
-        increment: What was found.
+        former: Former model.
+        now: Model with the architecture of the new model; its weights are replaced.
+        shared: Ids with the same meaning in both models, as passed to `difference`.
+        increment: Increment to apply.
 
     Raises:
-        CheckpointError: The increment is one of other models.
+        CheckpointError: The increment belongs to other models.
     """
     tensors = increment.tensors
     try:
@@ -159,7 +160,7 @@ def lay_upon(
 
 
 def members_of(model: Model | Ensemble) -> tuple[Model, ...]:
-    """The members of an ensemble, or the one model."""
+    """Return the members of an ensemble, or the single model."""
     return model.models if isinstance(model, Ensemble) else (model,)
 
 
@@ -168,7 +169,7 @@ def _is_table(name: str) -> bool:
 
 
 def _sources(name: str, table: Tensor, former: Model | Ensemble, shared: Mapping[str, SharedRows]) -> Iterator[_Source]:
-    """The tables of a field in the former model; one that brings nothing where there is none."""
+    """Yield the tables of a field in the members of the former model; an empty source if none is compatible."""
     is_alone = True
     for index, member in enumerate(members_of(former)):
         there = tables_by_name(member).get(name)
@@ -184,13 +185,13 @@ def _sources(name: str, table: Tensor, former: Model | Ensemble, shared: Mapping
 
 
 def _parts(table: Tensor, numbers: Tensor, source: _Source, bits: int, figures: Difference) -> dict[str, Tensor]:
-    """What is kept of the rows of a table that differ, by name; the figures count it."""
+    """Return the rows of a table that differ as named tensors, and add their counts and errors to `figures`."""
     values = restored = table[numbers]
     parts = {"weight": values}
     if bits != FULL_PRECISION and len(numbers):
         quantised = quantise_rows(values.float(), bits)
         restored = restore_rows(quantised, bits, table.shape[1]).to(table)
-        is_new = source.differs(restored, numbers)  # others were sent in as few bits before
+        is_new = source.differs(restored, numbers)  # all other rows already have these quantised values
         numbers, values, restored = numbers[is_new], values[is_new], restored[is_new]
         parts = {name: part[is_new] for name, part in vars(quantised).items()} if len(numbers) else {"weight": values}
     figures.rows += len(table)

@@ -1,4 +1,4 @@
-"""The state of a dense optimiser as named tensors, for a file."""
+"""State of a dense optimizer as named tensors, for a file."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -10,27 +10,27 @@ PREFIX = "optimizer."
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Every number of the state, as `optimizer.{parameter}.{name}`; deeper states have longer names.
+    """Return all numbers of an optimizer's state as tensors `optimizer.{parameter}.{name}`, or longer names if nested.
 
-    A key that is a number, and an index in a list, is written with a leading `#`; the length of a list under `#length`,
-    so that an empty one comes back too. A number becomes a tensor without dimensions.
+    A key that is a number, and an index of a list, is written with a leading `#`. The length of a list is stored under
+    `#length`, so that an empty list is restored too. A number becomes a tensor without dimensions.
     """
     return state_tensors(optimizer.state_dict())
 
 
 def state_tensors(state_dict: Mapping[str, Any]) -> dict[str, Tensor]:
-    """As `optimizer_tensors`, of an optimiser's state dictionary."""
+    """Return the tensors of an optimizer's state dictionary; see `optimizer_tensors`."""
     state = state_dict["state"]
     return {f"{PREFIX}{name}": value for key, values in state.items() for name, value in _flat(str(key), values)}
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], **changes: Any) -> None:
-    """Put back what `optimizer_tensors` gave; tensors of other names are left alone.
+    """Restore the state from the tensors of `optimizer_tensors`; tensors with other names are ignored.
 
     Args:
-        optimizer: Optimiser of the same parameters.
+        optimizer: Optimizer of the same parameters.
         tensors: Tensors by name.
-        changes: other entries of the optimiser's state dictionary that are to be replaced.
+        changes: Entries that replace those of the optimizer's state dictionary.
     """
     nested: dict[str, Any] = {}
     for key, value in tensors.items():
@@ -59,7 +59,7 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
 
 
 def _nested(value: Any) -> Any:
-    """The inverse of `_flat`, from dictionaries of its names."""
+    """Return the state from nested dictionaries of the names of `_flat`; inverse of `_flat`."""
     if isinstance(value, Tensor):
         return value
     if "#number" in value:

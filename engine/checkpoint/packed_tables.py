@@ -1,10 +1,10 @@
-"""Embedding tables for scoring that lie in memory in few bits, and those of them that are unpacked there.
+"""Embedding tables for scoring that are stored in memory in few bits, some of them unpacked.
 
-A packed table (`shunter.engine.checkpoint.packing`) may be held in three forms. Packed, a lookup finds its row among
-those that were kept and restores the numbers. Restored, the kept rows are float32, and a lookup still finds its row by
-a map. Whole, every id has its row, and there is no map. Each form takes more memory and spares each lookup some work:
-what is spared for a byte decides (SDM, arXiv 2110.11489: de-quantisation and de-pruning at load). All give the same
-numbers bit by bit.
+A packed table (`shunter.engine.checkpoint.packing`) has one of three forms in memory. Packed: a lookup finds its row
+among the kept rows and restores the numbers. Restored: the kept rows are float32, and a lookup still finds its row by a
+map. Whole: every id has its row, and there is no map. Each form takes more memory and saves each lookup some work. The
+work saved per byte decides which tables are unpacked (SDM, arXiv 2110.11489: de-quantisation and de-pruning at load).
+All forms give the same numbers bit for bit.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,18 +23,18 @@ PACKED, RESTORED, WHOLE = range(3)
 
 
 class PackedTable:
-    """A table as its file holds it, and in one of the three forms.
+    """Packed embedding table, in one of the three forms.
 
     Args:
-        parts: Its tensors in the file.
-        rows: Ids that it has.
+        parts: Tensors of the table in its file.
+        rows: Number of ids.
         width: Numbers of a row.
 
     Attributes:
-        form: How it is held; `PACKED` at first.
+        form: Current form; `PACKED` at first.
 
     Raises:
-        CheckpointError: They are those of another table.
+        CheckpointError: The tensors belong to another table.
     """
 
     def __init__(self, parts: Mapping[str, Tensor], rows: int, width: int) -> None:
@@ -45,20 +45,20 @@ class PackedTable:
             raise CheckpointError("The packed tables are those of another model: save the model again.") from error
         self._bits, self._width, self._rows, self.form = int(codes.removeprefix("codes")), width, rows, PACKED
         count = len(self._stored.codes)
-        # The row after those that were kept stands for all others.
+        # The row after the kept rows stands for all rows that were left out.
         self._numbers = None if "rows" not in parts and count == rows else parts.get("rows", torch.arange(count - 1))
         if self._numbers is not None and (len(self._numbers) != count - 1 or int(self._numbers[-1]) >= rows):
             raise CheckpointError("The packed tables are those of another model: save the model again.")
-        restore_rows(self._some(torch.arange(1)), self._bits, width)  # else it is of another width
+        restore_rows(self._some(torch.arange(1)), self._bits, width)  # raises if the width differs
         self._restored: Tensor | None = None
 
     @property
     def is_pruned(self) -> bool:
-        """Whether rows were left out, so that there is a map."""
+        """Return True if rows were left out, so that the table has a map."""
         return self._numbers is not None
 
     def bytes_as(self, form: int) -> int:
-        """Memory that it takes in a form."""
+        """Return the bytes of memory of the table in a form."""
         if form == WHOLE:
             return self._rows * self._width * FLOAT_BYTES
         kept = 0 if self._numbers is None else self._numbers.nbytes
@@ -67,7 +67,7 @@ class PackedTable:
         return kept + sum(tensor.nbytes for tensor in vars(self._stored).values())
 
     def hold_as(self, form: int) -> None:
-        """Take a form that takes more memory than the one it has; what it no longer needs is let go."""
+        """Change to a form that takes more memory; data that the new form does not need is freed."""
         if form == WHOLE:
             self._restored, self._numbers = self.take(torch.arange(self._rows)), None
         elif form == RESTORED:
@@ -76,7 +76,7 @@ class PackedTable:
         self.form = form
 
     def take(self, ids: Tensor) -> Tensor:
-        """The rows of some ids, float32 `[ids, width]`."""
+        """Return the rows of some ids, float32 `[ids, width]`."""
         places = ids
         if self._numbers is not None:
             places = torch.searchsorted(self._numbers, ids.to(self._numbers.dtype))
@@ -93,13 +93,13 @@ class PackedTable:
 
 @dataclass(frozen=True)
 class _Step:
-    """A table in a form that takes more memory.
+    """Change of a table to a form that takes more memory.
 
     Attributes:
-        table: Its number.
-        form: The form.
-        more_bytes: Memory that it takes beyond the form before.
-        gain: Lookups of a sample that it spares work, for each of these bytes.
+        table: Number of the table.
+        form: New form.
+        more_bytes: Additional memory in bytes.
+        gain: Lookups per sample that are made faster, for each additional byte.
     """
 
     table: int
@@ -109,14 +109,15 @@ class _Step:
 
 
 def choose_forms(tables: Sequence[PackedTable], table_of: Sequence[int], memory_bytes: int) -> None:
-    """Unpack those tables whose unpacking spares lookups most work for a byte, as far as there is memory.
+    """Unpack the tables that save lookups most work per byte, within the memory limit.
 
-    Numbers are restored before maps are let go: that is most of a lookup's work. A step that has no room is left out.
+    Numbers are restored before maps are removed, because restoring is most of a lookup's work. A change that does not
+    fit is skipped.
 
     Args:
-        tables: All packed.
-        table_of: Table of each bag of a sample: how often each is looked up.
-        memory_bytes: What all may take together, at least what they take packed.
+        tables: Tables, all packed.
+        table_of: Table of each bag of a sample, which gives the lookups per table.
+        memory_bytes: Memory limit of all tables together, at least their packed size.
     """
     bags = np.bincount(table_of, minlength=len(tables))
     left = memory_bytes - sum(table.bytes_as(PACKED) for table in tables)
@@ -133,14 +134,14 @@ def choose_forms(tables: Sequence[PackedTable], table_of: Sequence[int], memory_
 
 
 class PackedEmbeddings(EmbeddingTables):
-    """Tables in memory of which some are packed; they learn nothing.
+    """Embedding tables in memory, some of them packed; they are not trained.
 
     Args:
         rows: Rows of each table.
         dim: Width of every row.
         table_of: See `EmbeddingTables`.
-        tables: Their rows.
-        memory_bytes: What they may take, at least what they take packed.
+        tables: Packed tables.
+        memory_bytes: Memory limit, at least the packed size.
     """
 
     def __init__(
@@ -148,7 +149,7 @@ class PackedEmbeddings(EmbeddingTables):
     ) -> None:
         super().__init__(rows, dim, 0.0, table_of)
         self.is_frozen = True
-        # Nothing of the tables is part of the state dict: who loads the model leaves their weights out.
+        # No part of the tables is in the state dict: a model is loaded without the weights of its tables.
         self.register_buffer("weight", torch.empty(0, dim), persistent=False)
         self.register_buffer("adagrad_sum", torch.empty(0), persistent=False)
         self._tables = list(tables)
@@ -157,7 +158,7 @@ class PackedEmbeddings(EmbeddingTables):
 
     @property
     def placement(self) -> str:
-        """In which form the tables lie, in a sentence."""
+        """Sentence that reports how many tables have each form."""
         forms = [table.form for table in self._tables]
         unpruned = sum(not table.is_pruned for table in self._tables)
         return (
@@ -168,7 +169,7 @@ class PackedEmbeddings(EmbeddingTables):
 
     @torch.no_grad()
     def lookup(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
-        """Sum the rows of each bag; each distinct row is restored once."""
+        """Return the sum of the rows of each bag, `[batch, bags * dim]`; each distinct row is restored once."""
         rows = self._row_of_each(values, offsets)
         distinct, position = torch.unique(rows, return_inverse=True)
         ends = torch.searchsorted(distinct, torch.cat([self._starts[1:], torch.tensor([sum(self.rows)])]))
@@ -179,4 +180,4 @@ class PackedEmbeddings(EmbeddingTables):
         return pooled.view(len(self.table_of), -1, self.dim).transpose(0, 1).flatten(1)
 
     def initialise(self, generator: torch.Generator) -> None:
-        """Draw nothing: the rows are what was learned."""
+        """Do nothing: the rows are trained weights."""

@@ -1,22 +1,20 @@
-"""Finished models in few bytes: rare rows of tables and weak hidden units left out, the rest in few bits a number.
+"""Packing of trained models into few bytes: rare table rows and weak hidden units are removed, the rest is quantised.
 
-Of a table the rows that training used most are kept, each by itself in few bits (`shunter.engine.checkpoint.quantise`),
-and one
-more that stands for all others: their mean, weighed by their use. Of two linear layers one behind the other the units
-between them are kept whose weights are largest. Matrices are quantised row by row; vectors and small matrices stay as
-they are. So several models have room where one had (E2CNN: Ponzina et al., IEEE Transactions on Computers 2021, which
-prunes the members of an ensemble to the memory of one network).
+Of a table the rows that training used most are kept, each quantised by itself (`shunter.engine.checkpoint.quantise`).
+One more row stands for all removed rows: their mean, weighted by their use. Between two consecutive linear layers the
+units with the largest weights are kept. Matrices are quantised row by row; vectors and small matrices stay unchanged.
+Several models thus fit where one did (E2CNN: Ponzina et al., IEEE Transactions on Computers 2021, which prunes the
+members of an ensemble to the memory of one network).
 
-What is packed lies in the same file as other weights, under names with a colon:
+Packed weights are stored in the same file as other weights, under names with a colon:
 
-    layers.0.weight             a tensor as it is
-    layers.2.weight:codes4      of a matrix: numbers of 4 bits, with scale and bias of each row; of table 3 of
-    layers.2.weight:scale       `embeddings.weight` they begin with `embeddings.weight:3`
+    layers.0.weight             a tensor that is not packed
+    layers.2.weight:codes4      of a matrix: numbers of 4 bits, with scale and bias of each row; for table 3 of
+    layers.2.weight:scale       `embeddings.weight` the names begin with `embeddings.weight:3`
     layers.2.weight:bias
-    layers.2.weight:rows        which rows these are, where it is not the first ones; others are zeros, or of a table
-    layers.2.weight:columns     the last one that is kept; and the same of columns
-    :checks                     check bits of all others (`shunter.engine.checkpoint.check_bits`), where it was asked
-    for
+    layers.2.weight:rows        numbers of the kept rows, unless they are the first ones; removed rows are zeros, or
+    layers.2.weight:columns     in a table the last kept row; and the same for columns
+    :checks                     check bits of all other tensors (`shunter.engine.checkpoint.check_bits`), if requested
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,22 +32,22 @@ from shunter.models.registry import Model
 from shunter.models.structured_dropout import StructuredDropout
 
 TABLES, MARK = "embeddings.weight", ":"
-LEAST_NUMBERS, LEAST_ROWS, LEAST_WIDTH = 256, 4, 8  # of a matrix that is packed
+LEAST_NUMBERS, LEAST_ROWS, LEAST_WIDTH = 256, 4, 8  # smallest matrix that is packed
 ROW_OVERHEAD = 4  # bytes of the scale and the bias of a row
-NUMBER_BYTES = 4  # of the number of a row or a column
-HEADER_BYTES = 96  # of a tensor in the head of a safetensors file, beside its name, which is there twice at most
-MOST_FOLD = 64  # a file that says it unpacks to more is not believed
+NUMBER_BYTES = 4  # bytes of the number of a row or a column
+HEADER_BYTES = 96  # bytes of a tensor in a safetensors header, besides its name, which occurs at most twice
+MOST_FOLD = 64  # largest accepted ratio of unpacked to packed size
 
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """How a model is packed.
+    """Packing options of a model.
 
     Attributes:
         row_bits: Bits of a number of the tables.
         layer_bits: Bits of a number of the matrices.
         unit_share: Share of the hidden units that are kept.
-        has_check_bits: Whether a bit that flips can be put right, for an eighth more bytes.
+        has_check_bits: Whether single bit flips can be corrected, for an eighth more bytes.
     """
 
     row_bits: int = 8
@@ -60,16 +58,16 @@ class Form:
 
 @torch.no_grad()
 def pack(model: Model, form: Form, uses: Sequence[np.ndarray], limit: int) -> dict[str, Tensor] | None:
-    """Pack a model, with as many rows of its tables as there is room for.
+    """Pack a model, with as many rows of its tables as fit.
 
     Args:
-        model: The model, on the CPU; it stays as it is.
-        form: How.
-        uses: How often training looked up each row of each table.
-        limit: Bytes at most, with what a file says of its tensors.
+        model: Model on the CPU; it does not change.
+        form: Packing options.
+        uses: Number of lookups of each row in training, one array for each table.
+        limit: Largest file size in bytes, file headers included.
 
     Returns:
-        Tensors by name; None where layers or a row of each table have no room, or it would be more than `MOST_FOLD`.
+        Tensors by name; None if the layers or a row of each table do not fit, or the ratio would exceed `MOST_FOLD`.
     """
     if form.has_check_bits:
         limit = bytes_with_checks(limit - HEADER_BYTES - 2 * len(CHECKS))
@@ -90,16 +88,16 @@ def pack(model: Model, form: Form, uses: Sequence[np.ndarray], limit: int) -> di
 def unpack(
     model: Model, tensors: Mapping[str, Tensor], prefix: str = "", *, with_tables: bool = True
 ) -> dict[str, Tensor]:
-    """The weights that a model has by what `pack` gave, in float32.
+    """Return the float32 weights of a model from the tensors of `pack`, by name.
 
     Args:
-        model: A model that is built alike; it stays as it is.
-        tensors: What was packed, among others.
-        prefix: How the names of this model begin.
-        with_tables: Whether its tables are among them; else the layers alone.
+        model: Model of the same architecture; it does not change.
+        tensors: Packed tensors, possibly among others.
+        prefix: Prefix of the names of this model's tensors.
+        with_tables: Whether to unpack the tables too, or the layers only.
 
     Raises:
-        CheckpointError: They belong to another model.
+        CheckpointError: The tensors belong to another model.
     """
     found = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
     weights = {name: tensor for name, tensor in found.items() if MARK not in name}
@@ -125,12 +123,12 @@ def unpack(
 
 
 def parts_of_tables(tensors: Mapping[str, Tensor], count: int, prefix: str = "") -> list[dict[str, Tensor]]:
-    """What `pack` gave of each of some tables, by the names of its parts.
+    """Return the tensors of `pack` for each table, by the names of their parts.
 
     Args:
-        tensors: What was packed, among others.
-        count: Tables of the model.
-        prefix: How the names of this model begin.
+        tensors: Packed tensors, possibly among others.
+        count: Number of tables of the model.
+        prefix: Prefix of the names of this model's tensors.
     """
     starts = [f"{prefix}{TABLES}{MARK}{number}{MARK}" for number in range(count)]
     return [
@@ -140,17 +138,17 @@ def parts_of_tables(tensors: Mapping[str, Tensor], count: int, prefix: str = "")
 
 
 def is_packed(tensors: Iterable[str]) -> bool:
-    """Whether some of them, by their names, are packed."""
+    """Return True if any of the tensors, by their names, is packed."""
     return any(MARK in name for name in tensors)
 
 
 def stored_bytes(tensors: Mapping[str, Tensor]) -> int:
-    """Bytes of a file of tensors, at most."""
+    """Return an upper bound of the bytes of a file of these tensors."""
     return sum(tensor.nbytes + 2 * len(name) + HEADER_BYTES for name, tensor in tensors.items())
 
 
 def hidden_units(layers: nn.Module) -> Iterator[tuple[str, str]]:
-    """Paths of each two linear layers of which the second alone reads what the first gives."""
+    """Yield the paths of each two consecutive linear layers where only the second reads the output of the first."""
     between = (nn.ReLU, nn.BatchNorm1d, nn.Dropout, StructuredDropout, nn.Identity)
     for path, module in layers.named_modules():
         if not isinstance(module, nn.Sequential):
@@ -163,16 +161,16 @@ def hidden_units(layers: nn.Module) -> Iterator[tuple[str, str]]:
 
 
 def _rows_within(model: Model, bits: int, uses: Sequence[np.ndarray], room: int) -> list[Tensor] | None:
-    """The rows of each table that are kept: those used most of all tables, as far as there is room for them."""
+    """Return the kept rows of each table: the most used rows of all tables that fit; None if a table has none."""
     tables, costs, orders = model.embeddings.tables, [], []
     for table, used in zip(tables, uses, strict=True):
         counts = used.astype(np.int64)
-        counts[0] = np.iinfo(np.int64).max  # what is not known has this row
+        counts[0] = np.iinfo(np.int64).max  # row 0 stands for unknown ids and is always kept
         is_ordered = bool((counts[1:] <= counts[:-1]).all())
         row = bytes_of_row(table.shape[1], bits) + ROW_OVERHEAD
         costs.append(row + (0 if is_ordered else NUMBER_BYTES))
         orders.append(counts)
-        room -= row + 4 * (HEADER_BYTES + 2 * len(f"{TABLES}:00:columns"))  # the row of all others, and its names
+        room -= row + 4 * (HEADER_BYTES + 2 * len(f"{TABLES}:00:columns"))  # row for all removed rows, and its names
     numbers = np.concatenate([np.full(len(counts), table) for table, counts in enumerate(orders)])
     rows = np.concatenate([np.arange(len(counts)) for counts in orders])
     first = np.argsort(-np.concatenate(orders).astype(np.float64), kind="stable")
@@ -186,7 +184,7 @@ def _pack_table(table: Tensor, rows: Tensor, bits: int, used: np.ndarray) -> dic
     if len(rows) < len(table):
         is_left_out = torch.ones(len(table), dtype=torch.bool)
         is_left_out[rows] = False
-        # A row that training never saw counts a little, so that there is a mean where it saw none of them.
+        # A row that training never used has a small weight, so that the mean exists if it used none of them.
         weights = torch.from_numpy(used.astype(np.float32))[is_left_out] + 1e-3
         rest = (weights @ table[is_left_out]) / weights.sum()
         values = torch.cat([values, rest.unsqueeze(0)])
@@ -227,12 +225,12 @@ def _quantised(values: Tensor, bits: int) -> dict[str, Tensor]:
 
 
 def _named(name: str, kept: Tensor) -> dict[str, Tensor]:
-    """The numbers of what is kept; nothing where it is the first ones."""
+    """Return the numbers of the kept rows or columns under `name`; nothing if they are the first ones."""
     return {} if bool((kept == torch.arange(len(kept))).all()) else {name: kept.int()}
 
 
 def _restored(parts: Mapping[str, Tensor], shape: Sequence[int], *, has_rest: bool) -> Tensor:
-    """A table or a tensor of a layer as it was, but for what packing loses."""
+    """Return a table or a tensor of a layer in its original shape, float32, up to the loss of packing."""
     (codes,) = (name for name in parts if name.startswith("codes"))
     width = shape[-1]
     columns = parts["columns"].long() if "columns" in parts else torch.arange(width)

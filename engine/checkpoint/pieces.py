@@ -1,4 +1,4 @@
-"""Pieces of embedding tables: made small and named for a file, and put back."""
+"""Pieces of embedding tables: encoding into the tensors of a file, and loading into tables."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,18 +17,19 @@ PIECE_BYTES = 4 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """Some rows of a block of a table.
+    """Rows of a block of a table.
 
     Attributes:
         table: Number of the table.
-        first_row: Row of the table that the first of `rows` would be.
-        first_column: Column of the table where the rows begin.
-        rows: int64, ascending: which rows, counted from `first_row`.
-        weight: float32 `[rows, columns]`, of tables in fp16 float16; or the same as they were restored from few bits
+        first_row: Row of the table from which `rows` is counted.
+        first_column: Column of the table at which the rows begin.
+        rows: Row numbers, int64, ascending, relative to `first_row`.
+        weight: float32 `[rows, columns]`, for fp16 tables float16; or quantised rows that were restored from few bits
             and not touched since.
         adagrad_sum: float32 `[rows]`.
-        stored_bits: Bits of a `weight` that is quantised already.
-        own_bits: Bits that it is to be kept in, whatever is asked for.
+        columns: Number of columns.
+        stored_bits: Bits of a `weight` that is already quantised; None in full precision.
+        own_bits: Bits in which the piece must be stored, whatever the checkpoint's bits.
     """
 
     table: int
@@ -43,14 +44,15 @@ class Piece:
 
     @property
     def key(self) -> str:
-        """Where the piece belongs, as the beginning of the names of its tensors."""
+        """Prefix of the names of the piece's tensors, which states its place in the table."""
         return f"rows.{self.table}.{self.first_row}.{self.first_column}.{self.columns}"
 
 
 class StoredRows:
-    """Rows that were restored from few bits and have not been touched: they go on as they lie in their file.
+    """Rows that were restored from few bits and not touched since, which are stored again with the same bits.
 
-    Quantised again, they would lose a little each time. They are kept for each block of a table that a file held.
+    Quantised again, the rows would lose a little precision each time. They are recorded for each block of a table that
+    a file held.
     """
 
     def __init__(self) -> None:
@@ -58,11 +60,11 @@ class StoredRows:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was restored from few bits."""
+        """Return True if no quantised row is recorded."""
         return not self._blocks
 
     def keep(self, piece: Piece, row_numbers: Tensor) -> None:
-        """Keep a quantised piece; what was kept of its rows before is replaced."""
+        """Record a quantised piece and its row numbers in the table; replace earlier records of its rows."""
         assert isinstance(piece.weight, QuantisedRows), "only quantised rows are kept"
         assert piece.stored_bits is not None, "they say their bits"
         self.drop(piece.table, row_numbers, piece.first_column)
@@ -70,12 +72,12 @@ class StoredRows:
         kept.append((row_numbers, piece.weight, piece.stored_bits))
 
     def note(self, piece: Piece, shards: Sequence[Shard] | None = None) -> None:
-        """Keep a piece that was laid into tables where it is quantised, and forget what it has replaced.
+        """Record a piece that was loaded into tables if it is quantised, and drop the records that it has replaced.
 
         Args:
-            piece: From a file.
-            shards: What lies here of tables that are divided; where that is divided otherwise than the piece, its rows
-                are quantised once more. None is all.
+            piece: Piece from a file.
+            shards: Local shards of divided tables; rows of a piece that was divided differently are not recorded, and
+                are quantised once more. None records all rows.
         """
         numbers = piece.rows + piece.first_row
         if not isinstance(piece.weight, QuantisedRows):
@@ -91,13 +93,13 @@ class StoredRows:
                         self.keep(replace(piece, weight=_selected(piece.weight, which)), numbers[which])
 
     def drop(self, table: int, row_numbers: Tensor, first_column: int | None = None) -> None:
-        """Forget rows of a table, ascending, for they have been touched, or were stored again; in one block or all."""
+        """Drop the records of ascending rows of a table, touched or stored again, in one block or in all blocks."""
         for (number, column), kept in self._blocks.items():
             if number == table and first_column in (None, column):
                 kept[:] = [part for part in (_without(one, row_numbers) for one in kept) if len(part[0])]
 
     def divide(self, piece: Piece) -> Iterator[Piece]:
-        """A piece in full precision, but those of its rows that are kept here as they are kept."""
+        """Yield the rows of a full-precision piece, with recorded rows in their quantised form."""
         numbers = (piece.rows + piece.first_row).numpy()
         is_left = np.ones(len(numbers), dtype=bool)
         for kept, quantised, bits in self._blocks.get((piece.table, piece.first_column), []):
@@ -113,16 +115,16 @@ class StoredRows:
 
 
 def encode(piece: Piece, bits: int, number: int) -> dict[str, Tensor]:
-    """The tensors of a piece in a file, by name.
+    """Return the tensors of a piece in a file, by name.
 
-    The rows are named by a bit each or by their numbers, whichever is shorter, or not at all where none is left out.
-    The optimiser's sums of quantised rows are bfloat16, whose relative error of up to 1/256 changes the size of a
-    step by half of that.
+    The rows are named by one bit each or by their numbers, whichever is shorter; consecutive rows by their first
+    number. The optimizer's sums of quantised rows are bfloat16, whose relative error of up to 1/256 changes the size of
+    a step by half of that.
 
     Args:
-        piece: What is to be kept.
-        bits: Bits of a number; 32 keeps all digits. A piece that is quantised already stays as it is.
-        number: Tells pieces of the same block apart.
+        piece: Piece to store.
+        bits: Bits of a number; 32 is full precision. A piece that is already quantised stays unchanged.
+        number: Number that distinguishes pieces of the same block.
     """
     kept_bits = piece.stored_bits or piece.own_bits or bits
     key = f"{piece.key}.{kept_bits}.{number}"
@@ -136,7 +138,7 @@ def encode(piece: Piece, bits: int, number: int) -> dict[str, Tensor]:
 
 
 def filled(pieces: Iterable[tuple[int, dict[str, Tensor]]]) -> Iterator[tuple[int, dict[str, Tensor]]]:
-    """Pieces together in files of a bounded size, those of each range by themselves."""
+    """Yield pieces merged into files of bounded size, with the number of their range; a file holds one range only."""
     files: dict[int, dict[str, Tensor]] = {}
     for number, piece in pieces:
         file = files.setdefault(number, {})
@@ -147,10 +149,10 @@ def filled(pieces: Iterable[tuple[int, dict[str, Tensor]]]) -> Iterator[tuple[in
 
 
 def decode(tensors: Mapping[str, Tensor]) -> Iterator[Piece]:
-    """The pieces in a file, quantised where they were.
+    """Yield the pieces in a file; quantised pieces stay quantised.
 
     Raises:
-        CheckpointError: The file holds something else.
+        CheckpointError: The file holds other data, or is damaged.
     """
     groups: dict[str, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
@@ -181,7 +183,7 @@ def decode(tensors: Mapping[str, Tensor]) -> Iterator[Piece]:
 
 
 def full_precision(piece: Piece) -> Tensor:
-    """The numbers of a piece, `[rows, columns]`; float32 where they were quantised."""
+    """Return the numbers of a piece, `[rows, columns]`; float32 if the piece was quantised."""
     if isinstance(piece.weight, Tensor):
         return piece.weight
     assert piece.stored_bits is not None, "quantised rows say their bits"
@@ -190,15 +192,15 @@ def full_precision(piece: Piece) -> Tensor:
 
 @torch.no_grad()
 def put_into(shards: Sequence[Shard], piece: Piece, stored: StoredRows | None = None) -> None:
-    """Write the rows of a piece into the shards that have them.
+    """Write the rows of a piece into the shards that contain the rows.
 
     Args:
-        shards: Blocks of tables, live, divided in any way.
+        shards: Live blocks of tables, divided in any way.
         piece: Rows from a file.
-        stored: Notes the rows that were quantised.
+        stored: Record of quantised rows.
 
     Raises:
-        CheckpointError: The rows are those of another model.
+        CheckpointError: The rows belong to another model.
     """
     weight, numbers = full_precision(piece), piece.rows + piece.first_row
     for shard in shards:
@@ -222,7 +224,7 @@ def put_into(shards: Sequence[Shard], piece: Piece, stored: StoredRows | None = 
 
 
 def some_rows(piece: Piece, places: np.ndarray) -> Piece:
-    """Some rows of a piece in full precision."""
+    """Return the rows of a full-precision piece at the given positions."""
     assert isinstance(piece.weight, Tensor), "a piece in full precision"
     rows, weight, sums = (part.numpy()[places] for part in (piece.rows, piece.weight, piece.adagrad_sum))
     return replace(
@@ -231,7 +233,7 @@ def some_rows(piece: Piece, places: np.ndarray) -> Piece:
 
 
 def _common(one: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where in two ascending arrays the numbers are that are in both."""
+    """Return the positions of the common numbers of two ascending arrays, in each of the arrays."""
     if not len(one) or not len(other) or one[0] > other[-1] or other[0] > one[-1]:
         return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
     places = np.minimum(np.searchsorted(other, one), len(other) - 1)
@@ -257,7 +259,7 @@ def _quantised(group: Mapping[str, Tensor]) -> QuantisedRows:
 
 
 def name_rows(rows: Tensor) -> dict[str, Tensor]:
-    """Ascending row numbers in the fewest bytes."""
+    """Return ascending row numbers as named tensors in the fewest bytes: first number, bits or numbers."""
     if not len(rows):
         return {"numbers": rows.int()}
     first, last = int(rows[0]), int(rows[-1])
@@ -271,7 +273,7 @@ def name_rows(rows: Tensor) -> dict[str, Tensor]:
 
 
 def read_rows(group: Mapping[str, Tensor], count: int) -> Tensor:
-    """The row numbers that `name_rows` named, int64 `[rows]`."""
+    """Return the row numbers from the tensors of `name_rows`, int64 `[rows]`."""
     if "from" in group:
         return int(group["from"]) + torch.arange(count)
     if "bits" in group:

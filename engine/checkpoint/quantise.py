@@ -1,11 +1,11 @@
-"""Rows of embedding tables in 8, 4, 3 or 2 bits a number, as checkpoints keep them; training stays in full precision.
+"""Quantisation of embedding rows to 8, 4, 3 or 2 bits a number for checkpoints; training stays in full precision.
 
-A row `x` is kept as whole numbers `q` from 0 to `2^bits - 1`, with `x ~ bias + scale * q`. For 8 bits the bias is the
-smallest number of the row and the scale covers its range. With fewer bits a range that leaves outliers out is often
-closer: a greedy search narrows it step by step from either side, whichever costs less, and keeps the best it has seen
+A row `x` is stored as integers `q` from 0 to `2^bits - 1`, with `x ~ bias + scale * q`. For 8 bits the bias is the
+smallest number of the row and the scale covers its range. With fewer bits a range without outliers often has a smaller
+error. A greedy search narrows the range step by step from the side that costs less, and uses the best range found
 (Eisenman et al., Check-N-Run, NSDI 2022: adaptive asymmetric quantisation).
 
-Scale and bias are bfloat16, rounded before the numbers are, so that their rounding adds no error.
+Scale and bias are bfloat16. They are rounded before the numbers, so that their rounding adds no error.
 """
 
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ from torch import Tensor
 
 from shunter.errors import CheckpointError
 
-# The range is narrowed in steps of this share of it, at most down to this share. More steps and a narrower end were
-# tried on tables of trained models (`benchmarks/checkpoints.py`): they take longer and hardly lower the error. With 25
-# steps the search takes a third less, and 4 bits err by 3 to 8 % more.
+# Number of steps that a range is divided into, and smallest share of the range by bits. More steps and a narrower end
+# on tables of trained models (`benchmarks/checkpoints.py`) take longer and hardly lower the error. With 25 steps the
+# search takes a third less time, and the error of 4 bits is 3 to 8 % larger.
 RANGE_STEPS = 40
 NARROWEST = {2: 0.4, 3: 0.4, 4: 0.6}
-# So few that torch works on them in the calling thread alone: the others are training meanwhile.
+# So few that torch uses only the calling thread: the other threads are training at the same time.
 NUMBERS_AT_ONCE = 1 << 14
 
 
@@ -47,7 +47,7 @@ def quantise_rows(rows: Tensor, bits: int) -> QuantisedRows:
         bits: 2, 3, 4 or 8.
 
     Returns:
-        The rows in few bits; `restore_rows` brings them back.
+        Quantised rows, for `restore_rows`.
     """
     at_once = max(NUMBERS_AT_ONCE // rows.shape[1], 1)
     parts = [_quantise(part, bits) for part in rows.split(at_once)]
@@ -55,10 +55,10 @@ def quantise_rows(rows: Tensor, bits: int) -> QuantisedRows:
 
 
 def restore_rows(stored: QuantisedRows, bits: int, width: int) -> Tensor:
-    """The rows that `quantise_rows` kept, float32 `[rows, width]`.
+    """Return the rows that `quantise_rows` quantised, float32 `[rows, width]`.
 
     Raises:
-        CheckpointError: The sizes do not belong together.
+        CheckpointError: The sizes are inconsistent.
     """
     expected = bytes_of_row(width, bits)
     if stored.codes.ndim != 2 or stored.codes.shape[1] != expected or len(stored.scale) != len(stored.codes):
@@ -70,7 +70,7 @@ def restore_rows(stored: QuantisedRows, bits: int, width: int) -> Tensor:
 
 
 def bytes_of_row(width: int, bits: int) -> int:
-    """Bytes of the codes of a row, its scale and bias left out."""
+    """Return the bytes of the codes of a row, without its scale and bias."""
     values, size = _GROUPS[bits]
     return -(-width // values) * size
 
@@ -87,11 +87,11 @@ def _quantise(rows: Tensor, bits: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _narrowed(rows: Tensor, low: Tensor, high: Tensor, bits: int) -> tuple[Tensor, Tensor]:
-    """Search greedily for the narrower range of each row with the smallest squared error; returns its two ends.
+    """Search greedily for the narrower range of each row with the smallest squared error; return its low and high end.
 
-    After as many steps the ranges of all rows are equally wide, as a share of the whole range of their row. So rows are
-    measured in that, and each step costs the same few operations on all of them: `places` are the numbers of the rows
-    in units of a code, counted from the left end of the range that gives up a step on the right.
+    After the same number of steps the ranges of all rows are equally wide, as a share of the whole range of their row.
+    Rows are therefore measured in that share, and each step costs the same few operations on all rows. `places` are the
+    numbers of the rows in units of a code, counted from the left end of the range that gives up a step on the right.
     """
     span = high - low
     shares = (rows - low[:, None]).div_(torch.where(span > 0, span, torch.ones_like(span))[:, None])
@@ -121,7 +121,7 @@ def _narrowed(rows: Tensor, low: Tensor, high: Tensor, bits: int) -> tuple[Tenso
 
 
 def _code(rows: Tensor, low: Tensor, high: Tensor, bits: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Codes of rows within ranges: scale and bias (bfloat16), codes (uint8), squared error of each row."""
+    """Return scale and bias (bfloat16), codes (uint8) and squared error of each row, quantised within a range."""
     levels = (1 << bits) - 1
     bias = _rounded_down(low)
     scale = _rounded_up((high.double() - bias.double()).clamp(min=0) / levels)
@@ -137,19 +137,19 @@ def _values(codes: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
 
 
 def _rounded_down(values: Tensor) -> Tensor:
-    """The largest bfloat16 that is not above."""
+    """Return the largest bfloat16 that is not above each value."""
     rounded = values.to(torch.bfloat16)
     return torch.where(rounded.float() > values, _next(rounded, -1), rounded)
 
 
 def _rounded_up(values: Tensor) -> Tensor:
-    """The smallest bfloat16 that is not below."""
+    """Return the smallest bfloat16 that is not below each value."""
     rounded = values.to(torch.bfloat16)
     return torch.where(rounded.double() < values, _next(rounded, 1), rounded)
 
 
 def _next(values: Tensor, direction: int) -> Tensor:
-    """The neighbour of each bfloat16 number, upwards or downwards."""
+    """Return the neighbour of each bfloat16 number, upwards for direction 1 or downwards for -1."""
     bits = values.view(torch.int16).int()
     away = torch.where(bits < 0, -direction, direction)
     moved = (bits + away).to(torch.int16).view(torch.bfloat16)
@@ -157,7 +157,7 @@ def _next(values: Tensor, direction: int) -> Tensor:
     return torch.where(values == 0, smallest, moved)
 
 
-# Numbers that are packed together, and the bytes that they fill.
+# By bits: the count of numbers that are packed together, and the bytes of such a group.
 _GROUPS = {2: (4, 1), 3: (8, 3), 4: (2, 1), 8: (1, 1)}
 
 

@@ -1,4 +1,4 @@
-"""The state of torch's generators, which dropout draws from: a resumed training goes on where they stopped."""
+"""State of torch's random generators, from which dropout draws, so that a resumed training run continues it."""
 
 from collections.abc import Mapping
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def random_tensors(device: torch.device) -> dict[str, Tensor]:
-    """State of the generator of the processor, and of the device's own where it has one."""
+    """Return the state of the CPU's generator, and of the device's generator if the device is a GPU."""
     tensors = {"random.cpu": torch.get_rng_state()}
     if device.type == "cuda":
         tensors["random.cuda"] = torch.cuda.get_rng_state(device)
@@ -15,10 +15,10 @@ def random_tensors(device: torch.device) -> dict[str, Tensor]:
 
 
 def restore_random(tensors: Mapping[str, Tensor], device: torch.device) -> None:
-    """Put back what `random_tensors` gave, among others.
+    """Restore the generators from the tensors of `random_tensors`; other tensors are ignored.
 
     Raises:
-        KeyError: They were written on another kind of device.
+        KeyError: The tensors were written on another kind of device.
     """
     torch.set_rng_state(tensors["random.cpu"])
     if device.type == "cuda":

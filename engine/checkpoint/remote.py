@@ -1,10 +1,11 @@
-"""A copy of a training's checkpoints at an address of `fsspec`, kept while the training goes on.
+"""Remote copy of a training run's checkpoints at an address of `fsspec`, updated during training.
 
-Each state is written to a folder of this machine first; then a thread of its own copies what is new of it, its list of
-files last, and removes there what no kept state needs. A slow or failing address holds nothing up: states that come
-meanwhile are passed over, and what failed is tried again with the next. A training whose folder is empty, on another
-machine for instance, fetches the newest state whose files are as their list says. Its place under the address is named
-after what makes it this training, so any number of them share one address and none finds another's.
+Each state is written to a local folder first. A thread of its own then uploads the new files of the state, its list of
+files last, and removes remote files that no kept state needs. A slow or failing address never delays training: states
+that come during an upload are skipped, and a failed upload is retried with the next state.
+
+A training run whose folder is empty, for instance on another machine, downloads the newest complete state. Its folder
+below the address is named after a hash of its identity. Any number of training runs can therefore share an address.
 """
 
 import hashlib
@@ -25,19 +26,19 @@ from shunter.secrets import without_secrets
 
 log = logging.getLogger(__name__)
 
-LONGEST_WAIT_SECONDS = 120.0  # at the end for a copy at work, which may hang
+LONGEST_WAIT_SECONDS = 120.0  # wait at the end for a running upload, which may hang
 Read = Callable[[str], bytes]
 
 
 class Layout(Protocol):
-    """How the states of a training lie in a folder."""
+    """Layout of the states of a training run in a folder."""
 
     def lists(self, names: Iterable[str]) -> list[str]:
-        """Those of some files that list the files of a state, the newest first."""
+        """Return the names that are lists of the files of a state, the newest first."""
         ...
 
     def files(self, name: str, read: Read) -> Mapping[str, str | None]:
-        """The files that a list names, in the order in which they may come, with their sha256 where it is known.
+        """Return the files that a list names, in the order of the transfer, with their sha256 or None.
 
         Raises:
             CheckpointError: The list is damaged.
@@ -45,19 +46,19 @@ class Layout(Protocol):
         ...
 
     def fetched(self, directory: Path, name: str) -> None:
-        """The files of a state have come into a folder; called last."""
+        """Finish the download of a state into a folder; called after all its files have arrived."""
         ...
 
 
 class RemoteCopy:
-    """The copy of one training's checkpoints.
+    """Remote copy of one training run's checkpoints.
 
     Args:
-        address: Where copies of checkpoints lie, for instance `s3://bucket/checkpoints`.
-        identity: Properties that a checkpoint must share with the training that goes on from it.
-        layout: How they lie in the folder here.
-        generations: How many states are kept there.
-        throttle: Keeps the copying to a rate.
+        address: Address of the copies, for instance `s3://bucket/checkpoints`.
+        identity: Properties that a checkpoint must share with the training run that resumes from it.
+        layout: Layout of the local folder.
+        generations: Number of states to keep at the address.
+        throttle: Limit of the upload rate.
     """
 
     def __init__(
@@ -70,19 +71,19 @@ class RemoteCopy:
         self._throttle = throttle
         self._writer = BackgroundWriter()
         self._in_work: frozenset[str] = frozenset()
-        self._copied = ""  # the list of the newest state that lies there
-        # Files there that are whole, with their sha256: others of the same names may be of an earlier attempt, or half
-        # written when it was killed.
+        self._copied = ""  # name of the list of the newest uploaded state
+        # Complete remote files, with their sha256. Any other remote file may be of an earlier attempt, or half written
+        # when that attempt was killed.
         self._known: dict[str, str | None] = {}
         self._has_warned = self._is_over = False
 
     @property
     def names_in_work(self) -> frozenset[str]:
-        """Files here that are still to be copied, and must not be removed."""
+        """Names of local files that are being uploaded, and must not be removed."""
         return self._in_work if self._writer.is_busy else frozenset()
 
     def fetch(self, directory: Path) -> bool:
-        """Fetch the newest whole state, if there is one; returns whether there was.
+        """Download the newest complete state; return True if there was one.
 
         Raises:
             CheckpointError: The address cannot be read.
@@ -110,11 +111,11 @@ class RemoteCopy:
         return False
 
     def follow(self, directory: Path, figures: CheckpointFigures) -> None:
-        """Begin to copy the newest state, unless an earlier one is still on its way.
+        """Start to upload the newest state, unless an earlier upload is running.
 
         Args:
-            directory: Where it lies.
-            figures: What is counted in.
+            directory: Local folder of the state.
+            figures: Figures in which the upload is counted.
         """
         if self._writer.is_busy or self._is_over:
             return
@@ -141,8 +142,8 @@ class RemoteCopy:
         self._writer.start(job)
 
     def finish(self, directory: Path, figures: CheckpointFigures) -> None:
-        """Wait until the newest state is there, or for so long as may be waited."""
-        for _ in range(2):  # what is on its way, then what came meanwhile
+        """Wait until the newest state is uploaded, up to `LONGEST_WAIT_SECONDS` for each upload."""
+        for _ in range(2):  # the running upload, then the state written during the upload
             if not self._writer.wait_at_most(LONGEST_WAIT_SECONDS):
                 self._warn(TimeoutError(f"not complete after {LONGEST_WAIT_SECONDS:.0f} s"))
                 return
@@ -150,12 +151,12 @@ class RemoteCopy:
         self._writer.wait_at_most(LONGEST_WAIT_SECONDS)
 
     def stop(self) -> None:
-        """Copy nothing more: the training has ended, and its result is what is kept."""
+        """Stop uploading: the training run has ended, and its result replaces its checkpoints."""
         self._is_over = True
         self._writer.wait_at_most(LONGEST_WAIT_SECONDS)
 
     def _copy(self, directory: Path, name: str, wanted: Mapping[str, str | None]) -> bool:
-        """Copy what is new of a state, and remove what no kept state needs; returns whether it was not broken off."""
+        """Upload the new files of a state, and remove files that no kept state needs; return False if stopped."""
         there = self._names()
         for one in (*wanted, name):
             if self._is_over:
@@ -166,8 +167,8 @@ class RemoteCopy:
                 self._known[one] = checksum
         lists = self._layout.lists({*there, name})
         kept: set[str] = set()
-        for one in lists[lists.index(name) :][: self._generations]:  # newer ones are of an attempt that was given up
-            with suppress(CheckpointError, FileNotFoundError):  # a state that nobody could go back to
+        for one in lists[lists.index(name) :][: self._generations]:  # newer lists belong to an abandoned attempt
+            with suppress(CheckpointError, FileNotFoundError):  # a state that cannot be resumed from
                 kept |= {one, *self._layout.files(one, self._read)}
         for gone in there - kept:
             self._files.rm_file(f"{self._root}/{gone}")
@@ -191,7 +192,7 @@ class RemoteCopy:
                 self._files.get_file(f"{self._root}/{one}", str(path))
                 if checksum is not None:
                     check_file(path, checksum)
-            its_own = name.partition("/")[0]  # with it the state counts, so it comes last
+            its_own = name.partition("/")[0]  # the list completes the state, so it is moved last
             directory.mkdir(parents=True, exist_ok=True)
             for path in sorted(Path(folder).iterdir(), key=lambda path: path.name == its_own):
                 _move(path, directory / path.name)
@@ -218,10 +219,10 @@ class RemoteCopy:
 
 
 def file_system(address: str) -> tuple[Any, str]:
-    """What reaches an address, and the path in it.
+    """Return the file system of an address, and the path in it.
 
     Raises:
-        RequestError: Nothing that is installed knows it.
+        RequestError: No installed package supports the address.
     """
     from fsspec.core import url_to_fs
 
@@ -235,10 +236,10 @@ def file_system(address: str) -> tuple[Any, str]:
 
 
 def check_address(address: str) -> None:
-    """Write a file below an address, read it and remove it.
+    """Check that a file below an address can be written, read and removed.
 
     Raises:
-        RequestError: One of these cannot be done.
+        RequestError: One of these operations fails.
     """
     files, root = file_system(address)
     name, text = f"{root.rstrip('/')}/.shunter-{hashlib.sha256(address.encode()).hexdigest()[:8]}", b"may be removed"
@@ -257,7 +258,7 @@ def check_address(address: str) -> None:
 
 
 def remove_copies(address: str) -> None:
-    """Remove all that lies below an address; where that fails it is said."""
+    """Remove all files below an address; a failure is logged as a warning."""
     try:
         files, root = file_system(address)
         if files.exists(root):
@@ -271,7 +272,7 @@ def _names_in(directory: Path) -> list[str]:
 
 
 def _check_inside(name: str) -> None:
-    """Refuse a file that would not come to lie in the folder: whoever can write to the address wrote its name."""
+    """Raise CheckpointError for a file name outside of the folder, because others may write names at the address."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or not path.parts:
         raise CheckpointError(f"its list names {name!r}, which lies in another folder")

@@ -1,13 +1,13 @@
-"""The rows of tables as they were at one moment, written while training goes on changing them: copy on write.
+"""Copy-on-write snapshot of table rows, written while training goes on changing the rows.
 
-    at the moment       each row that is to be kept is marked as pending; nothing is copied
-    before a step       those of its rows that are pending are copied, and are pending no more
-    beside training     the writer takes these copies, and out of the tables what is still pending
+    at the snapshot     each row to be stored is marked as pending; nothing is copied
+    before a step       the pending rows of the step are copied, and are no longer pending
+    beside training     the writer takes these copies, and the rows that are still pending out of the tables
 
-So each row is taken once and as it was at the moment. A step that changes a row waits while the writer reads it, which
-is a few thousand numbers at a time. A writer that is slower than the steps, or held up, does not hold them up: all rows
-are copied in the end. Only where the copies have grown to the memory that they may take does a step wait for it, or
-the snapshot is given up.
+Each row is taken once, with its value at the snapshot. A step that changes a row waits while the writer reads the row,
+which is a few thousand numbers at a time. A writer that is slower than the steps does not delay them: in the end all
+rows are copied. Only if the copies fill their memory limit does a step wait for the writer, or the snapshot is
+abandoned.
 """
 
 import threading
@@ -23,25 +23,24 @@ from torch import Tensor
 from shunter.engine.checkpoint.pieces import PIECE_BYTES, Piece
 from shunter.models.embeddings.role import EmbeddingTables
 
-# Read out of the tables at once: so few that torch works on them in the calling thread alone, and a step waits for a
-# moment at most.
+# Numbers read out of the tables at once: so few that torch uses only the calling thread, and a step waits only briefly.
 NUMBERS_AT_ONCE = 1 << 14
-# Of the memory for copies half is used: some are copied once more to be written in the order of their rows. They are
-# written when they take half of that, or this, and so many at a time.
+# Half of the memory limit is used: some rows are copied once more to be written in the order of their numbers. Copies
+# are written when they fill half of that half or the number of bytes below, and in portions of that size.
 SHARE_BEFORE_WRITING = 0.5
 MOST_BEFORE_WRITING_BYTES = 64 << 20
 
 
 class GivenUpError(Exception):
-    """A snapshot was given up; what it was to hold is to be kept still."""
+    """Snapshot abandoned before its end; its rows are still to be stored."""
 
 
 @dataclass(frozen=True)
 class _Block:
-    """Tables of one width that lie one below the other.
+    """Tables of one width whose rows are consecutive.
 
     Attributes:
-        first: Number of its first row, counted through all tables.
+        first: Number of the first row, counted through all tables.
         weight: `[rows, width]`, live.
         sums: `[rows]`, live.
     """
@@ -75,15 +74,15 @@ class _Rows:
 
 
 class Snapshot:
-    """Rows of tables as they were when this was built.
+    """Values of table rows at the time of construction.
 
     Args:
-        tables: Live tables; where they are divided over processes or lie in a file, nothing may change until `pieces`
-            is at its end.
-        wanted: bool of all rows, on the CPU, which are to be kept; it is used up. None is all.
-        copied_bytes: Most that the copies of rows may take which training is about to change.
-        bounds: Numbers of rows, counted through all tables, that no piece lies on both sides of.
-        may_give_up: Whether all of it is given up, instead of letting training wait, where the copies come to that.
+        tables: Live tables. If they are divided over processes or in a file, no row may change until `pieces` has
+            ended.
+        wanted: bool of all rows, on the CPU: rows to store; the array is modified. None is all rows.
+        copied_bytes: Limit in bytes of the copies of rows that training is about to change.
+        bounds: Row numbers, counted through all tables, that no piece crosses.
+        may_give_up: Whether the snapshot is abandoned at that limit instead of letting training wait.
     """
 
     def __init__(
@@ -111,10 +110,10 @@ class Snapshot:
 
     @torch.no_grad()
     def before_step(self, rows: Tensor) -> None:
-        """Copy what a step is about to change, if it has not been written yet.
+        """Copy pending rows that a step is about to change.
 
         Args:
-            rows: int64, all rows of the step, numbered through all tables; they may repeat.
+            rows: int64, all rows of the step, numbered through all tables, with or without repetition.
         """
         if self._is_over:
             return
@@ -133,10 +132,10 @@ class Snapshot:
                 self._changed.wait()
 
     def pieces(self) -> Iterator[Piece]:
-        """All rows, each once, piece by piece; training may go on beside.
+        """Yield all rows, each once, piece by piece; training may continue at the same time.
 
         Raises:
-            GivenUpError: Rows change faster than the writer takes them, so that it is of no use to go on.
+            GivenUpError: Rows change faster than the writer takes them.
         """
         try:
             for block in self._blocks:
@@ -153,7 +152,7 @@ class Snapshot:
             self.close()
 
     def close(self) -> None:
-        """No row is to be kept any more: training no longer copies, and no longer waits."""
+        """End the snapshot: training no longer copies rows and no longer waits."""
         with self._changed:
             self._end()
 
@@ -183,9 +182,10 @@ class Snapshot:
 
     @torch.no_grad()
     def _taken(self, block: _Block, first: int, last: int) -> _Rows:
-        """Those of some rows of a block that are still pending."""
-        # Rows only ever stop being pending, so what is seen here without the lock is enough, and may be too much. Of a
-        # copy, for NumPy counts first and fills then: what changes between the two would leave numbers of no row.
+        """Read the pending rows of a block from `first` to `last` (excluded), which are then no longer pending."""
+        # Rows only ever stop being pending. What is read here without the lock therefore includes all pending rows, and
+        # possibly more. A copy is needed, because NumPy counts first and fills then: a change between the two would
+        # leave invalid row numbers.
         candidates = first + np.flatnonzero(self._pending[first:last].copy())
         taken = _Rows(
             np.empty(len(candidates), dtype=np.int64),
@@ -206,7 +206,7 @@ class Snapshot:
         return _Rows(taken.numbers[:count], taken.weight[:count], taken.sums[:count])
 
     def _copied_pieces(self) -> Iterator[Piece]:
-        """What was copied before steps, in the order of the rows; the memory is free once it is handed on."""
+        """Yield the rows copied before steps, in the order of their numbers; each portion's memory is then free."""
         with self._changed:
             copied, self._copied = self._copied, [[] for _ in self._blocks]
             self._is_waited_for = False
@@ -222,7 +222,7 @@ class Snapshot:
                     self._changed.notify_all()
 
     def _by_table(self, rows: _Rows) -> Iterator[Piece]:
-        """Rows of a block as pieces of its tables."""
+        """Yield rows of a block as pieces of its tables."""
         row_bytes = rows.weight.itemsize * rows.weight.shape[1] + rows.sums.itemsize
         at_once = max(PIECE_BYTES // row_bytes, 1)
         bounds = np.searchsorted(rows.numbers, self._cuts)
@@ -243,8 +243,8 @@ class Snapshot:
 
 
 def _blocks_of(tables: EmbeddingTables) -> list[_Block]:
-    """Tables of one width as one block, for a step reads that faster than each by itself; else each by itself."""
-    shards = list(tables.begun_shards())  # those in a file are brought up to date here
+    """Return tables of one width as one block, which steps read faster; otherwise one block for each table."""
+    shards = list(tables.begun_shards())  # updates tables in a file
     if tables.weight.ndim == 2:
         return [_Block(0, tables.weight, tables.adagrad_sum)]
     first_rows = accumulate(tables.rows, initial=0)
@@ -256,7 +256,7 @@ def _dtype(tensor: Tensor) -> np.dtype:
 
 
 def _distinct(numbers: np.ndarray) -> np.ndarray:
-    """Each of some row numbers once, ascending; for some ten thousand a sixth of the time of `np.unique`."""
+    """Return distinct row numbers, ascending, in a sixth of the time of `np.unique` for about ten thousand numbers."""
     fits = not len(numbers) or numbers.max() <= np.iinfo(np.int32).max
     ordered = np.sort(numbers.astype(np.int32)) if fits else np.sort(numbers)
     is_first = np.ones(len(ordered), dtype=bool)
@@ -271,7 +271,7 @@ def _read(block: _Block, numbers: np.ndarray) -> _Rows:
 
 
 def _some_of(parts: list[_Rows], most_bytes: float) -> tuple[list[_Rows], int]:
-    """Take the last parts off a list, up to so many bytes but one at least; returns them and their bytes."""
+    """Remove the last parts from a list, at least one and up to `most_bytes`; return these parts and their bytes."""
     some = [parts.pop()]
     taken = some[0].nbytes
     while parts and taken + parts[-1].nbytes <= most_bytes:

@@ -1,8 +1,8 @@
-"""Models as files: safetensors for the weights, JSON for the rest; nothing that is executed when it is loaded.
+"""Model files: safetensors for the weights, JSON for the description; loading executes no code from them.
 
-model.json           what to build: features, architectures, ensemble weights and combination, smaller forms of layers,
-                     how layers are computed, checksum of the weights
-model.safetensors    the weights, each as it is or packed (`shunter.engine.checkpoint.packing`)
+model.json           architecture: features, members, ensemble weights and combination, compressed forms of layers,
+                     rewriting steps of the layers, checksum of the weights
+model.safetensors    the weights, plain or packed (`shunter.engine.checkpoint.packing`)
 """
 
 import contextlib
@@ -36,21 +36,21 @@ from shunter.models.spec import Features, ModelSpec
 FORMAT = 1
 MODEL_FILES = ("model.json", "model.safetensors")
 LONGEST_HISTORY = 1 << 20
-# Files of a run that hold what a measurement or the past decided: a resumed or repeated run computes by them.
+# Files of a run with choices from measurements or earlier runs: a resumed or repeated run makes the same choices.
 CHOICES = "*.choice.json"
-MEMBERS = "members."  # how the names of the weights of an ensemble's members begin
+MEMBERS = "members."  # prefix of the weight names of an ensemble's members
 
 
 def save_model(model: Model | Ensemble, directory: Path, packed: Sequence[Mapping[str, Tensor]] | None = None) -> None:
-    """Write a model or an ensemble into `directory`, replacing one that is there.
+    """Write a model or an ensemble into `directory`, replacing an existing model.
 
-    Only what scoring needs is kept, so no state of an optimiser.
+    Only the data for scoring is saved, without optimizer state.
 
     Args:
-        model: What is written.
-        directory: Where to.
-        packed: Weights of each member, as `shunter.engine.checkpoint.packing.pack` gives them: they are written instead
-            of the model's own, and whoever loads it scores with these.
+        model: Model or ensemble to write.
+        directory: Folder of the model files.
+        packed: Packed weights of each member (`shunter.engine.checkpoint.packing.pack`), written instead of the model's
+            own weights; the loaded model scores with the packed weights.
     """
     directory.mkdir(parents=True, exist_ok=True)
     members = model.models if isinstance(model, Ensemble) else (model,)
@@ -86,16 +86,16 @@ def _packed_tensors(model: Model | Ensemble, packed: Sequence[Mapping[str, Tenso
 
 
 def load_model(directory: Path, device: str | torch.device = "cpu", *, is_mapped: bool = False) -> Model | Ensemble:
-    """Read what `save_model` wrote; the model comes in evaluation mode.
+    """Load a model of `save_model`, in evaluation mode.
 
     Args:
         directory: Folder of the model.
-        device: Where it shall lie.
-        is_mapped: Whether embedding tables stay in the file where they can, of which memory then holds what is looked
-            up and can be spared; for scoring alone. The scores are the same bit by bit.
+        device: Device of the model.
+        is_mapped: Whether embedding tables stay memory-mapped in the file where possible, for scoring only. Memory then
+            holds only looked-up rows, and can be reclaimed. The scores are equal bit for bit.
 
     Raises:
-        CheckpointError: A file is missing, damaged or does not belong to the other.
+        CheckpointError: A file is missing or damaged, or the files do not match.
     """
     path, weights_path = directory / "model.json", directory / "model.safetensors"
     with opened(weights_path) as file:
@@ -109,10 +109,10 @@ def load_model(directory: Path, device: str | torch.device = "cpu", *, is_mapped
 
 
 def ready_to_score(model: Model | Ensemble, path: Path) -> Model | Ensemble:
-    """A loaded model in evaluation mode, computed as its description says.
+    """Set a loaded model to evaluation mode and apply the rewriting steps of its description.
 
     Raises:
-        CheckpointError: The description does not say it as this version does.
+        CheckpointError: The steps in the description are not valid in this version.
     """
     model.eval()
     members = model.models if isinstance(model, Ensemble) else (model,)
@@ -122,10 +122,10 @@ def ready_to_score(model: Model | Ensemble, path: Path) -> Model | Ensemble:
 
 
 def read_steps(path: Path, members: int) -> list[tuple[str, ...]]:
-    """With which steps each member of a description is computed (`shunter.models.rewriting.scheme`).
+    """Return the rewriting steps of each member from a description (`shunter.models.rewriting.scheme`).
 
     Raises:
-        CheckpointError: It does not say it as this version does.
+        CheckpointError: The steps in the description are not valid in this version.
     """
     found = read_json(path).get("rewriting", [[]] * members)
     is_known = isinstance(found, list) and len(found) == members and all(isinstance(one, list) for one in found)
@@ -135,7 +135,7 @@ def read_steps(path: Path, members: int) -> list[tuple[str, ...]]:
 
 
 def _stored_tensors(model: Model | Ensemble, stored: TensorFile, *, copies_tables: bool) -> dict[str, Tensor]:
-    """What is loaded into a model: mapped where it is copied or stays in the file, in memory where it does not."""
+    """Return the tensors to load into a model: memory-mapped if copied or left in the file, else read into memory."""
     if is_packed(stored.head):
         return _unpacked(model, {name: stored.read(name) for name in stored.head})
     if copies_tables:
@@ -145,7 +145,7 @@ def _stored_tensors(model: Model | Ensemble, stored: TensorFile, *, copies_table
 
 
 def _mapped_tables(model: nn.Module) -> set[str]:
-    """Names of the tables that a model reads where they lie."""
+    """Return the names of the tables that a model reads in place from its file."""
     return {f"{prefix}.weight" for prefix, module in model.named_modules() if isinstance(module, MappedEmbeddings)}
 
 
@@ -171,18 +171,18 @@ def build_described(
     check: Callable[[int], None] | None = None,
     build: Callable[[ModelSpec, Features], Model] = build_model,
 ) -> tuple[Model | Ensemble, str]:
-    """Build the model of a description, whose weights are then to be loaded.
+    """Build the model of a description, without its weights.
 
     Args:
-        path: The description, `model.json`.
-        check: Called with the bytes of its weights before memory is asked for.
-        build: Builds each member, in their order.
+        path: Description, `model.json`.
+        check: Called with the expected bytes of the weights before memory is allocated.
+        build: Builds each member, in order.
 
     Returns:
         The model, and the sha256 of the file of its weights.
 
     Raises:
-        CheckpointError: It describes no model of this version.
+        CheckpointError: The file describes no model of this version.
     """
     description = read_json(path)
     try:
@@ -205,13 +205,13 @@ def build_described(
 
 
 def _compressions(description: dict[str, Any], members: int) -> list[Compression]:
-    """Smaller forms within the layers of each member; models that have none say nothing of it."""
+    """Return the compressed forms of the layers of each member; empty for a description without compression."""
     values = description.get("compression", [{"layers": {}}] * members)
     return [Compression.from_dict(one) for one in values]
 
 
 def _named_bytes(specs: list[ModelSpec], features: Features, compressions: list[Compression]) -> int:
-    """How large a description says that its models are; nothing of that size is made for it."""
+    """Return the bytes of the weights by the description, computed without allocating any weights."""
     if max((field.length or 0 for field in features.categorical), default=0) > LONGEST_HISTORY:
         raise ValueError("a history is longer than any")
     pairs = zip(specs, compressions, strict=True)
@@ -219,10 +219,10 @@ def _named_bytes(specs: list[ModelSpec], features: Features, compressions: list[
 
 
 def check_size(file: io.BufferedReader, path: Path, named_bytes: int) -> None:
-    """Make sure that weights can be as large as their description says, before memory is asked for.
+    """Check that a file of weights is as large as its description requires, before memory is allocated.
 
     Raises:
-        CheckpointError: They are smaller.
+        CheckpointError: The file is smaller.
     """
     found = os.fstat(file.fileno()).st_size
     if named_bytes > found:
@@ -243,15 +243,15 @@ def load_weights(
     """Copy weights into a model, in place.
 
     Args:
-        model: The model.
-        tensors: Its weights by name.
-        source: Where they are from.
-        assigned: Whether embedding tables are the tensors themselves instead of a copy. The layers are copied all the
-            same: in a file their weights lie at any address, and a product of matrices rounds by where they lie.
-        without_tables: Whether embedding tables are left as they are, and the tensors lack them.
+        model: Model.
+        tensors: Weights by name.
+        source: File of the weights, for errors.
+        assigned: Whether embedding tables use the given tensors instead of a copy. The layers are copied in any case:
+            weights in a file have any alignment, and the rounding of a matrix product depends on it.
+        without_tables: Whether embedding tables stay unchanged because the tensors lack them.
 
     Raises:
-        CheckpointError: Names or shapes are those of another model.
+        CheckpointError: Names or shapes belong to another model.
     """
     if assigned:
         tables = _mapped_tables(model)
@@ -270,15 +270,15 @@ def load_weights(
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> str:
-    """Write tensors so that the file is either there completely or not at all.
+    """Write tensors to a file atomically.
 
     Args:
-        path: The file.
-        tensors: What it shall hold, by name.
-        metadata: What its head shall say besides.
+        path: File.
+        tensors: Tensors by name.
+        metadata: Additional entries of the file's header.
 
     Returns:
-        The sha256 of the file.
+        sha256 of the file.
 
     Raises:
         CheckpointError: The file cannot be written, for instance because the disk is full.
@@ -293,17 +293,17 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, st
 
 
 def read_tensors(path: Path, checksum: str) -> dict[str, Tensor]:
-    """Read tensors to the CPU, after checking the file.
+    """Check a file against its sha256, and read its tensors to the CPU.
 
     Raises:
-        CheckpointError: The file is missing or damaged, or holds something else than tensors.
+        CheckpointError: The file is missing, damaged or no safetensors file.
     """
     with opened(path) as file:
         return tensors_of(file, path, checksum)
 
 
 def tensors_of(file: io.BufferedReader, path: Path, checksum: str) -> dict[str, Tensor]:
-    """Read the tensors of an open file, the one that is checked; see `read_tensors`."""
+    """Check an open file against its sha256, and read its tensors to the CPU; see `read_tensors`."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -315,7 +315,7 @@ def tensors_of(file: io.BufferedReader, path: Path, checksum: str) -> dict[str, 
 
 
 def check_file(path: Path, checksum: str) -> None:
-    """Compare a file with the sha256 that was taken when it was written.
+    """Compare a file with the sha256 that was computed when it was written.
 
     Raises:
         CheckpointError: The file is missing or has another checksum.
@@ -326,10 +326,10 @@ def check_file(path: Path, checksum: str) -> None:
 
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[io.BufferedReader]:
-    """A regular file, open for reading.
+    """Open a regular file for reading in the block.
 
     Raises:
-        CheckpointError: It is missing or cannot be read, now or within the block.
+        CheckpointError: The file is missing or cannot be read, on opening or within the block.
     """
     try:
         with open_regular(path) as file:
@@ -343,14 +343,14 @@ def opened(path: Path) -> Iterator[io.BufferedReader]:
 
 
 def check_sum(file: io.BufferedReader, path: Path, checksum: str) -> None:
-    """Compare an open file with its checksum; see `check_file`."""
+    """Compare an open file with its sha256; see `check_file`."""
     found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != checksum:
         raise DamagedFileError(path, f"its sha256 starts with {found[:12]}, not {checksum[:12]}, as of another model")
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file so that it is either there completely or not at all.
+    """Write a text file atomically.
 
     Raises:
         CheckpointError: The file cannot be written, for instance because the disk is full.
@@ -360,7 +360,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, text: str) -> None:
-    """Write a JSON object with its checksum, for `read_json`; raises as `write_text`."""
+    """Write a JSON object with its checksum, for `read_json`; raises the errors of `write_text`."""
     write_text(path, seal(text))
 
 
@@ -376,7 +376,7 @@ def _replacing(path: Path) -> Iterator[Path]:
     try:
         with replacing(path, is_durable=True) as temporary:
             yield temporary
-    except (OSError, SafetensorError) as error:  # the latter is how safetensors tells of a full disk
+    except (OSError, SafetensorError) as error:  # safetensors reports a full disk by the latter
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())
         raise CheckpointError(
             f"The file {path} cannot be written ({reason}): free some space there and go on; what was written before "
@@ -385,11 +385,11 @@ def _replacing(path: Path) -> Iterator[Path]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object, and compare it with its checksum where it has one.
+    """Read a JSON object, and compare it with its checksum if it has one.
 
     Raises:
-        DamagedFileError: It does not match its checksum, or holds something else.
-        CheckpointError: The file is missing.
+        DamagedFileError: The file is missing, does not match its checksum or holds no JSON object.
+        CheckpointError: The file cannot be read.
     """
     try:
         return read_checked(path, json_object)

@@ -1,7 +1,7 @@
 """Models for scoring whose embedding tables stay in the file of their weights: `shunter serve --memory`.
 
-Rows are read from the open file that was compared with its checksum, whatever becomes of its name. A safetensors file
-is eight bytes with the length of its head, the head in JSON, and the numbers of each tensor from an offset on.
+Rows are read from the open file whose checksum was verified, even if the file's name is replaced later. A safetensors
+file is eight bytes with the length of its header, the header in JSON, and the numbers of each tensor from an offset on.
 """
 
 import io
@@ -39,27 +39,27 @@ from shunter.models.registry import Model, bag_tables, build_scoring_model, mode
 from shunter.models.spec import Features, ModelSpec
 
 TABLES = "embeddings.weight"
-LARGEST_SHARE = 0.8  # of the free memory that tables may need to be loaded whole
-SHARE = 0.5  # of the free memory for those that are not
+LARGEST_SHARE = 0.8  # of the free memory: larger tables are not loaded whole
+SHARE = 0.5  # of the free memory, for tables that are not loaded whole
 
 
 def load_stored_model(
     directory: Path, memory_bytes: int, is_ranked: Sequence[bool] | None = None, **division: Any
 ) -> Model | Ensemble:
-    """Read what `shunter.engine.checkpoint.storage.save_model` wrote, with at most so much memory for embedding tables.
+    """Load a model of `shunter.engine.checkpoint.storage.save_model` with limited memory for embedding tables.
 
-    Where they are no larger they are loaded whole. Tables in few bits stay in memory, as many of them unpacked as there
-    is room for. The scores are the same bit by bit.
+    Tables within the limit are loaded whole. Packed tables stay in memory, as many of them unpacked as fit. The scores
+    are equal bit for bit.
 
     Args:
         directory: Folder of the model.
-        memory_bytes: What the tables of all members may take together.
-        is_ranked: Whether the ids of a table are ranks by frequency; see
+        memory_bytes: Memory limit of the tables of all members together.
+        is_ranked: Whether the ids of each table are ranks by frequency; see
             `shunter.models.embeddings.stored.room.divide`.
-        division: Further arguments of it.
+        division: Further arguments of `divide`.
 
     Raises:
-        CheckpointError: A file is missing, damaged or does not belong to the other.
+        CheckpointError: A file is missing or damaged, or the files do not match.
         RequestError: The memory is too little, or tables of this model cannot stay in a file or in few bits.
         HardwareError: The file cannot be read.
     """
@@ -79,7 +79,7 @@ def load_stored_model(
             "model of tables of one width."
         )
     with opened(weights_path) as file:
-        check_sum(file, weights_path, str(read_json(path).get("sha256")))  # before a row of it is read
+        check_sum(file, weights_path, str(read_json(path).get("sha256")))  # before any row is read
         stored = TensorFile(file, weights_path)
         head = stored.head
         if is_packed(head):
@@ -101,10 +101,10 @@ def load_stored_model(
 
 
 def _load_packed(file: TensorFile, path: Path, memory_bytes: int) -> Model | Ensemble:
-    """A model in few bits, of whose tables as many are unpacked as the memory has room for.
+    """Load a packed model, with as many tables unpacked as fit into the memory.
 
     Raises:
-        CheckpointError: The file is that of another model.
+        CheckpointError: The file belongs to another model.
         RequestError: The memory does not hold the packed tables.
     """
     features, specs = _described(path)
@@ -144,17 +144,17 @@ def _load_packed(file: TensorFile, path: Path, memory_bytes: int) -> Model | Ens
 
 
 def memory_for_tables(directory: Path, among: int = 1) -> int | None:
-    """What the embedding tables of a model may take of the memory that is free, where they are too large for it.
+    """Return the memory limit in bytes for embedding tables that are too large for the free memory.
 
     Args:
         directory: Folder of the model.
-        among: Models as large that share the memory.
+        among: Number of equally large models that share the memory.
 
     Returns:
-        For `load_stored_model`; None where there is room for all of them, or they can lie in memory alone.
+        Limit for `load_stored_model`; None if all tables fit, or if they can only be in memory.
 
     Raises:
-        CheckpointError: The model is missing, or not one of this version.
+        CheckpointError: The model is missing, or not of this version.
     """
     path = directory / "model.json"
     features, specs = _described(path)
@@ -169,18 +169,18 @@ def memory_for_tables(directory: Path, among: int = 1) -> int | None:
 
 
 def load_to_score(directory: Path, execution: Execution, among: int = 1) -> Model | Ensemble:
-    """Read what `shunter.engine.checkpoint.storage.save_model` wrote, to score with it where its training ran.
+    """Load a model of `shunter.engine.checkpoint.storage.save_model`, to score with it on the device of its training.
 
-    On a processor embedding tables stay in their file where the memory has no room for them, as after a training in
-    several processes that held them together. The scores are the same bit by bit.
+    On a CPU embedding tables stay in their file if they do not fit into memory, for instance after a training run whose
+    processes shared the tables. The scores are equal bit for bit.
 
     Args:
         directory: Folder of the model.
-        execution: Where it is scored.
-        among: Models as large that are loaded together.
+        execution: Device and placement of the tables.
+        among: Number of equally large models that are loaded together.
 
     Raises:
-        CheckpointError: A file is missing, damaged or does not belong to the other.
+        CheckpointError: A file is missing or damaged, or the files do not match.
     """
     is_mapped = execution.maps_tables
     if not is_mapped and execution.device == "cpu" and not read_json(directory / "model.json").get("packed", False):
@@ -189,20 +189,20 @@ def load_to_score(directory: Path, execution: Execution, among: int = 1) -> Mode
 
 
 def placement_of_tables(model: torch.nn.Module) -> list[str]:
-    """Where tables of a model or of members of an ensemble lie that are not whole in memory, a sentence each."""
+    """Return one sentence for each model or ensemble member whose tables are not whole in memory, on where they are."""
     return [one.placement for one in model.modules() if isinstance(one, StoredEmbeddings | PackedEmbeddings)]
 
 
 def stored_tables(model: torch.nn.Module) -> list[StoredEmbeddings]:
-    """The tables of a model, or of the members of an ensemble, that lie in a file."""
+    """Return the tables of a model, or of the members of an ensemble, that are in a file."""
     return [module for module in model.modules() if isinstance(module, StoredEmbeddings)]
 
 
 def _described(path: Path) -> tuple[Features, list[ModelSpec]]:
-    """The input and the architectures of a description.
+    """Return the features and the architectures of a description.
 
     Raises:
-        CheckpointError: It is that of no model.
+        CheckpointError: The file describes no model of this version.
     """
     description = read_json(path)
     try:
@@ -214,7 +214,11 @@ def _described(path: Path) -> tuple[Features, list[ModelSpec]]:
 
 
 def _place(head: Mapping[str, Any], name: str, spec: ModelSpec, features: Features, path: Path) -> int:
-    """Where the tables of a member begin in the file."""
+    """Return the position in bytes of the tables of a member in the file.
+
+    Raises:
+        CheckpointError: The tables have another type or shape, or are not aligned to their numbers.
+    """
     tensor, rows = head.get(name, {}), sum(shape.rows for shape in spec.tables(features))
     if tensor.get("dtype") != "F32" or tensor.get("shape") != [rows, spec.embedding_dim]:
         raise CheckpointError(f"The weights in {path} are those of another model (its tables are not {name}).")
@@ -238,7 +242,7 @@ def _open_tables(
 
 
 def _layers(file: TensorFile) -> Iterator[tuple[str, Tensor]]:
-    """All tensors but the tables."""
+    """Yield the names and tensors of all weights except the tables."""
     for name in file.head:
         if not name.endswith(TABLES):
             yield name, file.read(name)

@@ -1,4 +1,4 @@
-"""The tables of a training, kept as parts that are laid one upon the other: all rows, then those that have changed."""
+"""Embedding tables of a training run in incremental checkpoints: all rows first, then the rows that have changed."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -17,20 +17,21 @@ from shunter.engine.checkpoint.touched import History, Intervals, TouchedRows
 from shunter.models.embeddings.initial_weights import RULE
 from shunter.models.embeddings.role import EmbeddingTables
 
-# Into so many ranges `auto` divides the rows: it begins anew with one at a time, a small part of a checkpoint.
+# Number of ranges of rows of `auto`, which writes one range in full at a time: a small part of a checkpoint.
 RANGES = 8
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowsToKeep:
-    """What the next checkpoint holds of the tables.
+    """Rows of the tables in the next checkpoint.
 
     Attributes:
-        contents: Which rows of each range.
+        contents: Selection of the rows of each range.
         bits: Bits of a number.
-        left_out: By which rule rows are drawn that nobody has asked for yet, which are left out; empty where none is.
-        pieces: The rows as they were, with the number of their range, made one by one as they are asked for; where the
-            tables lie in memory, steps may go on meanwhile.
+        left_out: Rule by which rows that were never looked up are drawn, because they are left out; empty if no row is
+            left out.
+        pieces: Values of the rows at the checkpoint, with the number of their range, made on demand. If the tables are
+            in memory, steps may continue at the same time.
     """
 
     contents: tuple[Content, ...]
@@ -40,17 +41,17 @@ class RowsToKeep:
 
     @property
     def are_all(self) -> bool:
-        """Whether all rows are kept."""
+        """Return True if all rows are stored."""
         return set(self.contents) == {"full"}
 
 
 class ChangingTables:
-    """Knows which rows have to be kept next.
+    """Tracker of the rows that the next checkpoint must store.
 
     Args:
         tables: Live tables.
         device: Device of the batches.
-        keeping: How they are kept.
+        keeping: Checkpoint policy.
     """
 
     def __init__(self, tables: EmbeddingTables, device: torch.device, keeping: Keeping) -> None:
@@ -63,35 +64,35 @@ class ChangingTables:
 
     @property
     def history(self) -> History:
-        """Shares of each range that were kept since all of it was; what the policy goes by."""
+        """Stored shares of each range since its last full checkpoint, which are the input of the policy."""
         return self._intervals.history
 
     def note(self, values: Tensor, offsets: Tensor) -> Tensor:
-        """Note the rows of a batch, right before it is trained, and return them, numbered through all tables."""
+        """Record the rows of a batch, right before its training step, and return them, numbered through all tables."""
         rows = self._tables.rows_of_batch(values, offsets)
         self._intervals.touched.note(rows)
         return rows
 
     def before_step(self, rows: Tensor) -> None:
-        """Copy what a step is about to change of the rows that are still to be written."""
+        """Copy the rows that a step is about to change and that are still to be written."""
         if self._snapshot is not None:
             self._snapshot.before_step(rows)
 
     @property
     def bytes(self) -> int:
-        """Bytes of the rows and of their optimiser's state that lie here."""
+        """Bytes of the local rows and of their optimizer state."""
         return bytes_of(self._tables)
 
     def next_rows(
         self, restores: int, copied_bytes: float, *, is_best: bool = False, may_give_up: bool = False
     ) -> RowsToKeep:
-        """What is kept next; from here on a new interval counts.
+        """Return the rows of the next checkpoint, and start a new interval.
 
         Args:
-            restores: How often the training was gone on with.
-            copied_bytes: Most that copies of rows may take which steps change before they are written.
-            is_best: Whether they are the best weights so far, of which no row is kept in fewer than 8 bits.
-            may_give_up: Whether it is given up (`GivenUpError`) instead of letting steps wait.
+            restores: Number of times the training run was resumed.
+            copied_bytes: Limit in bytes of the copies of rows that steps change before they are written.
+            is_best: Whether the rows are the best weights so far, which are stored in at least 8 bits.
+            may_give_up: Whether the checkpoint is abandoned (`GivenUpError`) instead of letting steps wait.
         """
         if not self._stored.is_empty:
             since_last = self._intervals.touched.since_last()
@@ -117,12 +118,12 @@ class ChangingTables:
         )
 
     def close(self) -> None:
-        """What is still to be written of `next_rows` never will be."""
+        """Discard the rows of `next_rows` that are still to be written."""
         if self._snapshot is not None:
             self._snapshot.close()
 
     def undo(self) -> None:
-        """What `next_rows` gave last was not kept, and is to be kept still; no step may go on meanwhile."""
+        """Mark the rows of the last `next_rows`, which were not written, as to be stored; no step may run meanwhile."""
         self._intervals.undo()
 
     def _pieces(self, snapshot: Snapshot, hot_rows: HotRows | None) -> Iterator[tuple[int, Piece]]:
@@ -134,11 +135,11 @@ class ChangingTables:
                     yield number, one
 
     def put_back(self, pieces: Iterator[tuple[Content, Piece]], history: Sequence[Sequence[float]]) -> None:
-        """Lay parts one upon the other into the tables, and go on from there.
+        """Load parts into the tables in their order, and continue the intervals from that state.
 
         Args:
-            pieces: The pieces of all parts in their order, with what their part holds.
-            history: `history` as it was when the last part was kept.
+            pieces: Pieces of all parts in their order, with the content of their part.
+            history: `history` at the time when the last part was written.
         """
         shards = list(self._tables.begun_shards())
         for content, piece in pieces:
@@ -150,7 +151,7 @@ class ChangingTables:
 
 
 def keep_begun(tables: EmbeddingTables, wanted: Tensor) -> bool:
-    """Of a bool of all rows of whole tables let those be false that were never touched; whether there are none."""
+    """Set never-touched rows to False in a bool of all rows; return True if the tables do not track such rows."""
     shards = list(tables.begun_shards())
     for shard, part in zip(shards, wanted.split(tables.rows), strict=False):
         if shard.starts is not None:
@@ -159,6 +160,6 @@ def keep_begun(tables: EmbeddingTables, wanted: Tensor) -> bool:
 
 
 def bytes_of(tables: EmbeddingTables) -> int:
-    """Bytes of the rows of tables that lie here, and of their optimiser's state."""
+    """Return the bytes of the local rows of tables, and of their optimizer state."""
     held = tables.held_bytes()
     return held.weights + held.optimizer

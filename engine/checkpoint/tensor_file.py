@@ -1,8 +1,8 @@
-"""Single tensors of a safetensors file, read or mapped where they lie.
+"""Single tensors of a safetensors file, read into memory or memory-mapped.
 
-The library's own way maps the whole file as private memory that may be written to: a limit on the memory of a process
-(`RLIMIT_DATA`) counts all of it, though hardly any is taken. Here the tables are mapped for reading alone, which no
-such limit counts, and everything else is read.
+The safetensors library maps the whole file as private writable memory. A limit on the memory of a process
+(`RLIMIT_DATA`) counts all of it, though hardly any is used. This module maps tables read-only, which no such limit
+counts, and reads all other tensors.
 """
 
 import io
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from shunter.errors import CheckpointError
 
-LARGEST_HEAD_BYTES = 100 << 20  # as safetensors has it
+LARGEST_HEAD_BYTES = 100 << 20  # limit of the safetensors library
 DTYPES = {
     "F64": torch.float64,
     "F32": torch.float32,
@@ -35,17 +35,17 @@ DTYPES = {
 
 
 class TensorFile:
-    """The tensors of an open file.
+    """Tensors of an open safetensors file.
 
     Args:
-        file: The file, whose checksum has been compared; a mapping outlives it.
-        path: Its name, for errors.
+        file: File whose checksum has been compared; a mapping outlives the open file.
+        path: Name of the file, for errors.
 
     Attributes:
-        head: What the file says of each tensor, with the place of its first number in the file as `start`.
+        head: Header entry of each tensor, with the position of its first byte in the file as `start`.
 
     Raises:
-        CheckpointError: It holds no tensors.
+        CheckpointError: The file has no valid header.
     """
 
     def __init__(self, file: io.BufferedReader, path: Path) -> None:
@@ -65,10 +65,10 @@ class TensorFile:
             raise self._damaged(error) from error
 
     def read(self, name: str) -> Tensor:
-        """A tensor in memory of its own.
+        """Return a tensor, read into its own memory.
 
         Raises:
-            CheckpointError: The file does not hold it.
+            CheckpointError: The file does not hold the tensor.
         """
         dtype, shape, size, start = self._place(name)
         content = bytearray(size)
@@ -78,10 +78,10 @@ class TensorFile:
         return _tensor(content, dtype, shape, 0)
 
     def mapped(self, name: str) -> Tensor:
-        """A tensor that stays in the file, and may only be read; where its place does not suit numbers, see `read`.
+        """Return a read-only tensor mapped from the file; a tensor with an unsuitable alignment is read into memory.
 
         Raises:
-            CheckpointError: The file does not hold it.
+            CheckpointError: The file does not hold the tensor.
         """
         dtype, shape, size, start = self._place(name)
         if not size:
@@ -96,14 +96,14 @@ class TensorFile:
         return _tensor(content, dtype, shape, start - first)
 
     def _place(self, name: str) -> tuple[torch.dtype, list[int], int, int]:
-        """Type, shape, bytes and place of a tensor."""
+        """Return type, shape, size in bytes and position in bytes of a tensor."""
         try:
             one = self.head[name]
             dtype, shape = DTYPES[one["dtype"]], [int(size) for size in one["shape"]]
             size, start = prod(shape) * dtype.itemsize, int(one["start"])
             if min(shape, default=0) < 0 or size != int(one["data_offsets"][1]) - int(one["data_offsets"][0]):
                 raise ValueError(f"the size of {name} is not that of its shape")
-            if start < 0 or start + size > os.fstat(self._file.fileno()).st_size:  # before memory is taken for it
+            if start < 0 or start + size > os.fstat(self._file.fileno()).st_size:  # before memory is allocated
                 raise ValueError(f"{name} lies outside of it")
         except (ValueError, KeyError, TypeError, IndexError) as error:
             raise self._damaged(error) from error
@@ -116,6 +116,6 @@ class TensorFile:
 def _tensor(content: bytearray | mmap.mmap, dtype: torch.dtype, shape: list[int], offset: int) -> Tensor:
     if not prod(shape):
         return torch.empty(shape, dtype=dtype)
-    with warnings.catch_warnings():  # torch has no tensors that are only read; nobody writes to this one
+    with warnings.catch_warnings():  # torch has no read-only tensors; no code writes to this tensor
         warnings.simplefilter("ignore")
         return torch.frombuffer(content, dtype=dtype, count=prod(shape), offset=offset).view(shape)

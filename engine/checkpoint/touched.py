@@ -1,7 +1,7 @@
-"""Which rows of embedding tables steps have touched: all that an incremental checkpoint has to hold.
+"""Record of the embedding rows that steps have touched, which are the content of an incremental checkpoint.
 
-Row-wise Adagrad changes the rows that a batch looks up and no others, so the looked-up rows are all that can differ
-from an earlier checkpoint. A row is noted whether or not its gradient is zero: too many are noted, never too few.
+Row-wise Adagrad changes only the rows that a batch looks up. The looked-up rows are therefore all rows that can differ
+from an earlier checkpoint. A row is recorded even if its gradient is zero: too many rows are recorded, never too few.
 """
 
 from collections.abc import Sequence
@@ -17,10 +17,10 @@ from shunter.models.embeddings.role import EmbeddingTables
 
 
 class TouchedRows:
-    """Notes the rows that steps touch; a row costs two bytes of memory, a step one write for each id.
+    """Record of touched rows; it takes two bytes of memory per row, and one write per id and step.
 
     Args:
-        tables: Tables whose rows are noted.
+        tables: Tables whose rows are recorded.
         device: Device of the batches.
     """
 
@@ -30,31 +30,31 @@ class TouchedRows:
         self._since_full = torch.zeros_like(self._since_last)
 
     def __len__(self) -> int:
-        """Number of all rows."""
+        """Return the number of all rows."""
         return len(self._since_last)
 
     def note(self, rows: Tensor) -> None:
-        """Note the rows of a batch, right before it is trained.
+        """Record the rows of a batch, right before its training step.
 
         Args:
-            rows: int64, numbered through all tables; they may repeat.
+            rows: int64, numbered through all tables, with or without repetition.
         """
         self._since_last[rows] = True
 
     def note_all(self, is_touched: Tensor) -> None:
-        """Note rows of all tables, bool of each."""
+        """Record the rows that are True in a bool of all rows."""
         self._since_last |= is_touched.to(self._since_last.device)
 
     def note_rows(self, table: int, rows: Tensor) -> None:
-        """Note rows of one table, int64 `[rows]`."""
+        """Record rows of one table, int64 `[rows]`."""
         first = sum(self._tables.rows[:table])
         self._since_last[(rows + first).to(self._since_last.device)] = True
 
     def shares(self, bounds: Sequence[int]) -> list[tuple[float, float]]:
-        """Shares of each range of rows that were touched since its last checkpoint, and since its last full one.
+        """Return for each range the shares of rows touched since its last checkpoint, and since its last full one.
 
         Args:
-            bounds: Where the ranges begin, and where the last one ends.
+            bounds: First row of each range, and the end of the last range.
         """
         either = self._since_last | self._since_full
         counted = [
@@ -64,11 +64,15 @@ class TouchedRows:
         return [(since_last / rows, since_full / rows) for since_last, since_full, rows in counted]
 
     def since_last(self) -> Tensor:
-        """The rows of all tables touched since the last checkpoint: a copy, bool, on the CPU."""
+        """Return a copy of the rows of all tables touched since the last checkpoint, bool on the CPU."""
         return self._since_last.to("cpu", copy=True)
 
     def begin_interval(self, first: int, last: int, content: Content) -> Tensor:
-        """All noted so far of a range of rows is kept now; returns which rows that are, bool, on the CPU."""
+        """Start a new interval for the rows from `first` to `last` (excluded); return the rows to store.
+
+        Returns:
+            bool `[rows of the range]`, on the CPU.
+        """
         since_last, since_full = self._since_last[first:last], self._since_full[first:last]
         since_full |= since_last
         kept = torch.ones_like(since_last) if content == "full" else since_full
@@ -79,18 +83,18 @@ class TouchedRows:
         return wanted
 
     def notes(self) -> "Notes":
-        """All that has been noted, in an eighth of the bytes."""
+        """Return a copy of the record, with one bit per row instead of one byte."""
         return Notes(*(np.packbits(noted.cpu().numpy()) for noted in (self._since_last, self._since_full)))
 
     def add(self, notes: "Notes") -> None:
-        """Note again what was noted once."""
+        """Add a copy of an earlier record."""
         for noted, packed in ((self._since_last, notes.since_last), (self._since_full, notes.since_full)):
             noted.logical_or_(torch.from_numpy(np.unpackbits(packed, count=len(noted)).view(bool)).to(noted.device))
 
 
 @dataclass(frozen=True)
 class Notes:
-    """Which rows had been touched: a bit of each."""
+    """Touched rows, one bit per row."""
 
     since_last: np.ndarray
     since_full: np.ndarray
@@ -98,10 +102,10 @@ class Notes:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is kept next.
+    """Rows to store in the next checkpoint.
 
     Attributes:
-        contents: Which rows of each range.
+        contents: Selection of the rows of each range.
         rows: bool of all rows, on the CPU.
     """
 
@@ -113,16 +117,16 @@ History = list[list[float]]
 
 
 class Intervals:
-    """Which rows each checkpoint holds: of each range all, or those touched since the last full one or the last.
+    """Selection of the rows of each checkpoint: in each range all rows, or those touched since its last (full) one.
 
     Args:
-        touched: Notes them.
-        policy: How it is decided.
-        ranges: Into how many the rows are divided, as equally as can be.
+        touched: Record of the touched rows.
+        policy: Checkpoint policy.
+        ranges: Number of ranges that the rows are divided into, as equally as possible.
 
     Attributes:
-        history: Shares of each range that were kept since all of it was; what the policy goes by.
-        bounds: Where the ranges begin, and where the last one ends.
+        history: Stored shares of each range since its last full checkpoint, which are the input of the policy.
+        bounds: First row of each range, and the end of the last range.
     """
 
     def __init__(self, touched: TouchedRows, policy: Policy, ranges: int = 1) -> None:
@@ -134,10 +138,10 @@ class Intervals:
         self._before: tuple[Notes, History, bool] | None = None
 
     def next(self, *, all_rows: bool = False) -> Wanted:
-        """What is kept next; from here on a new interval counts, unless `undo` says that it was not kept.
+        """Return the rows of the next checkpoint, and start a new interval; `undo` reverts this if they were not kept.
 
         Args:
-            all_rows: Whether all rows are asked for.
+            all_rows: Whether all rows must be stored.
         """
         touched = self.touched
         self._before = touched.notes(), self.history, self._has_base
@@ -157,16 +161,16 @@ class Intervals:
         return Wanted(tuple(contents), torch.cat(rows))
 
     def undo(self) -> None:
-        """What `next` gave last was not kept: its rows, and those touched meanwhile, are to be kept still."""
+        """Mark the rows of the last `next` as still to be stored, together with rows touched since."""
         assert self._before is not None, "something was to be kept"
         notes, self.history, self._has_base = self._before
         self.touched.add(notes)
 
     def go_on(self, history: Sequence[Sequence[float]]) -> None:
-        """Go on from a checkpoint whose rows since the full one have been noted.
+        """Continue from a checkpoint, after the rows since its last full part have been recorded.
 
         Args:
-            history: As it was then. Where its ranges are others, all rows are kept next.
+            history: `history` at the checkpoint. If it has another number of ranges, all rows are stored next.
         """
         for first, last in pairwise(self.bounds):
             self.touched.begin_interval(first, last, "since_last")

@@ -1,4 +1,4 @@
-"""All of a training that is tensors, by the names that it has in a file."""
+"""Tensors of a training run, by their names in a file."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,23 +17,23 @@ WEIGHTS = "model."
 
 
 def embedding_tables(model: nn.Module) -> list[tuple[str, EmbeddingTables]]:
-    """The tables of a model by their path, which keep the state of their own optimiser; a graph model has none."""
+    """Return the embedding tables of a model with their paths; a graph model has none."""
     return [(path, module) for path, module in model.named_modules() if isinstance(module, EmbeddingTables)]
 
 
 def tables_of(model: nn.Module) -> EmbeddingTables | None:
-    """The tables of a model of clicks."""
+    """Return the embedding tables of a click model; None if the model does not have exactly one set of tables."""
     found = embedding_tables(model)
     return found[0][1] if len(found) == 1 else None
 
 
 def bags_of(model: nn.Module) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """How a model of clicks asks its tables for a batch: as the batch is, or id by id of each history."""
+    """Return the function that turns ids and offsets of a batch into those of its table lookups: equal, or id by id."""
     return model.bags_of if isinstance(model, Recommender) else lambda values, offsets: (values, offsets)
 
 
 def weights_beside_tables(module: nn.Module, path: str = "") -> dict[str, Tensor]:
-    """The state dict without the tables, which are not looked at: of a file nothing is read."""
+    """Return the state dict without the tables, whose values are not accessed: no table file is read."""
     if isinstance(module, EmbeddingTables):
         return {}
     if not any(isinstance(one, EmbeddingTables) for one in module.modules()):
@@ -46,7 +46,7 @@ def weights_beside_tables(module: nn.Module, path: str = "") -> dict[str, Tensor
 
 
 def rows_of(model: nn.Module) -> dict[str, Tensor]:
-    """Weights and optimiser state of the tables, live, by their names in a file."""
+    """Return the live weights and optimizer state of the tables, by their names in a file."""
     tensors = {}
     for place, tables in embedding_tables(model):
         tensors |= {f"{WEIGHTS}{place}.{name}": tensor for name, tensor in tables.state_dict().items()}
@@ -55,7 +55,7 @@ def rows_of(model: nn.Module) -> dict[str, Tensor]:
 
 
 def collect(model: nn.Module, optimizer: torch.optim.Optimizer, *, rows_apart: bool) -> dict[str, Tensor]:
-    """All tensors of a training by name, live; those of the tables are left out where they are kept apart."""
+    """Return all live tensors of a training run by name, without the tables if `rows_apart`."""
     weights = weights_beside_tables(model) if rows_apart else model.state_dict()
     tensors = {f"{WEIGHTS}{name}": tensor for name, tensor in weights.items()}
     tensors |= {} if rows_apart else rows_of(model)
@@ -65,10 +65,10 @@ def collect(model: nn.Module, optimizer: torch.optim.Optimizer, *, rows_apart: b
 def distribute(
     tensors: dict[str, Tensor], model: nn.Module, optimizer: torch.optim.Optimizer, path: Path, *, rows_apart: bool
 ) -> None:
-    """Put back what `collect` gave, from the file `path`.
+    """Restore model, optimizer and random state from the tensors of `collect`, read from the file `path`.
 
     Raises:
-        CheckpointError: They are those of another model, or of a training on another kind of device.
+        CheckpointError: The tensors belong to another model, or to a training run on another kind of device.
     """
     load_weights(model, weights_among(tensors), path, without_tables=rows_apart)
     restore_optimizer(optimizer, tensors)
@@ -84,5 +84,5 @@ def distribute(
 
 
 def weights_among(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Those that are weights, by their names in the model."""
+    """Return the tensors that are weights, by their names in the model."""
     return {name.removeprefix(WEIGHTS): value for name, value in tensors.items() if name.startswith(WEIGHTS)}

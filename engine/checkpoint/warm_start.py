@@ -1,7 +1,7 @@
-"""Starting a training from a trained model instead of from random weights.
+"""Warm start: a training run that starts from a trained model instead of random weights.
 
-Ids may stand for other values than when the former model was trained, so embedding rows are matched by what they stand
-for: the caller, who knows the vocabularies, says which ids of a field mean the same.
+Ids may stand for other values than in the former model. Embedding rows are therefore matched by value: the caller, who
+knows the vocabularies, passes the ids of each field that mean the same.
 """
 
 import hashlib
@@ -24,10 +24,10 @@ from shunter.models.spec import Features
 
 @dataclass(frozen=True)
 class SharedRows:
-    """Ids of one field that stand for the same value before and now.
+    """Ids of one field with the same value in the new and the former model.
 
     Attributes:
-        now: Ids now, int64 `[ids]`, each at most once.
+        now: New ids, int64 `[ids]`, each at most once.
         former: Ids of the former model, int64 `[ids]`.
     """
 
@@ -35,10 +35,10 @@ class SharedRows:
     former: np.ndarray
 
     def of_tables(self, rows: int, former_rows: int) -> "SharedRows":
-        """The same of rows of tables, where ids may share them: the first id of a row brings its own.
+        """Return the same for rows of tables in which ids may share rows: the first id of a row decides its former row.
 
         Args:
-            rows: Rows of the table now.
+            rows: Rows of the new table.
             former_rows: Rows of the former table.
         """
         now, first = np.unique(self.now % rows, return_index=True)
@@ -47,11 +47,11 @@ class SharedRows:
 
 @dataclass(frozen=True)
 class Taken:
-    """What a model took over from another.
+    """Weights that a model took over from another model.
 
     Attributes:
         rows: Number of embedding rows.
-        layers: Whether all weights above the tables were taken, else none of them was.
+        layers: Whether all weights above the tables were taken; otherwise none was.
     """
 
     rows: int
@@ -60,12 +60,12 @@ class Taken:
 
 @dataclass(frozen=True)
 class WarmStart:
-    """A trained model to go on from.
+    """Trained model from which a training run starts.
 
     Attributes:
         directory: Folder written by `shunter.engine.checkpoint.storage.save_model`.
-        rows: Ids that mean the same, for each field that owns an embedding table; other fields start anew.
-        member: Number of the model, where `directory` holds an ensemble.
+        rows: Ids with the same meaning, for each field that owns an embedding table; other fields start anew.
+        member: Number of the member, if `directory` holds an ensemble.
     """
 
     directory: Path
@@ -74,7 +74,7 @@ class WarmStart:
 
     @cached_property
     def identity(self) -> str:
-        """A hash of the weights and of what is taken from where: a training resumes only from its own start."""
+        """Hash of the former weights and the row mapping: a training run resumes only with its own warm start."""
         found = hashlib.sha256(str(read_json(self.directory / "model.json").get("sha256")).encode())
         found.update(str(self.member).encode())
         for name in sorted(self.rows):
@@ -83,10 +83,10 @@ class WarmStart:
         return found.hexdigest()
 
     def load(self) -> Model:
-        """The former model, its tables in their file where they can be: they are copied part by part.
+        """Load the former model, its tables memory-mapped where possible, because they are copied part by part.
 
         Raises:
-            CheckpointError: It is missing, damaged, compressed, or has no such member.
+            CheckpointError: The model is missing, damaged or compressed, or has no such member.
         """
         found = load_model(self.directory, is_mapped=True)
         members = found.models if isinstance(found, Ensemble) else (found,)
@@ -103,10 +103,10 @@ class WarmStart:
 
     @torch.no_grad()
     def apply(self, model: Model) -> Taken:
-        """Take the former weights over, in place; what has no counterpart stays as it was initialised.
+        """Copy the former weights into a model, in place; weights without a counterpart keep their initial values.
 
-        The layers are taken only where both models see the same fields in the same order and are built alike, for a
-        layer's weights belong to places in its input. Rows are taken where the tables have the same width.
+        The layers are copied only if both models have the same fields in the same order and the same architecture,
+        because a layer's weights belong to positions in its input. Rows are copied if the tables have the same width.
 
         Raises:
             CheckpointError: The former model is missing or damaged.
@@ -138,21 +138,21 @@ class WarmStart:
 
 
 def tables_by_name(model: Model) -> dict[str, Tensor]:
-    """Weights of each embedding table, `[rows, width]`, by the name of the field that owns it."""
+    """Return the weights of each embedding table, `[rows, width]`, by the name of the field that owns it."""
     return dict(zip(_owners(model), model.embeddings.tables, strict=True))
 
 
 def _owners(model: Model) -> list[str]:
-    """The field that owns each table."""
+    """Return the name of the field that owns each table."""
     return [field.name for field in model.features.categorical if field.table is None]
 
 
 def _without_sizes(features: Features) -> Features:
-    """What a layer's input depends on: all of the features but the sizes of their tables."""
+    """Return the features without the sizes of their tables: the properties that a layer's input depends on."""
     return replace(features, categorical=tuple(replace(field, rows=0) for field in features.categorical))
 
 
 def _copy_rows(target: Tensor, rows: Tensor, source: Tensor, source_rows: Tensor, at_once: int = 1 << 18) -> None:
-    """Part by part: a table may be larger than the memory left."""
+    """Copy rows part by part, because a table may be larger than the free memory."""
     for to, of in zip(rows.split(at_once), source_rows.split(at_once), strict=True):
         target[to.to(target.device)] = source[of].to(target)

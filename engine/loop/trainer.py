@@ -244,7 +244,7 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
 
     @property
     def _scores_as_loaded(self) -> bool:
-        """Whether the loaded model predicts exactly `best_logits`: by the same layers, with unrounded weights."""
+        """Return True if the loaded model predicts exactly `best_logits`: by the same layers and unrounded weights."""
         asked, is_in_memory = self.execution, self.checkpoint is None or self.state.best_step == self.state.step
         return is_in_memory and not (asked.compiled or asked.rewriting or asked.compacts_dead_units)
 
