@@ -23,7 +23,6 @@ from shunter.reporting.card.ranking_baselines import RankedBaseline
 from shunter.requests import NightlyRequest, Promote
 from shunter.retraining.champion import Champion, check_same_log, version_tags
 from shunter.retraining.nights import Night, log_judgement, log_plan
-from shunter.retraining.ranker_champion import RankerOrigin, RankerOrigins, origins_of, tags_again
 from shunter.retraining.ranker_comparison import RankingJudgement
 from shunter.retraining.warm_start import warm_start_from
 from shunter.tasks.challenger import Tonight, changed_meanwhile, note_version, placed, why_nothing_new
@@ -36,6 +35,7 @@ from shunter.tasks.train import train_member
 from shunter.tracking.convention import data_params
 from shunter.tracking.evidence import data_key
 from shunter.tracking.ranking import ranking_metrics
+from shunter.tracking.registry.ranker_origins import RankerOrigin, RankerOrigins, origins_of, tags_again
 from shunter.tracking.runs import open_run
 
 

@@ -27,7 +27,6 @@ from shunter.reporting.card.figures import BaselineFigures
 from shunter.reporting.card.promise import Promise, measure_promise
 from shunter.reporting.card.ranking_baselines import RankedBaseline, RankingBaseline
 from shunter.requests import TrainRequest
-from shunter.retraining.ranker_champion import ranker_tags
 from shunter.search.job import SearchJob
 from shunter.search.minutes import BASELINES, MEMBERS, Minutes
 from shunter.search.noise import Noise, noise_of
@@ -57,6 +56,7 @@ from shunter.tasks.step_clock import StepClock
 from shunter.tasks.story import tell, tell_outcome
 from shunter.tasks.tune import observer_of, publish_noise, publish_search, tune
 from shunter.tracking.registry.models import RegisteredModel
+from shunter.tracking.registry.ranker_origins import ranker_tags
 from shunter.tracking.reports import log_training_curve
 from shunter.tracking.runs import open_run
 

@@ -7,11 +7,11 @@ from shunter.engine.execution import execution_of
 from shunter.engine.trained_model import TrainedModel
 from shunter.hardware.types import Placement
 from shunter.requests import EnsembleOf
-from shunter.retraining.past_champions import past_champions
 from shunter.tasks.ensemble.combine import EnsembleLimits, combine_members
 from shunter.tasks.ensemble.distillation import distil
 from shunter.tasks.ensemble.ending import set_ending_aside
 from shunter.tasks.ensemble.members import scoring_placement, train_members, trainings_after
+from shunter.tasks.ensemble.past_champions import past_champions
 from shunter.tasks.ensemble.room import minutes_in_words
 from shunter.tasks.run_context import RunContext
 from shunter.tracking.runs import open_run

@@ -16,8 +16,8 @@ from shunter.errors import DataError, RequestError
 from shunter.models.graph import VectorRanker, graph_spec
 from shunter.requests import NightlyRequest
 from shunter.retraining import ranker_comparison
-from shunter.retraining.ranker_champion import RankerOrigin, RankerOrigins, origins_of, ranker_tags, tags_again
 from shunter.retraining.ranker_comparison import RankingJudgement, compare_rankers
+from shunter.tracking.registry.ranker_origins import RankerOrigin, RankerOrigins, origins_of, ranker_tags, tags_again
 from shunter.tracking.registry.versions import ModelFiles, Version
 from tests.engine.ranking.data import ITEMS, USERS, write_clicks
 

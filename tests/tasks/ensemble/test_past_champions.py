@@ -12,7 +12,7 @@ from shunter.ingestion.request import ingest_request
 from shunter.models.ensemble import Ensemble
 from shunter.models.registry import build_model, model_spec
 from shunter.requests import TrainRequest
-from shunter.retraining.past_champions import past_champions
+from shunter.tasks.ensemble.past_champions import past_champions
 from shunter.tracking.registry.models import register_model
 from shunter.tracking.registry.versions import champions_of, roll_back
 from shunter.tracking.runs import start_run_tree
