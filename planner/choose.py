@@ -48,7 +48,7 @@ from shunter.planner.predict.too_large import remembered, with_memory
 from shunter.planner.predict.watts import observed_watts, power_notes, with_learned_watts
 from shunter.planner.rank.ranking import rank
 from shunter.planner.rank.totals import Terms
-from shunter.requests import ALL_OFFERS, LOCAL_OFFERS, CheckpointRequest, JobRequest, NightlyRequest, TrainRequest
+from shunter.requests import ALL_OFFERS, LOCAL_OFFERS, CheckpointRequest, JobRequest, TrainRequest
 from shunter.tracking.convention import data_params
 
 PROBE_SECONDS = 15.0
@@ -223,8 +223,7 @@ class _Job:
         spec = spec_of(family, request.architecture.towers, fixed.architecture)
         zeros = {"backward_speedups": dict(history.backward_speedups)}
         workload = describe(dataset, spec).model_copy(update=zeros)
-        if isinstance(request, NightlyRequest):
-            history = replace(history, job_kind="nightly")
+        history = replace(history, job_kind=request.job_kind)
         past = PastJob(history, data_key(data_params(dataset)), request.model)
         of_graph = isinstance(spec, GraphSpec)
         asked, sizes = (

@@ -21,7 +21,7 @@ from shunter.models.graph.counting import count_graph_model
 from shunter.models.registry import model_spec
 from shunter.models.spec import ModelSpec
 from shunter.planner.job_size import JobSize
-from shunter.requests import EnsembleOf, JobRequest, NightlyRequest, SelectRequest, TrainRequest
+from shunter.requests import EnsembleOf, JobRequest, SelectRequest, TrainRequest
 
 # Hyperband's reduction factor in the tuning step: one in three settings goes on to three times the epochs.
 REDUCTION_FACTOR = 3
@@ -170,7 +170,7 @@ def members_to_train(request: JobRequest) -> int:
     by_many = isinstance(request, TrainRequest) and (
         request.training.processes > 1 or request.training.plan is not None
     )
-    if isinstance(request, NightlyRequest) or on_cluster or by_many or search.most_trials is None:
+    if not request.searches or on_cluster or by_many or search.most_trials is None:
         return members
     return members - min(members, hyperband_finishers(search.most_trials, request.longest_epochs))
 

@@ -19,7 +19,7 @@ from shunter.flows.command.server_watch import ServerWatch
 from shunter.flows.command.temporary_server import TemporaryServer, abandon, hand_over, server_starting, shared_server
 from shunter.flows.command.terminal import AGAIN, INTERRUPTED
 from shunter.process_age import process_of_one_run
-from shunter.requests import JobRequest, NightlyRequest, ProfileRequest, Request, TrainRequest
+from shunter.requests import JobRequest, ProfileRequest, Request, TrainRequest
 from shunter.settings import Settings
 
 # Flows that come to need all that `shunter.tasks.libraries` loads.
@@ -158,7 +158,7 @@ def _check(request: Request) -> None:
 
 def _check_files(request: JobRequest) -> None:
     """Refuse files that are not there or say something else; their rows are read by the flow."""
-    if not isinstance(request, NightlyRequest):  # its days are found by the flow
+    if not request.source.is_found_by_flow:
         from shunter.ingestion.sources.names import MOVIELENS, is_named
         from shunter.ingestion.sources.open import open_source
 

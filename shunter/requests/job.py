@@ -1,6 +1,6 @@
 """What all requests ask that lead to a training: data, model, limits, effort."""
 
-from typing import Annotated, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -31,6 +31,9 @@ RegisteredName = Annotated[
 
 class JobRequest(Request, frozen=True):
     """What is to be trained, within which limits: what a choice of placement needs to know."""
+
+    job_kind: ClassVar[Literal["train", "nightly"]] = "train"  # runs of this kind predict its work and its quality
+    searches: ClassVar[bool] = True  # before it trains; without a search, every member is trained anew
 
     source: DataRequest = Field(default=DataRequest(), description="Where the rows come from.")
     architecture: ModelRequest = Field(default=ModelRequest(), description="The model.")

@@ -1,7 +1,7 @@
 """What a user asks of `shunter nightly`: one model for the command line, the Prefect form and Python."""
 
 from datetime import date
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from zoneinfo import ZoneInfo, available_timezones
 
 from pydantic import Field, field_validator
@@ -14,6 +14,8 @@ from shunter.requests.training import PROMOTE, Promote, TrainRequest
 
 class DayFiles(DataRequest, frozen=True, title="Data"):
     """The files of the days and how they are read."""
+
+    is_found_by_flow: ClassVar[bool] = True
 
     data: str = Field(
         default="",
@@ -117,6 +119,9 @@ class DriftLimits(Group, frozen=True, title="Advanced: drift"):
 
 class NightlyRequest(JobRequest, frozen=True):
     """One night: the newest day is judged on, the days before it are learned."""
+
+    job_kind: ClassVar[Literal["train", "nightly"]] = "nightly"
+    searches: ClassVar[bool] = False
 
     source: DayFiles = Field(default=DayFiles(), description="Where the files of the days are.")
     days: DayChoice = Field(default=DayChoice(), description="Which days are learned, and which one is judged on.")

@@ -1,6 +1,7 @@
 """The data that a request is about."""
 
 from enum import StrEnum
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -17,6 +18,8 @@ class DataFormat(StrEnum):
 
 class DataRequest(Group, frozen=True, title="Data"):
     """The click log and how it is read."""
+
+    is_found_by_flow: ClassVar[bool] = False  # so that a command cannot check the files first
 
     data: str = Field(
         default="ml-100k",

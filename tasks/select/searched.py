@@ -8,7 +8,7 @@ from shunter.hardware.types import Workload
 from shunter.model_families import is_ranking
 from shunter.models.spec import ModelSpec
 from shunter.planner.describe import describe
-from shunter.requests import JobRequest, NightlyRequest, SearchSpaceName, TrainRequest
+from shunter.requests import JobRequest, SearchSpaceName, TrainRequest
 from shunter.search.protocol import Parameters
 from shunter.search.space.settings import SearchSpace
 
@@ -27,7 +27,7 @@ def searched_workloads(dataset: Dataset, request: JobRequest) -> list[Workload]:
     """
     trials = request.search.most_trials
     is_cut = isinstance(request, TrainRequest) and request.search.space == SearchSpaceName.ARCHITECTURE
-    if trials is None or is_cut or is_ranking(request.model) or isinstance(request, NightlyRequest):
+    if trials is None or is_cut or is_ranking(request.model) or not request.searches:
         return []
     fixed = read_fixed(request.model, request.architecture.set)
     space = SearchSpace.for_dataset(dataset, request.model, fixed=fixed)
