@@ -37,7 +37,7 @@ DEPLOYED_FLOWS = Registry(
             "select": "shunter.flows.selection:choose_placement",
             "profile": "shunter.flows.profiling:profile",
             "tune": "shunter.flows.tuning:tune_only",
-            "nightly": "shunter.flows.nightly:nightly",
+            "nightly": "shunter.retraining.nightly_flow:nightly",
             "plan": "shunter.flows.planning:plan",
             "fleet": "shunter.flows.fleet:fleet",
             "fleet-run": "shunter.flows.fleet:fleet_run",

@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 
 from shunter.ingestion.batch import RawBatch
 from shunter.ingestion.sources.days import DayLog, DaysSource
-from shunter.requests import NightlyRequest
 from shunter.retraining.bootstrap import Judgement, judge
 from shunter.retraining.losses import Keep, losses_of
+from shunter.retraining.nightly_request import NightlyRequest
 from shunter.retraining.picture import draw_judgement
 from shunter.statistics.bootstrap import resampled_block_means
 from shunter.tracking.registry.versions import ModelFiles

@@ -5,9 +5,9 @@ from datetime import date
 from pathlib import Path
 
 from shunter.ingestion.sources.days import DayLog
-from shunter.requests import NightlyRequest
 from shunter.retraining.day_files import find_days
 from shunter.retraining.inspection import inspect_days
+from shunter.retraining.nightly_request import NightlyRequest
 from shunter.retraining.plan import NightPlan, plan_night, window
 
 

@@ -6,8 +6,8 @@ from statistics import median
 from typing import Literal
 
 from shunter.frozen import Frozen
-from shunter.requests import DriftLimits
 from shunter.retraining.figures import DayFigures, FieldFigures, new_share
+from shunter.retraining.nightly_request import DriftLimits
 
 FindingKind = Literal[
     "missing", "late", "empty", "unfinished", "duplicated", "unreadable", "not over", "undated",

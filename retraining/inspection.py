@@ -12,9 +12,9 @@ from shunter.errors import DataError
 from shunter.ingestion.cache import file_hashes
 from shunter.ingestion.sources.days import DayLog, open_day
 from shunter.ingestion.sources.header import Kind, column_kinds, unreadable_share
-from shunter.requests import NightlyRequest
 from shunter.retraining.figures import DayFigures, figures_of
 from shunter.retraining.findings import Finding, FindingKind
+from shunter.retraining.nightly_request import NightlyRequest
 from shunter.settings import Settings
 
 Found = TypeVar("Found")

@@ -7,9 +7,9 @@ from zoneinfo import ZoneInfo
 
 from shunter.errors import DataError
 from shunter.frozen import Frozen
-from shunter.requests import NightlyRequest
 from shunter.retraining.figures import DayFigures
 from shunter.retraining.findings import Finding, base_rate_finding, drift_findings
+from shunter.retraining.nightly_request import NightlyRequest
 
 
 class NightPlan(Frozen):

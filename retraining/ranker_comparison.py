@@ -19,7 +19,7 @@ from shunter.frozen import Frozen
 from shunter.ingestion.encoding.encoder import Encoder
 from shunter.ingestion.encoding.shared_rows import shared_rows
 from shunter.models.graph.ranker import Ranker
-from shunter.requests import NightlyRequest
+from shunter.retraining.nightly_request import NightlyRequest
 from shunter.retraining.picture import draw_gains
 from shunter.statistics.bootstrap import one_sided_bounds, resampled_block_means
 from shunter.tracking.registry.versions import ModelFiles

@@ -62,7 +62,7 @@ COMMANDS = Registry(
             "Measure this machine, kept for a day; with --data also where a training on it waits, and what to change.",
         ),
         "nightly": command_entry(
-            "shunter.flows.command.flow_commands:nightly",
+            "shunter.retraining.nightly_command:nightly",
             "Learn the newest days of a log, and replace the champion only by something better: once a day, or by "
             "hand.",
             accepts_models=True,

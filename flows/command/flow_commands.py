@@ -19,7 +19,7 @@ from shunter.flows.command.terminal import (
 )
 from shunter.model_families import is_ranking
 from shunter.process_age import process_age_seconds
-from shunter.requests import LOCAL_OFFERS, NightlyRequest, ProfileRequest, SelectRequest, TrainRequest
+from shunter.requests import LOCAL_OFFERS, ProfileRequest, SelectRequest, TrainRequest
 
 
 def switch(name: str, option: str, description: str) -> inspect.Parameter:
@@ -183,22 +183,6 @@ def profile(**options: Any) -> None:
         from shunter.flows.command.profile_tables import print_profile
 
         print_profile(console, summary)
-
-
-@with_options(NightlyRequest, AS_JSON)
-def nightly(**options: Any) -> None:
-    """Learn the newest days of a log, and replace the champion only by something better: once a day, or by hand."""
-    as_json = options.pop("as_json")
-    with one_sentence_errors(AGAIN, as_json=as_json):
-        request = requested(NightlyRequest, options)
-        night = start("shunter.flows.nightly:nightly", request)
-        if as_json:
-            from shunter.flows.command.summary_json import defined
-
-            print_json(defined(night.model_dump(mode="json")))
-            return
-        for sentence in (*(finding.words for finding in night.findings), night.reason):
-            print_line(sentence)
 
 
 def rollback(

@@ -10,7 +10,8 @@ import typer
 from pydantic import ValidationError
 
 from shunter.errors import RequestError
-from shunter.requests import JobRequest, NightlyRequest, Request, SelectRequest, TrainRequest
+from shunter.registry import Entry, Registry
+from shunter.requests import JobRequest, Request
 from shunter.requests.job_file import read_job
 from shunter.validation import expected, own_words, sentence, shown, unknown
 
@@ -19,7 +20,15 @@ Asked = TypeVar("Asked", bound=Request)
 OPTION_NAMES = {"schema_file": "--schema"}  # where the field's own name would not be what one types
 
 
-JOBS = (TrainRequest, SelectRequest, NightlyRequest)  # whose files are written much alike
+JOB_REQUESTS = Registry(  # whose files are written much alike
+    "job request",
+    {
+        "train": Entry(target="shunter.requests:TrainRequest"),
+        "select": Entry(target="shunter.requests:SelectRequest"),
+        "nightly": Entry(target="shunter.retraining.nightly_request:NightlyRequest"),
+    },
+    "shunter.job_requests",
+)
 CONTEXT = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
 CONFIG = inspect.Parameter(
     "config",
@@ -81,7 +90,9 @@ def requested(model: type[Asked], options: dict[str, Any]) -> Asked:
     """
     context, config = options.pop("context"), options.pop("config", None)
     given = {name: value for name, value in options.items() if _is_given(context, name)}
-    return build(model, given) if config is None else read_job(config, model, given, JOBS)
+    if config is None:
+        return build(model, given)
+    return read_job(config, model, given, tuple(map(JOB_REQUESTS.load, JOB_REQUESTS.names)))
 
 
 def with_options(

@@ -21,7 +21,6 @@ from shunter.requests.groups import Group, Request
 from shunter.requests.items import IndexChoice
 from shunter.requests.job import JobRequest
 from shunter.requests.limits import Limits, PromiseRequest
-from shunter.requests.nightly import DriftLimits, NightlyRequest
 from shunter.requests.objective import Objective, Weights
 from shunter.requests.placement import Explore, PlacementRequest
 from shunter.requests.pricing import Billing, Pricing
@@ -55,7 +54,6 @@ __all__ = [
     "DataFormat",
     "DataRequest",
     "Distill",
-    "DriftLimits",
     "Effort",
     "EnsembleOf",
     "EnsembleRequest",
@@ -65,7 +63,6 @@ __all__ = [
     "JobRequest",
     "Limits",
     "ModelRequest",
-    "NightlyRequest",
     "Objective",
     "PlacementRequest",
     "Pricing",

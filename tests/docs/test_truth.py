@@ -23,6 +23,7 @@ PAGES = [
 CODE_FOLDERS = (
     *(
         "operation",
+        "retraining",
         "serving",
         "extensions",
         "flows",
@@ -31,7 +32,6 @@ CODE_FOLDERS = (
         "scheduler",
         "planner",
         "search",
-        "retraining",
         "tracking",
         "ingestion",
     ),

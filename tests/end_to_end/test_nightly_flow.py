@@ -22,7 +22,7 @@ from shunter.ingestion.sources.days import DaysSource, open_day
 from shunter.models.ensemble import Ensemble
 from shunter.models.registry import model_spec
 from shunter.planner.history import read_history
-from shunter.requests import NightlyRequest
+from shunter.retraining.nightly_request import NightlyRequest
 from shunter.settings import Settings
 from shunter.tracking.registry.models import RegisteredModel, load_champion, register_model
 from shunter.tracking.runs import start_run
@@ -102,7 +102,7 @@ def story(tmp_path_factory: pytest.TempPathFactory, furnish: Callable[[Path], Pa
     log = Log(folder)
     with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
         patch.setenv("SHUNTER_HOME", str(furnish(folder / "home")))
-        from shunter.flows.nightly import nightly
+        from shunter.retraining.nightly_flow import nightly
 
         stack.enter_context(reproducible())
         log.champion(0, 1)
@@ -190,10 +190,10 @@ def test_second_night_of_a_day_changes_nothing_and_says_so(home) -> None:
 
 
 def test_clock_that_was_set_back_changes_nothing_and_is_said(home, monkeypatch: pytest.MonkeyPatch) -> None:
-    from shunter.flows.nightly import nightly
+    from shunter.retraining.nightly_flow import nightly
 
     log, kept = home[0], home[4]
-    monkeypatch.setattr("shunter.flows.nightly.yesterday", lambda now, zone: FIRST + timedelta(days=2))
+    monkeypatch.setattr("shunter.retraining.nightly_flow.yesterday", lambda now, zone: FIRST + timedelta(days=2))
     before = len(MlflowClient(tracking_uri()).search_runs(["1"]))
     night = nightly(log.request(2, day=None))
     assert night.outcome == "already judged"
@@ -233,7 +233,7 @@ def test_rollback_by_command_puts_the_former_champion_back_and_is_kept_in_mlflow
 
 
 def test_first_night_trains_and_registers_a_champion(tmp_path: Path, furnished_home: Path, prefect_server: str) -> None:
-    from shunter.flows.nightly import nightly
+    from shunter.retraining.nightly_flow import nightly
 
     log = Log(tmp_path)
     for number in (0, 1):

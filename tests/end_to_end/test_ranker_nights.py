@@ -13,7 +13,7 @@ from mlflow import MlflowClient
 from shunter.engine.ranking.evaluation import RankingMetrics
 from shunter.engine.ranking.fusion import Fusion
 from shunter.errors import RequestError
-from shunter.requests import NightlyRequest
+from shunter.retraining.nightly_request import NightlyRequest
 from shunter.tracking.registry.models import load_champion
 from shunter.tracking.store import tracking_uri
 
@@ -55,7 +55,7 @@ def story(tmp_path_factory: pytest.TempPathFactory, furnish: Callable[[Path], Pa
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SHUNTER_HOME", str(furnish(folder / "home")))
-        from shunter.flows.nightly import nightly
+        from shunter.retraining.nightly_flow import nightly
         from shunter.tasks import fusion
 
         quality = RankingMetrics(recall20=0.5, ndcg20=0.5, users=40)
@@ -103,7 +103,7 @@ def test_nights_of_a_graph_model(story, monkeypatch: pytest.MonkeyPatch) -> None
     ("options", "message"), [({"learn_last_day": True}, "leave out --learn-last-day"), ({"min_auc": 0.7}, "--min-auc")]
 )
 def test_what_a_night_of_a_graph_model_cannot_do_is_refused(tmp_path: Path, options: dict, message: str) -> None:
-    from shunter.tasks.ranker_challenger import check_night_of_rankers
+    from shunter.retraining.ranker_challenger import check_night_of_rankers
 
     with pytest.raises(RequestError, match=message):
         check_night_of_rankers(night_of(tmp_path, 2, **options))

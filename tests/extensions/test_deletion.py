@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from shunter.registry import APPLICATIONS
 from shunter.settings import PROJECT_ROOT
 
 EXTENSIONS = sorted(path.parent.name for path in (PROJECT_ROOT / "extensions").glob("*/__init__.py"))
-DELETABLE = ("operation", "serving", *EXTENSIONS)
+DELETABLE = (*APPLICATIONS, *EXTENSIONS)
 SCRIPT = """
 import json, sys
 sys.path.insert(0, sys.argv[1])

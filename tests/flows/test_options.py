@@ -9,8 +9,9 @@ from shunter.errors import RequestError
 from shunter.flows.command import cli, flow_commands
 from shunter.flows.command.cli import app
 from shunter.flows.command.options import build, option_name, options_of
-from shunter.requests import NightlyRequest, Objective, Request, SelectRequest, TrainRequest
+from shunter.requests import Objective, Request, SelectRequest, TrainRequest
 from shunter.requests.job_file import job_text
+from shunter.retraining.nightly_request import NightlyRequest
 
 
 def flat_defaults() -> dict[str, object]:

@@ -12,7 +12,8 @@ from shunter.flows.command.cli import app
 from shunter.flows.command.options import build
 from shunter.flows.command.start import _check
 from shunter.ingestion.schema import Options, Schema, read_schema
-from shunter.requests import NightlyRequest, ProfileRequest, Request, SelectRequest, TrainRequest
+from shunter.requests import ProfileRequest, Request, SelectRequest, TrainRequest
+from shunter.retraining.nightly_request import NightlyRequest
 
 FOREIGN = re.compile(
     r"Input should|Extra inputs|Value error|Field required|String should|unable to parse|pydantic|Traceback|type=|\n",

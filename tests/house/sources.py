@@ -54,7 +54,7 @@ ROOMS = (
         r"checkpoint/(quantise|growth|heat|touched|pieces|snapshot|tables|model_increment|remote)"
         r"|registry/increments|retraining/shipping|vocabulary_increment|tasks/copies",
     ),
-    ("retraining", r"^retraining/|challenger|nightly"),
+    ("retraining", r"^retraining/"),
     ("serving", r"^serving/"),
     ("operation", r"^operation/"),
 )

@@ -8,23 +8,17 @@ from typing import Any
 import pytest
 from prefect import Flow, get_client
 from prefect.client.schemas.objects import DeploymentSchedule
+from prefect.flows import load_flow_from_entrypoint
 
 from shunter.model_families import AUTO, MODEL_FAMILIES, RANKING_MODELS
 from shunter.operation.deployments import NightlySchedule, deployed_flows, register_deployments
 from shunter.operation.servers import WORK_POOL
-from shunter.requests import (
-    Billing,
-    Limits,
-    NightlyRequest,
-    Objective,
-    ProfileRequest,
-    Request,
-    SelectRequest,
-    TrainRequest,
-)
+from shunter.requests import Billing, Limits, Objective, ProfileRequest, Request, SelectRequest, TrainRequest
 from shunter.requests.fleet import FleetRequest, FleetRunRequest
 from shunter.requests.fleet_learning import FleetLearnRequest
 from shunter.requests.plan import PlanRequest
+from shunter.retraining.nightly_request import NightlyRequest
+from shunter.settings import PROJECT_ROOT
 
 FLOWS = {flow.name: flow for flow in deployed_flows()}
 REQUESTS: dict[str, type[Request]] = {
@@ -46,6 +40,12 @@ def form(flow: Flow[..., Any]) -> dict[str, Any]:
     from prefect.utilities.callables import parameter_schema
 
     return parameter_schema(flow.fn).model_dump()
+
+
+@pytest.mark.parametrize("entrypoint", ["shunter.flows.nightly.nightly", f"{PROJECT_ROOT}/flows/nightly.py:nightly"])
+def test_a_night_that_an_earlier_version_has_deployed_is_found(entrypoint: str) -> None:
+    found = load_flow_from_entrypoint(entrypoint)
+    assert (found.name, found.fn.__module__) == ("nightly", "shunter.retraining.nightly_flow")
 
 
 def test_every_flow_of_a_user_is_deployed() -> None:

@@ -20,7 +20,8 @@ from shunter.planner.predict.predicted import predicted_candidates
 from shunter.planner.predict.probes import PILOT_STEPS, PILOTS, next_to_probe, probe_steps
 from shunter.planner.rank.ranking import rank
 from shunter.planner.rank.totals import Terms
-from shunter.requests import JobRequest, Limits, NightlyRequest, TrainRequest, Weights
+from shunter.requests import JobRequest, Limits, TrainRequest, Weights
+from shunter.retraining.nightly_request import NightlyRequest
 from shunter.tasks.select import select
 from shunter.tracking.convention import data_params
 from shunter.tracking.evidence import EvidenceKind

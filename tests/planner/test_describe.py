@@ -21,7 +21,8 @@ from shunter.planner.describe import (
     job_size,
     members_to_train,
 )
-from shunter.requests import JobRequest, NightlyRequest, TrainRequest
+from shunter.requests import JobRequest, TrainRequest
+from shunter.retraining.nightly_request import NightlyRequest
 from tests.engine.synthetic import write_dataset
 
 

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 import yaml
 
-from shunter.requests import NightlyRequest
+from shunter.retraining.nightly_request import NightlyRequest
 
 FIRST = date(2026, 5, 1)
 SCHEMA = {

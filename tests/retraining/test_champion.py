@@ -11,7 +11,6 @@ from shunter.errors import RequestError
 from shunter.ingestion.cache import ingest_source
 from shunter.ingestion.sources.days import DaysSource, open_day
 from shunter.models.registry import model_spec
-from shunter.requests import NightlyRequest
 from shunter.retraining.champion import (
     LEARNED_DAYS,
     MOST_DAYS_KEPT,
@@ -21,6 +20,7 @@ from shunter.retraining.champion import (
     slowed,
     version_tags,
 )
+from shunter.retraining.nightly_request import NightlyRequest
 from shunter.tracking.convention import model_params
 from shunter.tracking.registry.versions import ModelFiles, Version
 

@@ -14,8 +14,8 @@ from shunter.engine.ranking.interactions import read_interactions
 from shunter.engine.ranking.storage import StoredRanker, save_ranker
 from shunter.errors import DataError, RequestError
 from shunter.models.graph import VectorRanker, graph_spec
-from shunter.requests import NightlyRequest
 from shunter.retraining import ranker_comparison
+from shunter.retraining.nightly_request import NightlyRequest
 from shunter.retraining.ranker_comparison import RankingJudgement, compare_rankers
 from shunter.tracking.registry.ranker_origins import RankerOrigin, RankerOrigins, origins_of, ranker_tags, tags_again
 from shunter.tracking.registry.versions import ModelFiles, Version

@@ -8,7 +8,8 @@ from shunter.engine.data.dataset import Dataset
 from shunter.models.registry import model_spec
 from shunter.planner.choose import choose
 from shunter.planner.describe import describe
-from shunter.requests import NightlyRequest, SearchSpaceName, TrainRequest
+from shunter.requests import SearchSpaceName, TrainRequest
+from shunter.retraining.nightly_request import NightlyRequest
 from shunter.search.space.learning import FIRST_BINS
 from shunter.search.space.settings import SearchSpace
 from shunter.tasks.select.searched import MOST, drawn_specs, searched_workloads

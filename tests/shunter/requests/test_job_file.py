@@ -10,16 +10,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from shunter.errors import RequestError
-from shunter.requests import (
-    SEARCH_METHODS,
-    Explore,
-    NightlyRequest,
-    Request,
-    SearchSpaceName,
-    SelectRequest,
-    TrainRequest,
-)
+from shunter.requests import SEARCH_METHODS, Explore, Request, SearchSpaceName, SelectRequest, TrainRequest
 from shunter.requests.job_file import job_text, read_job
+from shunter.retraining.nightly_request import NightlyRequest
 
 positive = st.floats(min_value=0, exclude_min=True, allow_infinity=False, allow_nan=False)
 text = st.text(min_size=1)

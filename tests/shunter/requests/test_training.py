@@ -11,7 +11,6 @@ from shunter.model_families import MODEL_FAMILIES
 from shunter.requests import (
     Limits,
     ModelRequest,
-    NightlyRequest,
     Objective,
     Request,
     SearchSpaceName,
@@ -19,6 +18,7 @@ from shunter.requests import (
     TrainRequest,
     Weights,
 )
+from shunter.retraining.nightly_request import NightlyRequest
 
 weight = st.floats(1e-3, 1e3).map(lambda number: float(f"{number:g}"))
 

@@ -12,7 +12,8 @@ from shunter.engine.results import Evaluation
 from shunter.models.registry import build_model, model_spec
 from shunter.reporting.card.figures import TaskQuality
 from shunter.reporting.card.quality import judge_quality
-from shunter.requests import NightlyRequest, Promote, TrainRequest
+from shunter.requests import Promote, TrainRequest
+from shunter.retraining.nightly_request import NightlyRequest
 from shunter.tasks.register import why_not_promoted
 from shunter.tasks.register.promotion import why_ranker_not_promoted
 from shunter.tasks.run_state import RunState

@@ -11,10 +11,10 @@ from shunter.engine.data.dataset import Dataset
 from shunter.ingestion.cache import ingest_source
 from shunter.ingestion.encoding.encoder import Encoder
 from shunter.ingestion.sources.days import DayLog, DaysSource
-from shunter.requests import NightlyRequest
 from shunter.retraining import days
 from shunter.retraining.bootstrap import Judgement
 from shunter.retraining.comparison import compare
+from shunter.retraining.nightly_request import NightlyRequest
 from shunter.retraining.plan import NightPlan
 from shunter.retraining.ranker_comparison import RankingJudgement, compare_rankers
 from shunter.settings import Settings

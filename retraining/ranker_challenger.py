@@ -20,15 +20,16 @@ from shunter.ingestion.cache import forget
 from shunter.model_families import is_solved
 from shunter.planner.predict.observe import expect
 from shunter.reporting.card.ranking_baselines import RankedBaseline
-from shunter.requests import NightlyRequest, Promote
+from shunter.requests import Promote
+from shunter.retraining.challenger import Tonight, changed_meanwhile, note_version, placed, why_nothing_new
 from shunter.retraining.champion import Champion, check_same_log, version_tags
+from shunter.retraining.nightly_request import NightlyRequest
+from shunter.retraining.nightly_steps import ingest_days, judge_rankers
 from shunter.retraining.nights import Night, log_judgement, log_plan
 from shunter.retraining.ranker_comparison import RankingJudgement
 from shunter.retraining.warm_start import warm_start_from
-from shunter.tasks.challenger import Tonight, changed_meanwhile, note_version, placed, why_nothing_new
 from shunter.tasks.evidence import note_trainings
 from shunter.tasks.fusion import fused_of
-from shunter.tasks.nightly import ingest_days, judge_rankers
 from shunter.tasks.register import doubt_of_ranker, register
 from shunter.tasks.run_context import exploration_limit
 from shunter.tasks.train import train_member

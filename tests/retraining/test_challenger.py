@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from shunter.reporting.card.figures import QualityFigure, TaskQuality
+from shunter.retraining import challenger
 from shunter.retraining.bootstrap import Judgement, judge, log_losses
-from shunter.tasks import challenger
 from tests.tracking.test_convention import PLACEMENT
 
 LABELS = (np.arange(400) < 120).astype(float)

@@ -21,9 +21,11 @@ from shunter.planner.expected_misses import expected_miss_rate
 from shunter.planner.history.record import FlowNotes
 from shunter.planner.predict.observe import expect
 from shunter.reporting.card.quality import quality_of_files
-from shunter.requests import NightlyRequest, Promote
+from shunter.requests import Promote
 from shunter.retraining.bootstrap import Judgement
 from shunter.retraining.champion import Champion, Origin, check_same_log, choose_origin, slowed, version_tags
+from shunter.retraining.nightly_request import NightlyRequest
+from shunter.retraining.nightly_steps import ingest_days, judge_challenger
 from shunter.retraining.nights import Night, Outcome, log_judgement, log_plan
 from shunter.retraining.plan import NightPlan
 from shunter.retraining.promise import DayCheck, carried, check_day
@@ -33,7 +35,6 @@ from shunter.retraining.warm_start import warm_start_from
 from shunter.tasks.accelerators import hold
 from shunter.tasks.events import announce
 from shunter.tasks.evidence import note_trainings
-from shunter.tasks.nightly import ingest_days, judge_challenger
 from shunter.tasks.profile import profile_hardware
 from shunter.tasks.register import doubt_of, misses, register
 from shunter.tasks.run_context import exploration_limit

@@ -1,0 +1,25 @@
+"""The command of a night."""
+
+from typing import Any
+
+from shunter.flows.command.flow_commands import AS_JSON
+from shunter.flows.command.options import requested, with_options
+from shunter.flows.command.start import start
+from shunter.flows.command.terminal import AGAIN, one_sentence_errors, print_json, print_line
+from shunter.retraining.nightly_request import NightlyRequest
+
+
+@with_options(NightlyRequest, AS_JSON)
+def nightly(**options: Any) -> None:
+    """Learn the newest days of a log, and replace the champion only by something better: once a day, or by hand."""
+    as_json = options.pop("as_json")
+    with one_sentence_errors(AGAIN, as_json=as_json):
+        request = requested(NightlyRequest, options)
+        night = start("shunter.retraining.nightly_flow:nightly", request)
+        if as_json:
+            from shunter.flows.command.summary_json import defined
+
+            print_json(defined(night.model_dump(mode="json")))
+            return
+        for sentence in (*(finding.words for finding in night.findings), night.reason):
+            print_line(sentence)

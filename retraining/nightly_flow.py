@@ -1,0 +1,193 @@
+"""The nightly flow: the champion meets a challenger that has learned the newest days, and the better one stays."""
+
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from typing import Annotated
+
+from prefect import flow
+from prefect.artifacts import create_markdown_artifact
+from prefect.runtime import flow_run
+from pydantic import BaseModel
+
+from shunter.engine.ensemble.result import EnsembleResult
+from shunter.engine.ranking.result import TrainedRanker
+from shunter.engine.ranking.storage import is_ranker
+from shunter.engine.stopping import RunClock, StopConditions
+from shunter.flows.train import train_on
+from shunter.ingestion.cache import forget
+from shunter.ingestion.sources.days import DayLog
+from shunter.markdown import plain
+from shunter.model_families import is_ranking
+from shunter.requests import shown
+from shunter.retraining.challenger import Tonight, challenge
+from shunter.retraining.champion import open_champion, version_tags
+from shunter.retraining.nightly_request import NightlyRequest
+from shunter.retraining.nightly_steps import choose_days, ingest_days
+from shunter.retraining.nights import Night, judged, judged_later, log_night, log_plan, missing_days, nights_of
+from shunter.retraining.plan import NightPlan, yesterday
+from shunter.retraining.ranker_challenger import challenge_ranker, check_night_of_rankers
+from shunter.settings import Settings
+from shunter.tasks.events import announce
+from shunter.tasks.evidence import keeping_evidence
+from shunter.tasks.notify import notify
+from shunter.tasks.run_state import StateFolder
+from shunter.tasks.spending import charged, spending
+from shunter.tasks.step_clock import StepClock
+from shunter.tasks.upkeep import tidy
+from shunter.tracking.convention import data_params, request_params
+from shunter.tracking.registry.model_keys import check_model_key
+from shunter.tracking.registry.versions import champion_of, tag_version, version_by_number, version_of_run
+from shunter.tracking.reports import log_request
+from shunter.tracking.runs import closing, finish, open_run, start_run
+
+
+class NightIdentity(BaseModel):
+    """What an interrupted night goes on with.
+
+    Attributes:
+        run_id: Run in MLflow.
+        day: Day that is judged on.
+        champion: Version in use when it began; None if there was none.
+    """
+
+    run_id: str
+    day: date
+    champion: int | None
+
+
+@flow(name="nightly", flow_run_name="nightly-{request.register_as}", on_failure=[notify], on_crashed=[notify])
+def nightly(request: Annotated[NightlyRequest, shown(NightlyRequest())] = NightlyRequest()) -> Night:
+    """Learn the newest days, and put the result in the champion's place only if it is better on a day of its own.
+
+    Args:
+        request: Where the days are, how they are judged, and the limits of the training.
+    """
+    if is_ranking(request.model):
+        check_night_of_rankers(request)
+    check_model_key()
+    newest = request.days.day or yesterday(datetime.now(UTC), request.days.zone)
+    home = Settings().nights_directory / request.register_as
+    with StateFolder(home / "state", "night", lock=home / "lock") as state:
+        nights = nights_of(request.register_as)
+        plan, logs = choose_days(request, newest, home / "days", sorted(missing_days(nights)))
+        earlier = judged(nights, plan.held_out)
+        later = None if request.days.day else judged_later(nights, plan.held_out)
+        if earlier:
+            reason = f"{plan.held_out} is the newest usable day and was judged on before, so nothing has changed."
+            night = _unchanged(request, plan, earlier.run_id, reason)
+        elif later:
+            reason = (
+                f"By the clock {plan.held_out} is the newest usable day, yet {later} was judged on already, so nothing "
+                "has changed: check the clock, or name the day."
+            )
+            night = _unchanged(request, plan, nights[0].run_id, reason)
+        else:
+            night = state.recovering(_night, request, plan, logs, state)
+        state.finish()
+    _publish(night, request.register_as)
+    tidy()
+    return night
+
+
+def _unchanged(request: NightlyRequest, plan: NightPlan, run_id: str, reason: str) -> Night:
+    """Say that there is nothing to do: a day judges once, and days come in their order."""
+    champion = champion_of(request.register_as)
+    return Night(
+        outcome="already judged",
+        day=plan.held_out,
+        reason=reason,
+        findings=plan.findings,
+        champion=champion.version if champion else None,
+        run_id=run_id,
+    )
+
+
+def _night(request: NightlyRequest, plan: NightPlan, logs: Mapping[date, DayLog], state: StateFolder) -> Night:
+    """Train, judge and, where it was earned, promote: everything that is tracked in the night's run."""
+    identity, clock = _begin(request, plan, state), RunClock()
+    with (
+        closing(identity.run_id),
+        clock.kept_in(state.directory),
+        spending(state, clock) as spent,
+        keeping_evidence(identity.run_id, "nightly", request, spent=spent) as notes,
+    ):
+        stop = StopConditions(clock, (spent.budget(charged(request)).exhausted,))
+        tonight = Tonight(request, plan, logs, state, identity.run_id, stop, notes)
+        if identity.champion is None:
+            night = _first_night(tonight)
+        else:
+            version = version_by_number(request.register_as, identity.champion)
+            champion = open_champion(version, state.directory / "champion")
+            night = (challenge_ranker if is_ranker(champion.files.model) else challenge)(tonight, champion)
+        run = open_run(identity.run_id)
+        energy = spent.total
+        run.log_energy(energy)
+        run.log_metrics({"time.total_seconds": energy.seconds})
+        log_night(night)
+    return night
+
+
+def _begin(request: NightlyRequest, plan: NightPlan, state: StateFolder) -> NightIdentity:
+    """Go on with an interrupted night, or begin anew where it was of another day or the champion was changed since."""
+    name = request.register_as
+    found, champion = state.recall("identity", NightIdentity), champion_of(name)
+    current = champion.version if champion else None
+    if found is not None:
+        registered = version_of_run(name, found.run_id)
+        may_be = {found.champion, registered.version if registered else found.champion}
+        if found.day != plan.held_out or current not in may_be:
+            finish(found.run_id, "KILLED", reason="It was interrupted, and another day or champion came meanwhile.")
+            state.clear()
+            found = None
+    run_id = start_run(
+        f"{name} {plan.held_out}", "nightly", flow_run_id=flow_run.get_id(), run_id=found.run_id if found else None
+    )
+    identity = NightIdentity(run_id=run_id, day=plan.held_out, champion=found.champion if found else current)
+    state.remember("identity", identity)
+    open_run(run_id).log_params(request_params(request))
+    log_request(run_id, request, "nightly")
+    return identity
+
+
+def _first_night(tonight: Tonight) -> Night:
+    """Without a champion there is a whole training, whose result is tested on the newest day and becomes the first."""
+    request, plan, run_id = tonight.request, tonight.plan, tonight.run_id
+    log_plan(run_id, request.register_as, plan, plan.training)
+    days = [tonight.logs[day] for day in (*plan.training, plan.held_out)]
+    dataset = ingest_days(request, days, held_out=plan.held_out, base=None)
+    open_run(run_id).log_params(data_params(dataset))
+    files = ",".join(str(path) for log in days for path in log.source.paths)
+    summary = train_on(request.first_training(files), dataset, StepClock())
+    open_run(run_id).set_tags({"nightly.training_run": summary.run_id})
+    version = version_of_run(request.register_as, summary.run_id)
+    assert version is not None, "a training that ends without an error has registered its model"
+    reason = (
+        f"There was no champion of {version.name!r}: version {version.version} was trained on {len(plan.training)} "
+        f"day(s) and has {quality_in_words(summary.result)} on {plan.held_out}."
+    )
+    refused = summary.registered.not_promoted
+    if refused is not None:
+        reason = f"{reason} {refused}"
+    tag_version(version, version_tags(plan.training, None), note=reason)
+    forget(dataset)
+    if refused is not None:
+        return tonight.ends("not promoted", reason, None, registered=version.version)
+    return tonight.ends("first champion", reason, version.version, registered=version.version)
+
+
+def quality_in_words(result: EnsembleResult | TrainedRanker) -> str:
+    """The figure of the test part by which nights judge."""
+    if isinstance(result, TrainedRanker):
+        return f"NDCG@20 {result.test.ndcg20:.4f}"
+    return f"log loss {result.test.logloss:.5f}"
+
+
+def _publish(night: Night, model: str) -> None:
+    """Show the outcome in the Prefect UI; what the training of a first night came to, that has announced itself."""
+    if night.outcome == "promoted":
+        announce("promoted", model, night.registered, night.reason)
+    elif night.outcome == "kept":
+        announce("not-promoted", model, None, night.reason)
+    findings = "".join(f"\n- {plain(finding.words)}" for finding in night.findings)
+    text = f"# {night.day}: {night.outcome}\n\n{plain(night.reason)}\n{findings}\n"
+    create_markdown_artifact(text, key="nightly", description=plain(night.reason))
