@@ -1,1 +1,1 @@
-"""Click logs become arrays: reading, checking, encoding, splitting, caching by content."""
+"""Ingestion: turns click logs into arrays by reading, checking, encoding, splitting and caching by content."""

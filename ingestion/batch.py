@@ -1,4 +1,4 @@
-"""What a source hands to an ingestion: raw columns of some thousand rows."""
+"""Data types between a source and an ingestion: raw columns of some thousand rows."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -11,18 +11,18 @@ from numpy.typing import NDArray
 from shunter.ingestion.schema import Schema
 
 MISSING_KEY = 0
-# Of a unit: some tenths of a second of work, so that all processors end at nearly the same time.
+# Size of a unit: some tenths of a second of work, so that all cores finish at nearly the same time.
 UNIT_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
 class Rejection:
-    """One row that could not be read.
+    """Row that could not be read.
 
     Attributes:
-        source: The file.
-        line: Line of a text file in which the row begins, row of a Parquet file; counted from 1.
-        reason: Fault of the row, in words.
+        source: Name of the file.
+        line: First line of the row in a text file, or row number in a Parquet file; counted from 1.
+        reason: Fault of the row as text.
     """
 
     source: str
@@ -32,12 +32,12 @@ class Rejection:
 
 @dataclass(frozen=True)
 class Bag:
-    """A multi-valued column: row i holds `keys[offsets[i]:offsets[i + 1]]`.
+    """Multi-valued column in which row i holds `keys[offsets[i]:offsets[i + 1]]`.
 
     Attributes:
         keys: uint64 [values].
         offsets: int64 [rows + 1].
-        weights: float32 [values], what each counts; None where all count alike.
+        weights: float32 [values], weight of each value; None if all values have the same weight.
     """
 
     keys: NDArray[np.uint64]
@@ -45,14 +45,14 @@ class Bag:
     weights: NDArray[np.float32] | None = None
 
     def select(self, rows: NDArray[np.bool_]) -> "Bag":
-        """The bags of the rows where `rows` is true."""
+        """Return the bags of the rows where the mask `rows`, bool [rows], is true."""
         lengths = np.diff(self.offsets)
         chosen = np.repeat(rows, lengths)
         weights = None if self.weights is None else self.weights[chosen]
         return Bag(self.keys[chosen], np.concatenate([[0], np.cumsum(lengths[rows])]), weights)
 
     def latest(self, length: int) -> "Bag":
-        """The same with at most `length` keys a row, the last ones."""
+        """Return the bag with only the last `length` keys of each row."""
         lengths = np.diff(self.offsets)
         surplus = np.maximum(lengths - length, 0)
         if not surplus.any():
@@ -64,14 +64,14 @@ class Bag:
 
 @dataclass(frozen=True)
 class Columns:
-    """The features of some rows before encoding, in the order of the schema.
+    """Features of some rows before encoding, in the order of the schema.
 
-    A key stands for a categorical value: the same value always has the same 64-bit key, and `MISSING_KEY` is no value.
+    A key stands for a categorical value: equal values have the same 64-bit key, and `MISSING_KEY` is a missing value.
 
     Attributes:
-        numeric: float32 [columns, rows]; NaN where there is no value.
+        numeric: float32 [columns, rows]; NaN for a missing value.
         keys: uint64 [single-valued categorical columns, rows].
-        bags: One for each multi-valued column, then one for each sequence.
+        bags: One bag for each multi-valued column, then one for each sequence.
     """
 
     numeric: NDArray[np.float32]
@@ -84,22 +84,22 @@ class Columns:
         return self.numeric.shape[1]
 
     def select(self, rows: NDArray[np.bool_]) -> "Columns":
-        """The rows where `rows` is true."""
+        """Return the rows where the mask `rows`, bool [rows], is true."""
         return Columns(self.numeric[:, rows], self.keys[:, rows], [bag.select(rows) for bag in self.bags])
 
 
 @dataclass(frozen=True)
 class RawBatch:
-    """Some rows of a source, and those among them that were rejected.
+    """Batch of rows of a source, with the rejected rows.
 
     Attributes:
-        labels: float32 [rows], 0 or 1; [rows, labels] where the schema names several, NaN for one that is missing.
-        columns: The features.
-        times: float64 [rows]; None when the schema names no time column.
-        users: uint64 [built sequences, rows], keys of the columns that their `by` names; None when there are none.
-        rejected: Rows that are in none of the arrays.
-        weights: float32 [rows], not negative; None when the schema names no column of weights.
-        parts: int8 [rows], the part that the log itself gives each row; None when it gives none.
+        labels: float32 [rows], 0 or 1; [rows, labels] if the schema names several labels, NaN for a missing label.
+        columns: Features of the rows.
+        times: float64 [rows]; None if the schema names no time column.
+        rejected: Unreadable rows, which are in none of the arrays.
+        users: uint64 [built sequences, rows], keys of the `by` column of each sequence; None without built sequences.
+        weights: float32 [rows], not negative; None if the schema names no weight column.
+        parts: int8 [rows], the split that the log itself names for each row; None if the log names none.
     """
 
     labels: NDArray[np.float32]
@@ -112,21 +112,21 @@ class RawBatch:
 
     @property
     def main_labels(self) -> NDArray[np.float32]:
-        """Of the main task, float32 [rows]."""
+        """Labels of the main task, float32 [rows]."""
         return self.labels if self.labels.ndim == 1 else self.labels[:, 0]
 
 
 @dataclass(frozen=True)
 class Unit:
-    """A part of a log.
+    """Part of a log that can be read independently.
 
     Attributes:
-        path: The file; None where rows are generated.
-        start: Where it begins: a byte of a text, a group of rows of Parquet, a chunk that is generated.
-        end: Where it ends; None for the end of the file.
-        lines_before: Rows of the file before it, which the numbers of its own rows do not count; None where they are
-            lines that nobody has counted.
-        owner: Number of the source that reads it, among several in one.
+        path: File of the unit; None for generated rows.
+        start: First byte of a text file, first row group of a Parquet file, or first generated chunk.
+        end: End of the unit, exclusive, in the same units as `start`; None for the end of the file.
+        lines_before: Rows of the file before the unit, since row numbers within the unit start at its beginning. None
+            for lines that are not counted yet.
+        owner: Index of the source that reads the unit, for a source made of several sources.
     """
 
     path: Path | None
@@ -137,41 +137,41 @@ class Unit:
 
 
 class Source(Protocol):
-    """A click log. `chunks` does the sequential reading, `parse` the work: threads may parse several chunks at once."""
+    """Click log with sequential reading in `chunks`; threads may call `parse` for several chunks at once."""
 
     @property
     def name(self) -> str:
-        """What the user calls it."""
+        """Name of the log as the user gives it."""
         ...
 
     @property
     def schema(self) -> Schema:
-        """Which column is what."""
+        """Roles of the columns."""
         ...
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """Files that are read; empty when the rows are generated."""
+        """Files of the log; empty for generated rows."""
         ...
 
     @property
     def identity(self) -> str:
-        """What decides about the rows besides the bytes of `paths` and the schema."""
+        """Text that identifies the rows together with the bytes of `paths` and the schema."""
         ...
 
     def units(self, unit_bytes: int = UNIT_BYTES) -> Iterator[Unit]:
-        """Parts of about so many bytes, in order, each of which can be read by itself."""
+        """Yield units of about `unit_bytes` bytes in order; each unit can be read independently."""
         ...
 
     def chunks(self, unit: Unit | None = None, budget: Any = None) -> Iterator[Any]:
-        """Read the source from its start, or one unit, in pieces of some MiB whose rows are numbered from there.
+        """Read the whole source or one unit in chunks of some MiB; row numbers start at the beginning of the unit.
 
         Args:
-            unit: One of `units`; None for everything.
-            budget: The `shunter.ingestion.sources.guard.Budget` that counts what is read; None for one of its own.
+            unit: One of `units`; None for the whole source.
+            budget: The `shunter.ingestion.sources.guard.Budget` that counts the bytes read; None for a new budget.
         """
         ...
 
     def parse(self, chunk: Any) -> RawBatch:
-        """Turn one piece into columns."""
+        """Turn one chunk into a batch of columns."""
         ...

@@ -1,4 +1,4 @@
-"""Building a data set: a pass over the source to fit the encoder, one over its spilled rows to encode and write."""
+"""Construction of a data set: one pass over the source to fit the encoder, one over spilled rows to encode."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -45,17 +45,17 @@ def build(
 
     Args:
         source: The log.
-        directory: The folder, which a crew sees under the same path.
+        directory: Empty folder, which the workers of a crew see under the same path.
         fingerprint: Name of the data set in the cache.
         seed: Seed of the split.
-        max_bad_share: Share of unreadable rows above which the data is refused.
+        max_bad_share: Largest accepted share of unreadable rows, 0 to 1.
         positives_suffice: Whether the model needs no row with the label 0.
-        work: Who works on it, and who is told how far it has come.
+        work: Workers and progress callback of the ingestion.
 
     Raises:
         DataError: The source cannot be read, has too many bad rows, or cannot be learned from.
     """
-    # Histories are built in one process, where all rows pass by in their order.
+    # Histories are built in one process, which sees all rows in order.
     crew = None if source.schema.built_sequences else work.crew
     watch = Watch(work.on_progress, source)
     source, splitter = make_splitter(source, seed, max_bad_share, crew, watch)
@@ -111,10 +111,10 @@ def build(
 def make_splitter(
     source: Source, seed: int, max_bad_share: float, crew: Crew | None, watch: Watch
 ) -> tuple[Source, Splitter]:
-    """Split by the parts or days that are given, by the schema's time (a pass over that column), else by hash.
+    """Choose the splitter: predefined parts or days, else the schema's time (one pass over that column), else a hash.
 
     Returns:
-        The source, which now knows how its times are read, and the splitter.
+        The source with the detected time format, and the splitter.
 
     Raises:
         DataError: There are no rows, too many bad ones, or times that are unclear or too few to split by.
@@ -133,13 +133,13 @@ def make_splitter(
 
 
 def _timed_splits(schema: Schema, splitter: Splitter) -> tuple[str, ...]:
-    """Return the splits stored with times: rows are ranked as they are stored, unless the log is not sorted by time."""
+    """Return the splits stored with times: all if a log with users is not sorted by time, else all but training."""
     is_in_order = splitter.is_in_order if isinstance(splitter, TimeSplit) else None
     return SPLITS if is_in_order is False and schema.user is not None else SPLITS[1:]
 
 
 def _user_column(schema: Schema) -> int | None:
-    """Return the index of the user's column among the single-valued ones."""
+    """Return the index of the user column among the single-valued columns; None without a user column."""
     names = [column.field for column in schema.categorical]
     return names.index(schema.user) if schema.user in names else None
 
@@ -147,7 +147,7 @@ def _user_column(schema: Schema) -> int | None:
 def _fit(
     source: Source, found: Survey, spill: Spill, histories: Histories, watch: Watch
 ) -> tuple[Encoder, tuple[FieldStatistics, ...]]:
-    """Fit the encoder over the training part, and describe the fields."""
+    """Fit the encoder on the training split; return the encoder and the statistics of the fields."""
     base = source.base if isinstance(source, DaysSource) else None
     numeric = found.numeric_fields(base)
     categorical = found.categorical_fields(spill, _key_kind(source), base, watch.counted)
@@ -163,7 +163,7 @@ def _fit(
 
 
 def _key_kind(source: Source) -> Callable[[str], KeyKind]:
-    """Return how a value of a column becomes a key."""
+    """Return the function from a column name to the kind of its keys."""
     first = source.training if isinstance(source, PartsSource) else source
     first = first.days[0].source if isinstance(first, DaysSource) else first
     if isinstance(first, CriteoSource | SyntheticSource):

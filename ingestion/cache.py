@@ -1,4 +1,4 @@
-"""The cache of ingested data sets: the same bytes, schema, seed and code version are ingested once."""
+"""Cache of ingested data sets: the same bytes, schema, seed and code version are ingested once."""
 
 import hashlib
 import json
@@ -32,22 +32,22 @@ from shunter.requests import ClusterRequest
 
 log = logging.getLogger(__name__)
 
-# To be raised whenever the same source would give other arrays.
+# Must be raised whenever a change of the code makes other arrays of the same source.
 CODE_VERSION = 3
-# Known hashes of files, by path, size and time of change.
+# File of known file hashes, by path, size and modification time.
 MEMO = "file-hashes.json"
 
 
 @dataclass(frozen=True)
 class IngestReport:
-    """What one ingestion did.
+    """Report of one ingestion.
 
     Attributes:
         rows: Rows of all splits.
         quarantined_rows: Rows rejected while reading.
         reused: Whether the data set was in the cache.
-        seconds: Measured, with the hashing of the source.
-        processes: How many have worked on it.
+        seconds: Measured wall-clock time in seconds, including the hashing of the source.
+        processes: Number of processes that worked on the ingestion.
     """
 
     rows: int
@@ -58,7 +58,7 @@ class IngestReport:
 
     @property
     def rows_per_second(self) -> float:
-        """Rows by wall-clock time."""
+        """Rows per second of wall-clock time."""
         return self.rows / self.seconds
 
 
@@ -73,20 +73,24 @@ def ingest_source(
     cluster: ClusterRequest | None = None,
     on_progress: OnProgress = ignore,
 ) -> tuple[Dataset, IngestReport]:
-    """Give the data set of `source`, from the cache where it is there.
+    """Return the data set of `source`, from the cache if present, else by ingesting the log.
 
-    A data set is built in a folder of its own and moved to its place when it is complete, so a build that fails or
-    is killed leaves nothing that could be taken for a data set. A lock keeps two processes from building the same one.
+    A data set is built in a temporary folder and moved to its place when complete. A build that fails or is killed
+    therefore leaves no folder that looks like a data set. A lock prevents two processes from building the same data
+    set.
 
     Args:
-        source: See `shunter.ingestion.sources.open.open_source`.
+        source: The log, see `shunter.ingestion.sources.open.open_source`.
         cache: Folder of the data sets.
         seed: Seed of the split.
-        max_bad_share: Share of unreadable rows above which the data is refused.
+        max_bad_share: Largest accepted share of unreadable rows, 0 to 1.
         positives_suffice: Whether the model needs no row with the label 0, see `shunter.ingestion.survey.Survey.check`.
-        processes: How many work on it; None to decide by its size and the cores. The arrays do not depend on it.
-        cluster: A Ray cluster whose nodes read a long log, as far as they see it and the cache; None for this machine.
-        on_progress: Is told how far it has come, unless the data set is in the cache.
+        processes: Number of processes; None to decide by log size and cores. The arrays do not depend on the number.
+        cluster: Ray cluster whose nodes read a long log if they see the log and the cache; None for this machine.
+        on_progress: Callback that receives the progress, unless the data set is in the cache.
+
+    Returns:
+        The data set and the report of the ingestion.
 
     Raises:
         DataError: The source cannot be read or used.
@@ -101,7 +105,7 @@ def ingest_source(
     with FileLock(cache / "locks" / f"{directory.name}.lock"):
         reused = _is_whole(directory)
         if reused:
-            os.utime(directory)  # tells when it was last asked for
+            os.utime(directory)  # records the time of the last request
             dataset = replace(Dataset.load(directory), name=source.name)
             _check_bad_share(dataset, max_bad_share)
             if not positives_suffice and all(split.positives == split.rows for split in dataset.splits.values()):
@@ -129,10 +133,10 @@ def ingest_source(
 
 
 def fingerprint_of(source: Source, seed: int, memo: Path) -> str:
-    """Hash what decides about the arrays: the bytes of the files, the schema, the seed, the code version.
+    """Return a hash of everything that determines the arrays: file contents, schema, seed, code version.
 
     Args:
-        source: Its files are read, or their hashes taken from `memo` if size and time of change are the same.
+        source: The log. Hashes of unchanged files (by size and modification time) come from `memo`.
         seed: Seed of the split.
         memo: JSON file of known hashes.
     """
@@ -149,7 +153,7 @@ def fingerprint_of(source: Source, seed: int, memo: Path) -> str:
 
 
 def hash_files(paths: tuple[Path, ...], memo: Path) -> list[str]:
-    """SHA-256 of each file, read again only if its size or time of change differs from those in `memo`."""
+    """Return the SHA-256 of each file; a file with the size and modification time in `memo` is not read again."""
     known = _read_memo(memo)
     stamps = {path: [path.stat().st_size, path.stat().st_mtime_ns] for path in paths}
     new = [path for path, stamp in stamps.items() if known.get(str(path.resolve()), [None])[:2] != stamp]
@@ -162,7 +166,7 @@ def hash_files(paths: tuple[Path, ...], memo: Path) -> list[str]:
 
 
 def file_hashes(paths: tuple[Path, ...], cache: Path) -> list[str]:
-    """SHA-256 of each file, remembered in the cache of data sets.
+    """Return the SHA-256 of each file, with known hashes stored in the cache of data sets.
 
     Raises:
         DataError: A file cannot be read.
@@ -172,19 +176,23 @@ def file_hashes(paths: tuple[Path, ...], cache: Path) -> list[str]:
 
 
 def forget(dataset: Dataset) -> None:
-    """Remove a data set from the cache, when nobody will ask for it again; one that is gone already is no error."""
+    """Remove a data set from the cache; a missing data set is no error."""
     with FileLock(dataset.directory.parent / "locks" / f"{dataset.directory.name}.lock"):
-        (dataset.directory / "dataset.json").unlink(missing_ok=True)  # first: without it the folder is no data set
+        (dataset.directory / "dataset.json").unlink(missing_ok=True)  # first, so that no partial data set remains
         shutil.rmtree(dataset.directory, ignore_errors=True)
 
 
 def _build_beside(
     make: Callable[[Path], Dataset], directory: Path, is_unchanged: Callable[[], bool], name: str
 ) -> Dataset:
-    """Build next to `directory` and move the complete folder there; the caller holds the lock."""
+    """Build a data set in a temporary folder and rename the folder to `directory`; the caller holds the lock.
+
+    Raises:
+        DataError: The folder cannot be written, or `is_unchanged` returns False after the build.
+    """
     building = directory.with_name(f".{directory.name}.building")
     try:
-        # What is here under the lock was left by a process that was killed.
+        # Under the lock, existing folders are leftovers of a killed process.
         for leftover in (building, directory):
             shutil.rmtree(leftover, ignore_errors=True)
         building.mkdir()
@@ -204,7 +212,7 @@ def _build_beside(
 
 
 def _check_bad_share(dataset: Dataset, max_bad_share: float) -> None:
-    """A cached data set was accepted under its own threshold, which may have been another."""
+    """Raise if a cached data set, accepted under another threshold, has too large a share of unreadable rows."""
     share = dataset.quarantined_rows / (dataset.quarantined_rows + dataset.rows)
     if share > max_bad_share:
         raise DataError(

@@ -1,4 +1,4 @@
-"""Looking at a log before training: what its schema may be, which rows cannot be read, what stands out."""
+"""Inspection of a log before training: inferred schema, unreadable rows and findings about data quality."""
 
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -34,17 +34,17 @@ FileSource = CriteoSource | CsvSource | ParquetSource
 
 @dataclass(frozen=True)
 class Checked(Record):
-    """What a look at a log found.
+    """Result of the inspection of a log.
 
     Attributes:
         name: Name of the log.
-        data_format: How it is written.
-        rows: Rows that were looked at and can be read.
-        positive_share: Share of them with a positive label.
-        bad_rows: Rows among those looked at that cannot be read.
-        first_fault: Why the first of these cannot be read.
-        schema: A schema as commented YAML where none was given; None where one was, or none is needed.
-        findings: What stands out.
+        data_format: File format of the log.
+        rows: Readable rows in the inspected sample.
+        positive_share: Share of the readable rows with a positive label, 0 to 1.
+        bad_rows: Unreadable rows in the inspected sample.
+        first_fault: Location and reason of the first row with the most frequent fault; None without unreadable rows.
+        schema: Inferred schema as commented YAML; None if a schema file was given or the format needs no schema.
+        findings: Findings about data quality.
     """
 
     name: str
@@ -58,12 +58,12 @@ class Checked(Record):
 
 
 def check(data: str, data_format: DataFormat | None = None, schema_file: str | None = None) -> Checked:
-    """Look at the first rows of a log.
+    """Inspect the first rows of a log, from its first and its last file that hold rows.
 
     Args:
         data: File, folder, glob or comma-separated list of these.
-        data_format: None to guess it.
-        schema_file: Schema file; without one a schema is inferred.
+        data_format: File format; None to detect the format.
+        schema_file: Path of the schema file; None to infer a schema.
 
     Raises:
         DataError: No row of the log can be read, or no schema can be inferred.
@@ -104,7 +104,7 @@ def check(data: str, data_format: DataFormat | None = None, schema_file: str | N
 
 
 def _inferred(name: str, paths: tuple[Path, ...], data_format: DataFormat) -> tuple[str, Schema]:
-    """A schema for a log without one, as text and as it is read back."""
+    """Infer a schema for a log without a schema file; return the YAML text and the parsed schema."""
     encodings = [likely_encoding(path) for path in paths] if data_format is DataFormat.CSV else []
     encoding = next((one for one in encodings if one != UTF_8), UTF_8)
     delimiter = likely_delimiter(paths[0], encoding) if data_format is DataFormat.CSV else None
@@ -113,7 +113,7 @@ def _inferred(name: str, paths: tuple[Path, ...], data_format: DataFormat) -> tu
 
 
 def _read(source: FileSource) -> tuple[LogSample, Tally, list[Finding]]:
-    """Read the first rows, with the times settled by them."""
+    """Read the first rows; return the sample, the tally of unreadable rows and the findings about times and texts."""
     chunks, rows, bad = [], 0, Tally()
     for chunk in source.chunks():
         chunks.append(chunk)
@@ -132,7 +132,7 @@ def _read(source: FileSource) -> tuple[LogSample, Tally, list[Finding]]:
 
 
 def _with_settled_times(source: FileSource, chunks: list[Any]) -> tuple[FileSource, list[Finding]]:
-    """The source that knows how its times are read; without them, and with a finding, where they are unclear."""
+    """Return the source with the detected time format; where times are ambiguous, drop the time and add a finding."""
     schema = source.schema
     if isinstance(source, CriteoSource) or schema.time is None or schema.time_format is not None:
         return source, []
@@ -145,7 +145,7 @@ def _with_settled_times(source: FileSource, chunks: list[Any]) -> tuple[FileSour
 
 
 def _sample(schema: Schema, batches: list[RawBatch]) -> LogSample:
-    """What was read as a table of columns, in the order of time."""
+    """Return the rows of all batches as one table of columns, sorted by time if every batch has times."""
     batches = [batch for batch in batches if len(batch.labels)]
     if not batches:
         return LogSample(pl.DataFrame(), np.empty(0, np.float32), np.empty(0, np.uint64))
@@ -166,7 +166,7 @@ def _sample(schema: Schema, batches: list[RawBatch]) -> LogSample:
 
 
 def _hashes(batch: RawBatch) -> NDArray[np.uint64]:
-    """One number for all that was read of a row."""
+    """Return a hash of all values of each row, uint64 [rows]."""
     bags: list[NDArray[np.uint64]] = []
     for bag in batch.columns.bags:
         total = np.concatenate([[np.uint64(0)], np.cumsum(mix(bag.keys), dtype=np.uint64)])

@@ -1,4 +1,4 @@
-"""What a schema says of one column, a label, a value, a bucket, several values or a history, and of its texts."""
+"""Column types of a schema (label, single value, buckets, multiple values, history) and the form of texts."""
 
 import codecs
 import re
@@ -15,14 +15,14 @@ TextKind = Literal["value", "written", "text"]
 
 
 class ValueForm(IntEnum):
-    """Version of the canonical form of values; an encoder without a version has the former one."""
+    """Version of the canonical form of values; an encoder without a version has `FORMER`."""
 
     FORMER = 1
     CANONICAL = 2
 
 
 def is_default(value: Any) -> bool:
-    """Whether an option may be left out where the schema is written down, as one that came later has to be."""
+    """Return True if the value is empty, so that the option is left out of the dumped schema."""
     return not value
 
 
@@ -31,7 +31,7 @@ POINT = "."
 
 
 class TextForm(Frozen):
-    """How the texts of a log are written."""
+    """Notation of the texts of a log: number marks, missing values and encoding."""
 
     decimal: str = Field(
         default=POINT,
@@ -65,7 +65,7 @@ class TextForm(Frozen):
     @field_validator("encoding")
     @classmethod
     def _ascii_is_itself(cls, value: str) -> str:
-        """Lines and delimiters are found in the bytes of a file."""
+        """Raise if the encoding does not extend ASCII: line ends and delimiters are searched in the raw bytes."""
         letters = bytes(range(128))
         try:
             if all(letters[at : at + 1].decode(value) == chr(at) for at in letters):
@@ -82,12 +82,12 @@ class TextForm(Frozen):
 
     @property
     def has_usual_texts(self) -> bool:
-        """Whether no text is special: numbers have a point, and an empty text alone is no value."""
+        """Whether numbers have a decimal point, no thousands mark, and only an empty text is a missing value."""
         return self.decimal == POINT and self.thousands is None and not self.missing
 
     @property
     def number_pattern(self) -> str:
-        """Regular expression of a number as it is written."""
+        """Regular expression of a number in this notation."""
         whole, fraction = "[0-9]+", re.escape(self.decimal)
         if self.thousands is not None:
             whole = f"(?:[0-9]{{1,3}}(?:{re.escape(self.thousands)}[0-9]{{3}})+|[0-9]+)"
@@ -98,7 +98,7 @@ USUAL_TEXTS = TextForm()
 
 
 class Label(Frozen):
-    """A column that is learned."""
+    """Label column."""
 
     column: str
     name: str | None = Field(
@@ -113,7 +113,7 @@ class Label(Frozen):
 
 
 class Categorical(Frozen):
-    """A column whose values become ids; the settings left out are those of `Vocabulary`."""
+    """Column whose values become ids; omitted settings default to those of `Vocabulary`."""
 
     column: str
     min_count: int | None = Field(default=None, ge=1, description="Values seen less often in training share id 0.")
@@ -143,7 +143,7 @@ class Categorical(Frozen):
 
     @property
     def has_own_ids(self) -> bool:
-        """Whether anything is said of how its values become ids."""
+        """Whether the column has settings of its own for the ids of its values."""
         return bool(self.min_count or self.max_ids or self.hash_size or self.learned_rows or self.vectors)
 
     @model_validator(mode="after")
@@ -164,7 +164,7 @@ class Categorical(Frozen):
 
 
 class SingleValued(Categorical):
-    """A column of one value a row; with `buckets` it holds numbers, and each bucket of them is an id."""
+    """Column with one value per row; with `buckets` the values are numbers, and each bucket is an id."""
 
     buckets: int | tuple[float, ...] | None = Field(
         default=None,
@@ -200,7 +200,7 @@ class SingleValued(Categorical):
 
 
 class MultiValued(Categorical):
-    """A column of which one row may hold any number of values."""
+    """Column with any number of values per row."""
 
     separator: str | None = Field(
         default=None, min_length=1, description="What separates the values in a text; a Parquet list needs none."
@@ -219,10 +219,10 @@ class MultiValued(Categorical):
 
 
 class Sequence(MultiValued):
-    """A history: values in their order, the oldest first.
+    """History of values in order of time, oldest first.
 
-    A column may hold it, as a list or as a text with a separator. With `by` it is built from the log instead: for each
-    row the `items` that the same user or session had in rows of strictly earlier time.
+    A column may hold the history as a list or as a text with a separator. With `by` the history is built from the log
+    instead. Each row then gets the `items` of the same user or session in rows of strictly earlier time.
     """
 
     length: int = Field(default=50, ge=1, description="Most values of a row, the latest.")

@@ -1,4 +1,4 @@
-"""What a careful analyst would notice in a log before anything is trained on it."""
+"""Data-quality findings about a log before training: leaks, drift, duplicates, empty columns, few positives."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -16,22 +16,22 @@ from shunter.ingestion.tables import learned_words
 
 LEAK_AUC = 0.97
 _FEWEST_ROWS = 50
-_MOST_DRIFT = 0.3  # total variation between two parts; 0 is none and 1 is all
+_MOST_DRIFT = 0.3  # total variation distance between two parts of the rows; 0 is equal, 1 is disjoint
 _UNIQUE_SHARE = 0.95
 _EMPTY_SHARE = 0.999
 _FREQUENT_VALUES = 50
 _MOST_COPIES = 0.05
-_MOST_SHARE_MISSED = 0.05  # difference between a part's share of the rows and the asked one
+_MOST_SHARE_MISSED = 0.05  # difference between a split's share of the rows and the requested share
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something to look at.
+    """Data-quality finding about a log.
 
     Attributes:
-        kind: What it is, one word.
-        column: The column; None where it is about all of them.
-        words: One sentence.
+        kind: Kind of the finding, one word.
+        column: Column of the finding; None for a finding about the whole log.
+        words: Message, one sentence.
     """
 
     kind: str
@@ -41,12 +41,12 @@ class Finding:
 
 @dataclass(frozen=True)
 class LogSample:
-    """Rows of a log, in the order of time where it has one.
+    """Sample of the rows of a log, sorted by time if the log has times.
 
     Attributes:
-        table: A column for each feature of one value: numbers, or the keys of values; null where there is none.
-        labels: 0 or 1 of each row.
-        hashes: Of each row with all that was read of it.
+        table: One column per single-valued feature, as numbers or as keys of values; null for a missing value.
+        labels: float32 [rows], 0 or 1.
+        hashes: uint64 [rows], hash of all values of each row.
     """
 
     table: pl.DataFrame
@@ -60,7 +60,7 @@ class LogSample:
 
 
 def findings_of_sample(sample: LogSample) -> list[Finding]:
-    """What stands out in some rows of a log."""
+    """Return the findings about a sample of a log."""
     if sample.rows < _FEWEST_ROWS:
         return [Finding("few", None, f"Only {sample.rows} rows can be read: more are needed to say anything of them.")]
     found = [finding for series in sample.table.get_columns() for finding in _of_column(series, sample.labels)]
@@ -70,7 +70,7 @@ def findings_of_sample(sample: LogSample) -> list[Finding]:
 
 
 def findings_of_dataset(dataset: Dataset) -> list[Finding]:
-    """The same as far as it is known of data that was ingested, without reading it again."""
+    """Return the findings that the statistics of an ingested data set allow, without reading the data again."""
     rows, found = dataset.splits["train"].rows, list[Finding]()
     for field in dataset.fields:
         if field.missing_share >= _EMPTY_SHARE:
@@ -84,7 +84,7 @@ def findings_of_dataset(dataset: Dataset) -> list[Finding]:
     found += [*_missed_shares(dataset), *_repeated_in_test(test)]
     found += [Finding("vectors", given.field, given.words) for given in given_vectors(dataset)]
     found += [Finding("learned", field, words) for field, words in learned_words(dataset)]
-    is_chosen_alone = all(split.positives == split.rows for split in dataset.splits.values())  # for ranking
+    is_chosen_alone = all(split.positives == split.rows for split in dataset.splits.values())  # data of ranking models
     return found if is_chosen_alone else [*found, *_too_few_positives(test.positives, test.rows)]
 
 
@@ -109,7 +109,7 @@ def _of_column(series: pl.Series, labels: NDArray[np.float32]) -> Iterator[Findi
 
 
 def _alone(series: pl.Series, present: NDArray[np.bool_], labels: NDArray[np.float32]) -> float:
-    """How well a column alone ranks rows: by being there, as a number, or by the rate of its values in other rows."""
+    """Return the best AUC of one column alone: by presence, by number, or by label rates fitted on the even rows."""
     aucs = [area(present.astype(float), labels)]
     if series.dtype.is_float():
         aucs.append(area(series.fill_null(series.mean()).to_numpy(), labels))
@@ -124,7 +124,7 @@ def _alone(series: pl.Series, present: NDArray[np.bool_], labels: NDArray[np.flo
 
 
 def area(scores: NDArray[np.floating], labels: NDArray[np.floating]) -> float:
-    """Area under the ROC curve, ties counted half; one half where there is one class only."""
+    """Return the area under the ROC curve, ties counted half; 0.5 if only one class is present."""
     positives = int((labels == 1).sum())
     negatives = len(labels) - positives
     if not positives or not negatives:
@@ -134,7 +134,7 @@ def area(scores: NDArray[np.floating], labels: NDArray[np.floating]) -> float:
 
 
 def _drift(series: pl.Series) -> Iterator[Finding]:
-    """Whether the last tenth of the rows holds other values than those before."""
+    """Yield a finding if the values of the last tenth of the rows are distributed differently from the rows before."""
     cut = int(len(series) * 0.9)
     apart, by_chance = (_numbers_apart if series.dtype.is_float() else _values_apart)(series[:cut], series[cut:])
     if apart > _MOST_DRIFT + by_chance:
@@ -147,7 +147,7 @@ def _drift(series: pl.Series) -> Iterator[Finding]:
 
 
 def _values_apart(before: pl.Series, last: pl.Series) -> tuple[float, float]:
-    """Total variation over the most frequent values, the others taken together; and what chance makes of none."""
+    """Return the total variation distance over the most frequent values (rest pooled), and its size by chance."""
     one, two = (part.alias("value").value_counts(name="count") for part in (before, last))
     frequent = one.sort("count", descending=True).head(_FREQUENT_VALUES)
     both = frequent.join(two, on="value", how="left", nulls_equal=True).fill_null(0)
@@ -157,7 +157,7 @@ def _values_apart(before: pl.Series, last: pl.Series) -> tuple[float, float]:
 
 
 def _numbers_apart(before: pl.Series, last: pl.Series) -> tuple[float, float]:
-    """Largest distance between the two distributions (Kolmogorov and Smirnov); and what chance makes of none."""
+    """Return the Kolmogorov-Smirnov distance of two samples, and its critical value at the 5 % level."""
     one, two = (np.sort(part.drop_nulls().to_numpy()) for part in (before, last))
     if not len(one) or not len(two):
         return 0.0, 0.0
@@ -176,7 +176,7 @@ def _rate_drift(sample: LogSample) -> Iterator[Finding]:
 
 
 def _too_few_positives(positives: int, rows: int) -> Iterator[Finding]:
-    """Whether chance moves the AUC of the test part more than models differ."""
+    """Yield a finding if one class is empty, or if noise of the test AUC exceeds the difference between models."""
     error = auc_error(positives, rows - positives)
     if positives in (0, rows):
         label = int(positives > 0)
@@ -196,7 +196,7 @@ def _too_few_positives(positives: int, rows: int) -> Iterator[Finding]:
 
 
 def _missed_shares(dataset: Dataset) -> Iterator[Finding]:
-    """Yield a finding if rows of one time, which stay together, make the parts other than they should be."""
+    """Yield a finding if rows of equal time, which share a split, move the split sizes off the requested shares."""
     if dataset.time_cuts is None or dataset.asked_shares is None:
         return
     shares = [split.rows / dataset.rows for split in dataset.splits.values()]
@@ -231,7 +231,7 @@ def _repeated(sample: LogSample) -> Iterator[Finding]:
 
 
 def merged_writings(name: str, texts: Sequence[str]) -> Finding:
-    """Return the finding that texts of a column are read as one value."""
+    """Return the finding that different texts of a column are read as one value."""
     return Finding(
         "writing",
         name,

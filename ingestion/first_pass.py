@@ -1,4 +1,4 @@
-"""The first pass over a log: its rows are read, split, counted and spilled, by threads or by a crew."""
+"""First ingestion pass: reads, splits, counts and spills the rows of a log, in threads or with a crew."""
 
 import sys
 from dataclasses import dataclass
@@ -24,14 +24,14 @@ from shunter.ingestion.writer import Quarantine
 
 @dataclass(frozen=True)
 class UnitSurvey:
-    """What a worker found in one unit, with its rows spilled.
+    """Counts of one unit, whose rows the worker has spilled.
 
     Attributes:
-        rejected: Rows that cannot be read, numbered from the beginning of the unit.
-        chunks: What each chunk adds; sums of floats depend on their order, so they are added by who asked.
-        spilled: The other rows.
-        bytes_read: As the budget counts them.
-        file_bytes: The same as they lie on the disk.
+        rejected: Unreadable rows, numbered from the beginning of the unit.
+        chunks: Counts of each chunk. The caller adds these, since sums of floats depend on their order.
+        spilled: Readable rows in the spill file.
+        bytes_read: Bytes read, as counted by the budget.
+        file_bytes: Bytes read, by their size on disk.
     """
 
     rejected: list[Rejection]
@@ -43,13 +43,13 @@ class UnitSurvey:
 
 @dataclass(frozen=True)
 class Surveyor:
-    """What a worker must know to survey units of a log.
+    """Reader that surveys units of a log and is sent to the workers.
 
     Attributes:
         source: The log.
-        splitter: Says which row is of which split.
-        directory: Where the rows are spilled, for all workers the same folder.
-        unit_bytes: Size of a unit.
+        splitter: Assigns each row to a split.
+        directory: Folder of the spilled rows, the same for all workers.
+        unit_bytes: Size of a unit in bytes.
     """
 
     source: Source
@@ -58,18 +58,18 @@ class Surveyor:
     unit_bytes: int = UNIT_BYTES
 
     def itself(self) -> "Surveyor":
-        """What a worker prepares."""
+        """Return this object, as the `prepare` function of `Crew.call`."""
         return self
 
     def chunk(self, chunk: object) -> tuple[RawBatch, NDArray[np.int8], ChunkSurvey]:
-        """Read a chunk."""
+        """Parse a chunk; return the rows, the split of each row as int8 [rows], and the counts."""
         batch = self.source.parse(chunk)
         parts = self.splitter.assign(batch)
         return batch, parts, survey_batch(batch, parts)
 
 
 def survey_unit(surveyor: Surveyor, unit: Unit) -> UnitSurvey:
-    """Survey one unit, in whatever process."""
+    """Survey one unit and spill its rows; runs in any process."""
     budget, rejected, chunks = Budget.of_settings(), [], []
     with SpillWriter(spill_path(surveyor.directory)) as spill:
         for chunk in surveyor.source.chunks(unit, budget):
@@ -94,11 +94,11 @@ def survey(
 
     Args:
         surveyor: The log, and how its rows are split.
-        quarantine: Gets the rows that cannot be read.
-        spill: Gets the others.
-        histories: Gets them too.
-        watch: Is told how far the reading has come.
-        crew: Surveys the units, unless histories are built, which need all rows in this process; None for threads.
+        quarantine: Receives the unreadable rows.
+        spill: Receives the readable rows.
+        histories: Receives the readable rows too.
+        watch: Receives the progress.
+        crew: Surveys the units; None for threads. Built histories need None, since all rows must pass this process.
     """
     if crew is None:
         return _survey_here(surveyor, quarantine, spill, histories, watch)
@@ -117,7 +117,7 @@ def _survey_here(
         unit, chunk = read
         return unit, *surveyor.chunk(chunk)
 
-    # Cut at multiples of a block, lines of text make the chunks of the whole file, which leaves no gaps in memory.
+    # Units at multiples of a block give the same chunks of lines as the whole file, which leaves no gaps in memory.
     is_same_whole = isinstance(source, CriteoSource) and surveyor.unit_bytes % BLOCK_BYTES == 0
     unit_bytes = sys.maxsize if is_same_whole else surveyor.unit_bytes
     chunks = ((unit, chunk) for unit in source.units(unit_bytes) for chunk in source.chunks(unit, budget))
@@ -134,7 +134,7 @@ def _survey_here(
 
 
 def _survey_by(crew: Crew, surveyor: Surveyor, quarantine: Quarantine, spill: Spill, watch: Watch) -> Survey:
-    """Survey unit by unit by the workers of a crew."""
+    """Survey unit by unit with a crew."""
     found = nothing_found(surveyor.source.schema)
     source, budget, lines = surveyor.source, Budget.of_settings(), LineCount()
     ask = on_crew(crew, surveyor.itself, survey_unit)

@@ -1,4 +1,4 @@
-"""A schema for a log that has none yet, guessed from its first rows and written down with what was seen."""
+"""Schema inference: guesses a schema from the first rows of a log and explains each line in a comment."""
 
 import json
 import re
@@ -22,12 +22,12 @@ ITEMS = ("item", "item_id", "itemid", "iid", "ad_id", "adid", "product_id", "mov
 _RATINGS = ("rating", "stars", "score")
 _WORDS = {"0", "1", "0.0", "1.0", "true", "false", "yes", "no", "t", "f", "y", "n"}
 _IDENTIFIES = re.compile(r"(^|_)(id|code|zip|key|hash|cat|type|category)$|id$", re.IGNORECASE)
-_FEW_VALUES = 20  # whole numbers with fewer are a choice rather than an amount
+_FEW_VALUES = 20  # integers with at most this many distinct values are categories, not quantities
 _UNIQUE_SHARE = 0.95
-# Texts that stand for no value: these in any column, the others where they take the place of numbers or times.
+# Texts of missing values: `_MISSING` in any column, `_MISSING_NUMBERS` only in columns of numbers or times.
 _MISSING = ("\\N", "NULL", "null", "(null)", "<null>", "<NA>", "#N/A")
 _MISSING_NUMBERS = ("NA", "N/A", "n/a", "na", "NaN", "nan", "None", "none", "-", "--", "?")
-# Decimal mark and mark of thousands, the likelier first: 1,500 is 1500 rather than 1.5.
+# Decimal mark and thousands mark, more likely pairs first: 1,500 is 1500 rather than 1.5.
 _MARKS = (
     (POINT, None),
     (POINT, ","),
@@ -43,16 +43,16 @@ _TRIED_ROWS = 20_000
 
 
 def infer(sample: pl.DataFrame, unreadable: Mapping[str, str], name: str, encoding: str) -> str:
-    """Guess a schema, as commented YAML.
+    """Infer a schema and return commented YAML.
 
     Args:
-        sample: Rows of the log.
-        unreadable: Columns that the sample does not hold, each with the reason.
+        sample: Sampled rows of the log.
+        unreadable: Reason by name of each column that cannot be read and is missing in the sample.
         name: Name of the log.
-        encoding: Of its files.
+        encoding: Encoding of the files.
 
     Raises:
-        DataError: No column can be the label, or no feature is left.
+        DataError: The sample is empty, no column can be the label, or no feature remains.
     """
     if not len(sample):
         raise DataError(f"{name} holds no row: give a log with rows.")
@@ -86,7 +86,7 @@ def infer(sample: pl.DataFrame, unreadable: Mapping[str, str], name: str, encodi
 
 
 def _text_form(sample: pl.DataFrame, encoding: str) -> tuple[TextForm, dict[str, str]]:
-    """Guess how the texts of a log are written, and say for each key that is not the usual one why."""
+    """Infer number marks and missing texts; return the form and the reason for each key, as a comment."""
     texts = [column.drop_nulls().head(_TRIED_ROWS) for column in sample.get_columns() if column.dtype == pl.String]
     values = {column.name: column.filter(~column.is_in((*_MISSING, *_MISSING_NUMBERS))) for column in texts}
     numbers = [column for column in values.values() if _share(column, _LIKE_A_NUMBER) >= _READ_SHARE]
@@ -113,7 +113,10 @@ def _text_form(sample: pl.DataFrame, encoding: str) -> tuple[TextForm, dict[str,
 
 
 def _fits(values: pl.Series, form: TextForm) -> bool:
-    """Whether values are numbers of a form; with three digits before each first mark they are lists of ids instead."""
+    """Return True if the texts are numbers in this form.
+
+    Texts with three digits before the first thousands mark throughout are lists of ids instead.
+    """
     if _share(values, form.number_pattern) < _READ_SHARE:
         return False
     marked = values.filter(values.str.contains(form.thousands, literal=True)) if form.thousands else values.clear()
@@ -125,7 +128,7 @@ def _share(texts: pl.Series, pattern: str) -> float:
 
 
 def _holds_numbers(values: pl.Series, form: TextForm) -> bool:
-    """Whether a column without its missing values holds numbers or times."""
+    """Return True if the texts of a column, without missing values, are numbers or times."""
     if _share(values, form.number_pattern) >= _READ_SHARE:
         return True
     return len(values) > 0 and see(values).counts.total() >= _READ_SHARE * len(values)
@@ -159,7 +162,7 @@ def _is_binary(sample: pl.DataFrame, column: ColumnLook) -> bool:
 
 
 def _named(looks: list[ColumnLook], names: tuple[str, ...], fits) -> ColumnLook | None:
-    """The column with the first of some names that fits."""
+    """Return the column with the first name in `names` among the columns for which `fits` is true; else None."""
     by_name = {column.name.strip().lower(): column for column in looks if fits(column)}
     return next((by_name[name] for name in names if name in by_name), None)
 
@@ -169,7 +172,7 @@ def _is_id(column: ColumnLook) -> bool:
 
 
 def _why_not(column: ColumnLook, rows: int, kept: tuple[ColumnLook | None, ...]) -> str | None:
-    """Why a column is of no use to a model."""
+    """Return why a column is useless for a model; None for a useful column."""
     if column.present == 0:
         return "it is empty"
     if column.distinct <= 1 and column.present == rows:
@@ -199,7 +202,7 @@ def _label_yaml(label: ColumnLook) -> str:
 
 
 def _categorical(column: ColumnLook, values: pl.Series) -> tuple[str, str]:
-    """A column of values, or of texts where zeros tell them apart."""
+    """Return YAML and comment of a categorical column, with `text: true` if zeros distinguish values (3.1, 3.10)."""
     if merged := merged_texts(values):
         return f"{{column: {_quoted(column.name)}, text: true}}", f"{_seen(column)}; {' and '.join(merged)} are two"
     if values.dtype == pl.String and _share(values.drop_nulls(), _AMOUNT) >= _READ_SHARE:
@@ -222,7 +225,7 @@ def _block(key: str, entries: list[tuple[str, str]]) -> list[str]:
 
 
 def _quoted(text: str | None) -> str:
-    """A name as YAML reads it back as the same text."""
+    """Return a name in quotes where YAML would otherwise not read back the same text."""
     text = text or ""
     plain = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text) and text.lower() not in {*_WORDS, "on", "off", "null"}
     return text if plain else json.dumps(text)

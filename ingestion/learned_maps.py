@@ -1,4 +1,4 @@
-"""Learned maps of the columns that ask for them: their ids' behaviour in the training rows, and which share a row."""
+"""Learned id maps: values with similar effect on the label in the training rows share an embedding row."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,19 +17,22 @@ from shunter.ingestion.schema import Schema
 from shunter.ingestion.spill import Spill, SpilledBatch
 
 Fitted = tuple[CategoricalField, FieldStatistics]
-Columns = dict[int, IdMap]  # ids of the columns of the log that have some of their own, by their place
+Columns = dict[int, IdMap]  # id maps of the columns with ids of their own, by column index
 
 
 def with_learned_maps(schema: Schema, spill: Spill, fitted: list[Fitted]) -> list[Fitted]:
-    """Learn the maps; columns whose map is that of a former encoder keep it.
+    """Learn the id maps of the columns with `learned_rows`; columns with the map of a base encoder keep that map.
 
     Args:
-        schema: The schema.
-        spill: The rows.
-        fitted: The fields, with ids by frequency where a map is to be learned.
+        schema: Schema of the log.
+        spill: Spilled rows of the log.
+        fitted: Fields with their statistics; a field whose map is to be learned has ids by frequency.
+
+    Returns:
+        The fields with the learned maps and the access curves over the new ids.
 
     Raises:
-        DataError: The labels of the training part are all alike, so that nothing tells how ids behave.
+        DataError: All labels of the training split are equal, so the effect of ids on the label is unknown.
     """
     columns = (*schema.categorical, *schema.bags)
     names = [_field_name(column) for column in columns]
@@ -54,7 +57,7 @@ def with_learned_maps(schema: Schema, spill: Spill, fitted: list[Fitted]) -> lis
 
 
 def refuse_for_ranking(schema: Schema) -> None:
-    """A model that ranks recommends values, and two that share a row could not be told apart.
+    """Raise if the user or item column has a learned map: a ranking model needs a distinct id for each value.
 
     Raises:
         DataError: The user or the item has a learned map.
@@ -72,7 +75,7 @@ def _field_name(column: Categorical) -> str:
 
 
 def _learn(spill: Spill, own: Columns, to_learn: Mapping[int, int]) -> dict[int, LearnedIds]:
-    """Learn the maps of some columns, by their places, which have so many rows."""
+    """Learn the maps of the columns in `to_learn`, which gives the number of map rows by column index."""
     firsts = dict(zip(own, np.cumsum([0, *(ids.rows for ids in own.values())]).tolist(), strict=False))
     rows = _training_rows(spill, own, firsts)
     if rows.labels.min(initial=1) == rows.labels.max(initial=0):
@@ -90,7 +93,7 @@ def _learn(spill: Spill, own: Columns, to_learn: Mapping[int, int]) -> dict[int,
 
 
 def _training_rows(spill: Spill, own: Columns, firsts: Mapping[int, int]) -> Occurrences:
-    """Training rows with their ids, evenly spread over the log where there are more than enough."""
+    """Return training rows with their ids; more than `MOST_ROWS` rows are sampled evenly over the log."""
     count = sum(int((batch.parts == 0).sum()) for batch in spill.read())
     every, seen = max(1, -(-count // MOST_ROWS)), 0
     parts: list[Occurrences] = []
@@ -122,13 +125,13 @@ def _occurrences(
     owner = np.concatenate(owners)
     order = np.argsort(owner, kind="stable")
     labels = batch.labels[chosen] if batch.labels.ndim == 1 else batch.labels[chosen, 0]
-    filled, lengths = np.unique(owner, return_counts=True)  # rows without any value tell of none
+    filled, lengths = np.unique(owner, return_counts=True)  # rows without any value are left out
     starts = np.concatenate([[0], np.cumsum(lengths)])
     return Occurrences(np.concatenate(ids)[order], np.concatenate(shares)[order], starts, labels[filled])
 
 
 def _lookups(spill: Spill, place: int, ids: IdMap) -> NDArray[np.int64]:
-    """How often each id of a column is seen in the training rows."""
+    """Return the number of occurrences of each id of a column in the training rows, int64 [ids.rows]."""
     lookups = np.zeros(ids.rows, np.int64)
     for keys in spill.training_keys(place):
         lookups += np.bincount(ids.ids(keys), minlength=ids.rows)

@@ -1,6 +1,6 @@
-"""What the ids of a data set were called in the click log, for people who look at figures by value.
+"""Original names of a data set's ids in the click log, for reports by value.
 
-A data set keeps ids and not texts, so the names are read again from the first rows of the log.
+A data set stores ids instead of texts, so the names are read again from the first rows of the log.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -17,21 +17,21 @@ from shunter.ingestion.encoding.encoder import CategoricalField, Encoder
 from shunter.ingestion.encoding.vocabulary import VocabularyIds
 from shunter.ingestion.sources.tabular import TableChunk
 
-MOST_CHUNKS = 8  # of the log, some MiB each
+MOST_CHUNKS = 8  # chunks of the log that are read, some MiB each
 LONGEST_NAME = 40
 Names = dict[int, str]
 
 
 def value_names(source: Source, encoder: Encoder, wanted: Mapping[str, Collection[int]]) -> dict[str, Names]:
-    """Find what the values behind ids are called.
+    """Return the names of ids, as far as the first rows of the log hold the values.
 
     Args:
         source: The log.
-        encoder: Encoder of the data set that was made of the log.
-        wanted: Ids by field; id 0, which stands for all values that are missing, rare or unknown, has no name.
+        encoder: Encoder of the data set made from the log.
+        wanted: Ids by field. Id 0 stands for all missing, rare and unknown values and has no name.
 
     Returns:
-        By field, the names that were found; ids of hashed fields are shared by several values and have none.
+        Names by field and id. Ids of hashed fields are shared by several values and have no name.
     """
     cut = {field.name: field.ids.names() for field in encoder.categorical if isinstance(field.ids, BucketIds)}
     buckets = {name: {id_: cut[name][id_] for id_ in set(ids) - {0}} for name, ids in wanted.items() if name in cut}
@@ -39,7 +39,7 @@ def value_names(source: Source, encoder: Encoder, wanted: Mapping[str, Collectio
     open_ids = {name: set(ids) - {0} for name, ids in wanted.items() if name in fields}
     found: dict[str, Names] = {**buckets, **{name: {} for name in open_ids}}
     for name, field in fields.items():
-        if field.key_kind == "hexadecimal" and name in open_ids:  # such a key is the number itself
+        if field.key_kind == "hexadecimal" and name in open_ids:  # a hexadecimal key is the number itself plus 1
             assert isinstance(field.ids, VocabularyIds)
             found[name] = {number: f"{int(field.ids.keys[number - 1]) - 1:08x}" for number in open_ids.pop(name)}
     if not open_ids:
@@ -59,7 +59,7 @@ def _first_tables(source: Source) -> Iterator[pl.DataFrame]:
             if number == MOST_CHUNKS or not isinstance(chunk, TableChunk):
                 return
             yield chunk.table
-    except DataError:  # the log has changed since: what was found so far is what there is
+    except DataError:  # the log has changed since the ingestion: the names found so far are returned
         return
 
 

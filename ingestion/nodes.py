@@ -1,8 +1,7 @@
-"""Nodes of a Ray cluster as a crew: each reads units of the log from a folder that all of them share.
+"""Crew of worker processes on the nodes of a Ray cluster, which read units of the log from a shared folder.
 
-A node takes part if it sees the files of the log as they are here, and the cache of data sets, into which it writes.
-What a node was working on when it died is done again by another; writing the same bytes twice to the same place does
-no harm.
+A node takes part if it sees the same log files as this machine, and the cache of data sets, into which it writes.
+Another node repeats the unit of a node that died; writing the same bytes twice to the same place does no harm.
 """
 
 import logging
@@ -36,25 +35,25 @@ from shunter.requests import ClusterRequest
 
 log = logging.getLogger(__name__)
 
-START_SECONDS = 60.0  # a process on a node takes seconds to start; one for which there is no room may wait for hours
-# Processes there take some ten seconds to start, in which the threads here read about so much.
+START_SECONDS = 60.0  # a process on a node starts within seconds; without free cores it may wait for hours
+# Processes on nodes take some ten seconds to start; in this time the local threads read about this many bytes.
 LONG_BYTES = 1 << 30
-MOST_LOSSES = 3  # of one unit: what ends the process that reads it on every node is the unit itself
+MOST_LOSSES = 3  # lost processes per unit: a unit that ends its process on every node is itself the cause
 
 
 @contextmanager
 def crew_of(
     request: ClusterRequest | None, source: Source, cache: Path, processes: int | None = None
 ) -> Iterator[Crew | None]:
-    """The nodes of a cluster where one is asked for, the log is long and they have more cores than this machine.
+    """Yield the crew that ingests a log: the nodes of a cluster, or processes or threads of this machine.
 
-    Else what this machine has.
+    The nodes are used if a cluster is requested, the log is long and the nodes have more cores than this machine.
 
     Args:
         request: Names the cluster; None for this machine.
         source: The log.
         cache: Folder of the data sets.
-        processes: As in `crew_for`; a number means this machine.
+        processes: Number of processes of this machine, see `crew_for`; None to allow the cluster.
 
     Raises:
         HardwareError: No cluster answers.
@@ -74,19 +73,19 @@ def crew_of(
 
 
 def _nodes(resource: str | None) -> list[ClusterNode]:
-    """The nodes that are up, of those with the resource."""
+    """Return the alive nodes, only those with the resource if one is named."""
     return [node_of(node, ()) for node in alive_nodes() if resource is None or node["Resources"].get(resource)]
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What a node must see to take part.
+    """Files that a node must see to take part.
 
     Attributes:
-        files: Size in bytes and time of change of each file of the log.
-        mark: A file in the cache of data sets.
-        words: What it holds.
-        folder: From which relative paths are meant.
+        files: Size in bytes and modification time in nanoseconds of each file of the log.
+        mark: Marker file in the cache of data sets.
+        words: Content of the marker file.
+        folder: Working directory that relative paths start from.
     """
 
     files: dict[Path, tuple[int, int]]
@@ -95,7 +94,7 @@ class Seen:
     folder: Path
 
     def fault(self) -> str | None:
-        """What is not seen here as it should be, in words; None where all is."""
+        """Return the first mismatch between this node's files and the expected ones; None if all files match."""
         for path, stamp in self.files.items():
             try:
                 here = path.stat()
@@ -110,16 +109,16 @@ class Seen:
 
 
 class NodeWorker(Worker):
-    """A process on a node.
+    """Worker process on a node.
 
     Args:
-        seen: What it must see.
-        is_restricted: Whether it reads only what a request of others than this machine's user may.
+        seen: Files that the node must see.
+        is_restricted: Whether the worker reads only paths that requests of other users of this machine may read.
     """
 
     def __init__(self, seen: Seen, *, is_restricted: bool) -> None:
         super().__init__(is_restricted=is_restricted)
-        with suppress(OSError):  # what is not there will not be seen
+        with suppress(OSError):  # `fault` reports a missing folder
             os.chdir(seen.folder)
         self._seen = seen
 
@@ -130,14 +129,14 @@ class NodeWorker(Worker):
 
 @dataclass(eq=False)
 class _Hand:
-    """A process on a node, as it is seen from here."""
+    """Handle of this process to a worker process on a node."""
 
     node: str
     actor: Any
     prepared: object = None
 
     def call(self, prepare: Callable[[], Any], work: Callable[[Any, Any], Any], item: Any) -> Any:
-        """Let it work, and wait."""
+        """Process an item on the node and wait for the result."""
         import ray
 
         asked = self.actor.do.remote(None if prepare is self.prepared else prepare, work, item)
@@ -149,12 +148,12 @@ class _Hand:
 
 
 class Nodes:
-    """Processes on the nodes of a cluster, one for each of their cores; a context manager that ends them.
+    """Worker processes on the nodes of a cluster, one per core; a context manager that ends the processes.
 
-    Needs a connection, see `shunter.hardware.devices.nodes.connected`.
+    The class needs a connection to the cluster, see `shunter.hardware.devices.nodes.connected`.
 
     Args:
-        nodes: The nodes; one that does not see what it must is left out, with a warning.
+        nodes: The nodes; a node that does not see the log or the cache is skipped with a warning.
         paths: Files of the log.
         cache: Folder of the data sets, which the nodes must see too.
     """
@@ -171,11 +170,11 @@ class Nodes:
             self._idle.put(hand)
 
     def __enter__(self) -> Self:
-        """End them on the way out."""
+        """Return the crew; leaving the context ends the processes."""
         return self
 
     def __exit__(self, *details: object) -> None:
-        """End them."""
+        """End the processes and delete the marker file."""
         import ray
 
         self._mark.unlink(missing_ok=True)
@@ -183,17 +182,17 @@ class Nodes:
             ray.kill(hand.actor)
 
     def call(self, prepare: Callable[[], Prepared], work: Callable[[Prepared, Item], Result], item: Item) -> Result:
-        """See `Crew.call`; what a lost process was doing is done by another, at last by this one.
+        """Process an item, see `Crew.call`; after the loss of a process another one, at last this one, repeats it.
 
         Raises:
-            DataError: Process after process was lost with this item.
+            DataError: `MOST_LOSSES` processes were lost with this item.
         """
         from ray.exceptions import RayError
 
         for loss in range(1, MOST_LOSSES + 1):
             hand = self._idle.get()
             if hand is None:
-                self._idle.put(None)  # for whoever waits for one too
+                self._idle.put(None)  # wakes the next thread that waits for a process
                 break
             try:
                 answer = hand.call(prepare, work, item)
@@ -213,11 +212,11 @@ class Nodes:
         return work(prepare(), item)
 
     def _give_up(self, hand: _Hand, error: Exception) -> None:
-        """Ask a lost process no more."""
+        """Remove a lost process from the crew."""
         import ray
 
         self._hands.remove(hand)
-        ray.kill(hand.actor)  # it may be there after all
+        ray.kill(hand.actor)  # the process may still be alive
         log.warning(
             "A process that read the log on node %s was lost (%s): its part is read elsewhere.",
             hand.node,
@@ -227,7 +226,7 @@ class Nodes:
             self._idle.put(None)
 
     def _start(self, nodes: Sequence[ClusterNode], seen: Seen) -> list[tuple[_Hand, Any]]:
-        """Begin a process for each core, with what it says of what it sees; those without room are not waited for."""
+        """Start a process for each core; return each handle with its pending `fault`, after `START_SECONDS` at most."""
         import ray
 
         environment = {"env_vars": ONE_THREAD | KEPT_MEMORY}
@@ -241,7 +240,7 @@ class Nodes:
         return started
 
     def _those_who_see(self, started: Sequence[tuple[_Hand, Any]]) -> list[_Hand]:
-        """The processes that see the log and the cache; the others are ended, and each of their nodes named once."""
+        """Return the processes that see the log and the cache; end the other ones and warn once per node and fault."""
         import ray
         from ray.exceptions import RayError
 

@@ -1,4 +1,4 @@
-"""Work on many chunks at once without losing their order."""
+"""Parallel map over chunks that preserves their order."""
 
 import os
 from collections import deque
@@ -20,14 +20,14 @@ def ordered_map(
 ) -> Iterator[Result]:
     """Apply `function` in threads and yield the results in order.
 
-    At most two items more than there are threads are under way, which bounds the memory. An error of `items` or
-    `function` is raised here.
+    At most `workers + 2` items are in progress, which bounds the memory. Errors of `items` and `function` are raised to
+    the caller.
 
     Args:
-        function: The work.
-        items: What it is done to.
-        most_workers: Most threads; more would need more memory.
-        workers: Threads exactly, where they only wait for what others do; None for the cores of this machine.
+        function: Function of one item.
+        items: Items to process.
+        most_workers: Largest number of threads, which bounds the memory.
+        workers: Exact number of threads, for threads that only wait for other processes; None for one per core.
     """
     if workers is None:
         workers = min(len(os.sched_getaffinity(0)), most_workers)

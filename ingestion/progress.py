@@ -1,4 +1,4 @@
-"""How far an ingestion has come, for whoever waits for it."""
+"""Progress of an ingestion, reported stage by stage."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ _WEIGHTS = {TIMES: 4, READING: 20, COUNTING: 5, ENCODING: 9}
 
 @dataclass(frozen=True)
 class Progress:
-    """What is done of an ingestion.
+    """Progress of an ingestion.
 
     Attributes:
-        stage: What goes on.
-        share: Share of the whole ingestion that is done, by the usual time of its stages; from 0 to 1.
-        rows: Rows that this stage has done.
-        bytes_read: Bytes of the files that have been read, as they lie on the disk.
-        bytes: All of them.
+        stage: Name of the current stage.
+        share: Completed share of the whole ingestion, 0 to 1, weighted by the usual time of the stages.
+        rows: Rows that the current stage has processed.
+        bytes_read: Bytes read so far, compressed files by their size on disk.
+        bytes: Total size of the files on disk in bytes.
     """
 
     stage: str
@@ -35,10 +35,10 @@ OnProgress = Callable[[Progress], None]
 
 
 class Watch:
-    """Puts the work of the stages together.
+    """Progress reporter that combines the stages into one share.
 
     Args:
-        tell: Gets what is done whenever it is more.
+        tell: Callback that receives each new `Progress`.
         source: The log.
     """
 
@@ -50,16 +50,16 @@ class Watch:
         self._share = {stage: weight / sum(weights.values()) for stage, weight in weights.items()}
 
     def read(self, stage: str, budget: Budget) -> None:
-        """Tell what a pass over the log has read, as its budget counts it."""
+        """Report the bytes and rows that a pass over the log has read, as counted by its budget."""
         self._bytes_read, self._rows = min(budget.file_bytes, self._bytes), budget.rows_read
         self._say(stage, self._bytes_read / max(self._bytes, 1))
 
     def counted(self, columns: int, of_columns: int) -> None:
-        """Tell of how many columns the values have been counted."""
+        """Report the number of columns whose values are counted."""
         self._say(COUNTING, columns / of_columns)
 
     def encoded(self, rows: int, of_rows: int) -> None:
-        """Tell how many rows have been encoded and written."""
+        """Report the number of rows encoded and written."""
         self._rows = rows
         self._say(ENCODING, rows / of_rows)
 
@@ -73,11 +73,11 @@ class Watch:
 
 
 def ignore(_: Progress) -> None:
-    """For callers to whom nothing needs to be told."""
+    """Discard the progress, for callers without a progress display."""
 
 
 def log_bytes(source: Source) -> int:
-    """Bytes of the files of a log, or about as many as its generated rows would take."""
+    """Return the size of a log's files in bytes, or the estimated text size of generated rows."""
     if isinstance(source, SyntheticSource):
         return source.rows * TEXT_BYTES
     return sum(path.stat().st_size for path in source.paths)

@@ -1,4 +1,4 @@
-"""The rows of files as they stand, in blocks of a fixed size: what a trained model scores."""
+"""Raw rows of files in blocks of a fixed size, as input for scoring with a trained model."""
 
 import io
 from collections import Counter
@@ -31,22 +31,22 @@ def read_rows(
     *,
     encoding: str = UTF_8,
 ) -> Iterator[pl.DataFrame]:
-    """Read files one after the other, a block at a time; no block has rows of two files.
+    """Read files one after the other in blocks of rows; no block mixes rows of two files.
 
     Args:
-        data: CSV or Parquet, or logs in Criteo's layout, as `--data` of a training: a file, a folder, a glob or a
-            comma-separated list of these, or several of them. CSV and Criteo may be compressed with gzip.
-        columns: What is read.
-        optional: What is read where it is there.
-        block_rows: Rows of each block but the last one of a file.
-        data_format: None to guess it.
-        encoding: Of a CSV file that is not in UTF-8.
+        data: CSV, Parquet or Criteo files, as for `--data` of a training: a file, a folder, a glob or a
+            comma-separated list of these, or several of them. CSV and Criteo files may be compressed with gzip.
+        columns: Columns to read.
+        optional: Columns to read only if the file has them.
+        block_rows: Rows of each block; the last block of a file may be shorter.
+        data_format: File format; None to detect the format.
+        encoding: Encoding of a CSV file that is not in UTF-8.
 
     Returns:
-        The columns as they stand in the files, those of CSV as texts; a line that is blank is no row.
+        Blocks with the unconverted columns, those of CSV as texts; blank lines are skipped.
 
     Raises:
-        DataError: A file cannot be read, lacks a column, or holds a line that is no row; or a file is given twice.
+        DataError: A file cannot be read, lacks a column, holds an unreadable line, or is given twice.
     """
     parts = [str(data)] if isinstance(data, str | Path) else data
     paths = tuple(path for part in parts for path in find_files(part, "FILE"))
@@ -77,7 +77,7 @@ def _csv(path: Path, columns: Sequence[str], optional: Sequence[str], encoding: 
     check_columns(path, header, columns, "that the model reads")
     count = Counter(header)
     wanted = [*columns, *(name for name in optional if name in count)]
-    # All of them, for a line is blank only where every one is empty.
+    # All columns are read, since a line is blank only if every column is empty.
     once = [name for name in header if count[name] == 1]
     for chunk in read_csv(path, once, delimiter, header, Budget.of_settings(), encoding=encoding):
         yield _texts(without_blank_rows(_whole(chunk)), wanted)
@@ -86,7 +86,7 @@ def _csv(path: Path, columns: Sequence[str], optional: Sequence[str], encoding: 
 def _criteo(path: Path, columns: Sequence[str], optional: Sequence[str]) -> Iterator[pl.DataFrame]:
     first = next((line for line in first_lines(path) if line), "")
     fields = ("label", *NUMERIC, *CATEGORICAL)
-    names = fields[-1 - first.count("\t") :]  # a log to be scored may have no label
+    names = fields[-1 - first.count("\t") :]  # a log to score may lack the label
     check_columns(path, names, columns, "that the model reads")
     begin = 1
     for text in read_blocks(path, budget=Budget.of_settings()):
@@ -108,7 +108,7 @@ def _criteo(path: Path, columns: Sequence[str], optional: Sequence[str]) -> Iter
 
 
 def _whole(chunk: TableChunk) -> TableChunk:
-    """The chunk, unless a line of it is no row: a score for each row is promised, in their order."""
+    """Return the chunk; raise `DataError` if a line is unreadable, since every row must get a score, in order."""
     if chunk.rejected:
         raise _no_row(chunk.path, chunk.rejected[0].line, chunk.rejected[0].reason)
     return chunk
@@ -123,7 +123,7 @@ def _texts(chunk: TableChunk, columns: Sequence[str]) -> pl.DataFrame:
 
 
 def _in_blocks(frames: Iterable[pl.DataFrame], rows: int) -> Iterator[pl.DataFrame]:
-    """The same rows, in frames of `rows` but for the last one."""
+    """Yield the rows of the frames in frames of `rows` rows; the last frame may be shorter."""
     waiting: list[pl.DataFrame] = []
     count = 0
     for frame in frames:

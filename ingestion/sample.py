@@ -1,4 +1,4 @@
-"""The first rows of a log as they are written, with all their columns."""
+"""Sample of the first rows of a log, with the unencoded values of all columns."""
 
 from dataclasses import dataclass
 from itertools import islice
@@ -28,16 +28,16 @@ _MOST_CELLS = 50_000_000
 def sample_of(
     paths: tuple[Path, ...], data_format: DataFormat, delimiter: str | None = None, encoding: str = UTF_8
 ) -> tuple[pl.DataFrame, dict[str, str]]:
-    """Read rows of a CSV or Parquet log, from its first and its last file; an empty text is no value.
+    """Read rows of a CSV or Parquet log from its first and its last file; an empty text is a missing value.
 
     Args:
-        paths: The files.
+        paths: Files of the log.
         data_format: CSV or Parquet.
-        delimiter: Of a CSV file; None to find it by the header.
-        encoding: Of a CSV file.
+        delimiter: Delimiter of a CSV file; None to detect the delimiter by the header.
+        encoding: Encoding of a CSV file.
 
     Returns:
-        The rows, and the columns that cannot be read, each with the reason.
+        The rows as a table, and the reason by name of each column that cannot be read.
 
     Raises:
         DataError: A file cannot be read, or has too many columns.
@@ -64,14 +64,14 @@ def sample_of(
 
 
 def most_rows(columns: int) -> int:
-    """Return how many rows of so many columns are looked at."""
+    """Return the number of rows to sample of a log with `columns` columns; a wider log gets fewer rows."""
     return min(MOST_ROWS, _MOST_CELLS // max(columns, 1))
 
 
 def _all_columns(
     path: Path, data_format: DataFormat, written: dict[str, str | None]
 ) -> tuple[CsvSource | ParquetSource, dict[str, str]]:
-    """Return a source that gives every column of a file that can be read, and why the others cannot be read."""
+    """Return a source with every readable column of a file, and the reason by name of each unreadable column."""
     kind = CsvSource if data_format is DataFormat.CSV else ParquetSource
     plain = Schema.model_validate({"label": "label", "numeric": ["x"], **written})
     names, left_out = readable_columns(path, kind("log", plain, (path,)))
@@ -85,16 +85,16 @@ def _all_columns(
 
 
 def merged_in(source: Source) -> dict[str, tuple[str, ...]]:
-    """Return two texts of each column that the first rows of a log hold and that are read as one value."""
+    """Return, by column, two different texts from the first chunk of a log that are read as one value."""
     for chunk in islice(source.chunks(), 1):
-        inner = chunk[-1] if isinstance(chunk, tuple) else chunk  # of several days or parts, these come first
+        inner = chunk[-1] if isinstance(chunk, tuple) else chunk  # logs in several days or parts yield tuples
         if isinstance(inner, TableChunk):
             return merged_columns(inner.table, source.schema)
     return {}
 
 
 def merged_columns(table: pl.DataFrame, schema: Schema) -> dict[str, tuple[str, ...]]:
-    """Return two texts of each column of a table that are read as one value."""
+    """Return, by column, two different texts of a table that are read as one value."""
     found = {
         field.column: merged_texts(read.as_text(table[field.column])[0])
         for field in schema.categorical
@@ -105,18 +105,18 @@ def merged_columns(table: pl.DataFrame, schema: Schema) -> dict[str, tuple[str, 
 
 @dataclass(frozen=True)
 class ColumnLook:
-    """What a column of a sample looks like.
+    """Profile of one column of a sample.
 
     Attributes:
-        name: Its name.
-        present: Rows with a value.
-        distinct: Different values.
-        values: The values as numbers, NaN where one is none; None where fewer than 99 of 100 are numbers.
-        is_whole: Whether the numbers are whole.
-        time_share: Share of the values that are dates, or numbers that are times since 1970.
-        separator: What separates several values in a text; None where there is one value.
-        is_list: Whether it holds lists.
-        example: Its first value.
+        name: Name of the column.
+        present: Number of rows with a value.
+        distinct: Number of distinct values; for lists the number of rows with a value.
+        values: float64 [rows], NaN where a value is missing or not a number; None if more than 1 % are not numbers.
+        is_whole: Whether all numbers are integers.
+        time_share: Share of the values that are dates, or numbers that are times since 1970, 0 to 1.
+        separator: Separator of several values in one text; None for a column of single values.
+        is_list: Whether the column holds lists.
+        example: First value of the column, at most 30 characters.
     """
 
     name: str
@@ -131,7 +131,7 @@ class ColumnLook:
 
 
 def look(series: pl.Series) -> ColumnLook:
-    """Look at a column."""
+    """Return the profile of a column."""
     present = series.drop_nulls()
     is_list = isinstance(series.dtype, pl.List | pl.Array)
     example = str(*present.head(1).to_list())[:30]
@@ -167,12 +167,12 @@ def look(series: pl.Series) -> ColumnLook:
 
 
 def _separator(texts: pl.Series) -> str | None:
-    """What separates values, where taking texts apart leaves far fewer different ones."""
+    """Return the separator of multi-valued texts; None if splitting does not leave far fewer distinct values."""
     if texts.dtype != pl.String or not len(texts):
         return None
     texts = texts.head(20_000)
     whole = texts.n_unique()
-    # A bar or a semicolon says it by itself; commas and blanks are also in plain texts.
+    # A bar or a semicolon is evidence enough; commas and blanks also occur in plain texts.
     for separator, fewer in (("|", 1.0), (";", 1.0), (",", 0.7), (" ", 0.7)):
         parts = texts.str.split(separator)
         values = parts.explode()

@@ -1,4 +1,4 @@
-"""The schema of a click log: which column is what, how ids are given and how the rows are split."""
+"""Schema of a click log: roles of the columns, assignment of ids and split of the rows."""
 
 import re
 from collections import Counter
@@ -28,14 +28,14 @@ EXAMPLE = "label: click, numeric: [price], categorical: [user_id, item_id], time
 
 
 def _listed(value: Any) -> Any:
-    """One column may be written without a list, and none as nothing."""
+    """Return the value as a list: a single column becomes a list, None an empty one."""
     if value is None:
         return ()
     return [value] if isinstance(value, str | dict) else value
 
 
 def _columns(value: Any) -> Any:
-    """Columns that are given by their names, or with more to say of them."""
+    """Return a list of columns in which each plain name becomes a mapping with the key `column`."""
     listed = _listed(value)
     if not isinstance(listed, list | tuple):
         return listed
@@ -43,7 +43,7 @@ def _columns(value: Any) -> Any:
 
 
 class Vocabulary(Frozen):
-    """How ids are given, unless a column says otherwise."""
+    """Default settings for the ids of all columns, which a column may override."""
 
     min_count: int = Field(default=2, ge=1, description="Values seen less often in training share id 0.")
     max_ids: int = Field(default=1_000_000, ge=1, description="Most ids of one column.")
@@ -62,18 +62,18 @@ class Vocabulary(Frozen):
         return self
 
     def hash_size_of(self, column: Categorical) -> int | None:
-        """Ids that a column is hashed to; what it says of its own comes first."""
+        """Return the number of ids that a column is hashed to, its own setting first; None for other kinds of ids."""
         return column.hash_size or (self.hash_size if column.learned_rows is None else None)
 
     def learned_rows_of(self, column: Categorical) -> int | None:
-        """Rows of a column's learned map; None for other kinds of ids."""
+        """Return the number of rows of a column's learned map, its own setting first; None for other kinds of ids."""
         if isinstance(column, SingleValued) and column.buckets is not None:
             return None
         return column.learned_rows or (self.learned_rows if column.hash_size is None else None)
 
 
 class Split(Frozen):
-    """Shares of the rows; with a time column the latest rows are the test part."""
+    """Shares of the rows by split; with a time column the latest rows are the test split."""
 
     train: float = Field(default=0.8, gt=0, lt=1)
     validation: float = Field(default=0.1, gt=0, lt=1)
@@ -87,7 +87,7 @@ class Split(Frozen):
 
 
 class Options(Frozen):
-    """What may be set for a source whose columns are known, such as Criteo."""
+    """Options for a source with known columns, such as Criteo."""
 
     vocabulary: Vocabulary = Vocabulary()
     split: Split = Split()
@@ -99,7 +99,7 @@ class Options(Frozen):
 
 
 class Schema(Options, TextForm):
-    """The columns of a click log; columns it does not name are ignored."""
+    """Columns of a click log; columns that the schema does not name are ignored."""
 
     label: Label
     labels: tuple[Label, ...] = Field(
@@ -137,7 +137,7 @@ class Schema(Options, TextForm):
     @model_validator(mode="before")
     @classmethod
     def _first_label(cls, values: Any) -> Any:
-        """The first of several labels is the main one; a list of one is that label."""
+        """Take the first of several labels as the main label; a list of one becomes that label."""
         if not isinstance(values, dict) or not isinstance(labels := values.get("labels"), list | tuple) or not labels:
             return values
         if values.get("label", labels[0]) != labels[0]:
@@ -147,7 +147,7 @@ class Schema(Options, TextForm):
     @model_validator(mode="before")
     @classmethod
     def _numbers_with_buckets(cls, values: Any) -> Any:
-        """A numeric column with buckets is a categorical one; with `beside` it is both."""
+        """Turn a numeric column with buckets into a categorical one; with `beside` keep the numeric column too."""
         if not isinstance(values, dict) or not isinstance(named := _listed(values.get("numeric")), list | tuple):
             return values
         numbers: list[Any] = []
@@ -173,7 +173,7 @@ class Schema(Options, TextForm):
     @model_validator(mode="before")
     @classmethod
     def _time_with_format(cls, values: Any) -> Any:
-        """The time may be a column with its format."""
+        """Split a time given as a column with its format into `time` and `time_format`."""
         if not isinstance(values, dict) or not isinstance(time := values.get("time"), dict):
             return values
         if "column" not in time or not time.keys() <= {"column", "format"}:
@@ -252,15 +252,15 @@ class Schema(Options, TextForm):
 
     @property
     def _with_values(self) -> tuple[str, ...]:
-        """Columns of one value a row whose values, and not buckets of them, have ids."""
+        """Single-valued columns without buckets, whose values have ids."""
         return tuple(field.column for field in self.categorical if field.buckets is None)
 
     def without_time(self) -> Self:
-        """The same where rows are not split by time, which nothing else then needs."""
+        """Return a copy without the time, for rows that are not split by time."""
         return self.model_copy(update={"time": None, "time_format": None})
 
     def key_kind(self, column: str) -> TextKind:
-        """Return how a value of a column becomes a key; a history has the kind of its items."""
+        """Return how a value of a column becomes a key; a history has the kind of its item column."""
         items = {sequence.column: sequence.items for sequence in self.sequences if sequence.items is not None}
         named = items.get(column, column)
         fields = (*self.categorical, *self.bags)
@@ -270,64 +270,64 @@ class Schema(Options, TextForm):
 
     @property
     def stored_sequences(self) -> tuple[Sequence, ...]:
-        """Sequences that a column holds."""
+        """Sequences stored in a column of the log."""
         return tuple(sequence for sequence in self.sequences if sequence.by is None)
 
     @property
     def built_sequences(self) -> tuple[Sequence, ...]:
-        """Sequences that ingestion builds."""
+        """Sequences that the ingestion builds from earlier rows."""
         return tuple(sequence for sequence in self.sequences if sequence.by is not None)
 
     @property
     def bags(self) -> tuple[MultiValued, ...]:
-        """Columns of which a row may hold any number of values, in the order in which they are read."""
+        """Columns with any number of values per row, multi-valued columns first, in reading order."""
         return (*self.multi_valued, *self.stored_sequences)
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """Names of the labels where there are several, the main one first."""
+        """Names of several labels, the main label first; empty for a single label."""
         return tuple(label.name or label.column for label in self.labels)
 
     @property
     def label_columns(self) -> tuple[str, ...]:
-        """Columns of the labels, each once: two labels may be two thresholds of one column."""
+        """Distinct columns of the labels: two labels may be two thresholds of one column."""
         return tuple(dict.fromkeys(label.column for label in self.labels or (self.label,)))
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Names of all columns that a model may see."""
+        """Names of all features of a model."""
         columns = (*self.bags, *self.built_sequences)
         single = (column.field for column in self.categorical)
         return (*self.numeric, *single, *(column.column for column in columns))
 
     @property
     def feature_columns(self) -> tuple[str, ...]:
-        """Columns of these that are read, each once: two features may be of one column, and built ones of none."""
+        """Distinct columns that the features are read from: two features may share a column, built ones have none."""
         columns = (field.column for field in (*self.categorical, *self.bags))
         return tuple(dict.fromkeys([*self.numeric, *columns, *self.weights_of_values]))
 
     @property
     def number_columns(self) -> frozenset[str]:
-        """Columns whose texts are numbers, labels and weights of rows among them."""
+        """Columns whose texts are numbers, including labels and row weights."""
         cut = [field.column for field in self.categorical if field.buckets is not None]
         weight = [self.weight] if self.weight is not None else []
         return frozenset([*self.label_columns, *self.numeric, *cut, *weight])
 
     @property
     def weights_of_values(self) -> tuple[str, ...]:
-        """Columns with the weights of the values of others, each once: two bags may have the same."""
+        """Distinct columns with the weights of bag values: two bags may share a weight column."""
         return tuple(dict.fromkeys(field.weights for field in self.multi_valued if field.weights is not None))
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Every column that is read, each once."""
+        """Distinct columns that are read."""
         users = [sequence.by for sequence in self.built_sequences if sequence.by is not None]
         read = [name for name in (self.weight, self.time, self.part) if name]
         return tuple(dict.fromkeys([*self.label_columns, *self.feature_columns, *users, *read]))
 
 
 def no_built_histories(column: str) -> str:
-    """Why a history cannot be built where the parts are given: it could bring later rows of one into another."""
+    """Return the error message for built histories with a predefined split: later rows could leak between splits."""
     return (
         f"the sequence {column} is built by time, which given parts need not follow: give a column that holds it, or "
         "let the rows be split by time"
@@ -338,23 +338,23 @@ Model = TypeVar("Model", bound=Options)
 
 
 def read_schema(path: str | Path, kind: type[Model]) -> Model:
-    """Read a YAML or JSON file (JSON is YAML too).
+    """Read a schema from a YAML or JSON file (JSON is YAML too).
 
     Args:
-        path: The file.
-        kind: `Schema` for CSV and Parquet, `Options` for a source whose columns are known.
+        path: Path of the file.
+        kind: `Schema` for CSV and Parquet, `Options` for a source with known columns.
 
     Raises:
-        DataError: The file is missing, is not YAML or does not fit.
+        DataError: The file is missing, is not YAML or does not match `kind`.
     """
     return _validated(read_yaml(Path(path), "schema file", EXAMPLE), kind, f"The schema file {path}")
 
 
 def parse_schema(text: str) -> Schema:
-    """A schema from the text of a file.
+    """Parse a schema from YAML text.
 
     Raises:
-        DataError: The text is not YAML or does not fit.
+        DataError: The text is not YAML or is no valid schema.
     """
     return _validated(parse_yaml(text, "The schema", EXAMPLE), Schema, "The schema")
 
@@ -364,7 +364,7 @@ def _validated(values: dict[str, Any], kind: type[Model], told: str) -> Model:
         schema = kind.model_validate(values)
     except ValidationError as error:
         faults = error.errors(include_url=False)
-        # A misspelt key makes another one missing: the cause first.
+        # A misspelt key makes a required key missing: the misspelt key is reported first.
         reason = clause(min(faults, key=lambda fault: fault["type"] != "extra_forbidden"), kind)
         raise DataError(sentence([f"{told} is wrong, {reason}"])) from error
     if isinstance(schema, Schema) and not schema.features:

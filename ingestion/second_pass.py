@@ -1,4 +1,4 @@
-"""The second pass: from the spilled rows to the arrays of the splits."""
+"""Second ingestion pass: encodes the spilled rows into the arrays of the splits."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -22,21 +22,21 @@ from shunter.ingestion.writer import DatasetWriter, Place, WrittenRows
 from shunter.models.spec import Features
 
 ENCODER_FOLDER = "encoder"
-MOST_COMPARED = 2_000_000  # rows whose hashes are compared; of more a part that is drawn by the hashes
-Hashes = list[NDArray[np.uint64]]  # of the compared rows of each split
+MOST_COMPARED = 2_000_000  # rows whose hashes are compared; a longer log is sampled by the hashes
+Hashes = list[NDArray[np.uint64]]  # hashes of the compared rows of each split
 
 
 @dataclass(frozen=True)
 class Target:
-    """The arrays that are written.
+    """Description of the arrays to write.
 
     Attributes:
-        directory: Folder of the data set, which holds its encoder.
-        features: What a row holds.
+        directory: Folder of the data set, which holds the encoder.
+        features: Features of a row.
         is_weighted: Whether rows have weights.
         timed: Splits whose rows are stored with their times.
-        user_column: Index of the user's column among the single-valued ones; None without one.
-        compared_share: Share of the rows that are compared with those of the training part.
+        user_column: Index of the user column among the single-valued columns; None without a user column.
+        compared_share: Share of the rows, 0 to 1, whose hashes are compared with those of the training split.
     """
 
     directory: Path
@@ -47,7 +47,7 @@ class Target:
     compared_share: float = 0.0
 
     def writer(self, places: list[Place] | None = None) -> DatasetWriter:
-        """Opens the arrays."""
+        """Open the arrays for writing, at `places` of existing arrays or in new ones if None."""
         return DatasetWriter(
             self.directory,
             self.features,
@@ -61,10 +61,10 @@ class Target:
 def encode_here(
     batches: Iterable[SpilledBatch], encoder: Encoder, target: Target, on_rows: Callable[[int], None]
 ) -> dict[str, float]:
-    """Encode one batch after the other, in threads; `on_rows` is told how many rows are done.
+    """Encode the batches in threads of this process; call `on_rows` with the number of rows written so far.
 
     Returns:
-        Share of the rows of validation and of test that repeat training rows, where rows are compared.
+        Share of the validation and of the test rows that repeat training rows, by split; empty if none is compared.
     """
     rows, compared = 0, list[Hashes]()
     with target.writer() as writer:
@@ -79,10 +79,12 @@ def encode_here(
 def encode_by(
     crew: Crew, spill: Spill, found: Survey, target: Target, on_rows: Callable[[int], None]
 ) -> dict[str, float]:
-    """Let a crew encode unit by unit, each into its place of the arrays; `on_rows` is told how many rows are done.
+    """Encode unit by unit with a crew, each unit into its range of the arrays.
+
+    Call `on_rows` with the number of rows written so far.
 
     Returns:
-        As `encode_here`.
+        Share of the validation and of the test rows that repeat training rows, see `encode_here`.
     """
     *starts, size = _places(found, target.features)
     with target.writer() as writer:
@@ -97,7 +99,7 @@ def encode_by(
 
 
 def _places(found: Survey, features: Features) -> list[list[Place]]:
-    """Where each unit begins in each split, and at the end where they all end."""
+    """Return the start of each unit in each split; the last entry is the total size of each split."""
     columns = [column.column for column in found.schema.bags]
     order = [columns.index(feature.name) for feature in features.categorical if feature.multi_valued]
     rows = [sum((chunk.rows for chunk in unit), np.zeros(len(SPLITS), np.int64)) for unit in found.units]
@@ -116,7 +118,7 @@ def _prepared(target: Target) -> tuple[Target, Encoder]:
 
 
 def _encode_unit(prepared: tuple[Target, Encoder], unit: tuple[SpilledRows, list[Place]]) -> tuple[int, list[Hashes]]:
-    """Write one unit's rows to their places; return their count, and the hashes of those that are compared."""
+    """Write the rows of one unit to their places; return the number of rows and the hashes of the compared rows."""
     (target, encoder), (spilled, places) = prepared, unit
     rows, compared = 0, list[Hashes]()
     with target.writer(places) as writer:
@@ -129,7 +131,7 @@ def _encode_unit(prepared: tuple[Target, Encoder], unit: tuple[SpilledRows, list
 
 
 def _encode(target: Target, encoder: Encoder, batch: SpilledBatch) -> tuple[list[WrittenRows], Hashes]:
-    """Return the rows of each split, and the hashes of those that are compared."""
+    """Return the encoded rows of each split, and the hashes of the compared rows of each split."""
     encoded = encoder.encode_columns(batch.columns)
     chosen: list[NDArray[np.bool_]] = [batch.parts == part for part in range(len(SPLITS))]
     weights, times = batch.weights, batch.times

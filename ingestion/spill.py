@@ -1,4 +1,4 @@
-"""Rows on disk between the two passes: the source is read, and its text taken apart, only once."""
+"""Temporary storage of parsed rows on disk between the two passes, so that the source is parsed only once."""
 
 import os
 import socket
@@ -17,14 +17,14 @@ _KEYS_AT_ONCE = 1 << 17
 
 @dataclass(frozen=True)
 class SpilledBatch:
-    """What is kept of a batch.
+    """Batch of rows read back from the spill file.
 
     Attributes:
-        labels: float32 [rows] or [rows, labels], as in the batch.
-        parts: int8 [rows], the split of each row.
-        columns: The features.
-        weights: float32 [rows]; None when there are none.
-        times: float64 [rows], as in the batch; None when there are none.
+        labels: float32 [rows] or [rows, labels], as in `RawBatch`.
+        parts: int8 [rows], index of the split of each row.
+        columns: Features of the rows.
+        weights: float32 [rows]; None for rows without weights.
+        times: float64 [rows], as in `RawBatch`; None for rows without times.
     """
 
     labels: NDArray[np.float32]
@@ -36,7 +36,7 @@ class SpilledBatch:
 
 @dataclass(frozen=True)
 class _Block:
-    """Where an array lies in the file."""
+    """Location of an array in the spill file, with the offset in bytes."""
 
     offset: int
     dtype: np.dtype[Any]
@@ -45,16 +45,16 @@ class _Block:
 
 @dataclass(frozen=True)
 class SpilledRows:
-    """Batches in a temporary file, which can be read by whoever sees it.
+    """Index of the batches in a temporary file, which any process with access to the file can read.
 
-    They are read and not mapped into memory: mapped pages would count as memory of the process.
+    The file is read instead of memory-mapped, since mapped pages would count as memory of the process.
 
     Attributes:
-        path: The file.
-        batches: Of each batch: labels, parts, numeric, keys, then keys, offsets and weights of each multi-valued
-            column (no number where its values have none), then weights of the rows, then their times.
+        path: Path of the file.
+        batches: Array locations of each batch: labels, parts, numeric, keys, then keys, offsets and weights of each
+            multi-valued column (an empty array without weights), then weights and times of the rows, if any.
         is_weighted: Whether the rows have weights.
-        is_timed: Whether they have times.
+        is_timed: Whether the rows have times.
     """
 
     path: Path
@@ -63,7 +63,7 @@ class SpilledRows:
     is_timed: bool = False
 
     def read(self) -> Iterator[SpilledBatch]:
-        """Read all batches, in the order in which they were written."""
+        """Yield all batches in the order of writing."""
         with self.path.open("rb") as stream:
             for blocks in self.batches:
                 labels, parts, numeric, keys, *bags = (_read(stream, block) for block in blocks)
@@ -75,7 +75,7 @@ class SpilledRows:
                 yield SpilledBatch(labels, parts, columns, weights, times)
 
     def training_keys(self, column: int) -> Iterator[NDArray[np.uint64]]:
-        """Read the keys of one categorical column in the training rows of each batch."""
+        """Yield, for each batch, the keys of one categorical column in the training rows, uint64 [values]."""
         with self.path.open("rb") as stream:
             for blocks in self.batches:
                 training = _read(stream, blocks[1]) == 0
@@ -88,24 +88,24 @@ class SpilledRows:
 
 
 class SpillWriter:
-    """Appends batches to a temporary file; a context manager that completes it.
+    """Writer that appends batches to a temporary file; a context manager that closes the file.
 
     Attributes:
-        rows: What it has written.
+        rows: Index of the batches written so far.
     """
 
     def __init__(self, path: Path) -> None:
-        """Open the file, behind what others have written into it."""
+        """Open the file for appending after earlier content."""
         self._stream = path.open("ab")
         self._stream.seek(0, os.SEEK_END)
         self.rows = SpilledRows(path, [], is_weighted=False)
 
     def __enter__(self) -> Self:
-        """Complete the file on the way out."""
+        """Return the writer; leaving the context closes the file."""
         return self
 
     def __exit__(self, *details: object) -> None:
-        """Complete the file."""
+        """Close the file."""
         self._stream.close()
 
     def append(self, batch: RawBatch, parts: NDArray[np.int8]) -> None:
@@ -129,19 +129,19 @@ class SpillWriter:
 
 
 class Spill:
-    """The rows of a whole log in temporary files; a context manager that deletes them.
+    """Rows of a whole log in temporary files; a context manager that deletes the files.
 
     Attributes:
-        units: The rows of its parts, in their order.
+        units: Spilled rows of the log's units, in order.
     """
 
     def __init__(self, directory: Path) -> None:
-        """Keep the files in `directory`."""
+        """Create an empty spill with files in `directory`."""
         self._directory = directory
         self.units: list[SpilledRows] = []
 
     def __enter__(self) -> Self:
-        """Delete the files on the way out."""
+        """Return the spill; leaving the context deletes the files."""
         return self
 
     def __exit__(self, *details: object) -> None:
@@ -160,14 +160,14 @@ class Spill:
         return any(unit.is_timed for unit in self.units)
 
     def read(self) -> Iterator[SpilledBatch]:
-        """Read all batches, in their order."""
+        """Yield all batches in the order of the log."""
         return (batch for unit in self.units for batch in unit.read())
 
     def training_keys(self, column: int) -> Iterator[NDArray[np.uint64]]:
-        """Read the keys of one categorical column in the training rows, many at once.
+        """Yield the keys of one categorical column in the training rows, in arrays of about `_KEYS_AT_ONCE` keys.
 
         Args:
-            column: Index among the categorical columns, single-valued ones first.
+            column: Index among the categorical columns, single-valued columns first.
         """
         waiting: list[NDArray[np.uint64]] = []
         for keys in (keys for unit in self.units for keys in unit.training_keys(column)):
@@ -180,12 +180,12 @@ class Spill:
 
 
 def spill_path(directory: Path) -> Path:
-    """The file of this process among those of a log."""
+    """Return the path of this process's spill file, named by host and process id."""
     return directory / f"{socket.gethostname()}.{os.getpid()}.spill"
 
 
 def _read(stream: BinaryIO, block: _Block, row: int | None = None) -> NDArray[Any]:
-    """The array, or one row of a two-dimensional one."""
+    """Read an array, or one row of a two-dimensional array."""
     shape = block.shape if row is None else block.shape[1:]
     size = int(np.prod(shape)) * block.dtype.itemsize
     stream.seek(block.offset + (row or 0) * size)

@@ -1,4 +1,4 @@
-"""Of each table of a data set: how its values become ids, how many rows it has, and what the map to them takes."""
+"""Embedding tables of a data set: how values become ids, number of rows, and size of the id map."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -15,15 +15,15 @@ EDGE_BYTES = 4
 
 @dataclass(frozen=True)
 class TableIds:
-    """How the values of a table become ids.
+    """Map from the values of an embedding table to ids.
 
     Attributes:
         field: Field that owns the table.
         kind: `exact` gives each known value an id, `hashed` and `learned` let values share ids, `buckets` cut
-            numbers.
-        rows: Rows of the table, with that of the missing value.
-        map_bytes: What the map from values to ids takes where it is stored.
-        words: Which rows there are, in a learned map.
+            numbers into ranges.
+        rows: Rows of the table, including the row of the missing value.
+        map_bytes: Size of the stored map in bytes.
+        words: Number of rows by kind, for a learned map only.
     """
 
     field: str
@@ -34,7 +34,7 @@ class TableIds:
 
 
 def table_ids(dataset: Dataset) -> list[TableIds]:
-    """The tables of a data set, in the order of its encoder; none where it has no encoder."""
+    """Return the tables of a data set in the order of its encoder; empty for a data set without an encoder."""
     folder = dataset.directory / ENCODER_FOLDER
     if not (folder / "encoder.json").exists():
         return []
@@ -42,7 +42,7 @@ def table_ids(dataset: Dataset) -> list[TableIds]:
 
 
 def learned_words(dataset: Dataset) -> list[tuple[str, str]]:
-    """The fields with a learned map, and a sentence on each."""
+    """Return the fields with a learned map, each with a sentence on the size of the map."""
     values = {field.name: field.cardinality for field in dataset.fields}
     return [
         (

@@ -1,4 +1,4 @@
-"""How the times of a log are written: what the schema may say of it, and what the values themselves tell."""
+"""Format of the times in a log, from the schema or detected from the values."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,13 +9,13 @@ DAY_FIRST, MONTH_FIRST = "day_first", "month_first"
 
 @dataclass(frozen=True)
 class TimeReading:
-    """How the values of a time column are read.
+    """Interpretation of the values of a time column.
 
     Attributes:
-        format: Unit, order or pattern that the schema names, see `check_format`; None where it leaves it open.
-        kind: Whether the column holds numbers or dates, where a few values are of the other kind.
-        unit: Unit of the numbers, where a few are in another one.
-        day_first: Whether 03/04/2026 is in April; None while nothing tells.
+        format: Unit, order or pattern named in the schema, see `check_format`; None if the schema names none.
+        kind: Kind of all valid values: `numbers` or `dates` if the column mixes both, else `any`.
+        unit: Unit of all valid numbers if the column mixes units; else None.
+        day_first: Whether 03/04/2026 is in April; None if unknown.
     """
 
     format: str | None = None
@@ -25,7 +25,7 @@ class TimeReading:
 
     @property
     def expected(self) -> str:
-        """What a value has to be."""
+        """Description of a valid value, for error messages."""
         if self.format is not None:
             return f"a time of the format {self.format}"
         if self.unit is not None:
@@ -39,10 +39,10 @@ AS_WRITTEN = TimeReading()
 
 
 def check_format(text: str) -> str:
-    """A format as the schema may name one.
+    """Return the time format of a schema if valid: a unit, `day_first`, `month_first` or a pattern with `%`.
 
     Raises:
-        ValueError: It is none.
+        ValueError: The text is no valid time format.
     """
     if text not in (*UNITS, DAY_FIRST, MONTH_FIRST) and "%" not in text:
         known = ", ".join((*UNITS, DAY_FIRST, MONTH_FIRST))

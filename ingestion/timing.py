@@ -1,4 +1,4 @@
-"""Splitting by time: a pass over the time column alone says how its values are read and where to cut."""
+"""Split by time: one pass over the time column finds its format and the cut times between the splits."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -26,16 +26,16 @@ Tabular = CsvSource | ParquetSource
 def split_by_time(
     source: Tabular, max_bad_share: float, watch: Watch, crew: Crew | None = None
 ) -> tuple[Tabular, TimeSplit]:
-    """Find out how the times are written, and cut by them.
+    """Detect the time format of a log and fit the split by time.
 
     Args:
         source: The log.
-        max_bad_share: Share of unreadable rows above which it is refused.
-        watch: Is told how far the reading has come.
-        crew: Reads its units; None for threads of this process.
+        max_bad_share: Largest accepted share of unreadable rows, 0 to 1.
+        watch: Receives the progress.
+        crew: Reads the units of the log; None for threads of this process.
 
     Returns:
-        The source, which now knows how its times are read, and the split.
+        The source with the detected time format, and the split.
 
     Raises:
         DataError: There are no rows, too many bad ones, or times that are unclear or too few to split by.
@@ -56,7 +56,7 @@ def split_by_time(
 
 @dataclass(frozen=True)
 class _ChunkTimes:
-    """What a chunk holds: its times float64 [rows], what they look like, and the rows that cannot be read."""
+    """Times of a chunk, float64 [rows], with the observed formats and the unreadable rows."""
 
     times: NDArray[np.float64]
     seen: TimesSeen
@@ -65,30 +65,30 @@ class _ChunkTimes:
 
 @dataclass(frozen=True)
 class _TimeReader:
-    """Reads the column of times and nothing else."""
+    """Reader of the time column only."""
 
     column: Tabular
     name: str
 
     def itself(self) -> "_TimeReader":
-        """What a worker prepares."""
+        """Return this object, as the `prepare` function of `Crew.call`."""
         return self
 
     def chunk(self, chunk: TableChunk) -> _ChunkTimes:
-        """Read a chunk."""
+        """Read the times of a chunk."""
         batch = self.column.parse(chunk)
         assert batch.times is not None
         return _ChunkTimes(batch.times, see_times(chunk, self.name), batch.rejected)
 
 
 def _unit_times(reader: _TimeReader, unit: Unit) -> tuple[list[_ChunkTimes], int]:
-    """What the chunks of a unit hold, and its bytes in the file."""
+    """Read the times of all chunks of a unit; return these and the size of the unit in the file in bytes."""
     budget = Budget.of_settings()
     return [reader.chunk(chunk) for chunk in reader.column.chunks(unit, budget)], budget.file_bytes
 
 
 def _all_times(reader: _TimeReader, crew: Crew | None, budget: Budget) -> Iterator[tuple[Unit, _ChunkTimes]]:
-    """Chunk by chunk, read by threads or unit by unit by a crew; `budget` counts what is read."""
+    """Yield the times of each chunk, read by threads or by a crew; `budget` counts the bytes read."""
     units = reader.column.units()
     if crew is None:
         chunks = ((unit, chunk) for unit in units for chunk in reader.column.chunks(unit, budget))
@@ -103,7 +103,7 @@ def _all_times(reader: _TimeReader, crew: Crew | None, budget: Budget) -> Iterat
 def _pass(
     source: Tabular, max_bad_share: float, watch: Watch, crew: Crew | None
 ) -> tuple[TimeSplit | DataError, TimesSeen]:
-    """Read the time column once: where to cut, or why that cannot be said, and what the values look like."""
+    """Read the time column once; return the split, or the error that prevents the split, and the observed formats."""
     bad, good, seen, lines = Tally(), 0, TimesSeen(), LineCount()
     budget = Budget.of_settings()
     name = source.schema.time
@@ -126,7 +126,7 @@ def _pass(
 
 
 def _first_fault(too_few: DataError, name: str, bad: Tally, good: int, max_bad_share: float) -> DataError:
-    """Why the rows cannot be read comes first: without them there are no times."""
+    """Return the most basic error: too many unreadable rows, else no rows, else too few distinct times."""
     try:
         bad.check(good, max_bad_share)
     except DataError as error:

@@ -1,6 +1,7 @@
-"""Vectors that others have learned of a column's values: read, matched with its ids, and kept beside the arrays.
+"""Pretrained vectors of a column's values: read, matched with the ids, and stored next to the arrays.
 
-Where a schema names a file of them, the rows of the column's table begin with them (`shunter.engine.data.vectors`).
+If the schema names a file of vectors, the embedding table of the column is initialized with these vectors
+(`shunter.engine.data.vectors`).
 """
 
 import zipfile
@@ -25,16 +26,16 @@ ENDINGS = (".parquet", ".csv", ".npz")
 
 
 def columns_with_vectors(schema: Schema) -> list[Categorical]:
-    """The columns for which the schema names a file."""
+    """Return the columns with a file of pretrained vectors."""
     return [column for column in (*schema.categorical, *schema.bags) if column.vectors is not None]
 
 
 def vector_files(schema: Schema) -> tuple[Path, ...]:
-    """The files, each of which is there.
+    """Return the files of pretrained vectors after checking each path.
 
     Raises:
-        DataError: One is not, or has an ending that is not read.
-        RequestError: One lies outside the folders that may be read.
+        DataError: A file is missing, or has an unsupported file name extension.
+        RequestError: A file is outside the folders that may be read.
     """
     files: list[Path] = []
     for column in columns_with_vectors(schema):
@@ -51,10 +52,10 @@ def vector_files(schema: Schema) -> tuple[Path, ...]:
 
 
 def write_vectors(schema: Schema, encoder: Encoder, directory: Path) -> None:
-    """Keep the vectors of each column that has some by its ids, in a data set's folder.
+    """Store the pretrained vectors of each column, ordered by id, in the folder of a data set.
 
     Raises:
-        DataError: A file cannot be used; the message says why.
+        DataError: A file cannot be used; the message gives the reason.
     """
     owners = [field.name for field in encoder.features.categorical if field.table is None]
     fields = {field.name: field for field in encoder.categorical}
@@ -74,7 +75,7 @@ def write_vectors(schema: Schema, encoder: Encoder, directory: Path) -> None:
 
 
 def _by_id(path: Path, name: str, field: CategoricalField) -> tuple[NDArray[np.float32], int]:
-    """The vector of each id, NaN where there is none; and how many vectors are of values without an id."""
+    """Return the vector of each id, float32 [ids, width] with NaN if missing, and the number of unused vectors."""
     values, vectors = _read(path, name)
     if not len(vectors) or not vectors.shape[1]:
         raise DataError(f"{path} holds no vectors of {name}: give a row for each value.")
@@ -96,7 +97,7 @@ def _by_id(path: Path, name: str, field: CategoricalField) -> tuple[NDArray[np.f
 
 
 def _read(path: Path, name: str) -> tuple[pl.Series, NDArray[np.float32]]:
-    """The values, and their vectors, `[values, width]`."""
+    """Read a file; return the values and their vectors, float32 [values, width]."""
     try:
         if path.suffix == ".npz":
             stored = read_npz(path)
@@ -128,7 +129,7 @@ def _frame(path: Path) -> pl.DataFrame:
 
 
 def _numbers(frame: pl.DataFrame, path: Path) -> NDArray[np.float32]:
-    """One column of lists, or a column for each number."""
+    """Return the vectors float32 [rows, width] of one column of lists, or of one column per dimension."""
     if frame.width == 1 and isinstance(frame.dtypes[0], pl.List | pl.Array):
         lists = frame.to_series().to_list()
         widths = sorted({0 if one is None else len(one) for one in lists})

@@ -1,7 +1,7 @@
-"""A process that works on units of a log, see `shunter.ingestion.workers`.
+"""Worker process that ingests units of a log, see `shunter.ingestion.workers`.
 
-Run as `python -m shunter.ingestion.worker DESCRIPTOR free|restricted`, with the descriptor of a connection that it
-inherits.
+Run as `python -m shunter.ingestion.worker DESCRIPTOR free|restricted`. DESCRIPTOR is the file descriptor of an
+inherited connection to the parent process.
 """
 
 import pickle
@@ -15,10 +15,10 @@ from shunter.ingestion.sources.guard import restrict_where
 
 
 class Worker:
-    """What works in a process: it prepares once, and then works on one item after the other.
+    """Worker that prepares a shared object once and then processes one item after the other.
 
     Args:
-        is_restricted: Whether it reads only what a request of others than this machine's user may.
+        is_restricted: Whether the worker reads only paths that requests of other users of this machine may read.
     """
 
     def __init__(self, *, is_restricted: bool) -> None:
@@ -27,26 +27,26 @@ class Worker:
             restrict_where(lambda: True)
 
     def do(self, prepare: Callable[[], Any] | None, work: Callable[[Any, Any], Any], item: Any) -> tuple[bool, Any]:
-        """Work on an item.
+        """Process an item.
 
         Args:
-            prepare: Makes what the work needs besides; None for what was made before.
-            work: The work.
-            item: What it is done to.
+            prepare: Makes the first argument of `work`; None to reuse the object of an earlier call.
+            work: Function of the prepared object and the item.
+            item: Second argument of `work`.
 
         Returns:
-            Whether it failed, and what came of it: the error, or the result.
+            Whether `work` failed, and the error or the result.
         """
         try:
             if prepare is not None:
                 self._prepared = prepare()
             return False, work(self._prepared, item)
-        except Exception as error:  # it is the other side's to judge
+        except Exception as error:  # the caller in the parent process handles the error
             return True, _portable(error)
 
 
 def serve(connection: Connection, worker: Worker) -> None:
-    """Do one piece of work after the other, until the other side is gone."""
+    """Serve requests from the connection until the other side closes the connection."""
     while True:
         try:
             prepare, work, item = connection.recv()
@@ -59,10 +59,10 @@ def serve(connection: Connection, worker: Worker) -> None:
 
 
 def _portable(error: Exception) -> Exception:
-    """The error itself, where it arrives as it is."""
+    """Return the error if it survives pickling, else a `DataError` with its type and first line."""
     try:
         pickle.loads(pickle.dumps(error))
-    except Exception:  # of another library, with arguments of its own
+    except Exception:  # an error class of another library whose arguments cannot be pickled
         return DataError(f"The log cannot be read ({type(error).__name__}: {first_line(error)}): look into its files.")
     return error
 

@@ -1,6 +1,6 @@
-"""Who works on the units of a log: processes of this machine, or nodes of a cluster.
+"""Crews of workers that process the units of a log: processes of this machine, or nodes of a cluster.
 
-Several threads may call a crew at once; each call is served by one worker, and waits for one.
+Several threads may call a crew at once; each call waits for an idle worker.
 """
 
 import os
@@ -23,7 +23,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 WORKER = "shunter.ingestion.worker"
-MOST_PROCESSES = 8  # each takes some 200 MB, and as much as the vocabularies once more
+MOST_PROCESSES = 8  # each process takes some 200 MB plus a copy of the vocabularies
 _MANY_UNITS = 16
 
 
@@ -31,28 +31,28 @@ class Crew(Protocol):
     """Workers that do not share the memory of this process.
 
     Attributes:
-        count: How many.
+        count: Number of workers.
     """
 
     count: int
 
     def call(self, prepare: Callable[[], Prepared], work: Callable[[Prepared, Item], Result], item: Item) -> Result:
-        """Give `work(prepare(), item)`; a worker prepares once for all calls that name the same `prepare` object.
+        """Return `work(prepare(), item)`; a worker prepares once for all calls with the same `prepare` object.
 
         Raises:
-            DataError: The worker was lost; besides, what the functions raise.
+            DataError: The worker was lost. Errors of `prepare` and `work` are raised too.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Work:
-    """How an ingestion is carried out; its arrays are the same, bit by bit.
+    """Execution options of an ingestion, which do not change a bit of the arrays.
 
     Attributes:
-        crew: Works on the units of the log; None for threads of this process.
-        unit_bytes: Size of the parts in which the log is read.
-        on_progress: Is told how far it has come.
+        crew: Workers that process the units of the log; None for threads of this process.
+        unit_bytes: Size in bytes of the units in which the log is read.
+        on_progress: Callback that receives the progress.
     """
 
     crew: Crew | None = None
@@ -64,10 +64,10 @@ BY_THREADS = Work()
 
 
 class Processes:
-    """Processes of this machine; a context manager that ends them.
+    """Worker processes of this machine; a context manager that ends the processes.
 
     Args:
-        count: How many.
+        count: Number of processes.
     """
 
     def __init__(self, count: int) -> None:
@@ -78,16 +78,16 @@ class Processes:
             self._idle.put(process)
 
     def __enter__(self) -> Self:
-        """End them on the way out."""
+        """Return the crew; leaving the context ends the processes."""
         return self
 
     def __exit__(self, *details: object) -> None:
-        """End them."""
+        """End the processes."""
         for process in self._all:
             process.end()
 
     def call(self, prepare: Callable[[], Prepared], work: Callable[[Prepared, Item], Result], item: Item) -> Result:
-        """See `Crew.call`."""
+        """Process an item in an idle process, see `Crew.call`."""
         process = self._idle.get()
         try:
             return process.call(prepare, work, item)
@@ -96,7 +96,7 @@ class Processes:
 
 
 class _Process:
-    """One process, and the line to it."""
+    """Worker process and the connection to the process."""
 
     def __init__(self) -> None:
         self._connection, theirs = Pipe()
@@ -114,7 +114,7 @@ class _Process:
         self._prepared: object = None
 
     def call(self, prepare: Callable[[], Any], work: Callable[[Any, Any], Any], item: Any) -> Any:
-        """Let it work, and wait."""
+        """Process an item in the worker process and wait for the result."""
         try:
             self._connection.send((None if prepare is self._prepared else prepare, work, item))
             self._prepared = prepare
@@ -126,7 +126,7 @@ class _Process:
         return value
 
     def end(self) -> None:
-        """End it now, whatever it does."""
+        """Kill the process at once."""
         self._connection.close()
         self._process.kill()
 
@@ -141,21 +141,21 @@ class _Process:
         return DataError(f"A process that reads the log {ending} ({words}): ingest it again.")
 
 
-# Each of them has one processor; a pool of threads in each would fight for all of them.
+# Each process has one core; a thread pool in each process would compete for all cores.
 ONE_THREAD = {"POLARS_MAX_THREADS": "1", "ARROW_IO_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
-# Memory of one chunk is kept for the next: to get it from the system each time costs a tenth of all the work.
+# Memory of one chunk is reused for the next: a new allocation by the system each time costs a tenth of all the work.
 KEPT_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(64 << 20), "MALLOC_TRIM_THRESHOLD_": str(128 << 20)}
 
 
 def crew_for(source: Source, processes: int | None = None) -> AbstractContextManager[Crew | None]:
-    """Who works on a log: processes where they pay, else nobody but threads of this one.
+    """Return the crew for a log: processes where they are faster, else None for threads of this process.
 
-    Processes take a second to start, and two cores are kept busy by threads as well. What is built of all rows in
-    their order, and an archive, cannot be taken apart.
+    Processes take a second to start, and threads use two cores as well. A log with built histories, which need all
+    rows in order, and an archive cannot be divided.
 
     Args:
         source: The log.
-        processes: How many, 1 for none; None to decide here.
+        processes: Number of processes, 1 for threads; None to decide by the size of the log and the cores.
     """
     if source.schema.built_sequences:
         return nullcontext()
@@ -166,19 +166,19 @@ def crew_for(source: Source, processes: int | None = None) -> AbstractContextMan
 
 
 def is_long(source: Source) -> bool:
-    """Whether a log is worth more processes than this one, and can be taken apart: an archive is read as a whole."""
+    """Return True if a log is large enough for several processes and divisible (archives and histories are not)."""
     if source.schema.built_sequences or sum(path.stat().st_size for path in source.paths) < _MANY_UNITS * UNIT_BYTES:
         return False
     return _parts(source) > 2
 
 
 def _parts(source: Source) -> int:
-    """About how many units the files of a log have."""
+    """Return the approximate number of units of a log; an archive counts as one unit."""
     return sum(path.stat().st_size // UNIT_BYTES if is_plain(path) else 1 for path in source.paths)
 
 
 def on_crew(
     crew: Crew, prepare: Callable[[], Prepared], work: Callable[[Prepared, Item], Result]
 ) -> Callable[[Item], Result]:
-    """The work on one item, done by whichever worker is idle."""
+    """Return a function of one item that runs `work` on an idle worker of the crew."""
     return lambda item: crew.call(prepare, work, item)

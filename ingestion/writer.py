@@ -1,4 +1,4 @@
-"""Writing the arrays of a data set part by part, with memory for one batch only."""
+"""Writers for the arrays of a data set, with memory for one batch only."""
 
 import csv
 import io
@@ -20,13 +20,13 @@ from shunter.models.spec import Features
 
 
 class NpyWriter:
-    """An .npy file that grows by rows: its header is written again at the end, with the final shape.
+    """Writer of an .npy file that grows by rows and gets its header with the final shape on `close`.
 
     Args:
-        path: The file.
-        dtype: Of its values.
+        path: Path of the file.
+        dtype: Type of the values.
         row_shape: Shape of a row.
-        first_row: Where writing begins in a file in which `reserve` has made room; None for a new file.
+        first_row: First row to write in a file that `reserve` has enlarged; None for a new file.
     """
 
     def __init__(
@@ -48,17 +48,17 @@ class NpyWriter:
         """Append an array [rows, ...] of the type and row shape of the file."""
         assert rows.dtype == self._dtype
         assert rows.shape[1:] == self._row_shape
-        # Written as bytes: tofile would go round the buffer of the stream.
+        # Written as bytes, since tofile would bypass the buffer of the stream.
         self._stream.write(np.ascontiguousarray(rows).data)
         self._rows += len(rows)
 
     def reserve(self, rows: int) -> None:
-        """Make room for so many rows in all, which others write; the file is all zero until they have."""
+        """Enlarge the file to `rows` rows of zeros, which other writers fill."""
         self._stream.truncate(self._data_start + rows * self._row_bytes)
         self._rows = rows
 
     def close(self) -> None:
-        """Complete the header, unless that is done."""
+        """Close the file; a new file gets its final header first."""
         if not self._is_part:
             header = self._header()
             assert len(header) == self._data_start, "numpy left no room for the length in the header"
@@ -83,7 +83,7 @@ class NpyWriter:
 
 @dataclass(frozen=True)
 class WrittenRows:
-    """Rows of one split: their labels, what a model takes, and their weights, times and users, where they have some."""
+    """Encoded rows of one split with labels and, if present, weights, times and user keys."""
 
     labels: NDArray[np.float32]
     rows: EncodedRows
@@ -94,11 +94,11 @@ class WrittenRows:
 
 @dataclass(frozen=True)
 class Place:
-    """Where something begins in the arrays of a split, or how long they are.
+    """Position in the arrays of a split, or their size.
 
     Attributes:
-        rows: Rows before it.
-        bag_values: Values before it in each multi-valued column, in the order of the model's features.
+        rows: Number of rows before the position.
+        bag_values: Number of values before the position in each multi-valued column, in the model's feature order.
     """
 
     rows: int
@@ -106,7 +106,7 @@ class Place:
 
 
 class _BagFiles(NamedTuple):
-    """The arrays of a multi-valued field in one split."""
+    """Writers for the arrays of a multi-valued field in one split."""
 
     values: NpyWriter
     offsets: NpyWriter
@@ -117,9 +117,9 @@ class _BagFiles(NamedTuple):
         """Open the files of a field.
 
         Args:
-            path: What their names begin with.
-            is_weighted: Whether its values have weights.
-            first: Where writing begins among the values and among the offsets; None for new files.
+            path: Path prefix of the files.
+            is_weighted: Whether the values of the field have weights.
+            first: First index to write among the values and among the offsets; None for new files.
         """
         value, offset = (None, None) if first is None else first
         return cls(
@@ -132,16 +132,16 @@ class _BagFiles(NamedTuple):
 
 
 class SplitWriter:
-    """The arrays of one split, as `shunter.engine.data.dataset` lays them out.
+    """Writer of the arrays of one split, in the layout of `shunter.engine.data.dataset`.
 
     Args:
         directory: Folder of the data set.
         split: Name of the split.
-        features: What a row holds.
+        features: Features of a row.
         is_weighted: Whether rows have weights.
-        is_timed: Whether the times of the rows are kept.
-        has_users: Whether rows have users, whose keys are kept of the test part.
-        place: Where writing begins in arrays that are there; None for new ones.
+        is_timed: Whether the times of the rows are stored.
+        has_users: Whether rows have users; only the test split stores the user keys.
+        place: First position to write in existing arrays; None for new arrays.
     """
 
     def __init__(
@@ -181,7 +181,7 @@ class SplitWriter:
                 bag.offsets.append(np.zeros(1, np.int64))
 
     def reserve(self, size: Place) -> None:
-        """Make room for arrays of a size, which others write."""
+        """Enlarge the arrays to `size`; other writers fill the arrays."""
         for file in self._files_of_rows:
             if file is not None:
                 file.reserve(size.rows)
@@ -192,7 +192,7 @@ class SplitWriter:
                 bag.weights.reserve(count)
 
     def append(self, written: WrittenRows) -> None:
-        """Append encoded rows, their labels and weights."""
+        """Append encoded rows with their labels, weights, times and user keys."""
         rows = written.rows
         self._label.append(written.labels)
         if self._weight is not None:
@@ -217,7 +217,7 @@ class SplitWriter:
             self._bag_ends[index] += int(bag.offsets[-1])
 
     def close(self) -> None:
-        """Complete the files."""
+        """Complete and close the files."""
         bags = (file for bag in self._bags for file in bag)
         for file in (*self._files_of_rows, *bags):
             if file is not None:
@@ -229,7 +229,7 @@ class SplitWriter:
 
 
 class DatasetWriter:
-    """The arrays of all splits; a context manager that completes them."""
+    """Writer of the arrays of all splits; a context manager that completes the files."""
 
     def __init__(
         self,
@@ -241,7 +241,7 @@ class DatasetWriter:
         has_users: bool = False,
         places: Sequence[Place] | None = None,
     ) -> None:
-        """Open the files of every split, of those in `timed` with times; see `SplitWriter` for their `places`."""
+        """Open the files of every split; splits in `timed` store times, and `places` holds a `Place` for each split."""
         self._splits = [
             SplitWriter(
                 directory,
@@ -257,7 +257,7 @@ class DatasetWriter:
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        """Close every file on the way out."""
+        """Return the writer; leaving the context closes every file."""
         for split in self._splits:
             self._stack.callback(split.close)
         return self
@@ -267,7 +267,7 @@ class DatasetWriter:
         self._stack.close()
 
     def reserve(self, sizes: Sequence[Place]) -> None:
-        """Make room in each split for arrays of a size, which others write."""
+        """Enlarge the arrays of each split to its size; other writers fill the arrays."""
         for split, size in zip(self._splits, sizes, strict=True):
             split.reserve(size)
 
@@ -279,10 +279,10 @@ class DatasetWriter:
 
 @dataclass
 class Tally:
-    """How many rows were rejected, and why.
+    """Counter of rejected rows by reason.
 
     Attributes:
-        rows: Rejected rows.
+        rows: Number of rejected rows.
     """
 
     rows: int = 0
@@ -293,24 +293,24 @@ class Tally:
         """Count rejected rows."""
         self.rows += len(rejected)
         for rejection in rejected:
-            # The column is enough to count reasons; the values in them would be too many.
+            # Reasons are counted by column, without the values in the messages, which would be too many.
             kind = rejection.reason.split(" is ")[0]
             self._reasons[kind] += 1
             self._first.setdefault(kind, rejection)
 
     @property
     def first_fault(self) -> str | None:
-        """The first row with the most frequent reason; None where all rows can be read."""
+        """Location and reason of the first row with the most frequent reason; None without rejected rows."""
         if not self.rows:
             return None
         first = self._first[self._reasons.most_common(1)[0][0]]
         return f"line {first.line} of {first.source}: {first.reason}"
 
     def check(self, good_rows: int, max_bad_share: float) -> None:
-        """Refuse data with too many bad rows.
+        """Raise if the share of rejected rows exceeds `max_bad_share`.
 
         Raises:
-            DataError: Names the most frequent reason and its first row.
+            DataError: Too many rows are rejected; the message names the most frequent reason and its first row.
         """
         share = self.rows / max(self.rows + good_rows, 1)
         if share <= max_bad_share:
@@ -324,7 +324,7 @@ class Tally:
 
 @dataclass
 class Quarantine(Tally):
-    """The file of rejected rows: source, line and reason of each."""
+    """Counter that also writes a CSV file with source, line and reason of each rejected row."""
 
     path: Path = field(kw_only=True)
 
