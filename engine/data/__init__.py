@@ -1,1 +1,1 @@
-"""Arrays become batches: data sets, loaders, reading ahead."""
+"""Input pipeline: data sets as arrays, batch loaders and prefetch."""

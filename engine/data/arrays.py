@@ -1,4 +1,4 @@
-"""Arrays of a data set, mapped and verified block by block when they are first read; arrays of results."""
+"""Arrays of a data set, memory-mapped and verified block by block on first access, and arrays of results."""
 
 import contextlib
 import io
@@ -21,21 +21,21 @@ from shunter.quarantine import quarantine
 
 # An empty array cannot be mapped: its file ends after the header, which numpy pads to this.
 NPY_HEADER_BYTES = 128
-EAGER_BYTES = 16 << 20  # up to which an array is verified when it is opened: 7 ms at 2.4 GB/s
+EAGER_BYTES = 16 << 20  # arrays up to this size are verified on opening: 7 ms at 2.4 GB/s
 SUM_BYTES = 4
-LARGEST_EXPANSION = 16  # bytes of the arrays of an .npz file over those of the file
-LEAST_NPZ_BYTES = 64 << 20  # which the arrays of any file may take
+LARGEST_EXPANSION = 16  # largest accepted ratio of the arrays' bytes to the bytes of their .npz file
+LEAST_NPZ_BYTES = 64 << 20  # size of arrays that is accepted from any .npz file
 
 Array = NDArray[Any]
 
 
 class LazyArray:
-    """A large mapped array; verifies the blocks of the rows that are read, each once per process.
+    """Large memory-mapped array that verifies the blocks of the rows that are read, each block once per process.
 
     Args:
-        array: The mapped array, by rows.
-        header_bytes: Bytes of its file before the first row.
-        file: Checksums of its file.
+        array: Mapped array; its first dimension is rows.
+        header_bytes: Bytes of the file before the first row.
+        file: Checksums of the file.
     """
 
     def __init__(self, array: Array, header_bytes: int, file: CheckedFile) -> None:
@@ -47,7 +47,7 @@ class LazyArray:
         return len(self._array)
 
     def __getitem__(self, rows: slice) -> Array:
-        """Return neighbouring rows."""
+        """Return consecutive rows."""
         if not self._file.is_verified:
             first, end, _ = rows.indices(len(self._array))
             with damage_reported(self._file.path):
@@ -68,7 +68,7 @@ class LazyArray:
 
 
 def map_array(path: Path, shape: tuple[int, ...] | None = None) -> Array | LazyArray:
-    """Map an array file whose rows are read by and by.
+    """Memory-map an array file whose rows are read on demand.
 
     Raises:
         DamagedDataError: The file is damaged; the data set is quarantined.
@@ -78,7 +78,7 @@ def map_array(path: Path, shape: tuple[int, ...] | None = None) -> Array | LazyA
 
 
 def read_array(path: Path, shape: tuple[int, ...] | None = None) -> Array:
-    """Map an array file that is read as a whole, after all of its blocks are verified; raises as `map_array`."""
+    """Memory-map an array file after verifying all its blocks; raises the errors of `map_array`."""
     array = _load(path, shape, is_lazy=False)
     assert not isinstance(array, LazyArray)
     return array
@@ -100,12 +100,12 @@ def _load(path: Path, shape: tuple[int, ...] | None, *, is_lazy: bool) -> Array 
 
 
 def read_npz(path: Path) -> dict[str, Array]:
-    """Read all arrays of an `.npz` file, whose sizes are compared with that of the file before memory is taken.
+    """Read all arrays of an `.npz` file, after comparing their sizes with the size of the file.
 
     Raises:
         OSError: The file cannot be read.
-        ValueError: It holds something other than arrays, or arrays that are far larger than the file.
-        zipfile.BadZipFile: It is no such file.
+        ValueError: The file holds other data than arrays, or arrays that are far larger than the file.
+            zipfile.BadZipFile: The file is no `.npz` file.
     """
     with open_regular(path) as file, _zip_errors():
         most_bytes = max(LARGEST_EXPANSION * os.fstat(file.fileno()).st_size, LEAST_NPZ_BYTES)
@@ -122,12 +122,12 @@ def read_npz(path: Path) -> dict[str, Array]:
 def _zip_errors() -> Iterator[None]:
     try:
         yield
-    except (RuntimeError, zlib.error, lzma.LZMAError) as error:  # encrypted, of an unknown kind, or damaged
+    except (RuntimeError, zlib.error, lzma.LZMAError) as error:  # encrypted, of an unknown compression, or damaged
         raise ValueError(str(error)) from error
 
 
 def _array_bytes(archive: zipfile.ZipFile, name: str) -> int:
-    """Return the bytes of an array by its header."""
+    """Return the bytes of an array as stated in its header."""
     with archive.open(name) as member:
         version = np.lib.format.read_magic(member)
         read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
@@ -140,7 +140,7 @@ def _array_bytes(archive: zipfile.ZipFile, name: str) -> int:
 
 
 def write_result(path: Path, array: Array) -> None:
-    """Write an array that can be computed again, with its checksum behind it, where `numpy.load` does not look.
+    """Write an array that can be computed again, with a checksum appended, which `numpy.load` ignores.
 
     Raises:
         OSError: The file cannot be written.
@@ -151,7 +151,7 @@ def write_result(path: Path, array: Array) -> None:
 
 
 def read_result(path: Path) -> Array | None:
-    """Read what `write_result` wrote; None if it is missing, or was damaged and is now quarantined."""
+    """Read an array of `write_result`; return None if it is missing, or was damaged and is now quarantined."""
     try:
         content = path.read_bytes()
     except OSError:
@@ -163,14 +163,14 @@ def read_result(path: Path) -> Array | None:
 
 
 def fault_of_result(path: Path) -> str | None:
-    """Return what is wrong with an array that `write_result` wrote, or None."""
+    """Return the fault of an array of `write_result`, or None if it is intact."""
     content = path.read_bytes()
     matches = zlib.crc32(content[:-SUM_BYTES]).to_bytes(SUM_BYTES) == content[-SUM_BYTES:]
     return None if matches or _is_of_former_version(content) else "its checksum does not match"
 
 
 def _is_of_former_version(content: bytes) -> bool:
-    """Return True for a whole array without a checksum behind it."""
+    """Return True if the content is an array without an appended checksum."""
     stream = io.BytesIO(content)
     try:
         np.load(stream)
@@ -181,7 +181,7 @@ def _is_of_former_version(content: bytes) -> bool:
 
 @contextlib.contextmanager
 def damage_reported(path: Path) -> Iterator[None]:
-    """Turn damage found in the block into a `DamagedDataError`, and quarantine the data set of `path`.
+    """Convert damage found in the block into a `DamagedDataError`, and quarantine the data set of `path`.
 
     Raises:
         DamagedDataError: A checksum does not match.

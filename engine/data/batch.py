@@ -1,4 +1,4 @@
-"""One batch of samples, as the kernels want it: field by field, without a Python object per row."""
+"""Batch of samples in the layout of the embedding kernels: field by field, without a Python object per row."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Bags:
-    """The ids of one multi-valued field.
+    """Ids of one multi-valued field.
 
     Attributes:
         values: int32 `[ids]`, sample by sample.
-        lengths: `[batch]`, ids of each sample.
-        weights: float32 `[ids]`, what each id counts in its bag; None where the field has none.
+        lengths: `[batch]`, number of ids of each sample.
+        weights: float32 `[ids]`, weight of each id in its bag; None if the field has no weights.
     """
 
     values: np.ndarray
@@ -33,22 +33,23 @@ class Bags:
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """Samples in the layout of a KeyedJaggedTensor.
+    """Batch of samples in the layout of a KeyedJaggedTensor.
 
     Three samples of a single-valued field a and a multi-valued field b, whose second bag is empty:
 
         values   [ a0 a1 a2 | b0 b0 b2 ]        offsets   [ 0 1 2 3 5 5 6 ]
 
     Attributes:
-        keys: names of the categorical fields.
+        keys: Names of the categorical fields.
         dense: float32 `[batch, dense features]`.
         values: int32 ids, field by field and sample by sample within a field.
-        offsets: int32 `[fields * batch + 1]`, where each bag starts in `values`, and the end.
-        weights: float32 `[ids]`, what each id counts in its bag, 1 in fields without weights; None where none has any.
-        labels: float32 `[batch]`, or `[batch, tasks]` where there are several; 0 for one that is missing.
-        shares: float32 like `labels`: the part of each label in the mean loss of its task, 0 for one that is missing.
-            They sum to one over the whole batch, which other processes may hold parts of. None: all are alike.
-        totals: weight of all samples that have a label, of the whole batch, for each task; None with `shares`.
+        offsets: int32 `[fields * batch + 1]`, start of each bag in `values`, and the end.
+        weights: float32 `[ids]`, weight of each id in its bag, 1 in fields without weights; None if no field has
+            weights.
+        labels: float32 `[batch]`, or `[batch, tasks]` with several tasks; 0 for a missing label.
+        shares: float32 like `labels`: share of each label in the mean loss of its task, 0 for a missing label. The
+            shares sum to one over the whole batch, of which other processes may hold parts. None: all shares are equal.
+        totals: Total weight of the samples that have a label, over the whole batch, for each task; None with `shares`.
     """
 
     keys: tuple[str, ...]
@@ -65,31 +66,31 @@ class Batch:
 
     @property
     def samples(self) -> int:
-        """Samples that are learned from in this step, by all processes."""
+        """Number of training samples of this step, over all processes."""
         return len(self)
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
-        """The arguments of a model."""
+        """Arguments of a model."""
         inputs = self.dense, self.values, self.offsets
         return inputs if self.weights is None else (*inputs, self.weights)
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """All that lies on a device."""
+        """All tensors of the batch that are on a device."""
         every = self.dense, self.values, self.offsets, self.labels, self.shares, self.weights
         return tuple(tensor for tensor in every if tensor is not None)
 
     def to(self, device: str | torch.device, *, non_blocking: bool = False) -> Self:
-        """The batch on another device."""
+        """Return the batch on another device."""
         return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def clone(self) -> Self:
-        """A copy of its own."""
+        """Return a copy of the batch with its own memory."""
         return self._map(Tensor.clone)
 
     def pin_memory(self) -> Self:
-        """A copy in page-locked memory, from which a GPU reads without waiting for the host."""
+        """Return a copy in page-locked memory, from which a GPU reads without waiting for the host."""
         return self._map(Tensor.pin_memory)
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> Self:
@@ -106,11 +107,11 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class Targets:
-    """What samples are to be predicted as.
+    """Labels of samples and their weights.
 
     Attributes:
-        labels: float32 `[rows]`, or `[rows, tasks]` where there are several; 0 for one that is missing.
-        weights: float32 like `labels`: the sample's weight, 0 where the label is missing; None: all count alike.
+        labels: float32 `[rows]`, or `[rows, tasks]` with several tasks; 0 for a missing label.
+        weights: float32 like `labels`: weight of the sample, 0 for a missing label; None: all weights are equal.
     """
 
     labels: np.ndarray
@@ -118,7 +119,7 @@ class Targets:
 
     @classmethod
     def of(cls, labels: np.ndarray, weights: np.ndarray | None = None) -> "Targets":
-        """From labels in which NaN is none, and the weights of samples, `[rows]`."""
+        """Return targets from labels in which NaN is a missing label, and sample weights `[rows]`."""
         missing = np.isnan(labels)
         if weights is None and not missing.any():
             return cls(labels=labels)
@@ -128,7 +129,7 @@ class Targets:
         return cls(labels=np.where(missing, np.float32(0), labels), weights=present)
 
     def totals(self) -> tuple[float, ...]:
-        """Weight of all samples that have a label, for each task."""
+        """Return the total weight of the samples that have a label, for each task."""
         if self.weights is None:
             return (float(len(self.labels)),) * (1 if self.labels.ndim == 1 else self.labels.shape[1])
         return tuple(np.atleast_1d(self.weights.sum(axis=0, dtype=np.float64)).tolist())
@@ -144,19 +145,19 @@ def make_batch(
     shares: np.ndarray | None = None,
     totals: tuple[float, ...] | None = None,
 ) -> Batch:
-    """Lay out encoded samples as a batch, and check their ids.
+    """Arrange encoded samples as a batch, and check their ids.
 
     Args:
-        features: names and sizes of the fields.
-        dense: float32 `[batch, dense features]`; None when there are none.
-        categorical: int32 `[batch, single-valued fields]`; None when there are none.
-        bags: the multi-valued fields, in their order in `features`.
-        labels: float32 `[batch]` or `[batch, tasks]`; zeros when the batch is only to be scored.
-        shares: see `Batch`.
-        totals: likewise.
+        features: Names and sizes of the fields.
+        dense: float32 `[batch, dense features]`; None without dense features.
+        categorical: int32 `[batch, single-valued fields]`; None without single-valued fields.
+        bags: Multi-valued fields, in their order in `features`.
+        labels: float32 `[batch]` or `[batch, tasks]`; None for a batch that is only scored, whose labels are zeros.
+        shares: See `Batch`.
+        totals: See `Batch`.
 
     Raises:
-        DataError: an id lies outside its table, or a history is too long; the message names the field.
+        DataError: An id is outside its table, or a history is too long; the message names the field.
     """
     single = None if categorical is None else np.ascontiguousarray(categorical.T)
     arrays = [array for array in (dense, categorical, labels) if array is not None]
@@ -185,14 +186,18 @@ def make_batch(
 
 @lru_cache(maxsize=8)
 def _unit_offsets(bags: int) -> Tensor:
-    """Offsets of bags of one id each: the same for every full batch, so made once; nobody writes to them."""
+    """Return the offsets of bags of one id each, int32 `[bags + 1]`, cached: they are equal for all full batches."""
     return torch.arange(bags + 1, dtype=torch.int32)
 
 
 def _interleave(
     features: Features, single: np.ndarray | None, bags: Sequence[Bags], rows: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Put single-valued and multi-valued fields into the order of `features`: all values, `[fields, rows]` lengths."""
+    """Put single-valued and multi-valued fields into the order of `features`; return all values and their lengths.
+
+    Returns:
+        Values, `[ids]`, and lengths, `[fields, rows]`.
+    """
     lengths = np.ones((len(features.categorical), rows), dtype=np.int32)
     pieces: list[np.ndarray] = []
     next_single, next_bag = 0, 0
@@ -213,7 +218,7 @@ def _interleave(
 
 
 def _weights_of(features: Features, bags: Sequence[Bags], rows: int) -> np.ndarray:
-    """The weight of each id in the order of `_interleave`, float32 `[ids]`: 1 in fields that have none."""
+    """Return the weight of each id in the order of `_interleave`, float32 `[ids]`: 1 in fields without weights."""
     pieces: list[np.ndarray] = []
     of_bags = iter(bags)
     for field in features.categorical:

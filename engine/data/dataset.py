@@ -1,19 +1,19 @@
-"""The ingested data set: a folder of arrays that a training step reads without touching a row in Python.
+"""Ingested data set: a folder of arrays from which a training step reads without per-row Python code.
 
-Layout of the folder, for each split in `train`, `validation`, `test`:
+Files of the folder, for each split in `train`, `validation`, `test`:
 
     dataset.json                       this module's `Dataset`, written last: without it the folder is not a data set
-    {split}.label.npy                  float32 [rows], or [rows, tasks] where there are several labels; NaN is no label
-    {split}.weight.npy                 float32 [rows], not negative; absent when all samples count alike
-    {split}.time.npy                   float64 [rows], as the time's column has it; absent without one, and for the
-                                       training part unless it is ranked and the log is not sorted by it
-    test.user_key.npy                  uint64  [rows], a key of the value of the user's column; absent without a user
+    {split}.label.npy                  float32 [rows], or [rows, tasks] with several labels; NaN is a missing label
+    {split}.weight.npy                 float32 [rows], not negative; absent when all samples have equal weight
+    {split}.time.npy                   float64 [rows], in the unit of the time column; absent without one, and for the
+                                       training part unless it is ranked and the log is not sorted by time
+    test.user_key.npy                  uint64  [rows], key of the value of the user column; absent without a user
     {split}.dense.npy                  float32 [rows, dense features]; absent when there are none
     {split}.categorical.npy            int32   [rows, single-valued fields]; absent when there are none
     {split}.bag{i}.values.npy          int32   [ids]      i = index of the multi-valued field in Features.categorical
     {split}.bag{i}.offsets.npy         int64   [rows + 1]
-    {split}.bag{i}.weights.npy         float32 [ids]      what each id counts in its bag; absent when all count alike
-    encoder/                           what turns a raw row into the above (written and read by shunter.tasks.ingest)
+    {split}.bag{i}.weights.npy         float32 [ids]      weight of each id in its bag; absent when all are equal
+    encoder/                           encoder from a raw row to these arrays (written and read by shunter.tasks.ingest)
     quarantine.csv                     source, line, reason of every rejected row
     checksums.json                     checksums of all files above, see `shunter.checked_folder`
 """
@@ -35,12 +35,12 @@ SplitName = Literal["train", "validation", "test"]
 
 @dataclass(frozen=True, kw_only=True)
 class LabelStatistics:
-    """Balance of a label beside the main one, in one split.
+    """Balance of a label besides the main label, in one split.
 
     Attributes:
-        name: Name of its task.
+        name: Name of the label's task.
         rows: Rows that have this label.
-        positives: among them.
+        positives: Rows whose label is 1.
     """
 
     name: str
@@ -55,8 +55,8 @@ class SplitStatistics(Record):
     Attributes:
         rows: Rows of the split; each has the main label.
         positives: Rows whose main label is 1.
-        others: the other labels, in their order.
-        repeated_share: Share of the rows that repeat training rows, label included; None where rows were not compared.
+        others: Statistics of the other labels, in their order.
+        repeated_share: Share of the rows that repeat training rows, label included; None if rows were not compared.
     """
 
     rows: int
@@ -72,14 +72,15 @@ class SplitStatistics(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class FieldStatistics:
-    """What was seen in one field, over the training split.
+    """Statistics of one field, over the training split.
 
     Attributes:
+        name: Name of the field.
         kind: `numeric`, `categorical`, `multi_valued` or `sequence`.
-        cardinality: distinct raw values (0 for a numeric field).
-        missing_share: share of rows without a value.
-        access_curve: (share of ids, share of lookups they receive), most frequent ids first; empty for numeric fields.
-        merged_texts: two texts that are read as one value, such as 3.1 and 3.10; empty where there are none.
+        cardinality: Number of distinct raw values (0 for a numeric field).
+        missing_share: Share of rows without a value.
+        access_curve: Points (share of ids, share of their lookups), most frequent ids first; empty for numeric fields.
+        merged_texts: Two texts that are read as one value, such as 3.1 and 3.10; empty if there are none.
     """
 
     name: str
@@ -92,25 +93,25 @@ class FieldStatistics:
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """An ingested data set in the cache.
+    """Ingested data set in the cache.
 
     Attributes:
         name: Name given by the user: a named data set or the stem of the file.
-        directory: folder of the arrays.
-        fingerprint: hash of source bytes, schema and code version.
-        features: the input that a model over this data takes.
-        splits: statistics of `train`, `validation`, `test`.
-        split_by: `time` (later rows are validated and tested on), `hash`, `day` or `given parts`.
-        fields: statistics of each field, dense ones first.
-        quarantined_rows: rows rejected while reading.
-        user: name of the field that says who, for graph models; None where the schema does not say.
-        item: name of the field that says what was chosen.
-        is_weighted: whether samples have weights.
-        time_range: first and last time of all rows, as the column of the time has them (dates in microseconds since
-            1970); None where rows are not split by it.
-        time_cuts: first time of the validation part and of the test part; None where rows are not split by time.
-        asked_shares: shares of the parts that the schema asks for; None where rows are not split by time.
-        is_in_order_of_time: whether no row of the log is earlier than the one before it; None where that is not known.
+        directory: Folder of the arrays.
+        fingerprint: Hash of source bytes, schema and code version.
+        features: Input of a model for this data.
+        splits: Statistics of `train`, `validation`, `test`.
+        split_by: `time` (validation and test use later rows), `hash`, `day` or `given parts`.
+        fields: Statistics of each field, dense fields first.
+        quarantined_rows: Rows rejected while reading.
+        user: Name of the user field, for graph models; None if the schema does not name it.
+        item: Name of the item field.
+        is_weighted: Whether samples have weights.
+        time_range: First and last time of all rows, in the unit of the time column (dates in microseconds since 1970);
+            None if rows are not split by time.
+        time_cuts: First time of the validation part and of the test part; None if rows are not split by time.
+        asked_shares: Shares of the parts that the schema requests; None if rows are not split by time.
+        is_in_order_of_time: Whether the log is sorted by time; None if that is unknown.
     """
 
     name: str
@@ -135,7 +136,7 @@ class Dataset:
         return sum(split.rows for split in self.splits.values())
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON; the folder is where the file lies, so it is left out."""
+        """Return plain values, ready for JSON; the folder is left out because it is where the file is."""
         values = asdict(self)
         del values["directory"]
         return values

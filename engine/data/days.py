@@ -1,4 +1,4 @@
-"""The day of each row, where the log names a time that says when it was."""
+"""Days of rows, from the time column of the log."""
 
 from datetime import UTC, datetime
 
@@ -8,22 +8,22 @@ from shunter.engine.data.arrays import read_array
 from shunter.engine.data.dataset import Dataset, SplitName
 
 SECONDS_OF_DAY = 86_400
-PER_SECOND = (1, 1e3, 1e6, 1e9)  # units in which a time since 1970 is given
-EARLIEST, LATEST = 1e8, 1e10  # seconds since 1970 that are believed
+PER_SECOND = (1, 1e3, 1e6, 1e9)  # possible units of a time since 1970, per second
+EARLIEST, LATEST = 1e8, 1e10  # plausible seconds since 1970
 
 
 def days_of(dataset: Dataset, split: SplitName) -> np.ndarray | None:
-    """Days since 1970 in UTC, int64 `[rows]`; None where rows have no time, or one of another kind.
+    """Return the days since 1970 in UTC, int64 `[rows]`; None if rows have no time, or one of another kind.
 
     Args:
         dataset: Data set.
-        split: `validation` or `test`; of the training part no times are kept.
+        split: `validation` or `test`; the training part has no stored times.
     """
     if dataset.time_range is None:
         return None
     unit = _unit_of(*dataset.time_range)
     path = dataset.directory / f"{split}.time.npy"
-    if unit is None or not path.exists():  # ingested before times were kept
+    if unit is None or not path.exists():  # ingested by a version that stored no times
         return None
     times = read_array(path)
     assert len(times) == dataset.splits[split].rows, f"{path} holds a time for each row"
@@ -31,7 +31,7 @@ def days_of(dataset: Dataset, split: SplitName) -> np.ndarray | None:
 
 
 def date_texts(*times: float) -> list[str]:
-    """Return ascending times as dates in UTC; nothing where they are no times since 1970."""
+    """Return ascending times as dates in UTC; an empty list if they are not times since 1970."""
     unit = _unit_of(times[0], times[-1])
     if unit is None:
         return []

@@ -1,4 +1,4 @@
-"""Vectors that a data set brings for some ids of a table: what its rows begin with, instead of what is drawn."""
+"""Given vectors of a data set: initial embeddings for some ids of a table, instead of random ones."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -15,16 +15,16 @@ FOLDER = "vectors"
 
 @dataclass(frozen=True, kw_only=True)
 class GivenVectors:
-    """The vectors of one table.
+    """Given vectors of one table.
 
     Attributes:
         field: Field that owns the table.
         table: Number of the table.
         width: Numbers of a vector.
-        is_frozen: Whether the table learns nothing.
-        given: Ids that have a vector.
-        ids: Ids of the table but for 0, which has none.
-        unused: Vectors of values that have no id.
+        is_frozen: Whether the table is not trained.
+        given: Number of ids that have a vector.
+        ids: Number of ids of the table without id 0, which has no vector.
+        unused: Number of vectors of values that have no id.
     """
 
     field: str
@@ -37,7 +37,7 @@ class GivenVectors:
 
     @property
     def words(self) -> str:
-        """What is covered, in one sentence."""
+        """Sentence that reports the coverage."""
         share = self.given / max(self.ids, 1)
         unused = f"; {self.unused:,} vectors are of values that training does not hold" if self.unused else ""
         others = "stay as they are drawn" if self.is_frozen else "begin as usual"
@@ -46,12 +46,12 @@ class GivenVectors:
 
 
 def save_given(folder: Path, given: GivenVectors, vectors: np.ndarray) -> None:
-    """Keep the vectors of a table.
+    """Save the given vectors of a table.
 
     Args:
-        folder: `FOLDER` of the data set; made where it is not there.
-        given: What they are.
-        vectors: float32 `[rows of the table, width]`, NaN for an id without one.
+        folder: `FOLDER` of the data set; created if missing.
+        given: Description of the vectors.
+        vectors: float32 `[rows of the table, width]`, NaN for an id without a vector.
     """
     folder.mkdir(exist_ok=True)
     np.save(folder / f"{given.table}.npy", vectors)
@@ -59,7 +59,7 @@ def save_given(folder: Path, given: GivenVectors, vectors: np.ndarray) -> None:
 
 
 def given_vectors(dataset: Dataset) -> list[GivenVectors]:
-    """What the data set brings, in the order of its tables."""
+    """Return the descriptions of the given vectors of a data set, in the order of their tables."""
     files = sorted((dataset.directory / FOLDER).glob("*.json"))
     found = []
     for path in files:

@@ -1,4 +1,4 @@
-"""Batches from an ingested data set: memory-mapped, in a reproducible order, from any position."""
+"""Loader of batches from an ingested data set: memory-mapped, in a reproducible order, from any position."""
 
 import math
 from collections.abc import Iterator
@@ -14,21 +14,21 @@ WINDOW_CHUNKS = 256
 
 
 class BatchLoader:
-    """Reads one split of a data set in batches; the last one of an epoch may be smaller.
+    """Loader that reads one split of a data set in batches; the last batch of an epoch may be smaller.
 
-    Shuffled, the order is drawn from `seed` and the epoch: chunks of neighbouring rows are permuted, and rows within
+    Shuffled, the order is drawn from `seed` and the epoch. Chunks of consecutive rows are permuted, and rows within
     windows of a million rows, so that a large file is read nearly in sequence and memory stays bounded. A split that
     fits into one window is permuted completely.
 
     Args:
         dataset: Data set with the arrays.
         split: `train`, `validation` or `test`.
-        batch_size: samples a batch.
-        shuffle: permute the rows anew in each epoch.
+        batch_size: Samples per batch.
+        shuffle: Whether to permute the rows anew in each epoch.
         seed: Seed of the permutations.
 
     Raises:
-        DataError: an array is missing or of another size than the description says.
+        DataError: An array is missing or of another size than the description states.
     """
 
     def __init__(
@@ -45,19 +45,19 @@ class BatchLoader:
         return math.ceil(self.rows / self.batch_size)
 
     def batches(self, *, epoch: int = 0, start_batch: int = 0) -> Iterator[Batch]:
-        """Read an epoch.
+        """Yield the batches of an epoch.
 
         Args:
-            epoch: which permutation.
-            start_batch: batches to leave out at the front, without reading them.
+            epoch: Epoch, which selects the permutation.
+            start_batch: Number of batches to skip at the front, without reading them.
 
         Raises:
-            DataError: an id lies outside its table; the message names the field.
+            DataError: An id is outside its table; the message names the field.
         """
         return map(self.read, self.rows_of_batches(epoch=epoch, start_batch=start_batch))
 
     def rows_of_batches(self, *, epoch: int = 0, start_batch: int = 0) -> Iterator[slice | np.ndarray]:
-        """The rows of each batch of an epoch, without reading them; see `batches`."""
+        """Yield the row numbers of each batch of an epoch, without reading the rows; see `batches`."""
         if not self.shuffle:
             for start in range(start_batch * self.batch_size, self.rows, self.batch_size):
                 yield slice(start, min(start + self.batch_size, self.rows))
@@ -76,11 +76,11 @@ class BatchLoader:
             yield remainder
 
     def read(self, rows: slice | np.ndarray) -> Batch:
-        """Read one batch, of rows from `rows_of_batches`; several threads may at a time."""
+        """Read one batch, from rows of `rows_of_batches`; safe to call in several threads at a time."""
         return self._read(rows)
 
     def targets(self) -> Targets:
-        """Labels and weights of the whole split, in the order of its rows."""
+        """Return labels and weights of the whole split, in the order of its rows."""
         return self._arrays.targets(slice(0, self.rows))
 
     def _read(self, rows: slice | np.ndarray) -> Batch:
@@ -88,12 +88,12 @@ class BatchLoader:
 
 
 def shuffled_windows(rows: int, *, seed: int, epoch: int) -> Iterator[np.ndarray]:
-    """Draw the order of an epoch, window by window; together the windows hold each row number once.
+    """Yield the shuffled row numbers of an epoch in windows, which together hold each row number once.
 
     Args:
-        rows: rows of the split.
+        rows: Rows of the split.
         seed: Seed of the permutation.
-        epoch: each has its own permutation.
+        epoch: Epoch; each has its own permutation.
     """
     generator = np.random.default_rng([seed, epoch])
     chunks = generator.permutation(math.ceil(rows / CHUNK_ROWS))
@@ -106,7 +106,7 @@ def shuffled_windows(rows: int, *, seed: int, epoch: int) -> Iterator[np.ndarray
 
 
 def mean_ids_per_sample(dataset: Dataset) -> dict[str, float]:
-    """Mean number of ids a training sample has in each categorical field: 1 where the field is single-valued."""
+    """Return the mean number of ids per training sample for each categorical field: 1 if the field is single-valued."""
     means = {}
     rows = dataset.splits["train"].rows
     for position, field in enumerate(dataset.features.categorical):
@@ -117,13 +117,13 @@ def mean_ids_per_sample(dataset: Dataset) -> dict[str, float]:
 
 
 def training_numbers(dataset: Dataset) -> np.ndarray:
-    """The dense features of the training part, float32 `[rows, dense features]`, mapped."""
+    """Return the dense features of the training part, float32 `[rows, dense features]`, memory-mapped."""
     shape = dataset.splits["train"].rows, len(dataset.features.dense)
     return read_array(dataset.directory / "train.dense.npy", shape)
 
 
 class _SplitArrays:
-    """The memory-mapped arrays of one split."""
+    """Memory-mapped arrays of one split."""
 
     def __init__(self, dataset: Dataset, split: SplitName) -> None:
         self.features = dataset.features
@@ -147,7 +147,7 @@ class _SplitArrays:
                 self.bags.append((map_array(directory / f"{bag}.values.npy", ids), offsets, weights))
 
     def read(self, rows: slice | np.ndarray, whole: slice | np.ndarray | None = None) -> Batch:
-        """Copy the chosen rows out of the mapped files; `whole` are all rows of their batch, where it has others."""
+        """Return a batch of the chosen rows; `whole` are all rows of the batch if `rows` are this process's part."""
         labels, shares, totals = self._learned(rows, rows if whole is None else whole)
         return make_batch(
             self.features,
@@ -160,7 +160,7 @@ class _SplitArrays:
         )
 
     def targets(self, rows: slice | np.ndarray) -> Targets:
-        """Labels and weights of some rows."""
+        """Return labels and weights of some rows."""
         labels = _rows_of(self.labels, rows)
         if self.weights is None and labels.ndim == 1:
             return Targets(labels=labels)
@@ -169,7 +169,7 @@ class _SplitArrays:
     def _learned(
         self, rows: slice | np.ndarray, whole: slice | np.ndarray
     ) -> tuple[np.ndarray, np.ndarray | None, tuple[float, ...] | None]:
-        """Labels of some rows, the share of each in the mean loss of their whole batch, and what they are shares of."""
+        """Return labels of some rows, the share of each in the mean loss of the whole batch, and the total weights."""
         targets = self.targets(rows)
         if self.weights is None and targets.labels.ndim == 1:
             return targets.labels, None, None

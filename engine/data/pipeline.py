@@ -1,4 +1,4 @@
-"""From the files to the device: how far to read ahead, with how many readers, and the copy to a GPU beside the step."""
+"""Input pipeline from files to device: adaptive prefetch depth and readers, and asynchronous copies to a GPU."""
 
 import math
 from collections import deque
@@ -25,11 +25,11 @@ ITEMS_BETWEEN_PLANS = 16
 
 @dataclass(frozen=True, kw_only=True)
 class PrefetchPlan:
-    """How batches are read ahead.
+    """Prefetch settings.
 
     Attributes:
-        depth: batches held ready.
-        readers: threads that read at a time.
+        depth: Batches held ready.
+        readers: Threads that read at the same time.
     """
 
     depth: int
@@ -37,14 +37,14 @@ class PrefetchPlan:
 
 
 def plan_prefetch(load_seconds: Sequence[float], compute_seconds: float) -> PrefetchPlan:
-    """Follow the measured times: as many readers as keep up with the step, and a queue that bridges a slow read.
+    """Return the prefetch settings for measured times: readers that keep up with the step, and a queue for a slow read.
 
-    With l the time to load a batch and c that to compute a step: ceil(l_p95 / c) + 1 batches are held ready, read by
-    ceil(l / c) readers; both at least 1, and at most `DEEPEST` and `MOST_READERS`.
+    With l the time to load a batch and c the time to compute a step, ceil(l_p95 / c) + 1 batches are held ready, read
+    by ceil(l / c) readers. Both are at least 1, and at most `DEEPEST` and `MOST_READERS`.
 
     Args:
         load_seconds: Seconds of recent batches, each by one reader; at least one.
-        compute_seconds: mean time between receiving a batch and asking for the next.
+        compute_seconds: Mean time between receiving a batch and requesting the next.
     """
     compute_seconds = max(compute_seconds, 1e-9)
     slow_seconds = float(np.percentile(load_seconds, 95))
@@ -55,17 +55,17 @@ def plan_prefetch(load_seconds: Sequence[float], compute_seconds: float) -> Pref
 
 
 class ReadAhead(Generic[Key, Item]):
-    """Reads items by their keys in the background, adapting its readers and its depth to the measured times.
+    """Background reader of items by their keys that adapts its number of readers and its depth to measured times.
 
-    The order is that of the keys, whatever the number of readers.
+    Items come in the order of the keys, whatever the number of readers.
 
     Args:
-        read: makes an item of a key; called in several threads at a time.
-        depth: items held ready, until the times are known.
-        fixed_depth: keep `depth` as it is, where something else counts on it.
+        read: Makes an item from a key; called in several threads at a time.
+        depth: Items held ready, until times are measured.
+        fixed_depth: Whether `depth` never changes, because other code depends on it.
 
     Attributes:
-        plan: Plan in force.
+        plan: Current prefetch settings.
     """
 
     def __init__(self, read: Callable[[Key], Item], *, depth: int, fixed_depth: bool = False) -> None:
@@ -76,13 +76,13 @@ class ReadAhead(Generic[Key, Item]):
         self._prefetcher: Prefetcher[Any] | None = None
 
     def items(self, keys: Iterable[Key]) -> Iterator[Item]:
-        """Read in order; to be iterated by the background thread of a `Prefetcher`."""
+        """Yield items in order; iterated by the background thread of a `Prefetcher`."""
         pending: deque[Future[Item]] = deque()
         with ThreadPoolExecutor(MOST_READERS, thread_name_prefix="reader") as pool:
             try:
                 for number, key in zip(count(1), keys, strict=False):
                     if self.plan.readers == 1 and not pending:
-                        yield self._timed(key)  # here and now: no thread is woken for nothing
+                        yield self._timed(key)  # in this thread: one reader needs no other thread
                     else:
                         pending.append(pool.submit(self._timed, key))
                         while len(pending) >= self.plan.readers:
@@ -96,7 +96,7 @@ class ReadAhead(Generic[Key, Item]):
                     future.cancel()
 
     def follow(self, prefetcher: Prefetcher[Any]) -> None:
-        """Take the time of a step from this consumer, and set its depth."""
+        """Measure the time of a step at this consumer, and set its depth from now on."""
         self._prefetcher = prefetcher
 
     def _timed(self, key: Key) -> Item:
@@ -109,14 +109,14 @@ class ReadAhead(Generic[Key, Item]):
         follower = self._prefetcher
         if follower is None or not follower.items_computed:
             return
-        # A copy, for readers append to the original meanwhile.
+        # A copy, because readers append to the original at the same time.
         plan = plan_prefetch(tuple(self._load_seconds.copy()), follower.compute_seconds / follower.items_computed)
         self.plan = PrefetchPlan(depth=self.plan.depth if self._fixed_depth else plan.depth, readers=plan.readers)
         follower.depth = self.plan.depth
 
 
 class DeviceCopy:
-    """Copies batches to a CUDA device on a stream of its own, so that the copy runs beside the step.
+    """Copier of batches to a CUDA device on a stream of its own, so that copies overlap with steps.
 
     Args:
         device: Destination.
@@ -127,7 +127,7 @@ class DeviceCopy:
         self._stream = torch.cuda.Stream(device)
 
     def send(self, batch: Batch) -> tuple[Batch, torch.cuda.Event]:
-        """Start the copy of a batch, from page-locked memory; called in the background."""
+        """Start the copy of a batch from page-locked memory; called in the background thread."""
         with torch.cuda.stream(self._stream):
             copied = batch.pin_memory().to(self._device, non_blocking=True)
             finished = torch.cuda.Event()
@@ -135,9 +135,10 @@ class DeviceCopy:
             return copied, finished
 
     def receive(self, sent: tuple[Batch, torch.cuda.Event]) -> Batch:
-        """Let the current stream wait for the copy, without the host; called where the batch is used.
+        """Make the current stream wait for the copy, without blocking the host; called where the batch is used.
 
-        The memory belongs to the copy stream; marked as used by the other, it is not given away before the step ends.
+        The memory belongs to the copy stream. It is marked as used by the current stream, so that it is not reused
+        before the step ends.
         """
         batch, copied = sent
         current = torch.cuda.current_stream(self._device)

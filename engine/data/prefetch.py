@@ -1,4 +1,4 @@
-"""A bounded background reader: the next batches are made while the current one is computed."""
+"""Bounded background reader: the next batches are made while the current batch is computed."""
 
 import queue
 import threading
@@ -13,33 +13,34 @@ Item = TypeVar("Item")
 
 
 class _End:
-    """Marks that the source is exhausted, or the exception that ended it."""
+    """Marker of the end of the source, with the exception that ended it, if any."""
 
     def __init__(self, exception: BaseException | None = None) -> None:
         self.exception = exception
 
 
 class Prefetcher(Generic[Item]):
-    """Iterates a source in a thread of its own, at most `depth` items ahead.
+    """Iterator over a source that is read in a background thread, at most `depth` items ahead.
 
-    The order is kept; an exception of the source is raised in the consumer, with the source's traceback, after the
-    items before it. Use it in a `with` statement: leaving it, early or not, ends the thread and closes the source.
+    The order is kept. An exception of the source is raised in the consumer, with the source's traceback, after the
+    items before it. Use it in a `with` statement: leaving the block, early or not, ends the thread and closes the
+    source.
 
         with Prefetcher(loader.batches(), depth=2) as batches:
             for batch in batches: ...
 
     Attributes:
-        load_seconds: time the source took to make the items.
-        wait_seconds: time the consumer waited for an item.
-        compute_seconds: time the consumer took between receiving an item and asking for the next.
-        items_computed: number of items that this time is of.
-        depth: items held ready; may be changed at any time.
+        load_seconds: Time that the source took to make the items.
+        wait_seconds: Time that the consumer waited for items.
+        compute_seconds: Time that the consumer took between receiving an item and requesting the next.
+        items_computed: Number of items counted in `compute_seconds`.
+        depth: Items held ready; may be changed at any time.
 
     Args:
         source: Source to iterate; a generator is closed at the end.
-        depth: items held ready.
-        prepare: applied to each item in the thread, for instance to start a copy to the device.
-        receive: applied to what `prepare` made when it is handed out, in the consumer's thread.
+        depth: Items held ready.
+        prepare: Applied to each item in the background thread, for instance to start a copy to the device.
+        receive: Applied to each result of `prepare` when it is handed out, in the consumer's thread.
     """
 
     def __init__(
@@ -102,11 +103,11 @@ class Prefetcher(Generic[Item]):
             self._queue.not_full.notify_all()
 
     def close(self) -> None:
-        """End the thread, whatever it is doing; items not yet handed out are dropped. May be called twice."""
+        """End the thread, whatever its state; items not yet handed out are dropped. May be called twice."""
         self._stopping.set()
         while self._thread.is_alive():
             try:
-                self._queue.get_nowait()  # a thread that waits for room in the queue goes on, and sees the event
+                self._queue.get_nowait()  # unblocks a thread that waits for room in the queue
             except queue.Empty:
                 self._thread.join(timeout=0.005)
 

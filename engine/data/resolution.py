@@ -1,16 +1,17 @@
-"""How far a part of the data can tell models apart: what chance does to an AUC of so few positives."""
+"""Statistical resolution of a split: how much chance moves an AUC with so few positive rows."""
 
 import math
 
-AUC_APART = 0.02  # settings of one model rarely differ by more
+AUC_APART = 0.02  # settings of one model rarely differ by more in AUC
 USUAL_AUC = 0.75
 _MOST_ROWS = 1 << 40
 
 
 def auc_error(positives: int, negatives: int, auc: float = USUAL_AUC) -> float:
-    """Standard error of an AUC (Hanley and McNeil, Radiology 143, 1982); one half without rows of both kinds.
+    """Return the standard error of an AUC (Hanley and McNeil, Radiology 143, 1982); 0.5 without rows of both labels.
 
-    The difference of two models on the same rows is known better than either, for what chance does to both is alike.
+    The difference of two models on the same rows has a smaller error than either AUC, because chance affects both
+    alike.
     """
     if positives < 1 or negatives < 1:
         return 0.5
@@ -20,11 +21,11 @@ def auc_error(positives: int, negatives: int, auc: float = USUAL_AUC) -> float:
 
 
 def positives_needed(positives: int, rows: int) -> int:
-    """Positive rows of which a part of the same base rate would tell models apart.
+    """Return the number of positive rows with which a split of the same base rate could distinguish models.
 
     Args:
-        positives: Positive rows of the part; taken as one where there are none.
-        rows: Its rows.
+        positives: Positive rows of the split; 0 is counted as 1.
+        rows: Rows of the split.
     """
     rate = min(max(positives, 1) / max(rows, 2), 1 - 1 / max(rows, 2))
 
@@ -41,11 +42,11 @@ def positives_needed(positives: int, rows: int) -> int:
 
 
 def too_few_to_choose(positives: int, rows: int) -> str | None:
-    """Why nothing can be chosen by a validation part; None where it holds enough positives.
+    """Return the reason why a validation part cannot select a model; None if it has enough positive rows.
 
     Args:
-        positives: Its positive rows.
-        rows: Its rows.
+        positives: Positive rows of the validation part.
+        rows: Rows of the validation part.
     """
     if positives in (0, rows):
         return f"The validation part holds only one label on {rows:,} rows, so its AUC cannot tell settings apart."

@@ -1,4 +1,4 @@
-"""How often a sample asks for each row of the embedding tables, from the statistics of the data and a look at them."""
+"""Access frequency of each row of the embedding tables, from the statistics of the data and a sample of the log."""
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -9,27 +9,27 @@ from shunter.engine.data.dataset import Dataset
 from shunter.engine.data.loader import BatchLoader
 from shunter.models.embeddings.row_use import use_levels
 
-# Samples that are looked at, in parts that lie evenly over the log: a second's work where the log is long.
+# Samples that are read, in parts spread evenly over the log: about a second for a long log.
 SAMPLES, PART = 1 << 20, 1 << 12
-# By how much the first ids of a table may fall behind its access curve and still be taken for the most frequent ones.
+# Largest gap to the access curve at which the first ids of a table still count as the most frequent ids.
 TOLERANCE = 0.05
 
 
 def row_levels(dataset: Dataset) -> np.ndarray:
-    """Levels of the rows of all tables, one below the other (`shunter.models.embeddings.row_use`).
+    """Return the frequency levels of the rows of all tables, table after table (`shunter.models.embeddings.row_use`).
 
-    Ids of a vocabulary are ranks, and the statistics of ingestion tell how often each is asked for, however seldom.
-    Where the first ids are not those that are asked for most, as behind a hash, rows count as often as a sample of the
-    log has them.
+    Ids of a vocabulary are ranks, and the statistics of ingestion state how often each id is looked up, however rare.
+    If the first ids are not the most frequent ones, for instance after hashing, frequencies come from a sample of the
+    log.
 
     Args:
-        dataset: Whose training part is looked at.
+        dataset: Data set, whose training part is sampled.
 
     Returns:
         uint8 `[rows of all tables]`.
 
     Raises:
-        DataError: An array is missing or of another size than the description says.
+        DataError: An array is missing or of another size than the description states.
     """
     curves = {field.name: field.access_curve for field in dataset.fields}
     owners = [field for field in dataset.features.categorical if field.table is None]
@@ -40,7 +40,7 @@ def row_levels(dataset: Dataset) -> np.ndarray:
 
 
 def _ids_of_tables(dataset: Dataset) -> Iterator[tuple[np.ndarray, int]]:
-    """Ids of each table in the samples that are looked at, and how many samples these are."""
+    """Yield for each table its ids in the sampled part of the log, and the number of samples."""
     loader = BatchLoader(dataset, "train", PART)
     parts = -(-loader.rows // PART)
     chosen = np.unique(np.linspace(0, parts - 1, min(parts, SAMPLES // PART)).round().astype(int)).tolist()
@@ -57,13 +57,13 @@ def _ids_of_tables(dataset: Dataset) -> Iterator[tuple[np.ndarray, int]]:
 
 
 def _levels(rows: int, curve: Sequence[tuple[float, float]], ids: np.ndarray, samples: int) -> np.ndarray:
-    """Levels of the rows of a table.
+    """Return the frequency levels of the rows of a table, uint8 `[rows]`.
 
     Args:
-        rows: How many it has.
-        curve: Its access curve, the most frequent ids first.
-        ids: Ids in the samples that were looked at.
-        samples: How many samples these are.
+        rows: Number of rows.
+        curve: Access curve of the table, the most frequent ids first.
+        ids: Ids in the sampled part of the log.
+        samples: Number of samples.
     """
     if len(ids) and curve and _are_ranks(rows, curve, ids):
         points = [(0.0, 0.0), *curve]
@@ -78,7 +78,7 @@ def _levels(rows: int, curve: Sequence[tuple[float, float]], ids: np.ndarray, sa
 
 
 def _are_ranks(rows: int, curve: Sequence[tuple[float, float]], ids: np.ndarray) -> bool:
-    """Whether the first ids get the lookups that the most frequent ones do; id 0, of unknown values, is no rank."""
+    """Return True if the first ids get the lookups of the most frequent ids; id 0, of unknown values, has no rank."""
     ordered = np.sort(ids)
     ends = [round(rows * share) for share, _ in curve]
     found = np.searchsorted(ordered, ends, side="right") / len(ids)  # of the ids 0 to `end`

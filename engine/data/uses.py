@@ -1,4 +1,4 @@
-"""How often training looks up each row of the embedding tables."""
+"""Lookup counts of each row of the embedding tables in training."""
 
 import numpy as np
 
@@ -10,11 +10,11 @@ IDS_AT_ONCE = 1 << 22
 
 
 def row_uses(dataset: Dataset, spec: ModelSpec) -> list[np.ndarray]:
-    """Lookups of each row of each table in one pass over the training part, int64 `[rows]` a table.
+    """Return the lookups of each row in one pass over the training part, int64 `[rows]` for each table.
 
     Args:
         dataset: Data set.
-        spec: Architecture, which says where ids share rows.
+        spec: Architecture, which defines where ids share rows.
 
     Raises:
         DataError: An array is missing.

@@ -1,4 +1,4 @@
-"""Tables that begin with the vectors which a data set brings (`engine.data.given`), instead of what is drawn."""
+"""Initialisation of embedding tables with the given vectors of a data set (`engine.data.given`)."""
 
 import numpy as np
 import torch
@@ -14,15 +14,15 @@ from shunter.models.spec import ModelSpec
 
 @torch.no_grad()
 def begin_with_given(embeddings: EmbeddingTables, spec: ModelSpec, dataset: Dataset) -> None:
-    """Put the given vectors into the rows of initialised tables, whoever holds them; the others stay as drawn.
+    """Copy the given vectors into the rows of initialised tables, in any sharding; other rows keep their random values.
 
-    A vector wider than the table is projected onto the main directions of all of them (`projected`); a narrower one
-    takes the first numbers of the row. Families whose rows are weights and no vectors are left alone.
+    A vector wider than the table is projected onto the main directions of all given vectors (`projected`). A narrower
+    vector fills the first numbers of the row. Model families whose rows are weights instead of vectors are skipped.
 
     Args:
         embeddings: Tables with their initial weights.
-        spec: The model that they are of.
-        dataset: Its data.
+        spec: Architecture of the tables' model.
+        dataset: Data set with the vectors.
     """
     found = given_vectors(dataset)
     if not found or not MODEL_FAMILIES.capability(spec.family, "has_hidden_layers"):
@@ -47,17 +47,20 @@ def begin_with_given(embeddings: EmbeddingTables, spec: ModelSpec, dataset: Data
 
 
 def projected(vectors: Tensor, width: int) -> Tensor:
-    """Vectors in at most `width` numbers, by the directions that keep most of their dot products (Eckart and Young).
+    """Return vectors of at most `width` numbers, on the directions that preserve most dot products (Eckart and Young).
 
     Args:
-        vectors: `[rows, numbers]`; NaN for a row without one.
+        vectors: `[rows, numbers]`; NaN for a row without a vector.
         width: Numbers of a row of the table.
+
+    Returns:
+        `[rows, width]`, or `vectors` unchanged if they are not wider.
     """
     if vectors.shape[1] <= width:
         return vectors
     known = vectors[~vectors[:, 0].isnan()].double()
     _, directions = torch.linalg.eigh(known.T @ known)  # ascending
     main = directions[:, -width:].flip(1)
-    # A direction and its opposite are as good: the same on every machine.
+    # A direction and its opposite are equivalent: fix the sign, so that all machines get the same.
     signs = main.gather(0, main.abs().argmax(0, keepdim=True)).sign()
     return (vectors.double() @ (main * signs)).float()
