@@ -1,1 +1,1 @@
-"""Members combined: weights, and whether the combination is better than its best member."""
+"""Ensembles: weights of the members, and the comparison of an ensemble with its best member."""

@@ -1,4 +1,4 @@
-"""Log odds put right on rows of their own: by a factor, by a line, or by steps that never fall."""
+"""Calibration of log odds on held-out rows: temperature, Platt's logistic regression or isotonic regression."""
 
 from typing import Literal
 
@@ -9,16 +9,16 @@ SCALES = (0.05, 5.0)
 
 
 def log_losses(labels: np.ndarray, logits: np.ndarray) -> np.ndarray:
-    """Negative log likelihood of each row, in nats."""
+    """Return the log loss of each row, in nats, `[rows]`."""
     return np.logaddexp(0.0, logits) - labels * logits
 
 
 def fit_scale(labels: np.ndarray, logits: np.ndarray, row_weights: np.ndarray) -> float:
-    """The factor of predicted log odds with the least log loss, within `SCALES`; the loss is convex in it.
+    """Return the factor on predicted log odds that minimises the log loss, within `SCALES`; the loss is convex in it.
 
     Args:
         labels: 0 or 1, `[rows]`.
-        logits: predicted log odds, `[rows]`.
+        logits: Predicted log odds, `[rows]`.
         row_weights: Weight of each row, `[rows]`.
     """
     from scipy.optimize import minimize_scalar
@@ -33,14 +33,14 @@ def fit_scale(labels: np.ndarray, logits: np.ndarray, row_weights: np.ndarray) -
 def fit_line(
     labels: np.ndarray, logits: np.ndarray, row_weights: np.ndarray, *, most: float = SCALES[1]
 ) -> tuple[np.ndarray, float]:
-    """Logistic regression of the labels on predicted log odds, no coefficient negative.
+    """Fit a logistic regression of the labels on predicted log odds, with no negative coefficient.
 
-    Of one predictor it is Platt's calibration ("Probabilistic Outputs for Support Vector Machines", 1999), of several
-    their stacking (Wolpert, "Stacked Generalization", 1992). The loss is convex, and L-BFGS-B keeps the bounds.
+    With one predictor this is Platt's calibration ("Probabilistic Outputs for Support Vector Machines", 1999), with
+    several it is stacking (Wolpert, "Stacked Generalization", 1992). The loss is convex, and L-BFGS-B keeps the bounds.
 
     Args:
         labels: 0 or 1, `[rows]`.
-        logits: predicted log odds, `[predictors, rows]`.
+        logits: Predicted log odds, `[predictors, rows]`.
         row_weights: Weight of each row, `[rows]`.
         most: Largest coefficient.
 
@@ -64,18 +64,18 @@ def fit_line(
 
 
 def fit_steps(labels: np.ndarray, logits: np.ndarray, row_weights: np.ndarray) -> tuple[tuple[float, float], ...]:
-    """Isotonic regression as points of a line through log odds: Zadrozny and Elkan, KDD 2002.
+    """Fit an isotonic regression, as the points of a line through log odds (Zadrozny and Elkan, KDD 2002).
 
-    Each block of equal probabilities is level, and between two blocks the line rises. A block of one class alone would
-    be infinitely sure: each is taken to hold one more row, of the base rate.
+    Each block of equal probabilities is level, and between two blocks the line rises. A block of one label only would
+    have infinite log odds. Each block is therefore assumed to hold one more row, with the base rate as its label.
 
     Args:
         labels: 0 or 1, `[rows]`.
-        logits: predicted log odds, `[rows]`.
+        logits: Predicted log odds, `[rows]`.
         row_weights: Weight of each row, positive, `[rows]`.
 
     Returns:
-        Predicted log odds in ascending order, and beside each what it becomes.
+        Pairs of predicted log odds, ascending, and their calibrated log odds.
     """
     from scipy.optimize import isotonic_regression
 

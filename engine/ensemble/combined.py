@@ -1,4 +1,4 @@
-"""The model that a verdict speaks of."""
+"""Model that an ensemble selection describes."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,11 +10,11 @@ from shunter.models.registry import Model
 
 
 def combined_as(verdict: Verdict, models: Sequence[Model]) -> Model | Ensemble:
-    """Combine models as a verdict has it; one that is left as it is stays a model of its own.
+    """Combine models by an ensemble selection; a single model without calibration is returned unchanged.
 
     Args:
-        verdict: What was found best.
-        models: Those that it chooses, in their order.
+        verdict: Ensemble selection.
+        models: Models of `verdict.chosen`, in their order.
     """
     chosen, combination = verdict.chosen, _combination(verdict)
     assert len(models) == len(chosen), f"{len(models)} models were given for {len(chosen)} that are chosen"
@@ -25,7 +25,7 @@ def combined_as(verdict: Verdict, models: Sequence[Model]) -> Model | Ensemble:
 
 
 def _combination(verdict: Verdict) -> Combination | None:
-    """The combination of those members that are left: ranks and votes have figures of each."""
+    """Return the combination, reduced to the chosen members: ranks and votes have reference values for each member."""
     found = verdict.combination
     if found is None or not found.references:
         return found

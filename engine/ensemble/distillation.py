@@ -1,8 +1,8 @@
-"""One model that learns what an ensemble predicts: labels of the training part mixed with its probabilities.
+"""Distillation of an ensemble into one model: training labels are mixed with the ensemble's probabilities.
 
-Hinton, Vinyals and Dean, "Distilling the Knowledge in a Neural Network", 2015. The log loss is linear in the label, so
-the mean of the two losses, to the label and to the teacher's probability, is the loss to the mean of both: the trainer
-needs to know nothing of it. Validation and test parts keep their labels.
+Hinton, Vinyals and Dean, "Distilling the Knowledge in a Neural Network", 2015. The log loss is linear in the label. The
+mean of the losses to the label and to the teacher's probability is therefore the loss to the mean of both, and the
+trainer needs no change. Validation and test parts keep their labels.
 """
 
 import hashlib
@@ -21,20 +21,20 @@ from shunter.errors import DamagedFileError, DataError
 from shunter.models.ensemble import Ensemble
 from shunter.models.registry import Model
 
-TEACHER_SHARE = 0.5  # of the teacher's probability in what is learned
+TEACHER_SHARE = 0.5  # share of the teacher's probability in a training label
 LABELS = "train.label.npy"
 
 
 def softened(
     dataset: Dataset, teacher: Path, model: Model | Ensemble, execution: Execution, directory: Path
 ) -> Dataset:
-    """The same data with labels of the training part that a teacher has had a say in; made once.
+    """Return the data set with training labels mixed with a teacher's predictions; it is created once.
 
     Args:
-        dataset: Data set; its arrays are linked, but for those labels.
-        teacher: Folder of the teacher, whose checksum names what comes of it.
-        model: The teacher, on the device of the scoring.
-        execution: How it scores.
+        dataset: Data set; all its arrays except the training labels are linked.
+        teacher: Folder of the teacher, whose checksum is part of the new fingerprint.
+        model: Teacher, on the device of the scoring.
+        execution: Device, threads and precision of the scoring.
         directory: Folder of the new data set.
 
     Raises:
@@ -47,7 +47,7 @@ def softened(
         return made
     found = evaluate(model, dataset, "train", execution)
     shares = 1 / (1 + np.exp(-found.logits.astype(np.float64)))
-    hard = read_array(dataset.directory / LABELS)  # NaN where there is none, which stays so
+    hard = read_array(dataset.directory / LABELS)  # NaN for a missing label, which stays NaN
     labels = (TEACHER_SHARE * shares + (1 - TEACHER_SHARE) * hard).astype(np.float32)
     try:
         directory.mkdir(parents=True, exist_ok=True)

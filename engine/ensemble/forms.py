@@ -1,4 +1,4 @@
-"""The form in which a model loses least within some bytes: how many bits, and how many of its hidden units."""
+"""Search for the packing options with the least log loss within a file size: bits, and share of hidden units."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,23 +11,23 @@ from shunter.engine.ensemble.calibration import log_losses
 from shunter.engine.loop.some_rows import SomeRows
 from shunter.models.registry import Model
 
-# What is tried of each, the least loss first; fewer bits and units leave room for more rows.
+# Values to try, the least lossy first; fewer bits and units leave room for more rows.
 CHOICES: dict[str, tuple[float, ...]] = {
     "layer_bits": (8, 4),
     "unit_share": (1.0, 0.75, 0.5, 0.25),
     "row_bits": (8, 4, 2),
 }
-ALIKE = 1.0002  # a log loss so near to that of the model as it is leaves nothing to look for
+ALIKE = 1.0002  # ratio to the unpacked model's log loss at which the search ends
 
 
 @dataclass(frozen=True, kw_only=True)
 class Packed:
-    """A model in a form.
+    """Packed model.
 
     Attributes:
-        form: How it is packed.
-        tensors: Its weights by name, as `shunter.engine.checkpoint.packing.pack` gives them.
-        loss: Log loss on some rows of the validation part, in nats.
+        form: Packing options.
+        tensors: Packed weights by name, from `shunter.engine.checkpoint.packing.pack`.
+        loss: Log loss on a sample of validation rows, in nats.
     """
 
     form: Form
@@ -36,14 +36,14 @@ class Packed:
 
     @property
     def words(self) -> str:
-        """For instance `rows of 4 bits, layers of 8 bits, 0.5 of the hidden units`."""
+        """Label such as `rows of 4 bits, layers of 8 bits, 0.5 of the hidden units`."""
         units = "" if self.form.unit_share == 1 else f", {self.form.unit_share:g} of the hidden units"
         checks = ", with check bits" if self.form.has_check_bits else ""
         return f"rows of {self.form.row_bits} bits, layers of {self.form.layer_bits} bits{units}{checks}"
 
 
 def log_loss(rows: SomeRows, model: Model) -> float:
-    """Mean log loss of the main label on some rows, in nats."""
+    """Return the mean log loss of the main label on a sample of rows, in nats."""
     return float(np.average(log_losses(rows.labels, rows.main_logits(model)), weights=rows.weights))
 
 
@@ -56,22 +56,22 @@ def best_form(
     *,
     has_check_bits: bool = False,
 ) -> Packed | None:
-    """Look for the form with the least log loss within some bytes, by one pass of hill climbing.
+    """Search for the packing options with the least log loss within a file size, by one pass of hill climbing.
 
-    It begins with 8 bits and all units; the bits of the layers, then the share of the units, then the bits of the rows
-    are changed one after the other, each to what loses least with as many rows as that leaves room for (the refinement
-    of E2CNN's heuristic, with bits beside its channels).
+    The search begins with 8 bits and all units. It then changes the bits of the layers, the share of the units and the
+    bits of the rows in this order. Each is set to the value with the least loss, with as many rows as fit (the
+    refinement of E2CNN's heuristic, with bits besides its channels).
 
     Args:
-        model: The model, on the CPU in evaluation mode; it stays as it is.
-        scratch: One that is built alike, whose weights are overwritten.
-        uses: How often training looked up each row of each table.
-        limit: Bytes at most.
-        rows: What the forms are compared on.
-        has_check_bits: Whether check bits lie beside the weights; they count among the bytes.
+        model: Model on the CPU in evaluation mode; it does not change.
+        scratch: Model of the same architecture, whose weights are overwritten.
+        uses: Number of lookups of each row in training, one array for each table.
+        limit: Largest file size in bytes.
+        rows: Evaluation sample on which the options are compared.
+        has_check_bits: Whether check bits are stored with the weights; they count towards the limit.
 
     Returns:
-        The best; None where no form is small enough.
+        Best packed model; None if no options are small enough.
     """
 
     def tried(form: Form) -> Packed | None:
@@ -85,7 +85,7 @@ def best_form(
 
 
 def climbed(tried: Callable[[Form], Packed | None], form: Form = Form(), *, enough: float) -> Packed | None:  # noqa: B008
-    """The best of the forms that one pass over `CHOICES` tries, which ends where the log loss is low enough."""
+    """Return the best form of one pass over `CHOICES`, which ends when the log loss is at most `enough`."""
     best = tried(form)
     if best is not None and best.loss <= enough:
         return best

@@ -1,11 +1,13 @@
-"""A quality that is promised with a confidence: distribution-free bounds on rows that have fitted and chosen nothing.
+"""Confidence bounds on a model's quality: distribution-free, on rows that were used for no fit and no selection.
 
-The bounds come from the bootstrap, which supposes nothing about scores and labels but that units (rows, or all rows of
-one user, or of one day) are drawn independently. Of few units percentiles are too narrow, so they are taken further out
-as Student's t says (the expanded percentile interval of Hesterberg, "What Teachers Should Know About the Bootstrap",
-The American Statistician 69(4), 2015). That of the AUC is checked against DeLong's variance (DeLong, DeLong and
-Clarke-Pearson, Biometrics 44(3), 1988), with the rows of a unit together as Obuchowski has it (Biometrics 53(2), 1997),
-on the log odds of the AUC; the lower of the two counts.
+The bounds come from the bootstrap. It assumes nothing about scores and labels except that units (rows, or all rows of a
+user or of a day) are drawn independently. With few units percentiles are too narrow, so they are widened by Student's t
+(the expanded percentile interval of Hesterberg, "What Teachers Should Know About the Bootstrap", The American
+Statistician 69(4), 2015).
+
+The bound of the AUC is checked against DeLong's variance (DeLong, DeLong and Clarke-Pearson, Biometrics 44(3), 1988) on
+the log odds of the AUC. The rows of a unit are taken together as in Obuchowski (Biometrics 53(2), 1997). The wider of
+the two bounds counts.
 """
 
 import math
@@ -23,20 +25,20 @@ LEAST_DEFINED = 0.95  # share of the resamples that must hold both classes
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """What holds with a confidence, each by itself.
+    """Bounds of AUC and NE; each bound by itself holds with the confidence.
 
     Attributes:
-        auc: Of the rows.
-        auc_low: The AUC is at least that; nan where there are too few units, or one class.
-        auc_high: It is at most that.
-        bootstrap_low: The lower one by the bootstrap alone.
-        delong_low: The same by DeLong's variance alone.
-        ne: Of the rows.
-        ne_low: The NE is at least that.
-        ne_high: It is at most that.
-        confidence: The confidence.
-        rows: Rows that were measured on.
-        units: Rows, or users, that were drawn.
+        auc: AUC of the rows.
+        auc_low: Lower bound of the AUC; nan with too few units, or one label only.
+        auc_high: Upper bound of the AUC.
+        bootstrap_low: Lower bound of the AUC by the bootstrap alone.
+        delong_low: Lower bound of the AUC by DeLong's variance alone.
+        ne: NE of the rows.
+        ne_low: Lower bound of the NE.
+        ne_high: Upper bound of the NE.
+        confidence: Confidence.
+        rows: Number of rows.
+        units: Number of resampled units: rows, or users.
     """
 
     auc: float
@@ -61,15 +63,15 @@ def bounds(
     seed: int = 0,
     resamples: int | None = None,
 ) -> Bounds:
-    """Bounds of AUC and NE that hold with a confidence.
+    """Return confidence bounds of AUC and NE.
 
     Args:
         labels: 0 or 1, `[rows]`.
         logits: Predicted log odds, `[rows]`.
-        confidence: Between 0.5 and 1; each bound holds with it.
-        groups: Id of the unit of each row, such as its user, `[rows]`; None takes each row for itself.
+        confidence: Confidence of each bound, between 0.5 and 1.
+        groups: Id of the unit of each row, such as its user, `[rows]`; None makes each row a unit.
         seed: Seed of the resamples.
-        resamples: Count of resamples; None is 1,000, or 300 of many rows.
+        resamples: Number of resamples; None is 1,000, or 300 with more than 50,000 rows.
     """
     from threadpoolctl import threadpool_limits
 
@@ -108,7 +110,7 @@ def bounds(
 
 
 def _quantile(confidence: float, units: int) -> float:
-    """How many standard errors away a bound lies: more than those of the normal distribution, for few units."""
+    """Return the distance of a bound in standard errors, larger than the normal quantile for few units."""
     from scipy.stats import t
 
     degrees = max(units - 1, 1)
@@ -116,14 +118,14 @@ def _quantile(confidence: float, units: int) -> float:
 
 
 def _shares(quantile: float) -> tuple[float, float]:
-    """Shares of the resamples that lie beyond a bound below and below one above."""
+    """Return the shares of resamples below a lower bound and below an upper bound."""
     from scipy.stats import norm
 
     return float(norm.cdf(-quantile)), float(norm.cdf(quantile))
 
 
 def _moved(auc: float, error: float, quantile: float) -> float:
-    """The bound by a normal distribution of the log odds of an AUC; an AUC of 0 or 1 has no error to go by."""
+    """Return the bound of an AUC by a normal distribution of its log odds; nan for an AUC of 0 or 1."""
     if not 0 < auc < 1:
         return math.nan
     odds = math.log(auc / (1 - auc)) + quantile * error / (auc * (1 - auc))
@@ -131,7 +133,7 @@ def _moved(auc: float, error: float, quantile: float) -> float:
 
 
 class _Ranked:
-    """Rows in the order of their scores, so that the figures of many resamples are a few sums."""
+    """Rows sorted by score, so that the figures of many resamples are a few sums."""
 
     def __init__(self, labels: np.ndarray, logits: np.ndarray, units: np.ndarray) -> None:
         order = np.argsort(logits, kind="stable")
@@ -141,7 +143,11 @@ class _Ranked:
         self._losses = log_losses(self._labels, logits)
 
     def figures(self, counts: np.ndarray) -> np.ndarray:
-        """AUC and NE of resamples, `[2, resamples]`, from how often each has each unit, `[resamples, units]`."""
+        """Return AUC and NE of resamples, `[2, resamples]`.
+
+        Args:
+            counts: Number of times that each resample has each unit, `[resamples, units]`.
+        """
         from scipy.special import xlogy
 
         rows = counts[:, self._units].astype(np.float64)
@@ -156,7 +162,7 @@ class _Ranked:
             return np.stack([auc, rows @ self._losses / total / entropy])
 
     def standard_error(self, auc: float) -> float:
-        """Of the AUC, from what each row adds to it, the rows of a unit together."""
+        """Return DeLong's standard error of the AUC, from the contributions of rows summed over each unit."""
         is_positive = self._labels == 1
         positive, negative = is_positive.sum(), (~is_positive).sum()
         positives, negatives = (np.add.reduceat(one.astype(float), self._starts) for one in (is_positive, ~is_positive))

@@ -1,4 +1,4 @@
-"""Ways to weigh, combine and calibrate members, each judged on rows that fitted nothing of it."""
+"""Comparison of ways to weight, combine and calibrate members, each evaluated on rows outside of its fit."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -13,29 +13,29 @@ from shunter.engine.ensemble.weights import fit_most, halves
 from shunter.engine.metrics import binary_entropy
 from shunter.models.combination import Combination, CombineBy, Combiner
 
-# What an entrant must save to take the place of the weighted mean of log odds: a share of the log loss, and standard
-# errors; more of these than one comparison would ask for, because the best of some thirty is taken.
+# Gain with which a candidate replaces the weighted mean of log odds: share of the log loss, and standard errors. The
+# number of errors is larger than for one comparison, because the best of about thirty candidates is taken.
 LEAST_SAVING, LEAST_ERRORS = 0.001, 3.0
-MOST_ROWS = 50_000  # of each half
-LEAST_OF_CLASS = 10  # rows of either label in each quarter
+MOST_ROWS = 50_000  # largest sample of each half
+LEAST_OF_CLASS = 10  # fewest rows of either label in each quarter
 QUANTILES = 129
 CALIBRATIONS: tuple[CalibrateBy, ...] = ("none", "temperature", "platt", "isotonic")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entrant:
-    """One way to combine, fitted.
+    """Candidate: one fitted way to combine members.
 
     Attributes:
-        weights: float64 `[members]`, their sum one.
-        combination: What is done with them.
+        weights: float64 `[members]`, with sum 1.
+        combination: Combination and calibration.
     """
 
     weights: np.ndarray
     combination: Combination
 
     def combine(self, logits: np.ndarray) -> np.ndarray:
-        """The combined log odds, float64 `[rows]`, of those of the members, `[members, rows]`."""
+        """Return the combined log odds, float64 `[rows]`, from the log odds of the members, `[members, rows]`."""
         with torch.no_grad():
             members, weights = torch.from_numpy(logits.T.astype(np.float64)), torch.from_numpy(self.weights)
             return Combiner(self.combination)(members, weights).numpy()
@@ -43,11 +43,11 @@ class Entrant:
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """Predictions of members for some rows, all of which count.
+    """Predictions of members for rows with positive weight.
 
     Attributes:
         labels: 0 or 1, `[rows]`.
-        logits: predicted log odds, `[members, rows]`.
+        logits: Predicted log odds, `[members, rows]`.
         weights: Weight of each row, `[rows]`, positive.
     """
 
@@ -56,28 +56,28 @@ class Rows:
     weights: np.ndarray
 
     def of(self, rows: np.ndarray) -> "Rows":
-        """Some of them."""
+        """Return a subset of the rows."""
         return Rows(labels=self.labels[rows], logits=self.logits[:, rows], weights=self.weights[rows])
 
     def losses(self, combined: np.ndarray) -> np.ndarray:
-        """Log loss of each row."""
+        """Return the log loss of each row for combined log odds, `[rows]`."""
         return log_losses(self.labels, combined)
 
     @property
     def has_both(self) -> bool:
-        """Whether there are enough of either label to fit anything."""
+        """Return True if there are enough rows of either label for a fit."""
         positives = int(np.count_nonzero(self.labels))
         return min(positives, len(self.labels) - positives) >= LEAST_OF_CLASS
 
 
 @dataclass(frozen=True, kw_only=True)
 class Race:
-    """What came of it.
+    """Result of a comparison.
 
     Attributes:
-        winner: Who takes the place of the present way; None where nobody is better beyond chance.
-        ne: NE of each entrant by its label, over both halves, each predicted by what the other has fitted; the present
-            way as `PRESENT`.
+        winner: Candidate that replaces the present way; None if no candidate is significantly better.
+        ne: NE of each candidate by its label, over both halves, each predicted by the fit on the other half; the
+            present way as `PRESENT`.
     """
 
     winner: Entrant | None
@@ -90,19 +90,19 @@ PRESENT = "present"
 def race(
     rows: Rows, first: np.ndarray, second: np.ndarray, present: np.ndarray, *, single: int, seed: int, most: int | None
 ) -> Race | None:
-    """Let all ways compete; None where there are too few rows for it.
+    """Compare all ways to combine members; return None if there are too few rows.
 
-    Each half is predicted by what the other has fitted, the weights on one half of it and the calibration on the other
-    one. The winner is the one that the first half has fitted, so that the second stays one that has fitted nothing.
+    Each half is predicted by the fit on the other half: the weights are fitted on one half of it, and the calibration
+    on its other half. The winner is the fit on the first half, so that the second half stays unused by any fit.
 
     Args:
         rows: All rows.
-        first: The half whose fit is taken.
-        second: The other one.
-        present: Log odds of the way that is to be beaten, `[rows]`, each half as the other has fitted it.
-        single: The best member, which competes alone.
+        first: Row numbers of the half whose fit is returned.
+        second: Row numbers of the other half.
+        present: Log odds of the present way, `[rows]`, each half by the fit on the other half.
+        single: Number of the best member, which is a candidate alone.
         seed: Seed of the quarters.
-        most: Members with a weight at most; None sets no bound.
+        most: Largest number of members with a weight; None is no limit.
     """
     parts = [_sample(first), _sample(second)]
     fits = [_Fit.of(rows.of(part), single, seed, most) for part in parts]
@@ -124,7 +124,7 @@ def race(
         enough = max(LEAST_ERRORS * error, LEAST_SAVING * float(shares @ before))
         if saving > max(enough, best_saving):
             best, best_saving = entrant, saving
-    if best is not None:  # not worse on any of the rows that it is judged on, those left out above among them
+    if best is not None:  # must be better on the whole second half too, including rows that were not sampled
         unseen = rows.of(second)
         loss = (unseen.weights @ unseen.losses(one) for one in (best.combine(unseen.logits), present[second]))
         best = best if next(loss) < next(loss) else None
@@ -132,13 +132,13 @@ def race(
 
 
 def _sample(half: np.ndarray) -> np.ndarray:
-    """Evenly spread over a half, which is in the order of its labels."""
+    """Return row numbers spread evenly over a half, which is sorted by label."""
     return half[:: math.ceil(len(half) / MOST_ROWS)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Fit:
-    """All entrants as one half fits them: the weights on one half of it, the calibration on the other."""
+    """Candidates fitted on one half: the weights on one half of its rows, the calibration on the other."""
 
     weighed: Rows
     calibrated: Rows
@@ -155,7 +155,7 @@ class _Fit:
         return self.weighed.has_both and self.calibrated.has_both
 
     def entrants(self) -> Iterator[Entrant]:
-        """In an order that does not depend on the rows."""
+        """Yield the candidates in an order that does not depend on the rows."""
         members = len(self.weighed.logits)
         yield from self._by("single", np.eye(members)[self.single], ("logits",))
         if members == 1:
@@ -169,7 +169,7 @@ class _Fit:
         yield from self._stacked(fitted)
 
     def _diverse(self) -> np.ndarray:
-        """Equal weights of those that err little and differ."""
+        """Return equal weights for members with low error and high disagreement."""
         members, shares = len(self.weighed.logits), self.weighed.weights / self.weighed.weights.sum()
         errors = np.array([shares @ self.weighed.losses(one.astype(np.float64)) for one in self.weighed.logits])
         size = min(self.most or math.ceil(members / 2), members)
@@ -180,7 +180,7 @@ class _Fit:
         return weights
 
     def _stacked(self, fitted: np.ndarray) -> Iterator[Entrant]:
-        """Logistic regression on the members that the fitted weights leave."""
+        """Yield candidates of a logistic regression on the members with a fitted weight."""
         used = np.flatnonzero(fitted)
         weights = np.zeros(len(fitted))
         weights[used], intercept = fit_line(self.weighed.labels, self.weighed.logits[used], self.weighed.weights)

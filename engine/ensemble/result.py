@@ -1,4 +1,4 @@
-"""What the step hands on, and keeps beside the model."""
+"""Result of the ensemble step, also saved beside the model."""
 
 import math
 from dataclasses import asdict
@@ -14,7 +14,7 @@ from shunter.frozen import Frozen
 
 FILE = "ensemble.json"
 MIB = 2**20
-RESULT = "result"  # the name of what is kept among those whose predictions are measured
+RESULT = "result"  # name of the resulting model among the models whose predictions are measured
 
 
 class Member(Frozen):
@@ -32,12 +32,12 @@ class Member(Frozen):
 
     @property
     def is_used(self) -> bool:
-        """Whether the result holds it."""
+        """Return True if the result contains the member."""
         return self.weight > 0 or any(self.other_weights.values())
 
 
 class Serving(Frozen):
-    """What a prediction of one row costs with a candidate."""
+    """Serving cost of one row with a candidate."""
 
     model_config = ConfigDict(ser_json_inf_nan="constants")
 
@@ -50,18 +50,18 @@ class Serving(Frozen):
 
     @classmethod
     def of(cls, name: str, ne: float | None, cost: ServingCost) -> Self:
-        """Of what was measured."""
+        """Return the serving cost from a measurement."""
         return cls(name=name, ne=ne, **asdict(cost))
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Figures for the run."""
+        """Metrics for the MLflow run."""
         figures = {"milliseconds": self.milliseconds, "weight_bytes": self.weight_bytes, "joules": self.joules}
         return {f"serving.{figure}.{self.name}": value for figure, value in figures.items() if value is not None}
 
 
 class TriedSize(Frozen):
-    """So many members, packed so that all of them have room."""
+    """Tried number of members, packed so that all of them fit."""
 
     members: int
     weight_bytes: int = Field(description="Bytes of the weights that are left of them.")
@@ -72,7 +72,7 @@ class TriedSize(Frozen):
 
 
 class MemoryFit(Frozen):
-    """A result that was given a number of bytes: what it takes, and what that costs."""
+    """Size of a result with a memory limit, and the quality with and without the limit."""
 
     model_config = ConfigDict(ser_json_inf_nan="constants")
 
@@ -87,7 +87,7 @@ class MemoryFit(Frozen):
 
     @property
     def words(self) -> str:
-        """In one sentence."""
+        """Sentence that reports the size and the quality."""
         limit, before, after = (
             f"{count / MIB:.2f} MiB" for count in (self.limit_bytes, self.bytes_before, self.bytes_after)
         )
@@ -111,7 +111,7 @@ class MemoryFit(Frozen):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Figures for the run."""
+        """Metrics for the MLflow run."""
         names = ("limit_bytes", "bytes_before", "bytes_after", "ne_before", "ne_after")
         tried = {f"ensemble.memory.tried_ne.{one.members}": one.ne for one in self.tried}
         damaged = {
@@ -123,7 +123,7 @@ class MemoryFit(Frozen):
 
 
 class EnsembleResult(Frozen):
-    """The model that the training ends with; it lies in `directory`, for `engine.checkpoint.storage.load_model`."""
+    """Final model of the training job, stored in `directory` for `engine.checkpoint.storage.load_model`."""
 
     model_config = ConfigDict(ser_json_inf_nan="constants")
 
@@ -169,7 +169,7 @@ class EnsembleResult(Frozen):
 
 
 def read_finished(directory: Path, data_fingerprint: str, names: tuple[str, ...]) -> EnsembleResult | None:
-    """The finished ensemble of the same members in `directory`, None when there is none."""
+    """Return the finished ensemble of the same data and members in `directory`; None if there is none."""
     path = directory / FILE
     if not path.exists():
         return None

@@ -1,4 +1,4 @@
-"""What a finished model predicts for a part of the data, kept beside it: several steps ask, and it is scored once."""
+"""Cache of a finished model's predictions for a split, stored beside the model and shared by several steps."""
 
 import contextlib
 import hashlib
@@ -17,7 +17,7 @@ from shunter.engine.results import Evaluation
 
 
 def score_test(directory: Path, dataset: Dataset, execution: Execution) -> Evaluation:
-    """Score the model in a folder on the test part, or read what an earlier call has kept there.
+    """Score the model in a folder on the test part, or read the stored scores of an earlier call.
 
     Args:
         directory: Folder of the model, from `shunter.engine.checkpoint.storage.save_model`.
@@ -37,7 +37,7 @@ def score_test(directory: Path, dataset: Dataset, execution: Execution) -> Evalu
 
 
 def kept_scores(directory: Path, dataset: Dataset, split: SplitName, execution: Execution) -> Evaluation | None:
-    """What was kept of the scores of the model in a folder; None where nothing was, or of other weights."""
+    """Return the stored scores of the model in a folder; None if there are none for its current weights."""
     logits = read_result(_path(directory, dataset, split, execution))
     if logits is None:
         return None
@@ -45,21 +45,21 @@ def kept_scores(directory: Path, dataset: Dataset, split: SplitName, execution: 
 
 
 def keep_scores(directory: Path, dataset: Dataset, split: SplitName, execution: Execution, logits: np.ndarray) -> None:
-    """Keep what the model in a folder predicts for a split; without room on the disk it is scored again.
+    """Store the predictions of the model in a folder for a split; without disk space nothing is stored.
 
     Args:
         directory: Folder of the model.
         dataset: Data set.
-        split: Part of it that was scored.
+        split: Split that was scored.
         execution: Device and precision of the scoring.
-        logits: float32, as of `Evaluation`.
+        logits: float32, as in `Evaluation`.
     """
     with contextlib.suppress(OSError):
         write_result(_path(directory, dataset, split, execution), logits)
 
 
 def take_scores(source: Path, target: Path, dataset: Dataset, split: SplitName, execution: Execution) -> None:
-    """Keep the scores of a model beside a copy of it, where there are some."""
+    """Copy the stored scores of a model to the folder of its copy, if there are any."""
     with contextlib.suppress(OSError):
         shutil.copyfile(_path(source, dataset, split, execution), _path(target, dataset, split, execution))
 
@@ -69,6 +69,6 @@ def _path(directory: Path, dataset: Dataset, split: SplitName, execution: Execut
 
 
 def _key(directory: Path, dataset: Dataset, execution: Execution) -> str:
-    """Names the data, the arithmetic and the weights, whose checksum is in the model's description."""
+    """Return a hash of the data, the device and precision, and the model's description with its weight checksum."""
     named = f"{dataset.fingerprint} {execution.device} {execution.precision} ".encode()
     return hashlib.sha256(named + (directory / "model.json").read_bytes()).hexdigest()[:16]

@@ -1,8 +1,9 @@
-"""Which members form an ensemble: those that err little and differ, by a quadratic program, or greedily.
+"""Selection of ensemble members with low error and high disagreement, by a quadratic program or greedily.
 
-Weights w of the members minimise `w e - balance * w K w` with w >= 0 and sum 1, where e is the error of each and K how
-much each two differ, cut off so that extreme difference brings nothing; those with the largest weights are taken
-(SEERL; Saphal et al., AAMAS 2021). It needs neither torch nor what the members are: policies are chosen so, too.
+Weights w of the members minimise `w e - balance * w K w` with w >= 0 and sum 1. e is the error of each member and K the
+disagreement of each pair, clipped so that extreme disagreement adds nothing. The members with the largest weights are
+selected (SEERL; Saphal et al., AAMAS 2021). The module needs neither torch nor knowledge of the members: policies are
+selected by it, too.
 """
 
 from collections.abc import Sequence
@@ -11,15 +12,15 @@ from itertools import combinations
 import numpy as np
 
 BALANCE = 0.5
-CUT = 0.8  # quantile of the differences above which more of it brings nothing
+CUT = 0.8  # quantile of the pairwise disagreements at which they are clipped
 MOST_ENUMERATED = 12
 GREEDY_STEPS = 20
 
 
 def disagreement(logits: np.ndarray) -> np.ndarray:
-    """How much each two members differ: the mean symmetric Kullback-Leibler divergence of their probabilities.
+    """Return the disagreement of each pair of members: mean symmetric Kullback-Leibler divergence of probabilities.
 
-    Of two Bernoulli variables it is half the difference of the probabilities times that of the log odds.
+    For two Bernoulli variables it is half the difference of the probabilities times the difference of the log odds.
 
     Args:
         logits: Predicted log odds, `[members, rows]`.
@@ -36,30 +37,31 @@ def disagreement(logits: np.ndarray) -> np.ndarray:
 
 
 def value_of(chosen: Sequence[int], errors: np.ndarray, differing: np.ndarray, balance: float = BALANCE) -> float:
-    """What is minimised, for some members with equal weights."""
+    """Return the minimised objective, for some members with equal weights."""
     weights = np.zeros(len(errors))
     weights[list(chosen)] = 1.0 / len(chosen)
     return float(weights @ errors - balance * weights @ differing @ weights)
 
 
 def normalised(errors: np.ndarray, differing: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Errors and differences on one scale, the differences cut off."""
+    """Return errors and disagreements on one scale, the disagreements clipped."""
     pairs = differing[np.triu_indices(len(errors), 1)]
     most = float(np.quantile(pairs, CUT)) if len(pairs) else 0.0
     return errors / max(float(errors.max()), 1e-12), np.minimum(differing, most) / max(most, 1e-12)
 
 
 def select(errors: np.ndarray, differing: np.ndarray, size: int, balance: float = BALANCE) -> tuple[int, ...]:
-    """The members with the largest weights in the quadratic program, in their order.
+    """Return the members with the largest weights in the quadratic program, in their order.
 
-    The program is not convex: it is solved from the middle and from each member, and the best end counts. Weights that
-    are not equal lose something as equal ones: members are exchanged for others as long as that regains it.
+    The program is not convex: it is solved from the middle and from each member, and the best result counts. Equal
+    weights instead of the solved weights lose some of the objective. Members are therefore exchanged as long as that
+    regains it.
 
     Args:
-        errors: Of each member.
-        differing: Of each two.
-        size: How many are taken.
-        balance: Weight of difference against error.
+        errors: Error of each member, `[members]`.
+        differing: Disagreement of each pair, `[members, members]`.
+        size: Number of members to select.
+        balance: Weight of disagreement against error.
     """
     from scipy.optimize import minimize
 
@@ -67,7 +69,7 @@ def select(errors: np.ndarray, differing: np.ndarray, size: int, balance: float 
     if count <= size:
         return tuple(range(count))
     starts = [np.full(count, 1 / count), *(0.6 * np.eye(count)[i] + 0.4 / count for i in range(count))]
-    # No weight above 1 / size: so many are wanted, and none of them is to decide alone.
+    # No weight above 1 / size, so that at least `size` members have a weight and none decides alone.
     found = [
         minimize(
             lambda w: w @ errors - balance * w @ differing @ w,
@@ -85,7 +87,7 @@ def select(errors: np.ndarray, differing: np.ndarray, size: int, balance: float 
 
 
 def _exchanged(subset: tuple[int, ...], errors: np.ndarray, differing: np.ndarray, balance: float) -> tuple[int, ...]:
-    """The subset after the best exchanges of one member for one outside, until none is better."""
+    """Return the subset after the best exchanges of one member for one outside, until no exchange is better."""
     best = value_of(subset, errors, differing, balance)
     while True:
         others = [one for one in range(len(errors)) if one not in subset]
@@ -98,25 +100,25 @@ def _exchanged(subset: tuple[int, ...], errors: np.ndarray, differing: np.ndarra
 
 
 def enumerated(errors: np.ndarray, differing: np.ndarray, size: int, balance: float = BALANCE) -> tuple[int, ...]:
-    """The same by trying every subset: what `select` is checked against, and what is taken of few members."""
+    """Return the best subset by trying every subset: the reference of `select`, and the method for few members."""
     subsets = combinations(range(len(errors)), min(size, len(errors)))
     return min(subsets, key=lambda one: value_of(one, errors, differing, balance))
 
 
 def greedy(labels: np.ndarray, logits: np.ndarray, row_weights: np.ndarray | None, most: int | None) -> np.ndarray:
-    """Weights by adding the member that helps the mean of log odds most, again and again, each as often as it helps.
+    """Return weights from greedy forward selection, which adds the member that lowers the log loss of the mean most.
 
-    Forward selection with replacement (Caruana et al., "Ensemble Selection from Libraries of Models", ICML 2004). It
-    ends where no addition lowers the log loss.
+    Members are added with replacement (Caruana et al., "Ensemble Selection from Libraries of Models", ICML 2004), so
+    that a weight counts how often a member was added. The selection ends when no addition lowers the log loss.
 
     Args:
         labels: 0 or 1, `[rows]`.
         logits: Predicted log odds, `[members, rows]`.
-        row_weights: Weight of each row, `[rows]`; None weighs all alike.
-        most: Different members at most; None sets no bound.
+        row_weights: Weight of each row, `[rows]`; None weights all rows alike.
+        most: Largest number of distinct members; None is no limit.
 
     Returns:
-        float64 `[members]`, their sum one.
+        float64 `[members]`, with sum 1.
     """
     odds, labels = logits.astype(np.float64), labels.astype(np.float64)
     shares = np.full(len(labels), 1 / len(labels)) if row_weights is None else row_weights / row_weights.sum()

@@ -1,4 +1,4 @@
-"""What a prediction costs: measured milliseconds and joules of one row, and counted bytes of the weights."""
+"""Serving cost of a model: measured milliseconds and joules per predicted row, and bytes of the weights."""
 
 import statistics
 import time
@@ -22,13 +22,13 @@ WARM_UP, REPEATS = 5, 40
 
 @dataclass(frozen=True, kw_only=True)
 class ServingCost:
-    """Of one model.
+    """Serving cost of one model.
 
     Attributes:
         milliseconds: Median time of a prediction of one row, measured on the device of the scoring.
-        weight_bytes: Bytes of its weights.
-        joules: Mean energy of a prediction of one row; None where nothing can tell.
-        joules_by: Whether that is `measured`, `estimated` or `unavailable`.
+        weight_bytes: Bytes of the weights.
+        joules: Mean energy of a prediction of one row; None if no meter can measure or estimate it.
+        joules_by: Source of the energy: `measured`, `estimated` or `unavailable`.
     """
 
     milliseconds: float
@@ -39,11 +39,11 @@ class ServingCost:
 
 @dataclass(frozen=True, kw_only=True)
 class ServingLimits:
-    """What a prediction of one row may cost; None sets no bound.
+    """Limits of the cost of predicting one row; None is no limit.
 
     Attributes:
-        milliseconds: Time at most.
-        joules: Energy at most.
+        milliseconds: Largest time.
+        joules: Largest energy.
     """
 
     milliseconds: float | None = None
@@ -51,11 +51,11 @@ class ServingLimits:
 
     @property
     def is_set(self) -> bool:
-        """Whether there is one."""
+        """Return True if there is a limit."""
         return self.milliseconds is not None or self.joules is not None
 
     def are_kept_by(self, costs: Sequence[ServingCost]) -> bool:
-        """Whether models that predict one after the other keep them together."""
+        """Return True if models that predict one after the other keep the limits together."""
         is_fast = self.milliseconds is None or sum(one.milliseconds for one in costs) <= self.milliseconds
         drawn = [one.joules for one in costs]
         return is_fast and (self.joules is None or (None not in drawn and sum(filter(None, drawn)) <= self.joules))
@@ -66,7 +66,7 @@ def serving_cost(model: Model | Ensemble, dataset: Dataset, execution: Execution
 
     Args:
         model: Model in evaluation mode.
-        dataset: Data that it reads.
+        dataset: Data set of the model.
         execution: Device, threads and precision.
 
     Raises:
@@ -98,19 +98,19 @@ def serving_cost(model: Model | Ensemble, dataset: Dataset, execution: Execution
 def within_limits(
     costs: Sequence[ServingCost], most: int | None, limits: ServingLimits
 ) -> tuple[list[int], int | None]:
-    """Which members may be combined, and how many, so that whichever are taken they keep all limits together.
+    """Return the members that may be combined and their largest number, so that any such ensemble keeps all limits.
 
     Args:
-        costs: Of a prediction by each member; those of an ensemble add up.
-        most: Members at most; None sets no bound.
-        limits: What a prediction may cost.
+        costs: Cost of a prediction by each member; the costs of an ensemble's members add up.
+        most: Largest number of members; None is no limit.
+        limits: Limits of a prediction's cost.
 
     Returns:
-        The members that keep each limit alone, in their order, and how many of them keep it together; None where
-        nothing bounds it.
+        The members that keep each limit alone, in their order, and the largest number of them that keeps the limits
+        together; None if no limit bounds that number.
 
     Raises:
-        InfeasibleError: None keeps them.
+        InfeasibleError: No member keeps the limits.
     """
     within = list(range(len(costs)))
     if limits.milliseconds is not None:
@@ -132,20 +132,20 @@ def within_limits(
 def affordable(
     costs: Sequence[float], most: int | None, limit: float, option: str = "--max-predict-milliseconds"
 ) -> tuple[list[int], int]:
-    """Which members may be combined, and how many, so that whichever are taken they keep the limit together.
+    """Return the members that may be combined and their largest number, so that any such ensemble keeps the limit.
 
     Args:
-        costs: Of a prediction by each member; those of an ensemble add up.
-        most: Members at most; None sets no bound.
-        limit: Cost of a prediction at most.
-        option: The option that sets it, with the unit in its name.
+        costs: Cost of a prediction by each member; the costs of an ensemble's members add up.
+        most: Largest number of members; None is no limit.
+        limit: Largest cost of a prediction.
+        option: Option that sets the limit, with the unit in its name.
 
     Returns:
-        The members that keep it alone, in their order, and how many of them keep it together even if they are the
-        dearest.
+        The members that keep the limit alone, in their order, and the largest number of them that keeps it together
+        even if they are the most expensive ones.
 
     Raises:
-        InfeasibleError: None keeps it.
+        InfeasibleError: No member keeps the limit.
     """
     within = [index for index, one in enumerate(costs) if one <= limit]
     if not within:

@@ -1,4 +1,4 @@
-"""The snapshots of a finished training, each as a model of its own."""
+"""Snapshots of a finished training run as separate models."""
 
 from collections.abc import Iterator
 
@@ -7,10 +7,10 @@ from shunter.engine.trained_model import TrainedModel
 
 
 def snapshots_of(trained: TrainedModel) -> Iterator[TrainedModel]:
-    """The snapshots of a finished training in their order, each as a model of its own.
+    """Yield the snapshots of a finished training run in order, each as a separate model.
 
-    What each took is the part of the training up to it: its time and samples as they were measured; its energy is in
-    proportion to the time.
+    A snapshot's cost is that of the training run up to it: time and samples as measured, energy in proportion to the
+    time.
     """
     for report in trained.history:
         folder = snapshot_folder(trained.directory, report.epoch)

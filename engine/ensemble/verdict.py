@@ -1,4 +1,4 @@
-"""Whether an ensemble earns its keep, and how its members are combined: pure functions of predictions and labels."""
+"""Selection between an ensemble and its best member, and of the way to combine, from predictions and labels alone."""
 
 import math
 from collections.abc import Sequence
@@ -14,30 +14,30 @@ from shunter.engine.ensemble.weights import combine, fit_most, halves, task_rows
 from shunter.engine.metrics import Metrics, compute_metrics, compute_task_metrics
 from shunter.models.combination import Combination
 
-# What a scale of the log odds must save on rows that did not fit it: a share of the log loss, and standard errors.
+# Gain that a scale of the log odds needs on rows that did not fit it: share of the log loss, and standard errors.
 LEAST_SAVING, LEAST_ERRORS = 0.005, 2.0
-# Nats by which weights at a distance of one from equal ones must be better on the rows that fit them; the better of
-# these is taken. By hand, the best three of twenty random settings with both baselines, fitted and chosen on 2,000
-# rows, NE of what was kept on 1,000 to 15,000 others, first without a pull and judged on half of the rows, then with
-# the better of the two and judged on all: a sample of Criteo .897 .892, two generated logs .910 .906 and .867 .866,
+# Penalty in nats on weights at a distance of one from equal weights; the better of these values is taken. Manual
+# experiment: the best three of twenty random settings with both baselines, fitted and selected on 2,000 rows. NE of the
+# result on 1,000 to 15,000 other rows, first without a penalty and judged on half of the rows, then with the better of
+# the two values and judged on all rows: a sample of Criteo .897 .892, two generated logs .910 .906 and .867 .866,
 # Frappe .534 .534, MovieLens-1M by attributes .903 .903, with ids .757 .755. With 30 alone Frappe would lose .1 %.
 PULLS = (0.0, 30.0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """Which is better, the ensemble or its best member, on rows that did not fit its weights.
+    """Ensemble selection: the ensemble or its best member, compared on rows that were not used to fit the weights.
 
     Attributes:
-        weights: float64 `[members]` of the result, summing to one; one of them is 1 when the single is the result. With
-            several tasks `[members, tasks]`, one sum for each.
-        best_single: index of the best member on all rows.
-        ensemble: quality of the ensemble on rows that did not fit it: each half by what the other fits, or where
-            another way to combine has won, the second half alone; None where there is nothing to combine.
-        single: quality of the best single on the same rows, picked for them as the ensemble's weights are fitted.
-        scale: float64, factor of the result's log odds, 1 where none pays; `[tasks]` with several.
-        combination: Another way than the weighted mean of log odds, which is taken; None where none is better.
-        ne: NE of each way to combine that was tried, by its label; see `shunter.engine.ensemble.race`.
+        weights: float64 `[members]` of the result, with sum 1; a single weight is 1 if the result is a single model.
+            With several tasks `[members, tasks]`, with sum 1 for each task.
+        best_single: Number of the best member on all rows.
+        ensemble: Quality of the ensemble on rows that did not fit its weights: each half by the fit on the other half,
+            or the second half alone if another way to combine has won. None if there is nothing to combine.
+        single: Quality of the best single on the same rows, picked for each half on the other half.
+        scale: float64, factor of the result's log odds, 1 if no scale is worthwhile; `[tasks]` with several tasks.
+        combination: Combination that replaces the weighted mean of log odds; None if no other way is better.
+        ne: NE of each tried way to combine, by its label; see `shunter.engine.ensemble.race`.
     """
 
     weights: np.ndarray
@@ -50,22 +50,22 @@ class Verdict:
 
     @property
     def is_ensemble(self) -> bool:
-        """Whether more than one member is left in the result."""
+        """Return True if the result has more than one member."""
         return len(self.chosen) > 1
 
     @property
     def chosen(self) -> list[int]:
-        """Members that are left in the result."""
+        """Numbers of the members in the result."""
         return np.flatnonzero(self.weights.reshape(len(self.weights), -1).any(axis=1)).tolist()
 
     def combine(self, logits: np.ndarray) -> np.ndarray:
-        """The log odds of the result, `[rows]` or `[rows, tasks]`, of those of the members."""
+        """Return the log odds of the result, `[rows]` or `[rows, tasks]`, from the log odds of the members."""
         if self.combination is None:
             return combine(self.weights, logits) * self.scale
         return Entrant(weights=self.weights, combination=self.combination).combine(logits)
 
     def among(self, allowed: Sequence[int], members: int) -> "Verdict":
-        """The same among more members, of which only some were judged: the others have no weight."""
+        """Return the selection for `members` members, of which only `allowed` were compared; others have weight 0."""
         weights = np.zeros((members, *self.weights.shape[1:]))
         weights[list(allowed)] = self.weights
         combination = self.combination
@@ -88,31 +88,33 @@ def judge(
 ) -> Verdict:
     """Fit weights on one half of the rows, and compare with the best single member on rows that did not fit them.
 
-    Judging on the rows that fitted the weights would favour the ensemble, and judging a single on the rows that picked
-    it the single, so each half is predicted by the weights and by the single that the other half finds best. What is
-    taken are the weights of the first half, which leaves the second for all that follows, or the best single of all
-    rows. Of several tasks each has its own weights, and the main one decides. What is chosen may be too sure of itself,
-    most where AUC chose its epoch: a scale of its log odds, fitted on the one half, is kept where the other half says
-    so. It changes no order. Where the log loss decides over a single task, other ways to weigh, combine and calibrate
-    compete with that (`shunter.engine.ensemble.race`).
+    Evaluation on the rows that fitted the weights would favour the ensemble, and evaluation of a single on the rows
+    that picked it would favour the single. Each half is therefore predicted by the weights and by the single that are
+    best on the other half. The result has the weights of the first half, so that the second half stays unused for later
+    steps, or it is the best single on all rows. With several tasks each task has its own weights, and the main task
+    decides.
+
+    The result may be overconfident, most if AUC selected its epoch. A scale of its log odds, fitted on one half, is
+    used if it lowers the log loss significantly on the other half; it changes no order. If the log loss decides over a
+    single task, other ways to weight, combine and calibrate are compared too (`shunter.engine.ensemble.race`).
 
     Args:
         labels: 0 or 1, `[rows]`, or `[rows, tasks]`.
-        logits: predicted log odds, `[members, rows]`, or `[members, rows, tasks]`.
-        seed: Seed of the halves, which hold the same share of positives.
-        row_weights: Weight of each label, like `labels`; None weighs all alike.
-        tasks: names of several tasks, the main one first.
-        select_by: figure by which the best single is picked and the ensemble judged; the weights are fitted by log loss
-            whichever it is.
-        most: Members of the ensemble at most; None sets no bound.
+        logits: Predicted log odds, `[members, rows]`, or `[members, rows, tasks]`.
+        seed: Seed of the halves, which have the same share of positives.
+        row_weights: Weight of each label, like `labels`; None weights all alike.
+        tasks: Names of several tasks, the main task first.
+        select_by: Figure by which the best single is picked and the ensemble compared; the weights are always fitted by
+            log loss.
+        most: Largest number of members of the ensemble; None is no limit.
     """
     from threadpoolctl import threadpool_limits
 
-    by: SelectBy = "auc" if select_by == "auc" else "logloss"  # which on the same rows orders as NE does
+    by: SelectBy = "auc" if select_by == "auc" else "logloss"  # orders models on the same rows like NE
     main = task_rows(labels, logits, row_weights, 0)
     given = _Given(labels, logits, row_weights, tasks, by, most, _best_single(*main, by))
     first, second = halves(main[0], seed)
-    with threadpool_limits(1):  # of sums as short as these, threads take longer to wake than to add
+    with threadpool_limits(1):  # the sums are so short that waking threads takes longer
         means = _weighted_means(given, first, second)
         if by == "auc" or labels.ndim > 1 or not len(second):
             return means.by_first
@@ -121,7 +123,7 @@ def judge(
 
 @dataclass(frozen=True)
 class _Given:
-    """What is judged: see `judge`."""
+    """Arguments of `judge`, and the best single member on all rows."""
 
     labels: np.ndarray
     logits: np.ndarray
@@ -132,35 +134,36 @@ class _Given:
     best_single: int
 
     def weights_of(self, rows: np.ndarray) -> np.ndarray | None:
-        """Weights of some rows."""
+        """Return the weights of some rows."""
         return None if self.row_weights is None else self.row_weights[rows]
 
     def best_single_of(self, rows: np.ndarray) -> int:
-        """The member that is best on some rows."""
+        """Return the number of the best member on some rows."""
         here = self.labels[rows], self.logits[:, rows], self.weights_of(rows)
         return _best_single(*task_rows(*here, 0), self.by)
 
     def fitted(self, rows: np.ndarray, pull: float) -> np.ndarray:
-        """The weights of the members that some rows fit."""
+        """Return the weights of the members fitted on some rows."""
         return fit_most(self.labels[rows], self.logits[:, rows], self.weights_of(rows), self.most, pull)
 
     def metrics(self, logits: np.ndarray) -> Metrics:
-        """The quality of some predictions of all rows."""
+        """Return the quality of predictions for all rows."""
         return compute_task_metrics(self.tasks, self.labels, logits, self.row_weights)
 
 
 def _best_single(labels: np.ndarray, logits: np.ndarray, weights: np.ndarray | None, by: SelectBy) -> int:
-    """The best member, by log odds `[members, rows]` of one task."""
+    """Return the number of the best member, by log odds `[members, rows]` of one task."""
     return int(np.argmin([compute_metrics(labels, row, weights).loss_by(by) for row in logits]))
 
 
 class _Means(NamedTuple):
-    """The weighted mean of log odds, or the best single where that is no worse, as either half fits it.
+    """Fit of each half: the weighted mean of log odds, or the best single if it is no worse.
 
     Attributes:
-        by_first: As the first half does.
-        by_second: As the second one does.
-        weights: Those of the mean that the first half fits, whichever is better; None where nothing is combined.
+        by_first: Fit of the first half.
+        by_second: Fit of the second half.
+        weights: Weights of the mean fitted on the first half, also if the single is better; None if nothing is
+            combined.
     """
 
     by_first: Verdict
@@ -169,7 +172,7 @@ class _Means(NamedTuple):
 
 
 def _weighted_means(given: _Given, first: np.ndarray, second: np.ndarray) -> _Means:
-    """What each half fits, with the pull that is better on the rows that the other half has."""
+    """Return the fit of each half, with the penalty of `PULLS` that is better on the other half."""
     labels, logits, best_single = given.labels, given.logits, given.best_single
     members = len(logits)
     alone = np.eye(members)[best_single]
@@ -201,10 +204,10 @@ def _weighted_means(given: _Given, first: np.ndarray, second: np.ndarray) -> _Me
 
 
 def _picked(given: _Given, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Log odds of the single that the other half finds best, `[rows]` or `[rows, tasks]`.
+    """Return the log odds of the single that is best on the other half, `[rows]` or `[rows, tasks]`.
 
-    Where the area under the curve decides it is the best one of all rows: two members have no common order. Picked so,
-    the single is kept less often; by hand, as at `PULLS`, the NE of what is kept falls by 0 to .0003.
+    If AUC decides, it is the best single on all rows, because two members have no common order. With picked singles,
+    the single is selected less often; in the manual experiment at `PULLS`, the NE of the result falls by 0 to .0003.
     """
     picked = np.array(given.logits[given.best_single], dtype=np.float64)
     if given.by == "logloss":
@@ -214,7 +217,7 @@ def _picked(given: _Given, first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def _best(given: _Given, means: _Means, first: np.ndarray, second: np.ndarray, seed: int) -> Verdict:
-    """What the first half fits, or what beats it beyond chance on rows that fitted nothing of it."""
+    """Return the fit of the first half, or a candidate that is significantly better on rows outside of its fit."""
     verdict = means.by_first
     present = np.empty(len(given.labels))
     present[second] = verdict.combine(given.logits[:, second])
@@ -238,7 +241,7 @@ def _best(given: _Given, means: _Means, first: np.ndarray, second: np.ndarray, s
 
 @dataclass(frozen=True)
 class _Halves:
-    """Rows of which one half fits a scale of log odds and the other one judges it."""
+    """Two halves of rows: one fits a scale of log odds and the other evaluates it."""
 
     labels: np.ndarray
     row_weights: np.ndarray | None
@@ -246,7 +249,7 @@ class _Halves:
     judged: np.ndarray
 
     def scale(self, logits: np.ndarray) -> np.ndarray:
-        """The scale of predicted log odds, `[rows]` or `[rows, tasks]`: one number, or one for each task."""
+        """Return the scale of predicted log odds, `[rows]` or `[rows, tasks]`: one number, or one for each task."""
         if self.labels.ndim == 1:
             return np.array(self._scale(self.labels, logits, self.row_weights))
         tasks = range(self.labels.shape[1])

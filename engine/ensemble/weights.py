@@ -1,29 +1,29 @@
-"""The weights of an ensemble's members: pure functions of predictions and labels."""
+"""Fit of the weights of an ensemble's members: pure functions of predictions and labels."""
 
 import numpy as np
 
 from shunter.engine.ensemble.calibration import log_losses
 
-# A member below this share changes hardly a prediction but costs as much to serve as any other.
+# A member below this share hardly changes predictions, but costs as much to serve as any other member.
 SMALLEST_WEIGHT = 0.02
 
 
 def combine(weights: np.ndarray, logits: np.ndarray) -> np.ndarray:
-    """The weighted mean of the members' logits: `[rows]`, or `[rows, tasks]`."""
+    """Return the weighted mean of the members' logits: `[rows]`, or `[rows, tasks]`."""
     return weights @ logits if weights.ndim == 1 else np.einsum("mt,mrt->rt", weights, logits)
 
 
 def task_rows(
     labels: np.ndarray, logits: np.ndarray, row_weights: np.ndarray | None, task: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Labels, logits `[members, rows]` and weights of one task."""
+    """Return labels `[rows]`, logits `[members, rows]` and row weights of one task."""
     if labels.ndim == 1:
         return labels, logits, row_weights
     return labels[:, task], logits[:, :, task], None if row_weights is None else row_weights[:, task]
 
 
 def _fit_tasks(labels: np.ndarray, logits: np.ndarray, row_weights: np.ndarray | None, pull: float) -> np.ndarray:
-    """Weights of each task: `[members]`, or `[members, tasks]`; the main one's where no row here has the label."""
+    """Return the weights of each task, `[members]` or `[members, tasks]`; the main task's if no row has the label."""
     if labels.ndim == 1:
         return fit_weights(labels, logits, row_weights, pull)
     found: list[np.ndarray] = []
@@ -36,7 +36,7 @@ def _fit_tasks(labels: np.ndarray, logits: np.ndarray, row_weights: np.ndarray |
 def fit_most(
     labels: np.ndarray, logits: np.ndarray, row_weights: np.ndarray | None, most: int | None, pull: float = 0.0
 ) -> np.ndarray:
-    """Weights as `_fit_tasks` finds them, of so many members at most: those with the largest shares, fitted again."""
+    """Return the weights of `_fit_tasks` for at most `most` members: those with the largest weights, fitted again."""
     weights = _fit_tasks(labels, logits, row_weights, pull)
     shares = weights.reshape(len(weights), -1).max(axis=1)
     if most is None or np.count_nonzero(shares) <= most:
@@ -48,7 +48,7 @@ def fit_most(
 
 
 def halves(labels: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Two random halves of the rows, as indices, with the same number of positives give or take one."""
+    """Return two random halves of the rows, as row numbers, with equal numbers of positives up to one."""
     shuffled = np.random.default_rng(seed).permutation(len(labels))
     by_label = shuffled[np.argsort(labels[shuffled], kind="stable")]
     return by_label[::2], by_label[1::2]
@@ -57,17 +57,17 @@ def halves(labels: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
 def fit_weights(
     labels: np.ndarray, logits: np.ndarray, row_weights: np.ndarray | None = None, pull: float = 0.0
 ) -> np.ndarray:
-    """Weights that minimise the log loss of the weighted mean of logits: none negative, their sum one.
+    """Return weights that minimise the log loss of the weighted mean of logits: none negative, with sum 1.
 
     The log loss is convex in the weights, so that the solver (SLSQP) finds the one minimum from any start. Weights
-    below `SMALLEST_WEIGHT` become 0. Of few rows the minimum follows chance, so it may be pulled towards equal weights
-    by the square of the distance; the more rows there are, the less that matters.
+    below `SMALLEST_WEIGHT` become 0. With few rows the minimum follows chance. A penalty on the squared distance may
+    therefore pull the weights towards equal weights; the more rows there are, the smaller its effect.
 
     Args:
         labels: 0 or 1, `[rows]`.
-        logits: predicted log odds, `[members, rows]`.
-        row_weights: Weight of each row, `[rows]`; None weighs all alike.
-        pull: How many nats in all a distance of one costs.
+        logits: Predicted log odds, `[members, rows]`.
+        row_weights: Weight of each row, `[rows]`; None weights all rows alike.
+        pull: Penalty in nats, over all rows, of a distance of one.
 
     Returns:
         float64 `[members]`.
