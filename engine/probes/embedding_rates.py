@@ -1,6 +1,6 @@
-"""What memory gives to embeddings: the time to look rows up and to update them, by their width.
+"""Bandwidth of embedding lookups and updates on a device, by the width of the rows.
 
-Measured with the kernel that trains, so with its pooling, its sorting of ids and its row-wise Adagrad.
+Measured with the training kernel, including its pooling, its sorting of ids and its row-wise Adagrad.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from shunter.models.embeddings.pooled import build_embeddings
 
 ROW_BYTES = (16, 32, 64, 128, 256, 512)
 LOOKUPS = 2**14
-BATCH = 512  # samples, so that one table is looked up 32 times a sample: about what a recommender does
+BATCH = 512  # samples, so that a sample has 32 lookups in one table: about as many as in a recommender
 FLOAT_BYTES = 4
 
 
@@ -21,10 +21,10 @@ class EmbeddingTimes:
     """Repeated measurements of one table.
 
     Attributes:
-        row_bytes: width of its rows.
-        payload_bytes: Bytes of the rows that each pass works on, each row counted once.
-        lookup_seconds: Seconds of the forward passes.
-        update_seconds: Seconds of the backward passes, which update the rows.
+        row_bytes: Width of the rows in bytes.
+        payload_bytes: Bytes of the rows of one pass, each row counted once.
+        lookup_seconds: Seconds of each forward pass.
+        update_seconds: Seconds of each backward pass, which updates the rows.
     """
 
     row_bytes: int
@@ -38,13 +38,13 @@ def time_embeddings(
 ) -> list[EmbeddingTimes]:
     """Time the forward and the backward pass of a table, for each of `ROW_BYTES`.
 
-    The ids are uniform; with a table too large for the caches that is the slowest access there is.
+    The ids are uniform, which is the slowest access if the table is too large for the caches.
 
     Args:
         device: Device of the table.
-        thread_count: intra-operator threads.
-        table_bytes: size of the table.
-        seconds_each: time after which a measurement stops repeating; each repeats at least three times.
+        thread_count: Intra-operator threads.
+        table_bytes: Size of the table in bytes.
+        seconds_each: Time after which a measurement stops repeating; each repeats at least three times.
     """
     with threads(thread_count), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(0)
@@ -54,7 +54,7 @@ def time_embeddings(
 def _time_width(device: torch.device, row_bytes: int, table_bytes: int, seconds: float) -> EmbeddingTimes:
     dim, rows = row_bytes // FLOAT_BYTES, table_bytes // row_bytes
     tables = build_embeddings((rows,), dim, learning_rate=0.01, device=device)
-    tables.weight.fill_(0.01)  # touched, so that no page is made while it is read
+    tables.weight.fill_(0.01)  # written, so that no page is allocated during a lookup
     tables.adagrad_sum.zero_()
     values = torch.randint(rows, (LOOKUPS,), dtype=torch.int32, device=device)
     offsets = torch.arange(0, LOOKUPS + 1, LOOKUPS // BATCH, dtype=torch.int32, device=device)

@@ -1,4 +1,4 @@
-"""How strongly the fields of a data set interact: what a flat model has learned of them after a brief training."""
+"""Strength of the interactions between the fields of a data set, from a briefly trained flat model."""
 
 import math
 from itertools import count, islice
@@ -14,17 +14,17 @@ from shunter.engine.memory import check_tables_fit
 from shunter.models.registry import build_model, model_spec
 from shunter.models.tower_partitioner import interactions
 
-FLAT = model_spec()  # a DLRM: all fields meet each other
-FAST = Hyperparameters(dense_learning_rate=2e-3, embedding_learning_rate=0.05)  # for the best model is not asked for
-MOST_SAMPLES, MOST_PASSES = 1 << 19, 4  # learned from, before the interactions are read
-PROBE_SAMPLES = 1 << 13  # in which they are read
+FLAT = model_spec()  # a DLRM: all pairs of fields interact
+FAST = Hyperparameters(dense_learning_rate=2e-3, embedding_learning_rate=0.05)  # fast: the best model is not needed
+MOST_SAMPLES, MOST_PASSES = 1 << 19, 4  # limits of the training
+PROBE_SAMPLES = 1 << 13  # samples on which the interactions are measured
 
 
 def field_interactions(dataset: Dataset, execution: Execution, *, seed: int = 0) -> Tensor:
-    """Train a flat model for four passes, or half a million samples, and read the fields' interactions.
+    """Train a flat model for four passes, or half a million samples, and measure the interactions of the fields.
 
     Args:
-        dataset: the data; only the training part is touched.
+        dataset: Data set; only the training part is read.
         execution: Device, threads, precision and batch size.
         seed: Seed of the initial weights and the order of batches.
 
@@ -32,8 +32,8 @@ def field_interactions(dataset: Dataset, execution: Execution, *, seed: int = 0)
         `[fields, fields]`, see `shunter.models.tower_partitioner.interactions`.
 
     Raises:
-        RequestError: the model does not fit into memory.
-        HardwareError: the device cannot be used here.
+        RequestError: The model does not fit into memory.
+        HardwareError: The device cannot be used here.
     """
     rows = dataset.splits["train"].rows
     with applied(execution) as device, seeded(seed, device):

@@ -1,4 +1,4 @@
-"""A short measurement of the real model at one placement."""
+"""Short measurement of a model's training step at one placement."""
 
 import logging
 from statistics import NormalDist
@@ -28,7 +28,7 @@ Z90, Z95 = (NormalDist().inv_cdf(share) for share in (0.9, 0.95))
 
 
 class Measurement(Frozen):
-    """What a short probe found at one placement."""
+    """Result of a short probe at one placement."""
 
     steps: int
     step_seconds: float
@@ -43,14 +43,14 @@ class Measurement(Frozen):
 
 
 def measure(dataset: Dataset, spec: ModelSpec | GraphSpec, placement: Placement, steps: int) -> Measurement | None:
-    """Train `spec` for a few steps at `placement`, with time, memory and power taken.
+    """Train `spec` for a few steps at `placement`, and measure time, memory and power.
 
     Returns:
-        None when the memory did not suffice.
+        None if the memory did not suffice.
 
     Raises:
-        HardwareError: the placement's device cannot be used, or this process has no rights to its power limit.
-        RequestError: the placement has a power limit, and the operator does not permit any.
+        HardwareError: The placement's device cannot be used, or this process may not set its power limit.
+        RequestError: The placement has a power limit, and the operator does not permit any.
     """
     try:
         with (

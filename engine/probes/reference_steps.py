@@ -1,9 +1,9 @@
-"""Short probes of what no matrix product and no copy tells: what a step costs that computes nothing, and the tables.
+"""Short probes of step costs that matrix products and copies do not show: fixed cost of a step, and table costs.
 
-Steps of one small model at two batch sizes give what every step costs whatever its size (the interpreter, the hand-over
-of a batch, the kernels' own start), and how much longer memory takes within a step than alone, as each tensor is new.
-Passes over tables of several shapes tell apart what a bag, a looked-up row and each byte of it cost, from the caches
-and from memory. Measured with the kernels that train.
+Steps of one small model at two batch sizes give the fixed cost of a step (the interpreter, the transfer of a batch,
+kernel launches). They also give the factor by which memory access takes longer within a step than alone, because each
+tensor is new. Passes over tables of several shapes separate the costs of a bag, a looked-up row and each of its bytes,
+from the caches and from memory. Measured with the training kernels.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ from shunter.models.registry import build_model, model_spec
 from shunter.models.spec import CategoricalFeature, Features
 
 FLOAT_BYTES = 4
-CACHED_ROWS = 512  # of a table that stays in the caches
+CACHED_ROWS = 512  # rows of a table that stays in the caches
 REFERENCE_SPEC = model_spec()
 REFERENCE_FEATURES = Features(
     dense=tuple(f"dense{i}" for i in range(13)),
@@ -35,14 +35,14 @@ REFERENCE_BATCHES = (64, 1024)
 
 @dataclass(frozen=True, kw_only=True)
 class TableShape:
-    """Tables of one width that are looked up in one operator.
+    """Shape of tables of one width that are looked up in one operator.
 
     Attributes:
-        tables: how many.
+        tables: Number of tables.
         ids: Ids of each bag.
-        dim: width of a row.
-        batch_size: bags of each table.
-        cached: whether the tables are so small that they stay in the caches, or far larger.
+        dim: Width of a row.
+        batch_size: Bags of each table.
+        cached: Whether the tables are so small that they stay in the caches, or far larger.
     """
 
     tables: int
@@ -53,17 +53,17 @@ class TableShape:
 
     @property
     def bags(self) -> int:
-        """Of all tables."""
+        """Bags of all tables."""
         return self.tables * self.batch_size
 
     @property
     def row_bytes(self) -> int:
-        """Of the weights of a row."""
+        """Bytes of the weights of a row."""
         return self.dim * FLOAT_BYTES
 
     @property
     def lookups(self) -> int:
-        """Rows that are looked up."""
+        """Number of looked-up rows."""
         return self.bags * self.ids
 
 
@@ -80,14 +80,14 @@ SHAPES = (
 def time_reference_step(
     device: torch.device, *, threads: int, precision: Literal["fp32", "bf16"], batch_size: int, seconds: float
 ) -> float:
-    """Seconds of a training step of the reference model, its batches in memory.
+    """Return the seconds of a training step of the reference model, with batches in memory.
 
     Args:
-        device: Device that it runs on.
-        threads: intra-operator threads.
+        device: Device of the model.
+        threads: Intra-operator threads.
         precision: Precision of the dense part.
-        batch_size: samples of the step.
-        seconds: for how long it is repeated.
+        batch_size: Samples of the step.
+        seconds: Seconds of repetition.
     """
     execution = Execution(device=str(device), threads=threads, precision=precision, batch_size=batch_size)
     with applied(execution), seeded(0, device):
@@ -98,18 +98,18 @@ def time_reference_step(
 
 
 def time_tables(device: torch.device, shape: TableShape, *, threads: int, large_bytes: int, seconds: float) -> float:
-    """Seconds of looking up and updating tables once, with uniform ids.
+    """Return the seconds of one lookup and update of tables, with uniform ids.
 
     Args:
         device: Device of the tables.
-        shape: how many there are and how they are looked up.
-        threads: intra-operator threads.
-        large_bytes: Bytes of all tables together when they shall not fit into the caches.
-        seconds: for how long it is repeated.
+        shape: Number of tables, and shape of their lookups.
+        threads: Intra-operator threads.
+        large_bytes: Bytes of all tables together if they must not fit into the caches.
+        seconds: Seconds of repetition.
     """
     rows = CACHED_ROWS if shape.cached else max(CACHED_ROWS, large_bytes // (shape.tables * shape.dim * FLOAT_BYTES))
     tables = build_embeddings([rows] * shape.tables, shape.dim, learning_rate=0.01, device=device)
-    tables.weight.fill_(0.01)  # touched, by all cores, so that no page is made while it is read
+    tables.weight.fill_(0.01)  # written, by all cores, so that no page is allocated during a lookup
     tables.adagrad_sum.zero_()
     with applied(Execution(device=str(device), threads=threads)), seeded(0, device):
         values = torch.randint(rows, (shape.lookups,), dtype=torch.int32, device=device)
@@ -119,7 +119,7 @@ def time_tables(device: torch.device, shape: TableShape, *, threads: int, large_
 
 
 def _undisturbed(durations: list[float]) -> float:
-    """The lower quartile: on a crowded machine more than half of the repetitions may have waited for others."""
+    """Return the lower quartile: on a crowded machine more than half of the repetitions may be disturbed by other jobs."""
     return quantiles(durations, n=4)[0] if len(durations) > 1 else durations[0]
 
 

@@ -1,4 +1,4 @@
-"""A short measurement of the real training step, for the choice of a placement."""
+"""Short measurement of the real training step, for the choice of a placement."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -41,22 +41,22 @@ def time_steps(
     warmup_steps: int = STEPS_UNTIL_RECORDED,
     seed: int = 0,
 ) -> StepTiming:
-    """Train a fresh model for a few steps and measure them, then forget it.
+    """Train a new model for a few steps, measure the steps, and discard the model.
 
-    Where the training part has fewer batches than steps, it is read again from the start.
+    If the training part has fewer batches than steps, it is read again from the start.
 
     Args:
-        dataset: the data.
-        spec: the architecture.
-        hyperparameters: which optimiser, and its settings.
-        execution: the placement to measure.
-        steps: steps to measure.
-        warmup_steps: steps before them, not measured.
+        dataset: Data set.
+        spec: Architecture.
+        hyperparameters: Optimizer and its settings.
+        execution: Placement to measure.
+        steps: Steps to measure.
+        warmup_steps: Steps before the measured steps.
         seed: Seed of the initial weights and the order of batches.
 
     Raises:
-        RequestError: the model cannot be built or does not fit into memory, or the embedding cache is too small.
-        HardwareError: the device cannot be used here.
+        RequestError: The model cannot be built or does not fit into memory, or the embedding cache is too small.
+        HardwareError: The device cannot be used here.
     """
     with applied(execution) as device, seeded(seed, device):
         reset_peak_memory(device)
@@ -71,7 +71,7 @@ def time_steps(
             cache=cache,
             is_loaded_next=cache is None,
         ).train()
-        if cache is None:  # to draw all of large tables takes longer than the steps
+        if cache is None:  # drawing all rows of large tables takes longer than the steps
             model.embeddings.repeat_few_rows(torch.Generator().manual_seed(seed))
         prepare_layers(model, execution)
         return time_model(model, dataset, hyperparameters, execution, steps=steps, warmup_steps=warmup_steps, seed=seed)
@@ -87,17 +87,17 @@ def time_model(
     warmup_steps: int = STEPS_UNTIL_RECORDED,
     seed: int = 0,
 ) -> StepTiming:
-    """Train a model that is there already for a few steps and measure them.
+    """Train an existing model for a few steps and measure the steps.
 
-    The peak of the memory counts from its last reset, and whatever else the process holds is in it.
+    The peak memory counts from its last reset, and includes all other memory of the process.
 
     Args:
-        model: Model on the device of `execution`, whose threads are in use already.
-        dataset: the data.
-        hyperparameters: which optimiser, and its settings.
-        execution: the placement to measure.
-        steps: steps to measure.
-        warmup_steps: steps before them, not measured.
+        model: Model on the device of `execution`, whose threads are already in use.
+        dataset: Data set.
+        hyperparameters: Optimizer and its settings.
+        execution: Placement to measure.
+        steps: Steps to measure.
+        warmup_steps: Steps before the measured steps.
         seed: Seed of the order of batches.
     """
     device = torch.device(execution.device)
@@ -124,7 +124,7 @@ def time_model(
 
 
 def _full_batches(loader: BatchLoader) -> Iterator[Batch]:
-    """The full batches, epoch after epoch without end: a smaller last one would look like a faster step."""
+    """Yield the full batches, epoch after epoch without end: a smaller last batch would look like a faster step."""
     size = min(loader.batch_size, loader.rows)
     for epoch in count():
         yield from (batch for batch in loader.batches(epoch=epoch) if len(batch) == size)

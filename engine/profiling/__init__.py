@@ -1,1 +1,1 @@
-"""The profile of this machine's accelerators, measured at most once a day, and a model's demand on it."""
+"""Profiles of this machine's accelerators, measured at most once a day, and a model's workload for them."""

@@ -1,4 +1,4 @@
-"""Keeps the profiles of a machine for a day, since measuring takes seconds and the machine stays the same."""
+"""Cache of a machine's profiles for a day, since measuring takes seconds and the machine stays the same."""
 
 import logging
 from datetime import UTC, datetime, timedelta
@@ -14,11 +14,11 @@ from shunter.hardware.types import HardwareProfile
 log = logging.getLogger(__name__)
 
 MAX_AGE = timedelta(days=1)
-FORMAT = 3  # Raised when a probe changes, so that figures of the old one are not taken for figures of the new one.
+FORMAT = 3  # raised when a probe changes, so that figures of the old probe are not used for the new one
 
 
 class ProfileKey(Frozen):
-    """What the figures depend on: another value of any field means to measure anew."""
+    """Cache key of the profiles: another value of any field requires a new measurement."""
 
     host: str
     torch: str
@@ -26,7 +26,7 @@ class ProfileKey(Frozen):
 
     @classmethod
     def of(cls, host: str) -> "ProfileKey":
-        """Key of this process on the machine `host`."""
+        """Return the key of this process on the machine `host`."""
         return cls(host=host, torch=version("torch"), format=FORMAT)
 
 
@@ -39,24 +39,24 @@ class ProfileFile(Frozen):
 
 
 def read_profiles(path: Path, key: ProfileKey, now: datetime | None = None) -> list[HardwareProfile] | None:
-    """Profiles kept under `key` within the last day; None when they must be measured.
+    """Return the profiles stored under `key` within the last day; None if they must be measured.
 
-    A file that cannot be read or understood counts as absent and is named in the log.
+    A file that cannot be read or parsed counts as absent and is named in the log.
 
     Args:
-        path: the machine's file.
-        key: Everything that the figures depend on.
-        now: the time to judge the age by; the current time when None.
+        path: File of the machine.
+        key: Key of the profiles.
+        now: Time from which the age is computed; the current time when None.
     """
     kept = read_or_quarantine(path, ProfileFile.model_validate_json)
     if kept is None:
         return None
     age = (now or datetime.now(UTC)) - kept.measured_at
-    fresh = timedelta(0) <= age <= MAX_AGE  # A time in the future means that a clock was wrong.
+    fresh = timedelta(0) <= age <= MAX_AGE  # a time in the future means that a clock was wrong
     return kept.profiles if fresh and kept.key == key else None
 
 
 def write_profiles(path: Path, key: ProfileKey, profiles: list[HardwareProfile]) -> None:
-    """Keep `profiles`; a reader sees the old file or the whole new one, never a part."""
+    """Store `profiles` atomically: a reader sees the old file or the whole new file."""
     content = ProfileFile(key=key, measured_at=datetime.now(UTC), profiles=profiles)
     write_checked(path, content.model_dump_json(indent=1))

@@ -1,4 +1,4 @@
-"""Puts together what the floor of the hardware and the training kernels say of one accelerator."""
+"""Measurement of one accelerator's profile with the hardware probes and the training kernels."""
 
 from collections.abc import Sequence
 
@@ -12,27 +12,27 @@ from shunter.hardware.types import Accelerator, HardwareProfile, RowRate
 def measure(
     accelerator: Accelerator, host: str, seconds_each: float = SECONDS_EACH, *, training_costs: bool = True
 ) -> HardwareProfile:
-    """Measure an accelerator: arithmetic, memory and power, and what tables and steps of a training cost on it.
+    """Measure an accelerator: arithmetic, memory, power, and the costs of embedding tables and training steps.
 
     Args:
-        accelerator: a device of this machine.
-        host: fingerprint of the machine.
-        seconds_each: length of each single measurement; those of the curves are shorter.
-        training_costs: Measure tables and steps, too.
+        accelerator: Device of this machine.
+        host: Fingerprint of the machine.
+        seconds_each: Length of each single measurement in seconds; measurements of the curves are shorter.
+        training_costs: Whether to measure tables and steps too.
 
     Raises:
-        HardwareError: the device refuses to work.
+        HardwareError: The device refuses to work.
     """
     profile = measure_profile(accelerator, host, seconds_each)
     return with_training_costs(profile, seconds_each) if training_costs else profile
 
 
 def with_training_costs(profile: HardwareProfile, seconds_each: float = SECONDS_EACH) -> HardwareProfile:
-    """The profile with what a training is predicted by beyond rates: its tables by the width of rows, and its steps.
+    """Return the profile with the training costs beyond rates: of tables by the width of their rows, and of steps.
 
     Args:
-        profile: Profile of a device of this machine, its rates measured.
-        seconds_each: As it was measured with; these measurements are shorter.
+        profile: Profile of a device of this machine, with measured rates.
+        seconds_each: `seconds_each` of the profile's measurement; these measurements are shorter.
     """
     import torch
 
@@ -53,7 +53,7 @@ def with_training_costs(profile: HardwareProfile, seconds_each: float = SECONDS_
 
 
 def has_training_costs(profile: HardwareProfile) -> bool:
-    """Whether tables and steps were measured too."""
+    """Return True if tables and steps were measured too."""
     return bool(profile.gather_curve)
 
 

@@ -1,4 +1,4 @@
-"""Profiles of this machine, from the file of the day or measured."""
+"""Profiles of this machine, from today's cache file or measured."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -13,7 +13,7 @@ from shunter.hardware.reservation import Reservation, Tell, reserve, say
 from shunter.hardware.types import HardwareProfile
 from shunter.settings import Settings
 
-PATIENCE_SECONDS = 600  # with a training on an accelerator that is to be measured
+PATIENCE_SECONDS = 600  # longest wait for a training job on an accelerator to measure
 
 Progress = Callable[[str], None]
 
@@ -21,19 +21,19 @@ FEWEST_PROCESSES = 2
 
 
 def quiet(message: str) -> None:
-    """Tell nobody."""
+    """Ignore the message."""
 
 
 def local_profiles(*, refresh: bool = False, training_costs: bool = True, tell: Tell = say) -> list[HardwareProfile]:
-    """Profiles of this machine's accelerators, the CPU first; measured at most once a day.
+    """Return the profiles of this machine's accelerators, the CPU first; measured at most once a day.
 
     Args:
-        refresh: measure even if today's figures are there.
-        training_costs: Measure what tables and steps of a training cost, too, if that is not there.
-        tell: Called with a sentence when a measurement waits for others.
+        refresh: Whether to measure even if today's figures exist.
+        training_costs: Whether to measure the costs of tables and training steps too, if they are missing.
+        tell: Called with a sentence when a measurement waits for other jobs.
 
     Raises:
-        HardwareError: a device refuses to be measured.
+        HardwareError: A device refuses to be measured.
     """
     accelerators = local_accelerators()
     host = host_fingerprint(accelerators)
@@ -53,15 +53,15 @@ def local_profiles(*, refresh: bool = False, training_costs: bool = True, tell: 
 def machine_profiles(
     *, refresh: bool = False, on_progress: Progress = quiet, tell: Tell = say
 ) -> list[HardwareProfile]:
-    """Profiles with the slower measurements too, kept beside the others of the day.
+    """Return the profiles with the slower measurements too, cached with the day's other figures.
 
     Args:
-        refresh: measure even if today's figures are there.
-        on_progress: Called with a description of what is being measured.
-        tell: Called with a sentence when a measurement waits for others.
+        refresh: Whether to measure even if today's figures exist.
+        on_progress: Called with a description of the current measurement.
+        tell: Called with a sentence when a measurement waits for other jobs.
 
     Raises:
-        HardwareError: something refuses to be measured.
+        HardwareError: A measurement fails.
     """
     on_progress("arithmetic, memory and power")
     profiles = local_profiles(refresh=refresh, tell=tell)
@@ -73,13 +73,13 @@ def machine_profiles(
 
 
 def _of_this_machine(profiles: list[HardwareProfile]) -> list[HardwareProfile]:
-    """Equal machines that share a folder share the file, which may be another one's."""
+    """Set the machine id of the profiles: equal machines that share a folder share the cache file."""
     here = machine_id()
     return [profile.model_copy(update={"machine": here}) for profile in profiles]
 
 
 def _undisturbed(names: list[str], tell: Tell) -> AbstractContextManager[Reservation]:
-    """Hold all accelerators, for a training elsewhere would be measured along; not for ever, as one may last days."""
+    """Reserve all accelerators, because other jobs disturb a measurement, but wait only `PATIENCE_SECONDS` for them."""
     return reserve(*([name] for name in names), holder="profile", patience_seconds=PATIENCE_SECONDS, tell=tell)
 
 
@@ -88,7 +88,7 @@ def _kept_at(host: str) -> Path:
 
 
 def is_complete(profile: HardwareProfile) -> bool:
-    """Whether disk and, on a CPU, collectives and the exchange through shared memory were measured."""
+    """Return True if the disk and, on a CPU, collectives and the exchange through shared memory were measured."""
     between = bool(profile.collectives) and profile.shared_vectors is not None
     return profile.disk is not None and (profile.accelerator.kind != "cpu" or between)
 
@@ -96,17 +96,17 @@ def is_complete(profile: HardwareProfile) -> bool:
 def complete(
     profiles: Sequence[HardwareProfile], on_progress: Callable[[str], None] = lambda message: None
 ) -> list[HardwareProfile]:
-    """Measure the disk of the cache folder, and collectives between processes on the CPU, where they are missing.
+    """Measure the disk of the cache folder, and collectives between processes on the CPU.
 
-    The disk is the same for all accelerators; one that cannot be measured is left out, and said. Collectives between
-    GPUs are not measured: on a machine with several the stall profiler shows what they cost.
+    The disk is the same for all accelerators. A disk that cannot be measured is left out and reported by `on_progress`.
+    Collectives between GPUs are not measured: on a machine with several GPUs the stall profiler shows their cost.
 
     Args:
         profiles: Profiles of this machine.
-        on_progress: Called with a description of what is being measured.
+        on_progress: Called with a description of the current measurement.
 
     Raises:
-        HardwareError: the processes failed.
+        HardwareError: The processes failed.
     """
     from shunter.engine.profiling.shared_vectors import measure_shared_vectors
     from shunter.hardware.probes.collectives import measure_collectives

@@ -1,4 +1,4 @@
-"""Places a model's layers under the roofs of an accelerator."""
+"""Roofline of a model's layers on an accelerator."""
 
 from collections.abc import Mapping, Sequence
 
@@ -22,8 +22,8 @@ REFERENCE_FEATURES = Features(
     categorical=tuple(CategoricalFeature(name=f"C{position}", rows=100_000) for position in range(1, 27)),
 )
 REFERENCE_SPEC = model_spec(embedding_dim=16, bottom_widths=(512, 256, 64), top_widths=(512, 256))
-# Operations on each number of an embedding row: a sum adds it; an update squares and sums its gradient, and takes the
-# scaled gradient from it.
+# Operations on each number of an embedding row: a lookup adds it to a sum; an update squares and sums its gradient, and
+# subtracts the scaled gradient from it.
 LOOKUP_FLOPS, UPDATE_FLOPS = 1, 4
 
 
@@ -37,21 +37,22 @@ def place_layers(
     ids_per_sample: Mapping[str, float] | None = None,
     title: str = "a DLRM on data of Criteo's shape",
 ) -> Roofline:
-    """Count and measure the matrix products and the embeddings of a model, layer by layer.
+    """Return the roofline of the matrix products and the embeddings of a model, layer by layer.
 
-    Layers without a matrix product (activations, concatenations, the optimiser) are left out: memory bounds them all.
+    Layers without a matrix product (activations, concatenations, the optimizer) are left out: memory bounds all of
+    them.
 
     Args:
         profile: Profile of the accelerator, with its embedding curves.
-        spec: the architecture.
-        features: the input.
-        batch_size: samples of the step.
+        spec: Architecture.
+        features: Input of the model.
+        batch_size: Samples of the step.
         precision: Precision of the matrix products.
-        ids_per_sample: mean number of ids of each field; 1 for a field that is not named.
-        title: Name of what the layers belong to.
+        ids_per_sample: Mean number of ids of each field; 1 for a field that is not named.
+        title: Name of the model and its data.
 
     Raises:
-        RequestError: the model cannot be built.
+        RequestError: The model cannot be built.
     """
     layers = count_layers(
         spec, features, batch_size=batch_size, half=precision == "bf16", ids_per_sample=ids_per_sample
@@ -63,7 +64,7 @@ def place_layers(
 
 
 def _by_layer(layers: Sequence[LayerCount]) -> list[list[LayerCount]]:
-    """The matrix products of each layer and direction, in their order."""
+    """Return the matrix products of each layer and direction, in their order."""
     groups: dict[tuple[str, str], list[LayerCount]] = {}
     for layer in layers:
         if layer.kind == "matmul":
@@ -73,7 +74,7 @@ def _by_layer(layers: Sequence[LayerCount]) -> list[list[LayerCount]]:
 
 def _dense_point(profile: HardwareProfile, precision: Precision, layers: Sequence[LayerCount]) -> RooflinePoint:
     products = [Product(m=layer.m, n=layer.n, k=layer.k, count=layer.count) for layer in layers]
-    # What is computed in float32 under autocast too is measured so.
+    # Products that are float32 even under autocast are measured in float32.
     half = precision == "bf16" and all(layer.dtype == "bfloat16" for layer in layers)
     return RooflinePoint(
         name=layers[0].name,

@@ -1,8 +1,8 @@
-"""Pooled rows and their gradients exchanged through memory that processes share, by size of what a process brings in.
+"""Exchange of pooled rows and their gradients through shared memory, timed by the size of a process's message.
 
-The exchange is the one of trainings in many processes of this machine (`shunter.models.embeddings.shared_vectors`), for
-tables that lie whole or by column, and by row. Run as `python -m shunter.engine.profiling.shared_vectors FOLDER` in
-each process.
+The exchange is that of training runs in several processes of this machine (`shunter.models.embeddings.shared_vectors`),
+for tables that are sharded by table, by column or by row. Run as `python -m shunter.engine.profiling.shared_vectors
+FOLDER` in each process.
 """
 
 import os
@@ -21,7 +21,7 @@ from shunter.models.embeddings.shared_vectors import Part, SharedVectors
 MODULE = "shunter.engine.profiling.shared_vectors"
 LINK = "memory that processes share"
 MESSAGE_BYTES = tuple(4**power for power in range(7, 13))  # 16 KiB to 16 MiB: vectors of a step are large
-BAG_WIDTH, BAGS = 32, 8  # of a process; bags of different owners take turns, as those of a plan may
+BAG_WIDTH, BAGS = 32, 8  # of each process; bags of different owners alternate, as in a sharding plan
 
 
 def measure_shared_vectors(processes: int, message_bytes: Sequence[int] = MESSAGE_BYTES) -> tuple[CollectiveCost, ...]:
@@ -32,7 +32,7 @@ def measure_shared_vectors(processes: int, message_bytes: Sequence[int] = MESSAG
         message_bytes: At least three sizes.
 
     Returns:
-        One for each collective whose place it takes; none where processes cannot share memory here.
+        One cost for each collective that the exchange replaces; empty if processes cannot share memory here.
 
     Raises:
         HardwareError: The processes failed.
@@ -53,10 +53,10 @@ def main(folder: Path, report: Report) -> None:
 
 
 def _timed(memory: SharedMemory, message_bytes: Sequence[int]) -> Iterator[tuple[tuple[Collective, int], list[float]]]:
-    """Each operation with its size and its seconds, the slowest process's.
+    """Yield each operation with its message size and the seconds of the slowest process.
 
-    A message is counted as torch's collectives count theirs: a process's vectors for all samples, or where gradients of
-    partial sums are gathered those of its own samples.
+    The size of a message is that of torch's collectives: a process's vectors for all samples. If gradients of partial
+    sums are gathered, it is a process's vectors for its own samples.
     """
     count, columns = dist.get_world_size(), BAGS * BAG_WIDTH
     whole = SharedVectors(memory, [Part(widths=(columns,) * count)], _in_turn(count))
@@ -70,19 +70,19 @@ def _timed(memory: SharedMemory, message_bytes: Sequence[int]) -> Iterator[tuple
 
 
 def _there(shared: SharedVectors, samples: int) -> list[float]:
-    """Vectors of so many samples of each process."""
+    """Return the seconds of exchanging the vectors of `samples` samples of each process."""
     vectors = torch.zeros(samples * shared.count, BAGS * BAG_WIDTH)
     return slowest_durations(lambda: shared.gathered([vectors], samples))
 
 
 def _back(shared: SharedVectors, samples: int) -> list[float]:
-    """Their gradients."""
+    """Return the seconds of exchanging the gradients of these vectors."""
     gradient, like = torch.zeros(samples, shared.columns), [(samples * shared.count, BAGS * BAG_WIDTH)]
     return slowest_durations(lambda: shared.returned(gradient, like, samples))
 
 
 def _in_turn(count: int) -> list[int]:
-    """For each column in the end its place: a bag of each process after the other."""
+    """Return the source column of each output column: one bag of each process in turn."""
     return [
         (owner * BAGS + bag) * BAG_WIDTH + column
         for bag in range(BAGS)

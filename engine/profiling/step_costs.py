@@ -1,4 +1,4 @@
-"""Measures what steps and tables cost on one accelerator, with one thread and with all."""
+"""Costs of steps and tables on one accelerator, measured with one thread and with all."""
 
 from itertools import product
 
@@ -12,13 +12,13 @@ PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16")
 
 
 def with_step_costs(profile: HardwareProfile, seconds_each: float) -> HardwareProfile:
-    """Run the short probes, and add what they tell to a profile.
+    """Run the short probes, and return the profile with the step costs from their results.
 
-    Takes about twelve times `seconds_each` for one thread and again for all cores; for a GPU once.
+    This takes about twelve times `seconds_each` for one thread and again for all cores; for a GPU once.
 
     Args:
-        profile: Profile of a device of this machine, its rates measured.
-        seconds_each: length of each single measurement.
+        profile: Profile of a device of this machine, with measured rates.
+        seconds_each: Length of each single measurement in seconds.
     """
     from shunter.hardware.devices.discovery import last_level_cache_bytes
 
@@ -52,7 +52,7 @@ def _table_costs(profile: HardwareProfile, threads: int, seconds: float) -> Step
 
 
 def _with_start(profile: HardwareProfile, costs: StepCosts, seconds: float) -> StepCosts:
-    """The costs with those of the step itself, from a reference model at two batch sizes in both precisions."""
+    """Return the costs with those of the step itself, from a reference model at two batch sizes in both precisions."""
     import torch
 
     from shunter.engine.probes.reference_steps import (
@@ -64,7 +64,7 @@ def _with_start(profile: HardwareProfile, costs: StepCosts, seconds: float) -> S
     from shunter.models.counting import count_model
 
     workload = workload_of(count_model(REFERENCE_SPEC, REFERENCE_FEATURES), train_samples=1)
-    # Its few rows stay in the caches.
+    # The few rows of the reference model stay in the caches.
     workload = workload.model_copy(update={"access_curve": ((1.0, 1.0),)})
     model = StepModel(profile)
     measured, arithmetic, memory = [], [], []

@@ -1,4 +1,4 @@
-"""From what was counted in a model to what the hardware floor is told of it."""
+"""Conversion of a model's counts to the workload of the hardware cost model."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -14,13 +14,13 @@ def workload_of(
     access_curve: Sequence[tuple[float, float]] = (),
     mapped_bytes: int = 0,
 ) -> Workload:
-    """The hardware floor's view of a model over some data.
+    """Return the workload of a model over some data, for the hardware cost model.
 
     Args:
         counts: Counts of the model.
         train_samples: Samples of one epoch.
-        access_curve: how skewed the lookups are; see `Workload`.
-        mapped_bytes: Bytes of the arrays that a training maps.
+        access_curve: Skew of the lookups; see `Workload`.
+        mapped_bytes: Bytes of the arrays that a training run memory-maps.
     """
     return Workload(
         matmul_flops_per_sample=counts.matmul_flops_per_sample,
