@@ -1,11 +1,11 @@
-"""From where a training shall run to what the engine is told."""
+"""Conversion of a placement to the engine's execution settings."""
 
 from shunter.engine.config import Execution
 from shunter.hardware.types import Placement
 
 
 def execution_of(placement: Placement) -> Execution:
-    """The engine's view of a placement."""
+    """Return the execution settings of a placement."""
     return Execution(
         device=placement.device,
         threads=placement.threads,

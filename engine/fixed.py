@@ -1,4 +1,4 @@
-"""What a user fixes by `--set`: fields of a family's configuration, and of what a training learns with."""
+"""Overrides by `--set`: fields of a model family's configuration and of the hyperparameters."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -27,12 +27,12 @@ PATIENCE = "patience"
 
 @dataclass(frozen=True, kw_only=True)
 class Fixed:
-    """Values by the names of their fields; what is not there is searched, or has its default.
+    """Overrides by field name; other fields are searched, or have their defaults.
 
     Attributes:
         architecture: Fields of the family's configuration.
         learning: Fields of the hyperparameters.
-        patience: Epochs without a better validation after which a training stops; None leaves the usual ones.
+        patience: Epochs without a better validation figure after which training stops; None is the default.
     """
 
     architecture: dict[str, Any] = field(default_factory=dict)
@@ -41,14 +41,14 @@ class Fixed:
 
 
 def read_fixed(model: str, entries: Sequence[str]) -> Fixed:
-    """Read `--set` for a model, which may be `auto`: then all families that it stands for have the field.
+    """Parse the `--set` entries for a model; for `auto`, all families that it stands for must have the field.
 
     Args:
         model: Name of a family, or `auto`.
-        entries: `field=value`; the values of a list stand between commas, and none is the value of a field without.
+        entries: `field=value`; values of a list are separated by commas, and `none` means no value.
 
     Raises:
-        RequestError: A field is unknown or is one of other families, or a value is not of its type.
+        RequestError: A field is unknown or belongs to other families, or a value is not of the field's type.
     """
     families = auto_families() if model == AUTO else (model,)
     classes = [_spec_class(family) for family in families]
@@ -75,10 +75,10 @@ def read_fixed(model: str, entries: Sequence[str]) -> Fixed:
 
 
 def check_fixed(model: str, fixed: Fixed, features: Features) -> None:
-    """Refuse what makes no model of these features, before anything is measured or trained.
+    """Check that overrides build a model of these features, before anything is measured or trained.
 
     Raises:
-        RequestError: The message says what is wrong with it.
+        RequestError: No model can be built; the message states the reason.
     """
     if is_ranking(model):
         check_graph_spec(graph_spec(model, **fixed.architecture))
@@ -89,7 +89,7 @@ def check_fixed(model: str, fixed: Fixed, features: Features) -> None:
 
 
 def why_not_built(family: str, architecture: Mapping[str, Any], features: Features) -> str | None:
-    """Why a family's layers cannot be built with some values; None where they can be. Takes no memory."""
+    """Return why a family's layers cannot be built with some values, or None if they can; allocates no memory."""
     try:
         with torch.device("meta"):
             build_layers(model_spec(family, **architecture), features)
@@ -102,7 +102,7 @@ def why_not_built(family: str, architecture: Mapping[str, Any], features: Featur
 
 
 def _learned_with(model: str) -> type[Hyperparameters | RankingHyperparameters] | None:
-    """Of a model that is solved nothing but its architecture is chosen."""
+    """Return the class of a model's hyperparameters; None for a closed-form model, which has only an architecture."""
     if is_solved(model):
         return None
     return RankingHyperparameters if is_ranking(model) else Hyperparameters
@@ -117,7 +117,7 @@ def _shared(classes: Sequence[type]) -> list[str]:
 
 
 def _types(kind: type) -> Mapping[str, Any]:
-    """The types of the fields of a dataclass."""
+    """Return the types of the fields of a dataclass, by name."""
     hints = get_type_hints(kind)
     return {one.name: hints[one.name] for one in fields(kind)}
 
@@ -133,10 +133,10 @@ def _not_known(name: str, model: str, known: Sequence[str]) -> RequestError:
 
 
 def _value(kind: type, name: str, text: str) -> Any:
-    """The value of a field, from its text.
+    """Return the value of a field, parsed from its text.
 
     Raises:
-        RequestError: It is not of the field's type, or a number that is none.
+        RequestError: The text is not of the field's type, or is a number that is not finite or too small.
     """
     hint = _types(kind)[name]
     try:
@@ -151,7 +151,7 @@ def _value(kind: type, name: str, text: str) -> Any:
 
 
 def _parsed(text: str, hint: Any) -> Any:
-    """The parts of a list, or none; what else a text means, its type decides."""
+    """Return the items of a list, None, or the text itself, which the field's type then interprets."""
     if NoneType in get_args(hint) and text.lower() in ("none", "null", ""):
         return None
     if get_origin(hint) is tuple:
@@ -161,7 +161,7 @@ def _parsed(text: str, hint: Any) -> Any:
 
 
 def _expected(hint: Any) -> str:
-    """What a field takes, in words."""
+    """Return a description of the values that a field takes."""
     words = {int: "a whole number", float: "a number", bool: "true or false", str: "a name"}
     if hint in words:
         return words[hint]

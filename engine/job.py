@@ -1,4 +1,4 @@
-"""What a training is, who is told of it, and where its state is kept: three values that travel together everywhere."""
+"""Definition of a training job, with the hooks and the checkpointing of its run."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,17 +19,17 @@ Rates = TypeVar("Rates")
 
 @dataclass(frozen=True)
 class TrainingJob(Generic[Data, Spec, Rates]):
-    """One training, completely described: trained twice, it gives bitwise the same model.
+    """Complete description of one training job; running it twice gives bitwise the same model.
 
     Attributes:
-        dataset: The data; `train` is learned from and `validation` decides when to stop.
-        spec: The architecture.
-        hyperparameters: Settings that it is learned with.
+        dataset: Data set; `train` is used for training and `validation` for early stopping.
+        spec: Architecture.
+        hyperparameters: Hyperparameters.
         execution: Device, threads, precision and batch size.
-        schedule: Longest duration, patience and seed.
-        warm_start: A trained model to go on from, where one process trains; None starts from random weights.
-        learn_validation: Whether a graph model learns from the validation part too, once there is nothing left to
-            choose: then nothing is judged on it, and the last epoch is kept.
+        schedule: Largest number of epochs, patience and seed.
+        warm_start: Trained model to start from, in a single process; None starts from random weights.
+        learn_validation: Whether a graph model is trained on the validation part too, after all selection is done.
+            Nothing is then evaluated on that part, and the last epoch is used.
     """
 
     dataset: Data
@@ -46,15 +46,16 @@ ClickJob = TrainingJob[Dataset, ModelSpec, Hyperparameters]
 
 @dataclass(frozen=True, kw_only=True)
 class Hooks:
-    """Functions that a training calls while it goes on; what one raises ends the training and reaches the caller.
+    """Functions that are called during training; an exception in a hook ends the training run and reaches the caller.
 
     Attributes:
-        on_epoch: Called after each epoch with its report; for an epoch that was interrupted before its end was saved,
-            again. Also called at the schedule's checks.
-        on_step: Called after each step with the steps done and the steps of `max_epochs`.
-        should_stop: Called after each step, so it must be cheap; a reason ends the training.
-        adapt: Called after each step with its seconds, waiting for its batch included; returns the intra-operator
-            threads of the next one. Another number rounds otherwise, so that repetitions are not bitwise equal.
+        on_epoch: Called after each epoch with its report, and at the schedule's checks. For an epoch that was
+            interrupted before its end was saved, called again.
+        on_step: Called after each step with the number of steps done and the steps of `max_epochs`.
+        should_stop: Called after each step, so it must be fast; a returned reason ends training.
+        adapt: Called after each step with its seconds, including the wait for its batch; returns the intra-operator
+            threads of the next step. Another number of threads rounds differently, so that repetitions are not bitwise
+            equal.
     """
 
     on_epoch: Callable[[Any], None] | None = None
@@ -65,13 +66,13 @@ class Hooks:
 
 @dataclass(frozen=True)
 class Checkpointing:
-    """Where the state of a training is kept, and how often it is saved.
+    """Location and frequency of a training run's checkpoints.
 
     Attributes:
-        directory: A folder of the training's own; a state that lies there is gone on from.
-        seconds: Longest time between two checkpoints; there is one at the end of each epoch anyway.
-        steps: Most steps between two checkpoints; None leaves it to the time.
-        keeping: What each holds, and how many are kept.
+        directory: Folder of this training run only; a state in the folder is resumed.
+        seconds: Longest time between two checkpoints; each epoch ends with a checkpoint in any case.
+        steps: Largest number of steps between two checkpoints; None is no limit.
+        keeping: Checkpoint policy.
     """
 
     directory: Path

@@ -1,4 +1,4 @@
-"""The libraries of a training, loaded before its time and energy count."""
+"""Loading of the training libraries, before time and energy of a run are measured."""
 
 import contextlib
 
@@ -11,13 +11,14 @@ SMALLEST = Features(dense=("number",), categorical=(CategoricalFeature(name="id"
 
 
 def load_libraries(device: str) -> None:
-    """Load what torch and the embedding kernels load when they are first used, which takes seconds; again it is quick.
+    """Load the libraries that torch and the embedding kernels load on first use, which takes seconds.
 
-    The first of several trainings in a process would pay for it, and look dearer than the others.
+    Otherwise the first of several training runs in a process would include this time, and appear slower than the
+    others. A second call is fast.
 
     Args:
-        device: Device that trainings will run on.
+        device: Device of the training runs.
     """
-    with contextlib.suppress(Exception):  # of a device that does not work the training says more
+    with contextlib.suppress(Exception):  # the training run reports a broken device in more detail
         model = build_model(model_spec(embedding_dim=4, bottom_widths=(), top_widths=()), SMALLEST, device=device)
         build_dense_optimizer(model, Hyperparameters())

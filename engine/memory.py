@@ -1,4 +1,4 @@
-"""Memory: what this process holds, what is left, whether tables fit, and whether an error says that it ran out."""
+"""Memory: use of this process, free memory, fit of embedding tables, and detection of out-of-memory errors."""
 
 import importlib
 import os
@@ -19,13 +19,13 @@ from shunter.models.registry import may_lie_in_file
 from shunter.models.spec import Features, ModelSpec
 
 FLOAT_BYTES = 4
-COMPILER_BYTES = 40 << 20  # that importing torch's compiler adds to a process which holds the rest of torch
-# Torch's allocator on the CPU, the kernel and C++ say it in the text of their errors only.
+COMPILER_BYTES = 40 << 20  # memory that importing torch's compiler adds to a process with the rest of torch
+# Torch's CPU allocator, the kernel and C++ report it only in the text of their errors.
 OUT_OF_MEMORY_SIGNS = ("can't allocate memory", "not enough memory", "Cannot allocate memory", "bad_alloc")
 
 
 def available_memory_bytes(device: torch.device) -> int:
-    """Memory that a process could still take on a device; an upper bound, for others take of it as well."""
+    """Return the free memory of a device in bytes; an upper bound, because other processes take memory as well."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     limit = memory_limit_bytes()
@@ -39,24 +39,24 @@ def available_memory_bytes(device: torch.device) -> int:
 
 
 def free_memory_bytes() -> int:
-    """Main memory that this process could still take."""
+    """Return the main memory in bytes that this process could still take."""
     return available_memory_bytes(torch.device("cpu"))
 
 
 def check_tables_fit(
     spec: ModelSpec, features: Features, execution: Execution, available_bytes: int | None = None
 ) -> None:
-    """Refuse embedding tables that are larger than memory.
+    """Check that the embedding tables fit into memory.
 
     Args:
-        spec: width of a row.
-        features: rows of each table.
-        execution: the device, and the memory that the tables may take where larger ones lie in a file.
-        available_bytes: memory left; None measures it.
+        spec: Width of a row.
+        features: Rows of each table.
+        execution: Device, and the memory of the tables above which they are in a file.
+        available_bytes: Free memory; None measures it.
 
     Raises:
-        TooLargeError: the rows and their optimiser state take more; the message names the largest field.
-        RequestError: the memory that the tables may take is more, or too little for a cache.
+        TooLargeError: The rows and their optimizer state exceed the memory; the message names the largest field.
+        RequestError: The requested memory of the tables exceeds the free memory, or is too little for a cache.
     """
     if available_bytes is None:
         available_bytes = available_memory_bytes(torch.device(execution.device))
@@ -81,19 +81,19 @@ def check_tables_fit(
 
 
 def cached_rows(spec: ModelSpec, features: Features, memory_bytes: int) -> int | None:
-    """Rows that lie in memory at a time when the tables, with all that keeps book of them, may take so many bytes.
+    """Return the number of rows in memory if the tables with their bookkeeping may take `memory_bytes`.
 
     Args:
         spec: Width of a row.
         features: Rows of each table.
-        memory_bytes: What the tables may take.
+        memory_bytes: Memory limit of the tables.
 
     Returns:
-        None where all tables fit, so that they need no file.
+        None if all tables fit, so that they need no file.
 
     Raises:
-        RequestError: The tables do not fit, and cannot lie in a file or have no room for one row beside the
-            book-keeping.
+        RequestError: The tables do not fit, and either cannot be in a file, or the bookkeeping leaves no room for one
+            row.
     """
     size = EmbeddingTables.count_bytes(spec.tables(features))
     if size.weights + size.optimizer <= memory_bytes:
@@ -116,17 +116,17 @@ def cached_rows(spec: ModelSpec, features: Features, memory_bytes: int) -> int |
 
 
 def _or_in_half(spec: ModelSpec) -> str:
-    """The other way to smaller tables, where there is one."""
+    """Return the advice to use fp16 tables, if the architecture permits it; otherwise an empty text."""
     is_one = not spec.has_mixed_tables and spec.table_precision == "fp32"
     return ", or half as large in memory with --set table_precision=fp16" if is_one else ""
 
 
 def process_bytes() -> int:
-    """Memory of this process with the libraries that a training loads at its first step: what the rest comes on top of.
+    """Return the memory in bytes of this process, including the libraries that a training run loads at its first step.
 
-    They are loaded here, so that they count once and for all: the embedding kernel, the writer of checkpoints, and the
-    kernels of a dense layer, by a step of one. Torch's compiler takes a second to load and few trainings need it: where
-    it is not there yet, its memory is added.
+    The libraries are loaded here, so that they count once: the embedding kernel, the writer of checkpoints, and the
+    kernels of a dense layer, by a step of one. Torch's compiler takes a second to load and few training runs need it.
+    If it is not loaded, its memory is added.
     """
     choose_kernel("auto", torch.device("cpu"))
     importlib.import_module("safetensors.torch")
@@ -138,18 +138,18 @@ def _resident_bytes() -> int:
     try:
         status = Path("/proc/self/status").read_text()
         return int(status.split("VmRSS:")[1].split()[0]) * 1024
-    except (OSError, IndexError):  # the kernel does not tell, but for the peak
+    except (OSError, IndexError):  # the kernel reports only the peak
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def _step_once() -> None:
-    """Forward, backward and update of a layer so small that its kernels are all it takes."""
+    """Run forward, backward and update of a tiny layer, which loads the kernels."""
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         layer = torch.nn.Linear(1, 1)
         loss = torch.nn.functional.binary_cross_entropy_with_logits(layer(torch.zeros(2, 1)), torch.zeros(2, 1))
         weights: list[torch.Tensor] = list(layer.parameters())
         gradients = list(torch.autograd.grad(loss, weights))
-    # The operator itself: the optimiser around it would load torch's compiler.
+    # The operator is called directly: the optimizer around it would load torch's compiler.
     first, second, steps = [[torch.zeros_like(weight) for weight in weights] for _ in range(3)]
     with torch.no_grad():
         torch._fused_adam_(  # pyright: ignore[reportPrivateImportUsage]
@@ -166,7 +166,7 @@ def _step_once() -> None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether torch, Python or the kernel ran out of memory."""
+    """Return True if the error says that torch, Python or the kernel ran out of memory."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     return isinstance(error, RuntimeError | OSError) and any(sign in str(error) for sign in OUT_OF_MEMORY_SIGNS)

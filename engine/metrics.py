@@ -1,4 +1,4 @@
-"""Quality of predicted click probabilities."""
+"""Metrics of predicted click probabilities."""
 
 import math
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from shunter.engine.config import SelectBy
 from shunter.errors import DataError
 from shunter.record import Record
 
-FIGURES: dict[SelectBy, str] = {  # as people read them
+FIGURES: dict[SelectBy, str] = {  # labels of the metrics
     "ne": "NE",
     "auc": "AUC",
     "logloss": "log loss",
@@ -21,20 +21,20 @@ FIGURES: dict[SelectBy, str] = {  # as people read them
 
 @dataclass(frozen=True, kw_only=True)
 class Metrics(Record):
-    """Quality over one set of rows, each counted by its weight where they have one.
+    """Metrics over one set of rows, weighted where rows have weights.
 
-    A set with one class only has no ranking and no entropy: `auc` and `ne` are nan there, and `calibration` is nan
-    when there is no positive at all. Rows of weight 0 count for nothing; where no row counts, all of it is nan.
+    A set with one label only has no ranking and no entropy: `auc` and `ne` are then nan, and `calibration` is nan
+    without any positive row. Rows of weight 0 are ignored; if all rows have weight 0, all metrics are nan.
 
     Attributes:
-        auc: area under the ROC curve; a tie between a positive and a negative counts one half.
-        logloss: mean negative log likelihood, in nats.
-        ne: normalised entropy, `logloss` over the entropy of the base rate; below 1 is better than always predicting
+        auc: Area under the ROC curve; a tie between a positive and a negative counts one half.
+        logloss: Mean negative log likelihood, in nats.
+        ne: Normalised entropy, `logloss` over the entropy of the base rate; below 1 is better than always predicting
             the base rate.
-        calibration: mean prediction over base rate; 1 is unbiased.
-        rows: rows scored that count.
-        base_rate: share of positives among them.
-        others: with several tasks, quality of those beside the main one, by name.
+        calibration: Mean prediction over base rate; 1 is unbiased.
+        rows: Number of scored rows with positive weight.
+        base_rate: Share of positives in these rows, by weight.
+        others: With several tasks, metrics of the tasks besides the main task, by name.
     """
 
     auc: float
@@ -46,28 +46,28 @@ class Metrics(Record):
     others: "dict[str, Metrics]" = field(default_factory=dict)
 
     def loss_by(self, select_by: SelectBy) -> float:
-        """One figure as a number to be lowered: NE and log loss as they are, of the AUC what it lacks to 1."""
+        """Return a metric as a loss to minimise: NE and log loss unchanged, 1 - AUC for the AUC."""
         return 1 - self.auc if select_by == "auc" else getattr(self, select_by)
 
 
 def figure_of(loss: float, select_by: SelectBy) -> float:
-    """The figure itself, from what `Metrics.loss_by` made of it."""
+    """Return the metric from its loss; inverse of `Metrics.loss_by`."""
     return 1 - loss if select_by == "auc" else loss
 
 
 def compute_task_metrics(
     tasks: Sequence[str], labels: np.ndarray, logits: np.ndarray, weights: np.ndarray | None = None
 ) -> Metrics:
-    """Compare predictions with labels, for each task.
+    """Compute the metrics of predictions for each task.
 
     Args:
-        tasks: names, the main one first; empty or one name for a single task.
-        labels: 0 or 1, `[rows]`, or `[rows, tasks]` where there are several.
-        logits: predicted log odds, likewise.
-        weights: not negative, likewise; None counts all rows alike.
+        tasks: Names, the main task first; empty or one name for a single task.
+        labels: 0 or 1, `[rows]`, or `[rows, tasks]` with several tasks.
+        logits: Predicted log odds, of the same shape.
+        weights: Not negative, of the same shape; None weights all rows alike.
 
     Raises:
-        DataError: there is no row.
+        DataError: There is no row.
     """
     if labels.ndim == 1:
         return compute_metrics(labels, logits, weights)
@@ -79,15 +79,15 @@ def compute_task_metrics(
 
 
 def compute_metrics(labels: np.ndarray, logits: np.ndarray, weights: np.ndarray | None = None) -> Metrics:
-    """Compare predictions with labels.
+    """Compute the metrics of predictions.
 
     Args:
         labels: 0 or 1, `[rows]`.
-        logits: predicted log odds, `[rows]`.
-        weights: not negative, `[rows]`; None counts all rows alike.
+        logits: Predicted log odds, `[rows]`.
+        weights: Not negative, `[rows]`; None weights all rows alike.
 
     Raises:
-        DataError: there is no row.
+        DataError: There is no row.
     """
     if not len(labels):
         raise DataError("There is no row to compute metrics on: give the split at least one row.")
@@ -96,7 +96,7 @@ def compute_metrics(labels: np.ndarray, logits: np.ndarray, weights: np.ndarray 
     labels = labels.astype(np.float64)
     logits = logits.astype(np.float64)
     base_rate = float(labels.mean())
-    # -log p of the label seen, in a form that neither overflows nor cancels: softplus(logit) - label * logit.
+    # -log p of the observed label, in a form that neither overflows nor cancels: softplus(logit) - label * logit.
     logloss = float((np.logaddexp(0.0, logits) - labels * logits).mean())
     mean_prediction = float(np.exp(-np.logaddexp(0.0, -logits)).mean())
     entropy = binary_entropy(base_rate)
@@ -111,7 +111,7 @@ def compute_metrics(labels: np.ndarray, logits: np.ndarray, weights: np.ndarray 
 
 
 def _compute_weighted(labels: np.ndarray, logits: np.ndarray, weights: np.ndarray) -> Metrics:
-    """The same sums, each row multiplied by its weight."""
+    """Compute the metrics of `compute_metrics` with each row multiplied by its weight."""
     counts = weights > 0
     labels, logits, weights = (values[counts].astype(np.float64) for values in (labels, logits, weights))
     total, positive = float(weights.sum()), float(weights @ labels)
@@ -131,10 +131,10 @@ def _compute_weighted(labels: np.ndarray, logits: np.ndarray, weights: np.ndarra
 
 
 def area_under_roc(labels: np.ndarray, scores: np.ndarray, weights: np.ndarray | None = None) -> float:
-    """Probability that a random positive is scored above a random negative, ties counting one half.
+    """Return the probability that a random positive is scored above a random negative, ties counting one half.
 
-    The Mann-Whitney statistic from mid-ranks; nan when one class is absent or a score is nan. With weights, samples are
-    drawn in proportion to them.
+    The value is the Mann-Whitney statistic from mid-ranks; nan if one label is absent or a score is nan. With weights,
+    samples are drawn in proportion to their weights.
     """
     if weights is not None:
         return _weighted_area(labels, scores, weights)
@@ -150,7 +150,7 @@ def area_under_roc(labels: np.ndarray, scores: np.ndarray, weights: np.ndarray |
 
 
 def _weighted_area(labels: np.ndarray, scores: np.ndarray, weights: np.ndarray) -> float:
-    """Each group of equal scores: its positives win against all negatives below, and half against its own."""
+    """Return the weighted AUC: positives of a tie group win against all negatives below, and half of the group's own."""
     labels, scores, weights = (values[weights > 0] for values in (labels, scores, weights))
     is_positive = labels == 1
     if is_positive.all() or not is_positive.any() or np.isnan(scores).any():
@@ -165,19 +165,19 @@ def _weighted_area(labels: np.ndarray, scores: np.ndarray, weights: np.ndarray) 
 def grouped_area_under_roc(
     labels: np.ndarray, scores: np.ndarray, groups: np.ndarray, weights: np.ndarray | None = None
 ) -> float:
-    """The AUC within each group, weighed by the group's rows: GAUC (Zhou et al., KDD 2018, equation 9).
+    """Return the AUC within each group, weighted by the group's rows: GAUC (Zhou et al., KDD 2018, equation 9).
 
-    With the users as groups it says how well each one's own rows are ranked; the AUC over all rows also counts that
-    users differ in how often they click. A group with one class only has no ranking and is left out.
+    With users as groups it measures how well each user's own rows are ranked. The AUC over all rows also counts that
+    users differ in how often they click. A group with one label only has no ranking and is left out.
 
     Args:
         labels: 0 or 1, `[rows]`.
-        scores: Any that grow with the predicted probability, `[rows]`.
+        scores: Scores that grow with the predicted probability, `[rows]`.
         groups: Id of the group of each row, `[rows]`.
-        weights: Not negative, `[rows]`; None counts all rows alike.
+        weights: Not negative, `[rows]`; None weights all rows alike.
 
     Returns:
-        nan where no group has both classes, or a score is nan.
+        nan if no group has both labels, or a score is nan.
     """
     weights = np.ones(len(labels)) if weights is None else weights.astype(np.float64)
     order = np.lexsort((scores, groups))
@@ -190,7 +190,7 @@ def grouped_area_under_roc(
     group = np.concatenate([[0], is_new_group.cumsum()])[ties]
     positives, negatives = (np.add.reduceat(weights * (labels == label), ties) for label in (1, 0))
     below = negatives.cumsum() - negatives
-    below -= below[np.searchsorted(group, np.arange(group[-1] + 1))][group]  # of the same group alone
+    below -= below[np.searchsorted(group, np.arange(group[-1] + 1))][group]  # only within the same group
     won = np.bincount(group, positives * (below + negatives / 2))
     of_group = [np.bincount(group, values) for values in (positives, negatives)]
     pairs, rows = of_group[0] * of_group[1], of_group[0] + of_group[1]
@@ -199,5 +199,5 @@ def grouped_area_under_roc(
 
 
 def binary_entropy(rate: float) -> float:
-    """Entropy in nats of a coin that shows 1 with probability `rate`."""
+    """Return the entropy in nats of a Bernoulli variable that is 1 with probability `rate`."""
     return -sum(share * math.log(share) for share in (rate, 1 - rate) if share > 0)

@@ -1,4 +1,4 @@
-"""Values that processes of one user hand each other as files: written and read where nobody else can write."""
+"""Files through which processes of one user exchange values, readable and writable by that user only."""
 
 import os
 import pickle
@@ -10,10 +10,10 @@ from shunter.errors import TrainingError
 
 
 def write_private(value: Any, path: Path) -> None:
-    """Keep a value in a file that only its owner can read, in a folder that only its owner can open.
+    """Write a value to a file that only its owner can read, in a folder that only its owner can open.
 
     Raises:
-        TrainingError: Others could write there.
+        TrainingError: Other users could write there.
     """
     _check(path.parent)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
@@ -22,10 +22,12 @@ def write_private(value: Any, path: Path) -> None:
 
 
 def read_private(path: Path) -> Any:
-    """What `write_private` wrote. To read such a file is to run what its writer wants, so nobody else may be one.
+    """Read a value of `write_private`.
+
+    Unpickling the file runs code chosen by its writer, so no other user may be able to write it.
 
     Raises:
-        TrainingError: Others could have written it.
+        TrainingError: Other users could have written the file.
     """
     _check(path.parent)
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:

@@ -1,4 +1,4 @@
-"""What a training, an evaluation and a probe report."""
+"""Results of a training run, an evaluation and a step probe."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
@@ -19,22 +19,23 @@ from shunter.statistics.intervals import deciles
 
 @dataclass(frozen=True, kw_only=True)
 class EpochReport(Record):
-    """Where a training stood after an epoch, or when its budget was used up within one.
+    """State of a training run after an epoch, or when its budget was used up within an epoch.
 
     Attributes:
-        epoch: passes over the training part so far, from 1; an unfinished pass counts.
-        step: optimiser steps so far.
-        samples_seen: training samples so far.
-        train_logloss: mean loss over the epoch, taken while the weights were changing; with several tasks of the main.
-        validation: quality on the validation part.
-        train_seconds: wall clock so far, validation and checkpoints included.
-        wait_seconds: part of it that the step waited for a batch.
-        compute_seconds: part of it that forward, backward and update took.
-        warm_up_steps: on a GPU, the first steps of each attempt, which make its kernels ready and record a step.
-        warm_up_seconds: part of the two times that these took.
-        other_train_loglosses: with several tasks, the same loss of each beside the main one, by name.
-        is_check: whether the schedule asked for it within an epoch; `epoch` is then the one that has begun.
-        learning_rates: rates that the last step used, for `dense` and `embedding`; empty where they were not noted.
+        epoch: Passes over the training part so far, from 1; an unfinished pass counts.
+        step: Optimizer steps so far.
+        samples_seen: Training samples so far.
+        train_logloss: Mean loss over the epoch, computed while the weights were changing; with several tasks of the
+            main task.
+        validation: Metrics on the validation part.
+        train_seconds: Wall-clock seconds so far, validation and checkpoints included.
+        wait_seconds: Part of `train_seconds` in which a step waited for its batch.
+        compute_seconds: Part of `train_seconds` of forward, backward and update.
+        warm_up_steps: On a GPU, the first steps of each attempt, which prepare its kernels and record a step.
+        warm_up_seconds: Part of `wait_seconds` and `compute_seconds` of the warm-up steps.
+        other_train_loglosses: With several tasks, the mean loss of each task besides the main task, by name.
+        is_check: Whether this is a check of the schedule within an epoch; `epoch` is then the epoch that has begun.
+        learning_rates: Rates of the last step, for `dense` and `embedding`; empty if they were not recorded.
     """
 
     epoch: int
@@ -59,27 +60,27 @@ Report = TypeVar("Report", default=EpochReport)
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingFigures(Generic[Quality, Report]):
-    """What a finished training came to, without its weights.
+    """Figures of a finished training run, without its weights.
 
     Attributes:
-        history: one report an epoch.
-        best_epoch: Epoch of the best weights: of a model of clicks by the validation figure that selects
-            (`Schedule.select_by`), of a ranking model with the highest NDCG@20 or recall@20.
-        validation: quality of the best epoch's weights on the validation part.
-        samples_seen: training samples of all epochs.
-        train_seconds: wall clock, validation and checkpoints included, time between interruptions left out.
-        wait_seconds: part of it that the step waited for a batch.
-        compute_seconds: part of it that forward, backward and update took.
-        warm_up_steps: on a GPU, the first steps of each attempt, which make its kernels ready and record a step.
-        warm_up_seconds: part of the two times that these took.
-        compile_seconds: part of it that compiling the dense part took, in all attempts; 0 when it was not compiled.
-        stop_reason: Reason why it ended.
-        peak_memory_bytes: most memory used: of the device for a GPU, of the process for a CPU.
-        checkpoints: What its checkpoints came to; None where it kept none.
-        tiers: What its last attempt moved between memory and the file of its embedding tables; None where these lay in
-            memory.
-        row_traffic: What its first process asked of the others in its last attempt, where rows of tables travel one by
-            one; else None.
+        history: One report for each epoch.
+        best_epoch: Epoch of the best weights: of a click model by the validation figure `Schedule.select_by`, of a
+            ranking model by the highest NDCG@20 or recall@20.
+        validation: Metrics of the best epoch's weights on the validation part.
+        samples_seen: Training samples of all epochs.
+        train_seconds: Wall-clock seconds, validation and checkpoints included, time between interruptions left out.
+        wait_seconds: Part of `train_seconds` in which a step waited for its batch.
+        compute_seconds: Part of `train_seconds` of forward, backward and update.
+        warm_up_steps: On a GPU, the first steps of each attempt, which prepare its kernels and record a step.
+        warm_up_seconds: Part of `wait_seconds` and `compute_seconds` of the warm-up steps.
+        compile_seconds: Part of `train_seconds` of compiling the dense part, in all attempts; 0 if it was not compiled.
+        stop_reason: Reason why training ended.
+        peak_memory_bytes: Peak memory: of the device for a GPU, of the process for a CPU.
+        checkpoints: Cost of the checkpoints; None if there were none.
+        tiers: Traffic of the last attempt between memory and the file of its embedding tables; None if the tables were
+            in memory.
+        row_traffic: Rows that the first process requested from other processes in the last attempt, if table rows are
+            exchanged one by one; otherwise None.
     """
 
     history: tuple[Report, ...]
@@ -106,12 +107,12 @@ class TrainingFigures(Generic[Quality, Report]):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainResult(TrainingFigures[Quality, Report], Generic[Trained, Quality, Report]):
-    """A finished training, with its model.
+    """Result of a finished training run, with its model.
 
     Attributes:
-        model: with the weights of the best epoch.
-        validation_logits: predictions of these weights on the validation part, float32 as in `Evaluation`; None where
-            that is not at hand, for instance after an interruption.
+        model: Model with the weights of the best epoch.
+        validation_logits: Predictions of these weights on the validation part, float32 as in `Evaluation`; None if they
+            are not available, for instance after an interruption.
     """
 
     model: Trained
@@ -119,7 +120,7 @@ class TrainResult(TrainingFigures[Quality, Report], Generic[Trained, Quality, Re
 
     @property
     def figures(self) -> TrainingFigures[Quality, Report]:
-        """All but the model."""
+        """All figures without the model."""
         return TrainingFigures(**{field.name: getattr(self, field.name) for field in fields(TrainingFigures)})
 
 
@@ -128,10 +129,10 @@ class Evaluation:
     """Predictions on one split, in the order of its rows.
 
     Attributes:
-        metrics: quality; with several tasks of the main one, and of the others in it.
-        labels: float32 `[rows]`, or `[rows, tasks]` where there are several; 0 for one that is missing.
-        logits: float32, predicted log odds, likewise.
-        weights: float32, likewise: what each label counts, 0 for one that is missing; None: all count alike.
+        metrics: Metrics; with several tasks of the main task, with the others inside.
+        labels: float32 `[rows]`, or `[rows, tasks]` with several tasks; 0 for a missing label.
+        logits: float32, predicted log odds, of the same shape.
+        weights: float32, of the same shape: weight of each label, 0 for a missing label; None: all weights are equal.
     """
 
     metrics: Metrics
@@ -140,7 +141,7 @@ class Evaluation:
     weights: np.ndarray | None = None
 
     def of_task(self, task: int) -> "tuple[np.ndarray, np.ndarray, np.ndarray | None]":
-        """Labels, logits and weights, each `[rows]`, of one task, by its number."""
+        """Return labels, logits and weights, each `[rows]`, of the task with this number."""
         if self.labels.ndim == 1:
             return self.labels, self.logits, self.weights
         weights = None if self.weights is None else self.weights[:, task]
@@ -149,18 +150,17 @@ class Evaluation:
 
 @dataclass(frozen=True, kw_only=True)
 class StepTiming:
-    """A short measurement of the real training step.
+    """Short measurement of the real training step.
 
     Attributes:
-        steps: steps measured, after the warm-up.
-        step_seconds: median wall clock of a step, waiting for its batch included.
-        step_seconds_p10: its 10th percentile.
-        step_seconds_p90: its 90th percentile.
-        wait_seconds: mean part of a step spent waiting for the batch.
-        load_seconds: mean time the background thread took to make a batch.
-        compile_seconds: Duration of compiling, before the steps; None when they were not compiled.
-        peak_memory_bytes: most memory used: of the device for a GPU, of the process for a CPU.
-        eager_step_seconds: Median of steps that were not compiled, taken between compiled ones; None where none were.
+        steps: Measured steps, after the warm-up.
+        step_seconds: Median wall clock of a step, including the wait for its batch. step_seconds_p10: 10th percentile
+            of the same. step_seconds_p90: 90th percentile of the same.
+        wait_seconds: Mean wait of a step for its batch.
+        load_seconds: Mean time of the background thread to make a batch.
+        compile_seconds: Time of compiling, before the steps; None if the steps were not compiled.
+        peak_memory_bytes: Peak memory: of the device for a GPU, of the process for a CPU.
+        eager_step_seconds: Median of uncompiled steps, taken between compiled steps; None if there were none.
     """
 
     steps: int

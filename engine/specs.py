@@ -1,4 +1,4 @@
-"""Architectures as fields of a pydantic model: flat values in JSON, as in every other file."""
+"""Architectures as fields of a pydantic model: stored in JSON as flat values, as in every other file."""
 
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any

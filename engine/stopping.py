@@ -1,4 +1,4 @@
-"""When a training or a search ends, and why: typed reasons, one clock for each command, conditions that read it.
+"""End of a training run or a search: typed reasons, one clock for each command, and stop conditions that read it.
 
 No other module reads time to decide an end.
 """
@@ -24,32 +24,32 @@ if TYPE_CHECKING:
 
 
 class StopKind(StrEnum):
-    """What ended a training or a search."""
+    """Cause of the end of a training run or a search."""
 
     MAX_EPOCHS = "max_epochs"  # the schedule's last epoch
     PATIENCE = "patience"  # as many epochs without a better validation as the schedule allows
     SOLVED = "solved"  # a closed form has one pass
-    EARLIER = "earlier"  # the model was trained by an earlier run
+    EARLIER = "earlier"  # an earlier run has trained the model
     TRIALS = "trials"  # the search made all its trials
     EXHAUSTED = "exhausted"  # the search method has no other point to propose
     LIMIT = "limit"  # a limit of the request
     SEARCH_BUDGET = "search_budget"  # the budget of the search alone
     SHARE = "share"  # the part of the search's budget that one step may use
     EXPLORATION = "exploration"  # the time of an exploration
-    PRUNED = "pruned"  # others were better
-    LOOK = "look"  # a brief look at a model family has ended
+    PRUNED = "pruned"  # other trials were better
+    LOOK = "look"  # a short trial of a model family has ended
     INTERRUPTED = "interrupted"  # a person or another process ended it
 
 
 class StopLimit(StrEnum):
-    """Quantity whose limit ended a training or a search."""
+    """Quantity whose limit ended a training run or a search."""
 
     TIME = "time"
     ENERGY = "energy"
     COST = "cost"
 
 
-# Between two readings of a meter, which sums up what its thread has read, by a condition that is checked each step.
+# Time between two readings of a meter by a condition that is checked each step; a reading sums the meter's samples.
 ENERGY_INTERVAL_SECONDS = 2.0
 CLOCK_FILE = "clock.json"
 WORK = "work"  # span of the clock that the limits of a request count: from the choice of a placement to the end
@@ -58,11 +58,11 @@ SCHEDULED = frozenset((StopKind.MAX_EPOCHS, StopKind.PATIENCE, StopKind.SOLVED, 
 
 @dataclass(frozen=True)
 class StopReason:
-    """Reason why a training or a search ended.
+    """Reason why a training run or a search ended.
 
     Attributes:
-        kind: What ended it.
-        limit: Quantity that was used up; None where none was.
+        kind: Cause.
+        limit: Quantity whose limit was reached; None if there was none.
         details: Figures of the limit, with units in their names.
     """
 
@@ -72,12 +72,12 @@ class StopReason:
 
     @property
     def is_scheduled(self) -> bool:
-        """Return True if the training came to the end of its own schedule."""
+        """Return True if the training run reached the end of its own schedule."""
         return self.kind in SCHEDULED
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Return the reason that `dataclasses.asdict` turned into plain values."""
+        """Return the reason from the plain values of `dataclasses.asdict`."""
         limit = values["limit"]
         return cls(StopKind(values["kind"]), limit and StopLimit(limit), dict(values["details"]))
 
@@ -86,10 +86,10 @@ ShouldStop = Callable[[], StopReason | None]
 
 
 class StoppedError(TrainingError):
-    """A limit ended the work before there was a result.
+    """Error raised if a limit ended the work before there was a result.
 
     Attributes:
-        reason: What ended it.
+        reason: Reason of the end.
     """
 
     code = "stopped"
@@ -100,7 +100,7 @@ class StoppedError(TrainingError):
 
     @property
     def is_exploration(self) -> bool:
-        """Return True if an exploration took its time, after which a run goes on at the best known placement."""
+        """Return True if an exploration used up its time, after which a run continues at the incumbent placement."""
         return self.reason.kind is StopKind.EXPLORATION
 
     def __str__(self) -> str:
@@ -111,12 +111,12 @@ class StoppedError(TrainingError):
 class RunClock:
     """Seconds of one command since its start, over all its attempts.
 
-    The clock is kept in a folder every few seconds, so that an attempt after an interruption goes on with it. Spans
-    count the parts of the command that have limits of their own; they may overlap.
+    The clock is saved to a folder every few seconds, so that an attempt after an interruption continues it. Spans count
+    the parts of the command that have limits of their own; spans may overlap.
 
     Args:
         before: Seconds that this process spent on the command before the clock was made.
-        now: Clock in seconds that never goes back.
+        now: Monotonic clock in seconds.
     """
 
     def __init__(self, before: float = 0.0, now: Callable[[], float] = time.monotonic) -> None:
@@ -143,7 +143,7 @@ class RunClock:
         return self._spans.get(span, 0.0) + (0.0 if began is None else self.attempt_seconds - began)
 
     def start(self, span: str) -> None:
-        """Begin to count a span until the end of this attempt, unless it is counted already."""
+        """Start counting a span until the end of this attempt, unless it is already counted."""
         self._running.setdefault(span, self.attempt_seconds)
 
     @contextmanager
@@ -159,7 +159,7 @@ class RunClock:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Leave the block out, for instance a wait for other trainings."""
+        """Exclude the time of the block, for instance a wait for other training jobs."""
         began = self._now()
         try:
             yield
@@ -167,16 +167,16 @@ class RunClock:
             self._paused += self._now() - began
 
     def forget_spans(self, *, but: str) -> None:
-        """Let all spans begin anew, but for one: a command that starts over has used its time all the same."""
+        """Reset all spans except `but`, because a command that starts over has still used that span's time."""
         self._spans = {but: self.seconds_of(but)}
         self._running.clear()
 
     @contextmanager
     def kept_in(self, directory: Path) -> Iterator[None]:
-        """Go on with the clock that an earlier attempt left in a folder, and keep it there during the block.
+        """Continue the clock that an earlier attempt saved in a folder, and save it there during the block.
 
         Raises:
-            CheckpointError: It cannot be written, for instance because the disk is full.
+            CheckpointError: The clock cannot be written, for instance because the disk is full.
         """
         directory.mkdir(parents=True, exist_ok=True)
         if self._file is None:
@@ -192,10 +192,10 @@ class RunClock:
         self.save()
 
     def save(self) -> None:
-        """Write the clock to its file; nothing where it has none.
+        """Write the clock to its file, if it has one.
 
         Raises:
-            CheckpointError: It cannot be written, for instance because the disk is full.
+            CheckpointError: The clock cannot be written, for instance because the disk is full.
         """
         if self._file is None:
             return
@@ -204,7 +204,7 @@ class RunClock:
             write_json(self._file, json.dumps({"seconds": self.seconds, "spans": spans}))
 
     def _read(self, file: Path) -> None:
-        """Take over an earlier attempt; a file that is missing or damaged counts as none."""
+        """Add the times of an earlier attempt; a missing or damaged file counts as no attempt."""
 
         def parse(text: bytes) -> tuple[float, dict[str, float]]:
             kept = json_object(text)
@@ -217,37 +217,37 @@ class RunClock:
 
 @dataclass(frozen=True)
 class StopConditions:
-    """Conditions that end a training or a search, with the clock that they read.
+    """Conditions that end a training run or a search, with the clock that they read.
 
     Attributes:
         clock: Clock of the command.
-        conditions: Each returns a reason once it is met; the first that is met counts.
+        conditions: Functions that return a reason once they are met; the first condition that is met counts.
     """
 
     clock: RunClock
     conditions: tuple[ShouldStop, ...] = ()
 
     def check(self) -> StopReason | None:
-        """Return why the work ends; None while it goes on. Cheap enough for each step of a training."""
+        """Return why the work ends, or None to continue; fast enough for each step of a training run."""
         return next((reason for condition in self.conditions if (reason := condition()) is not None), None)
 
     def also(self, condition: ShouldStop | None) -> Self:
-        """Return these conditions and another one."""
+        """Return these conditions with another one added."""
         return self if condition is None else replace(self, conditions=(*self.conditions, condition))
 
     def without(self, condition: ShouldStop | None) -> Self:
-        """Return these conditions but one."""
+        """Return these conditions without one of them."""
         return replace(self, conditions=tuple(one for one in self.conditions if one is not condition))
 
 
 def time_limit(clock: RunClock, span: str, seconds: float, then: StopReason | ShouldStop) -> ShouldStop:
-    """Return a condition that is met once a span has taken its time; the span begins with the first check.
+    """Return a condition that is met once a span has used its time; the span begins with the first check.
 
     Args:
         clock: Clock of the command.
         span: Name of the span.
-        seconds: Longest time of the span.
-        then: The reason, or a condition that counts from then on.
+        seconds: Longest time of the span in seconds.
+        then: Reason to return, or a condition that is checked from then on.
     """
 
     def condition() -> StopReason | None:
@@ -260,15 +260,15 @@ def time_limit(clock: RunClock, span: str, seconds: float, then: StopReason | Sh
 
 
 class EnergyLimit:
-    """Condition that is met once the energy of some work is used up, or if nothing can measure it.
+    """Condition that is met once the energy limit of some work is used up, or if no meter can measure its energy.
 
     Args:
         clock: Clock of the command.
         kind: Kind of the reason.
-        joules: Returns what the work used so far; None if nothing can measure it.
-        max_joules: Most energy.
-        unavailable: Returns why nothing can measure it.
-        settle_seconds: Time after which the first reading of the meter means something.
+        joules: Returns the joules used so far; None if no meter can measure them.
+        max_joules: Energy limit.
+        unavailable: Returns why no meter can measure the energy.
+        settle_seconds: Time after which the first reading of the meter is meaningful.
     """
 
     def __init__(
@@ -308,11 +308,11 @@ class Meter(Protocol):
 
     @property
     def reading(self) -> "EnergyReading":
-        """Return all that was used so far."""
+        """Return the total energy reading so far."""
         ...
 
     def joules_so_far(self) -> float | None:
-        """Return the joules so far; None if nothing can count them."""
+        """Return the joules so far; None if no meter can count them."""
         ...
 
 
@@ -323,8 +323,8 @@ class Budget:
         clock: Clock of the command, whose span `WORK` counts.
         meter: Entered meter of this attempt.
         max_seconds: Longest wall-clock time.
-        max_joules: Most energy.
-        max_cost: Most money by the exact time; requires `price_per_hour`.
+        max_joules: Largest energy.
+        max_cost: Largest cost, by exact time; requires `price_per_hour`.
         price_per_hour: Price of the machine, in the user's currency.
         used_joules: Joules that earlier attempts of an interrupted run have used.
     """
@@ -357,23 +357,23 @@ class Budget:
 
     @property
     def joules(self) -> float | None:
-        """Joules used so far, earlier attempts included; None if nothing can count them."""
+        """Joules used so far, earlier attempts included; None if no meter can count them."""
         joules = self._meter.joules_so_far()
         return None if joules is None else self._used_joules + joules
 
     @property
     def left_joules(self) -> float | None:
-        """Joules that are left of the limit; None without a limit, or if nothing can count them."""
+        """Joules left of the limit; None without a limit, or if no meter can count them."""
         used = self.joules
         return None if self.max_joules is None or used is None else self.max_joules - used
 
     @property
     def cost(self) -> float | None:
-        """Money used so far; None without a price."""
+        """Cost so far, in the user's currency; None without a price."""
         return None if self.price_per_hour is None else self.seconds / 3600 * self.price_per_hour
 
     def exhausted(self) -> StopReason | None:
-        """Return the limit that is used up; None while the work may go on."""
+        """Return the reason of the limit that is used up; None if the work may continue."""
         if self.max_seconds is not None and self.seconds >= self.max_seconds:
             return StopReason(StopKind.LIMIT, StopLimit.TIME, {"hours": self.max_seconds / 3600})
         if self.max_cost is not None and (self.cost or 0.0) >= self.max_cost:

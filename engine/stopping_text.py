@@ -1,4 +1,4 @@
-"""The texts of reasons to stop, for people; no decision reads them."""
+"""Texts of stop reasons, for people; no decision reads them."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -6,8 +6,8 @@ from typing import Any
 from shunter.engine.stopping import StopKind, StopLimit, StopReason
 
 Details = Mapping[str, float | str]
-OLD = "text"  # detail that holds the text of a run which kept no typed reason
-BUDGET = "budget: "  # begins the text of a training that its schedule did not end
+OLD = "text"  # detail that holds the text of a run that stored no typed reason
+BUDGET = "budget: "  # prefix of the text of a training run that did not end by its schedule
 
 
 def stop_text(reason: StopReason) -> str:
@@ -18,12 +18,12 @@ def stop_text(reason: StopReason) -> str:
 
 
 def training_stop_text(reason: StopReason) -> str:
-    """Return the reason as runs of trainings show it: the name of the schedule's rule, or `budget: ` and a sentence."""
+    """Return the reason as training runs show it: the name of the schedule's rule, or `budget: ` and a sentence."""
     return stop_text(reason) if reason.is_scheduled else f"{BUDGET}{stop_text(reason)}"
 
 
 def stop_reason_of_old_text(text: str) -> StopReason:
-    """Return the reason that a text stands for, where an earlier version kept the text alone."""
+    """Return the reason of a text that an earlier version stored without a typed reason."""
     if text in (StopKind.MAX_EPOCHS, StopKind.PATIENCE, StopKind.SOLVED):
         return StopReason(StopKind(text))
     sentence = text.removeprefix(BUDGET)
@@ -44,7 +44,7 @@ def stop_reason_of_old_text(text: str) -> StopReason:
 
 
 def with_stop_reason(values: Any) -> Any:
-    """Return a description with a typed reason in place of its text, which an earlier version kept alone."""
+    """Return a description with a typed reason instead of the text that an earlier version stored alone."""
     if not isinstance(values, dict) or "stopped_because" not in values:
         return values
     kept = {name: value for name, value in values.items() if name != "stopped_because"}

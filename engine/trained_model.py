@@ -1,4 +1,4 @@
-"""What a finished training hands on, and keeps beside the model."""
+"""Description of a finished training run, also saved beside its model."""
 
 from dataclasses import fields
 from pathlib import Path
@@ -31,21 +31,21 @@ Report = TypeVar("Report")
 
 
 class Trained(Frozen, Generic[Spec, Rates, Quality, Report]):
-    """One training, finished: all of its `shunter.engine.results.TrainingFigures`, and what led to them.
+    """Finished training run: all its `shunter.engine.results.TrainingFigures`, and the settings behind them.
 
     Attributes:
         directory: Folder of the model.
-        name: Name of the training, as in its run.
-        data_fingerprint: Fingerprint of the data set that it was trained on.
-        spec: The architecture.
-        hyperparameters: Settings that it was learned with.
-        placement: Where it ran.
-        schedule: Longest duration, and the seed.
-        stop_reason: Reason why it ended.
+        name: Name of the training job, as in its run.
+        data_fingerprint: Fingerprint of the training data set.
+        spec: Architecture.
+        hyperparameters: Hyperparameters.
+        placement: Placement of the run.
+        schedule: Largest number of epochs, and the seed.
+        stop_reason: Reason why training ended.
         samples_per_second: Training throughput, validation and checkpoints left out.
-        passes: Passes that were tried on it, with what they gained or why they were refused.
-        energy: Energy of the training, earlier attempts up to their last saved epoch included.
-        run_id: Its MLflow run; None when it was not tracked.
+        passes: Optimisation passes that were tried, with their gain or the reason of their refusal.
+        energy: Energy of training, earlier attempts up to their last saved epoch included.
+        run_id: MLflow run; None if it was not tracked.
     """
 
     model_config = ConfigDict(ser_json_inf_nan="constants")
@@ -80,7 +80,7 @@ class Trained(Frozen, Generic[Spec, Rates, Quality, Report]):
     @model_validator(mode="before")
     @classmethod
     def _read_old(cls, values: Any) -> Any:
-        """Accept the description of an earlier version, which holds the text of the reason alone."""
+        """Accept the description of an earlier version, which holds only the text of the stop reason."""
         return with_stop_reason(values)
 
     @computed_field
@@ -91,12 +91,12 @@ class Trained(Frozen, Generic[Spec, Rates, Quality, Report]):
 
     @classmethod
     def of(cls, result: TrainResult[Any, Any, Any], job: TrainingJob[Any, Any, Any], **values: Any) -> Self:
-        """Everything about a finished training but its weights.
+        """Return the description of a finished training run, without its weights.
 
         Args:
-            result: The result.
-            job: The training.
-            values: The fields that neither of them knows.
+            result: Result of the run.
+            job: Training job.
+            values: Fields that neither of them contains.
         """
         figures = {field.name: getattr(result, field.name) for field in fields(TrainingFigures)}
         return cls(
@@ -115,10 +115,10 @@ class Trained(Frozen, Generic[Spec, Rates, Quality, Report]):
 
 
 class TrainedModel(Trained[AnyModelSpec, Hyperparameters, Metrics, EpochReport]):
-    """A trained model of clicks; the weights are for `shunter.engine.checkpoint.storage.load_model`.
+    """Trained click model; `shunter.engine.checkpoint.storage.load_model` loads its weights.
 
     Attributes:
-        trial: Number of the trial of the search that trained it; None where it was trained as a member.
+        trial: Number of the search trial that trained it; None if it was trained as a member.
     """
 
     trial: int | None = None
@@ -128,15 +128,15 @@ Found = TypeVar("Found", bound=Trained[Any, Any, Any, Any])
 
 
 def read_finished(kind: type[Found], directory: Path, job: TrainingJob[Any, Any, Any]) -> Found | None:
-    """The finished training in a folder, None when there is none.
+    """Return the finished training run in a folder; None if there is none.
 
     Args:
-        kind: What is looked for.
-        directory: The folder.
-        job: The training that it must be of.
+        kind: Class of the description.
+        directory: Folder.
+        job: Training job that the run must belong to.
 
     Raises:
-        CheckpointError: The folder holds another training, or a damaged description.
+        CheckpointError: The folder holds another training run, or a damaged description.
     """
     path = directory / FILE
     if not path.exists():
