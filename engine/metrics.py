@@ -150,7 +150,7 @@ def area_under_roc(labels: np.ndarray, scores: np.ndarray, weights: np.ndarray |
 
 
 def _weighted_area(labels: np.ndarray, scores: np.ndarray, weights: np.ndarray) -> float:
-    """Return the weighted AUC: positives of a tie group win against all negatives below, and half of the group's own."""
+    """Return the weighted AUC: positives win against all negatives of lower score, and half against equal scores."""
     labels, scores, weights = (values[weights > 0] for values in (labels, scores, weights))
     is_positive = labels == 1
     if is_positive.all() or not is_positive.any() or np.isnan(scores).any():

@@ -119,7 +119,7 @@ def time_tables(device: torch.device, shape: TableShape, *, threads: int, large_
 
 
 def _undisturbed(durations: list[float]) -> float:
-    """Return the lower quartile: on a crowded machine more than half of the repetitions may be disturbed by other jobs."""
+    """Return the lower quartile: on a crowded machine other jobs may disturb more than half of the repetitions."""
     return quantiles(durations, n=4)[0] if len(durations) > 1 else durations[0]
 
 
