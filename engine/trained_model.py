@@ -86,7 +86,7 @@ class Trained(Frozen, Generic[Spec, Rates, Quality, Report]):
     @computed_field
     @property
     def stopped_because(self) -> str:
-        """The reason as a text, for people."""
+        """Text of the stop reason, for people."""
         return training_stop_text(self.stop_reason)
 
     @classmethod

@@ -2,7 +2,7 @@
 
     full            all rows each time
     one-shot        all rows once, then those touched since: two parts are enough to restore, and each grows
-    consecutive     all rows once, then those touched since the last: small parts, all of which are needed
+    consecutive     all rows once, then those touched since the last: small parts, and a restore needs all
     intermittent    one-shot, and all rows again as soon as that is expected to cost less
     auto            consecutive, separately for each of several ranges of rows; full ranges are written in turn
 

@@ -1,4 +1,4 @@
-"""Copy-on-write snapshot of table rows, written while training goes on changing the rows.
+"""Copy-on-write snapshot of table rows, written while training changes the rows.
 
     at the snapshot     each row to be stored is marked as pending; nothing is copied
     before a step       the pending rows of the step are copied, and are no longer pending

@@ -189,7 +189,7 @@ def load_to_score(directory: Path, execution: Execution, among: int = 1) -> Mode
 
 
 def placement_of_tables(model: torch.nn.Module) -> list[str]:
-    """Return one sentence for each model or ensemble member whose tables are not whole in memory, on where they are."""
+    """Return a sentence on the location of the tables of each model or member whose tables are not whole in memory."""
     return [one.placement for one in model.modules() if isinstance(one, StoredEmbeddings | PackedEmbeddings)]
 
 

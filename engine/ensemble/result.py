@@ -18,7 +18,7 @@ RESULT = "result"  # name of the resulting model among the models whose predicti
 
 
 class Member(Frozen):
-    """A trained model and its share in the result."""
+    """Trained model and its share in the result."""
 
     name: str
     weight: float = Field(description="Share of its logits in the result; 0 for a member that was left out.")

@@ -65,7 +65,7 @@ class Verdict:
         return Entrant(weights=self.weights, combination=self.combination).combine(logits)
 
     def among(self, allowed: Sequence[int], members: int) -> "Verdict":
-        """Return the selection for `members` members, of which only `allowed` were compared; others have weight 0."""
+        """Return the selection for `members` members; only `allowed` were compared, and all others have weight 0."""
         weights = np.zeros((members, *self.weights.shape[1:]))
         weights[list(allowed)] = self.weights
         combination = self.combination

@@ -1,1 +1,1 @@
-"""The training loop: steps, losses, evaluation, compilation."""
+"""Training loop: steps, losses, evaluation, compilation."""

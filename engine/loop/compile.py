@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 class CompiledLayers:
     """Dense layers that run compiled on training batches of one size, and uncompiled on all other batches.
 
-    The last batch of an epoch and evaluation have other shapes, each of which would cost a compilation of its own.
+    The last batch of an epoch and evaluation have other shapes, and each shape would cost a compilation.
 
     On a GPU the compiled forward and backward kernels are also recorded as CUDA graphs. A small batch then costs one
     launch instead of one launch per kernel.

@@ -1,6 +1,6 @@
 """Training step above the embedding tables as one compiled graph: forward, loss, backward and the optimizer's update.
 
-If only the layers are compiled, a step still runs autograd and an optimizer, each of which costs as much as the
+If only the layers are compiled, a step still runs autograd and an optimizer. Each costs as much as the
 arithmetic of a small batch. The tables stay outside: their lookup and its fused update are one operator each.
 """
 

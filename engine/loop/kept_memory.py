@@ -40,7 +40,7 @@ def kept_memory() -> Iterator[None]:
         yield
     finally:
         _within.pop()
-        if not _within:  # a validation within a training leaves the memory to the training
+        if not _within:  # a validation within a training run leaves the memory to the run
             library.mallopt(_TOP_PAD, _DEFAULT_PAD)
             library.malloc_trim(0)
 

@@ -69,8 +69,7 @@ def train(
         hooks: Functions that are called during training.
         checkpointing: Where the state is saved. None keeps the state in memory only; if the tables are in a file, None
             uses a temporary folder beside the data until training ends.
-        processes: Processes that share this training run, each of which calls this function; None is this process
-            alone.
+        processes: Processes that share this training run; each calls this function. None is this process alone.
 
     Raises:
         RequestError: The model cannot be built or does not fit into memory, the batch is larger than the data, the
