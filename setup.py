@@ -3,18 +3,7 @@
 from setuptools import find_packages, setup
 
 FOLDERS = (
-    *(
-        "operation",
-        "flows",
-        "tasks",
-        "reporting",
-        "scheduler",
-        "planner",
-        "search",
-        "retraining",
-        "serving",
-        "tracking",
-    ),
+    *("operation", "flows", "tasks", "reporting", "planner", "search", "retraining", "serving", "tracking"),
     *("ingestion", "engine", "models", "hardware", "extensions"),
 )
 

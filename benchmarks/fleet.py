@@ -29,19 +29,19 @@ from typing import Any
 
 from benchmarks.fleet_loads import draw_gavel_jobs, generate_load, measured_models, with_measured_network
 from benchmarks.report import parse_arguments, publish, table
-from shunter.scheduler.board import Board
-from shunter.scheduler.cluster import Cluster, Machine, uniform_cluster
-from shunter.scheduler.job import Job, JobState
-from shunter.scheduler.metrics import figures
-from shunter.scheduler.policies import POLICIES, make_policy
-from shunter.scheduler.policies.dally import Delayed
-from shunter.scheduler.policies.dally_moves import Mover
-from shunter.scheduler.policies.dally_timers import AutoTuner
-from shunter.scheduler.policies.role import Policy
-from shunter.scheduler.policies.sia import choose_options
-from shunter.scheduler.simulator import simulate
-from shunter.scheduler.traces.durations import read_philly
-from shunter.scheduler.traces.pollux import read_pollux
+from shunter.extensions.fleet.board import Board
+from shunter.extensions.fleet.cluster import Cluster, Machine, uniform_cluster
+from shunter.extensions.fleet.job import Job, JobState
+from shunter.extensions.fleet.metrics import figures
+from shunter.extensions.fleet.policies import POLICIES, make_policy
+from shunter.extensions.fleet.policies.dally import Delayed
+from shunter.extensions.fleet.policies.dally_moves import Mover
+from shunter.extensions.fleet.policies.dally_timers import AutoTuner
+from shunter.extensions.fleet.policies.role import Policy
+from shunter.extensions.fleet.policies.sia import choose_options
+from shunter.extensions.fleet.simulator import simulate
+from shunter.extensions.fleet.traces.durations import read_philly
+from shunter.extensions.fleet.traces.pollux import read_pollux
 from shunter.settings import PROJECT_ROOT
 
 CLUSTERS = PROJECT_ROOT.parent / "shared" / "data" / "clusters"

@@ -21,13 +21,13 @@ import numpy as np
 from benchmarks.fleet_loads import draw_gavel_jobs
 from benchmarks.fleet_oracle import least_mean_completion
 from benchmarks.report import parse_arguments, publish, table
-from shunter.scheduler.cluster import AcceleratorType, Cluster, Machine, PowerCap
-from shunter.scheduler.job import Iterations, Job
-from shunter.scheduler.learned.choosers import Voters
-from shunter.scheduler.learning.learn import choose_ensemble, compare, mean_figure, warm_up
-from shunter.scheduler.learning.rollouts import exploit
-from shunter.scheduler.learning.traces import Traces
-from shunter.scheduler.learning.trainer import Plan, Progress, Source, Trainer
+from shunter.extensions.fleet.cluster import AcceleratorType, Cluster, Machine, PowerCap
+from shunter.extensions.fleet.job import Iterations, Job
+from shunter.extensions.fleet.learned.choosers import Voters
+from shunter.extensions.fleet.learning.learn import choose_ensemble, compare, mean_figure, warm_up
+from shunter.extensions.fleet.learning.rollouts import exploit
+from shunter.extensions.fleet.learning.traces import Traces
+from shunter.extensions.fleet.learning.trainer import Plan, Progress, Source, Trainer
 from shunter.settings import PROJECT_ROOT
 
 TABLE = PROJECT_ROOT.parent / "shared" / "data" / "clusters" / "gavel" / "simulation_throughputs.json"

@@ -28,19 +28,19 @@ import psutil
 from benchmarks.core_shares import held_to
 from benchmarks.report import parse_arguments, publish, table
 from shunter.errors import HardwareError
+from shunter.extensions.fleet.cluster import Cluster, Machine
+from shunter.extensions.fleet.files import OwnJob
+from shunter.extensions.fleet.foretell import Foreteller, ForetoldTime, Source
+from shunter.extensions.fleet.live.driver import Driver, Surroundings
+from shunter.extensions.fleet.metrics import figures
+from shunter.extensions.fleet.past import read_past_jobs
+from shunter.extensions.fleet.policies import make_policy
+from shunter.extensions.fleet.schedule import Schedule
+from shunter.extensions.fleet.simulator import simulate
+from shunter.extensions.fleet.tasks.jobs import FleetJob, prepare_jobs, with_times
+from shunter.extensions.fleet.tasks.run import keep_measured
+from shunter.extensions.fleet.tasks.trainings import RayTrainings
 from shunter.requests import TrainRequest
-from shunter.scheduler.cluster import Cluster, Machine
-from shunter.scheduler.files import OwnJob
-from shunter.scheduler.foretell import Foreteller, ForetoldTime, Source
-from shunter.scheduler.live.driver import Driver, Surroundings
-from shunter.scheduler.metrics import figures
-from shunter.scheduler.past import read_past_jobs
-from shunter.scheduler.policies import make_policy
-from shunter.scheduler.schedule import Schedule
-from shunter.scheduler.simulator import simulate
-from shunter.tasks.fleet.jobs import FleetJob, prepare_jobs, with_times
-from shunter.tasks.fleet.run import keep_measured
-from shunter.tasks.fleet.trainings import RayTrainings
 from shunter.tracking.runs import closing, start_run
 
 NODES = {"cpu-large": 0.65, "cpu-middle": 0.45, "cpu-small": 0.3}  # cores of this machine

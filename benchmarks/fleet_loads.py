@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from shunter.scheduler.cluster import Cluster
-from shunter.scheduler.job import Iterations, Job
-from shunter.scheduler.traces.gavel import RACK_SHARE, gavel_work, read_throughputs
+from shunter.extensions.fleet.cluster import Cluster
+from shunter.extensions.fleet.job import Iterations, Job
+from shunter.extensions.fleet.traces.gavel import RACK_SHARE, gavel_work, read_throughputs
 
 CHECKPOINT_SECONDS = RESTORE_SECONDS = 10.0
 LOG_MINUTES = (1.5, 3.5)  # durations side by side are 10 to the power of a uniform draw between these

@@ -26,10 +26,10 @@ from benchmarks.fleet_live import (
     run,
 )
 from benchmarks.report import parse_arguments, publish, table
-from shunter.scheduler.cluster import Cluster, Machine
-from shunter.scheduler.metrics import figures
-from shunter.scheduler.policies import make_policy
-from shunter.scheduler.simulator import simulate
+from shunter.extensions.fleet.cluster import Cluster, Machine
+from shunter.extensions.fleet.metrics import figures
+from shunter.extensions.fleet.policies import make_policy
+from shunter.extensions.fleet.simulator import simulate
 
 NODES = {"cpu-large": 0.65, "cpu-small": 0.3}  # cores of this machine
 EPOCHS, QUICK_EPOCHS = (2, 24), (1, 4)

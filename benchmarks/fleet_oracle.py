@@ -7,8 +7,8 @@ included: what no policy that decides at events can beat.
 from collections.abc import Iterator, Sequence
 from math import inf
 
-from shunter.scheduler.cluster import MACHINE, Cluster
-from shunter.scheduler.job import Conditions, Job
+from shunter.extensions.fleet.cluster import MACHINE, Cluster
+from shunter.extensions.fleet.job import Conditions, Job
 
 State = tuple[float, int, float]
 """What a job has left, as a share; the server it runs on, or -1; seconds of restoring that are left there."""

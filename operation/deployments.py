@@ -39,9 +39,9 @@ DEPLOYED_FLOWS = Registry(
             "tune": "shunter.flows.tuning:tune_only",
             "nightly": "shunter.retraining.nightly_flow:nightly",
             "plan": "shunter.flows.planning:plan",
-            "fleet": "shunter.flows.fleet:fleet",
-            "fleet-run": "shunter.flows.fleet:fleet_run",
-            "fleet-learn": "shunter.flows.fleet_learning:fleet_learn",
+            "fleet": "shunter.extensions.fleet.flows:fleet",
+            "fleet-run": "shunter.extensions.fleet.flows:fleet_run",
+            "fleet-learn": "shunter.extensions.fleet.learning_flow:fleet_learn",
         }.items()
     },
     group="shunter.deployed_flows",

@@ -27,8 +27,8 @@ LONGEST_HOURS = 24.0 * 365  # that an end is foreseen for; dates end somewhere
 MOVES = Registry(
     "move of running trainings",
     {
-        "machine": Entry(target="shunter.tasks.better:BetterOfThisMachine"),
-        "cluster": Entry(target="shunter.scheduler.one_node:better_place"),
+        "machine": Entry(target="shunter.extensions.fleet.better:BetterOfThisMachine"),
+        "cluster": Entry(target="shunter.extensions.fleet.one_node:better_place"),
     },
     group="shunter.moves",
 )

@@ -25,7 +25,7 @@ HOME_PARTS = Registry(
     "part of a home",
     {
         "fleet policies": Entry(
-            target="shunter.tasks.fleet.check:compare_policies",
+            target="shunter.extensions.fleet.tasks.check:compare_policies",
             capabilities={"folder": "fleet", "advice": "Learn the policy again: shunter fleet learn."},
         ),
     },

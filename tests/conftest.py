@@ -20,7 +20,7 @@ SHARED_DATA = PROJECT_ROOT.parent / "shared" / "data"
 DEAREST = (
     "tests/docs",
     "tests/end_to_end/test_train_flow.py",
-    "tests/tasks/fleet",
+    "tests/extensions/fleet/tasks",
     "tests/engine/executors",
     "tests/end_to_end",
     "tests/flows",

@@ -145,19 +145,19 @@ COMMANDS = Registry(
             "Start the UIs of Prefect and MLflow on loopback, until Ctrl-C.",
         ),
         "fleet": command_entry(
-            "shunter.flows.command.fleet_commands:fleet",
+            "shunter.extensions.fleet.commands:fleet",
             "Many trainings on one cluster.",
         ),
         "fleet simulate": command_entry(
-            "shunter.flows.command.fleet_commands:simulate",
+            "shunter.extensions.fleet.commands:simulate",
             "Say what each policy would do with a queue of trainings on a cluster: waiting, makespan, energy, cost.",
         ),
         "fleet run": command_entry(
-            "shunter.flows.command.fleet_commands:run",
+            "shunter.extensions.fleet.commands:run",
             "Run a queue of trainings on a live Ray cluster under a policy; given again, it goes on where it stopped.",
         ),
         "fleet learn": command_entry(
-            "shunter.flows.command.fleet_learning:learn",
+            "shunter.extensions.fleet.learning_command:learn",
             "Train a scheduling policy for a cluster in the simulator, and say how it does beside the others.",
         ),
         "plan": command_entry(

@@ -5,11 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from benchmarks.fleet_oracle import least_mean_completion
-from shunter.scheduler.cluster import Cluster, Machine
-from shunter.scheduler.job import Iterations, Job
-from shunter.scheduler.metrics import figures
-from shunter.scheduler.policies import make_policy
-from shunter.scheduler.simulator import simulate
+from shunter.extensions.fleet.cluster import Cluster, Machine
+from shunter.extensions.fleet.job import Iterations, Job
+from shunter.extensions.fleet.metrics import figures
+from shunter.extensions.fleet.policies import make_policy
+from shunter.extensions.fleet.simulator import simulate
 
 CLUSTER = Cluster(machines=(Machine(name="a", accelerator="new"), Machine(name="b", accelerator="old")))
 

@@ -29,7 +29,6 @@ CODE_FOLDERS = (
         "flows",
         "tasks",
         "reporting",
-        "scheduler",
         "planner",
         "search",
         "tracking",

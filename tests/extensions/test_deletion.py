@@ -20,12 +20,19 @@ import shunter
 import shunter.flows.cli, shunter.flows.train, shunter.flows.profiling
 from shunter.errors import MissingExtensionError
 from shunter.flows.command.command_registry import COMMANDS
+from shunter.flows.command.deployments import DEPLOYED_FLOWS
 from shunter.models.optimizers import DENSE_OPTIMIZERS, searched_optimizers
 from shunter.reporting.page.sections import REPORT_SECTIONS
 from shunter.requests import SEARCH_METHODS, SEARCH_SPACES, ProfileRequest, TrainRequest
+from shunter.settings import Settings
+from shunter.tasks.accelerators import MOVES, installed_move
+from shunter.tasks.doctor import HOME_PARTS, parts
 from shunter.tasks.profile import TRAINING_ANALYSES, check_request
 assert "adam" in searched_optimizers()
-for registry in (COMMANDS, DENSE_OPTIMIZERS, REPORT_SECTIONS, SEARCH_METHODS, SEARCH_SPACES, TRAINING_ANALYSES):
+for registry in (
+    *(COMMANDS, DENSE_OPTIMIZERS, DEPLOYED_FLOWS, HOME_PARTS, MOVES),
+    *(REPORT_SECTIONS, SEARCH_METHODS, SEARCH_SPACES, TRAINING_ANALYSES),
+):
     for name, entry in registry.entries.items():
         if entry.extension in sys.argv[2:]:
             assert name not in registry.names
@@ -66,6 +73,8 @@ try:
     check_request(ProfileRequest(model="dlrm", data="clicks.parquet"))
 except MissingExtensionError:
     assert "stalls" in sys.argv[2:]
+assert (installed_move("machine") is None) == ("fleet" in sys.argv[2:])
+assert ("fleet policies" in [part.name for part in parts(Settings())]) == ("fleet" not in sys.argv[2:])
 from typer.testing import CliRunner
 from shunter.flows.command.cli import app
 assert CliRunner().invoke(app, ["--help"]).exit_code == 0

@@ -19,7 +19,7 @@ from shunter.tracking.store import tracking_address, tracking_uri
 
 SCHEMES = ("http", "https", "postgresql", "mysql+pymysql", "ray", "redis")
 PASSWORD = st.from_regex(r"[A-Za-z0-9._~@:/-]{6,30}", fullmatch=True)
-FOLDERS = ("flows", "tasks", "reporting", "scheduler", "planner", "search", "retraining", "serving", "tracking")
+FOLDERS = ("flows", "tasks", "reporting", "planner", "search", "retraining", "serving", "tracking")
 
 
 @given(st.sampled_from(SCHEMES), PASSWORD)

@@ -21,8 +21,7 @@ ROOMS = (
     ("tools", r"^(requirements|docs)/"),
     (
         "core",
-        r"core_scaling|models/graph/twotower|reporting/front|history/zeros|profile_tables|flows/profiling"
-        r"|waiting_line|planner/waiting|history/fleet|executors/watch",
+        r"core_scaling|models/graph/twotower|reporting/front|history/zeros|profile_tables|flows/profiling",
     ),
     (
         "compression",
@@ -38,7 +37,6 @@ ROOMS = (
         r"embeddings/(stored|tier|slots|row_use|row_starts|cache_counts|mapped)|learned_hash|planner/memory"
         r"|expected_misses|moved_rows|candidates/embedding_memory|checkpoint/(lookahead|stored)|plan_memory",
     ),
-    ("fleet", r"^scheduler/|fleet|tasks/better|executors/moving"),
     ("towers", r"tower|sptt"),
     (
         "distributed",

@@ -16,7 +16,7 @@ from shunter.engine.loop import trainer
 if TYPE_CHECKING:
     import shunter.planner.decide
 def later():
-    from shunter.scheduler.fleet import simulate
+    from shunter.extensions.fleet.simulator import simulate
 """
 KIND = "a = isinstance(spec, GraphSpec)\nb = (chosen in RANKING_FIGURES) != ranks\nc = is_ranker(path)\nd = ranks"
 ASSERTS = "assert 'two words' in text\nassert code == 'SHU1'\nwith pytest.raises(E, match='no such file'): pass\n"
@@ -27,7 +27,7 @@ FILES = {
     "engine/loop/trainer.py": "class Trainer: pass\n",
     "models/graph/trainer.py": f"class Trainer: pass\n{KIND}",
     "planner/decide.py": KIND,
-    "scheduler/fleet.py": "",
+    "extensions/fleet/simulator.py": "",
     "extensions/towers/cli.py": "import shunter.retraining.nights",
     "retraining/nights.py": "",
     "shunter/errors.py": "",
@@ -46,8 +46,8 @@ def house() -> House:
         ("engine/loop/trainer.py", "core", "core"),
         ("extensions/towers/cli.py", "towers", "extensions"),
         ("retraining/nights.py", "retraining", "applications"),
-        ("scheduler/fleet.py", "fleet", "extensions"),
-        ("tests/scheduler/test_fleet.py", "tests", "tests"),
+        ("extensions/fleet/simulator.py", "fleet", "extensions"),
+        ("tests/extensions/fleet/test_simulator.py", "tests", "tests"),
     ],
 )
 def test_a_file_belongs_to_a_room_by_its_path(path: str, room: str, part: str) -> None:
@@ -67,13 +67,13 @@ def test_an_import_loads_packages_and_imports_at_the_top_alone(house: House) -> 
 @pytest.mark.parametrize(
     ("figure", "places"),
     [
-        ("core_imports_of_others", ["shunter.flows.train -> shunter.scheduler.fleet (fleet)"]),
+        ("core_imports_of_others", ["shunter.flows.train -> shunter.extensions.fleet.simulator (fleet)"]),
         (
             "modules_with_one_importer",
             [
                 "shunter.engine.loop.trainer",
                 "shunter.planner.decide",
-                "shunter.scheduler.fleet",
+                "shunter.extensions.fleet.simulator",
                 "shunter.retraining.nights",
             ],
         ),

@@ -10,12 +10,12 @@ from prefect import Flow, get_client
 from prefect.client.schemas.objects import DeploymentSchedule
 from prefect.flows import load_flow_from_entrypoint
 
+from shunter.extensions.fleet.learning_requests import FleetLearnRequest
+from shunter.extensions.fleet.requests import FleetRequest, FleetRunRequest
 from shunter.model_families import AUTO, MODEL_FAMILIES, RANKING_MODELS
 from shunter.operation.deployments import NightlySchedule, deployed_flows, register_deployments
 from shunter.operation.servers import WORK_POOL
 from shunter.requests import Billing, Limits, Objective, ProfileRequest, Request, SelectRequest, TrainRequest
-from shunter.requests.fleet import FleetRequest, FleetRunRequest
-from shunter.requests.fleet_learning import FleetLearnRequest
 from shunter.requests.plan import PlanRequest
 from shunter.retraining.nightly_request import NightlyRequest
 from shunter.settings import PROJECT_ROOT

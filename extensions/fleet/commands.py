@@ -1,0 +1,153 @@
+"""The commands of a fleet: `shunter fleet simulate` and `shunter fleet run`."""
+
+import inspect
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from shunter.errors import RequestError, TrainingError
+from shunter.extensions.fleet.requests import FleetRequest, FleetRunRequest
+from shunter.flows.command.flow_commands import AS_JSON, FRESH
+from shunter.flows.command.options import requested, with_options
+from shunter.flows.command.start import start
+from shunter.flows.command.terminal import console, one_sentence_errors, print_json, print_line, report_undelivered, say
+
+PAGE = inspect.Parameter(
+    "out",
+    inspect.Parameter.KEYWORD_ONLY,
+    default=Path("shunter-fleet.html"),
+    annotation=Annotated[Path, typer.Option("--out", help="File of the page with the schedules' pictures.")],
+)
+
+STOPPED = "Interrupted: what ran has saved its state; give the same command again, and the fleet goes on from there."
+
+MOST_TIMES = 20  # rows in a terminal
+# What fits into a terminal; the page has all.
+IN_TERMINAL = (
+    "makespan_seconds",
+    "jct.mean_seconds",
+    "queueing.mean_seconds",
+    "communication.overhead",
+    "energy_joules",
+)
+
+
+def fleet() -> None:
+    """Many trainings on one cluster."""
+
+
+@with_options(FleetRequest, PAGE, AS_JSON)
+def simulate(**options: Any) -> None:
+    """Say what each policy would do with a queue of trainings on a cluster: waiting, makespan, energy, cost."""
+    as_json, out = options.pop("as_json"), options.pop("out")
+    with one_sentence_errors(as_json=as_json):
+        request = requested(FleetRequest, options)
+        _check(request)
+        summary = start("shunter.extensions.fleet.flows:fleet", request)
+        _write(out, summary.page)
+        if as_json:
+            times = [one.model_dump(mode="json") for one in summary.times]
+            print_json({"policies": summary.figures, "times": times, "run_id": summary.run_id, "page": str(out)})
+            return
+        _print_times(summary.times)
+        console.print(_table(summary.figures))
+        for told in summary.told:
+            print_line(told)
+        print_line(f"All figures are simulated. The schedules as pictures: {out}")
+
+
+@with_options(FleetRunRequest, FRESH, PAGE, AS_JSON)
+def run(**options: Any) -> None:
+    """Run a queue of trainings on a live Ray cluster under a policy; given again, it goes on where it stopped."""
+    as_json, fresh, out = options.pop("as_json"), options.pop("fresh"), options.pop("out")
+    with one_sentence_errors(STOPPED, as_json=as_json):
+        request = requested(FleetRunRequest, options)
+        _check_run(request)
+        summary = start("shunter.extensions.fleet.flows:fleet_run", request, fresh=fresh)
+        _write(out, summary.page)
+        if as_json:
+            print_json({**summary.model_dump(exclude={"page"}), "page": str(out)})
+        else:
+            _print_times(summary.times)
+            if summary.figures:
+                console.print(_table(summary.figures, "Measured schedule"))
+            print_line(f"{len(summary.quality)} jobs are trained and registered. All times are measured: {out}")
+        report_undelivered()
+        if summary.failed:
+            for name, because in summary.failed.items():
+                say(f"{name} failed: {because}")
+            raise TrainingError(
+                f"{len(summary.failed)} of {len(summary.failed) + len(summary.quality)} jobs failed: the same command "
+                "tries them again, and trains no other again."
+            )
+
+
+def _check_run(request: FleetRunRequest) -> None:
+    """Refuse what cannot work before any server starts."""
+    from shunter.extensions.fleet.live.asked import read_fleet_jobs
+    from shunter.extensions.fleet.policies import policy_names
+
+    if len(policy_names(request.policy)) > 1:
+        raise RequestError(f"a live cluster follows one policy, not {request.policy}: name one of them")
+    read_fleet_jobs(Path(request.jobs))
+
+
+def _write(out: Path, page: str) -> None:
+    try:
+        out.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise RequestError(f"The page cannot be written to {out} ({error.strerror}): name another.") from error
+
+
+def _check(request: FleetRequest) -> None:
+    """Refuse what cannot work before any server starts."""
+    from shunter.extensions.fleet.files import check_fleet
+    from shunter.extensions.fleet.policies import policy_names, trained_policies
+
+    names = policy_names(request.policies)
+    _, cluster = check_fleet(request)
+    for policy in trained_policies(names):
+        policy.check(cluster)
+
+
+def _print_times(times: Sequence[Any]) -> None:
+    """What the jobs were foreseen to take; nothing where all was stated."""
+    from rich.table import Table
+
+    from shunter.extensions.fleet.foretell import Source
+
+    foreseen = [one for one in times if one.source is not Source.STATED or one.server_memory_gib]
+    if not foreseen:
+        return
+    table = Table(title="What each job was foreseen to take")
+    for column in ("job", "accelerator"):
+        table.add_column(column, no_wrap=True)
+    table.add_column("seconds", justify="right")
+    table.add_column("from")
+    has_memory = any(one.server_memory_gib for one in foreseen)
+    if has_memory:
+        table.add_column("server memory (GiB)", justify="right")
+    for one in foreseen[:MOST_TIMES]:
+        memory = [f"{one.server_memory_gib:.2f}" if one.server_memory_gib else ""] if has_memory else []
+        table.add_row(one.job, one.accelerator, f"{one.seconds:,.2f}", one.source.value, *memory)
+    console.print(table)
+    if len(foreseen) > MOST_TIMES:
+        print_line(f"{len(foreseen) - MOST_TIMES} more are on the page.")
+
+
+def _table(figures: dict[str, dict[str, float]], title: str = "Simulated schedules") -> Any:
+    from rich.table import Table
+
+    from shunter.extensions.fleet.page import COLUMNS, cell
+
+    shown = [one for one in COLUMNS if one[0] in IN_TERMINAL]
+
+    table = Table(title=title)
+    table.add_column("policy", no_wrap=True)
+    for _, column, *_ in shown:
+        table.add_column(column, justify="right")
+    for name, values in figures.items():
+        table.add_row(name, *(cell(values, key, by, digits) for key, _, by, digits in shown))
+    return table

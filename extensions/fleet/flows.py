@@ -1,0 +1,140 @@
+"""The flows of a fleet: what each policy would do with a queue of trainings, and one that does it on a live cluster."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+from prefect import flow
+from prefect.runtime import flow_run
+
+from shunter.extensions.fleet.foretell import ForetoldTime
+from shunter.extensions.fleet.live.asked import read_fleet_jobs
+from shunter.extensions.fleet.metrics import figures
+from shunter.extensions.fleet.policies import policy_names, trained_policies
+from shunter.extensions.fleet.requests import FleetRequest, FleetRunRequest
+from shunter.extensions.fleet.tasks import (
+    Fleet,
+    fleet_state,
+    log_schedule,
+    open_record,
+    prepare_jobs,
+    publish_fleet,
+    run_jobs,
+    simulate_policy,
+)
+from shunter.frozen import Frozen
+from shunter.masked_console import Console
+from shunter.quiet import is_quiet
+from shunter.requests import shown
+from shunter.tasks.notify import notify
+from shunter.tracking.runs import child_run, closing, open_run, start_run
+
+
+class FleetSummary(Frozen):
+    """What came out: the figures by policy, the page, the run in MLflow with one below it for each policy.
+
+    Attributes:
+        told: What each policy that learned was trained on, and how it did there.
+        times: How long each job of our own takes where, and where that comes from.
+    """
+
+    figures: dict[str, dict[str, float]]
+    page: str
+    run_id: str
+    told: tuple[str, ...] = ()
+    times: tuple[ForetoldTime, ...] = ()
+
+
+@flow(name="fleet", on_failure=[notify], on_crashed=[notify], persist_result=False)
+def fleet(request: Annotated[FleetRequest, shown(FleetRequest())] = FleetRequest()) -> FleetSummary:
+    """Simulate what each policy would do with the jobs on the cluster, and compare.
+
+    Args:
+        request: Jobs, cluster and policies.
+    """
+    names = policy_names(request.policies)
+    read = Fleet(request, _say())
+    run_id = start_run(
+        f"{Path(request.jobs).stem} on {Path(request.cluster).stem}", "fleet", flow_run_id=flow_run.get_id()
+    )
+    with closing(run_id), Console(stderr=True, quiet=is_quiet()).status("Simulating") as status:
+        open_run(run_id).log_params({f"request.{name}": value for name, value in request.flat().items() if value})
+        schedules = []
+        for name in names:
+
+            def progress(ended: int, jobs: int, name: str = name) -> None:
+                status.update(f"Simulating {name}: {ended:,} of {jobs:,} jobs")
+
+            status.update(f"Simulating {name}")
+            schedules.append(simulate_policy(read, name, run_id, progress))
+        page = publish_fleet(
+            run_id, f"{Path(request.jobs).name} on {Path(request.cluster).name}", schedules, times=read.times
+        )
+    values = {schedule.policy: figures(schedule) for schedule in schedules}
+    told = tuple(f"{policy.name}: {policy.told}" for policy in trained_policies(names))
+    return FleetSummary(figures=values, page=page, run_id=run_id, told=told, times=tuple(read.times))
+
+
+class FleetRunSummary(Frozen):
+    """What came out of a live fleet.
+
+    Attributes:
+        figures: Figures of the schedule by policy, measured; none where no job was trained.
+        quality: What each trained job's model reached.
+        failed: Why each of the others failed.
+        page: The schedule as a page.
+        run_id: The run in MLflow, with one below it for each training.
+        resumed: Whether an interrupted fleet went on.
+        times: How long each job was foreseen to take where, and where that comes from.
+    """
+
+    figures: dict[str, dict[str, float]]
+    quality: dict[str, dict[str, float]]
+    failed: dict[str, str]
+    page: str
+    run_id: str
+    resumed: bool
+    times: tuple[ForetoldTime, ...] = ()
+
+
+@flow(name="fleet-run", on_failure=[notify], on_crashed=[notify], persist_result=False)
+def fleet_run(
+    request: Annotated[FleetRunRequest, shown(FleetRunRequest())] = FleetRunRequest(), fresh: bool = False
+) -> FleetRunSummary:
+    """Run a queue of trainings on a live cluster under a policy, or go on with it.
+
+    Args:
+        request: Jobs, cluster and policy.
+        fresh: Start anew instead of going on with an interrupted fleet of the same jobs.
+    """
+    (name,) = policy_names(request.policy)
+    asked = read_fleet_jobs(Path(request.jobs))
+    say = _say()
+    title = f"{Path(request.jobs).stem} on {request.cluster}"
+    with fleet_state(asked, fresh=fresh) as state:
+        jobs = prepare_jobs(asked, say)
+        flow_run_id = flow_run.get_id()
+        record = open_record(state, lambda former: start_run(title, "fleet", flow_run_id=flow_run_id, run_id=former))
+        with closing(record.run_id):
+            end = run_jobs(request, jobs, state, record, say)
+            schedules = [end.schedule] if end.schedule.outcomes else []
+            if schedules:
+                with child_run(record.run_id, name, "schedule") as run:
+                    log_schedule(run, end.schedule, "measured")
+            page = publish_fleet(record.run_id, title, schedules, "measured", end.times)
+        failed = {one.name: one.because for one in end.jobs if one.because}
+        if not failed:
+            state.finish()
+        return FleetRunSummary(
+            figures={schedule.policy: figures(schedule) for schedule in schedules},
+            quality={one.name: one.figures for one in end.jobs if not one.because},
+            failed=failed,
+            page=page,
+            run_id=record.run_id,
+            resumed=state.resumed,
+            times=tuple(end.times),
+        )
+
+
+def _say() -> Callable[[str], None]:
+    return Console(stderr=True, quiet=is_quiet(), emoji=False, markup=False, highlight=False, soft_wrap=True).print

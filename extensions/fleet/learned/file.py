@@ -1,0 +1,199 @@
+"""A learned policy as one file: safetensors for the networks, JSON in its header for the rest; nothing is executed.
+
+The file says what it was trained on and what cluster it fits, and carries a digest of all that.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import Field, ValidationError
+
+from shunter.errors import DataError, RequestError
+from shunter.extensions.fleet.cluster import Cluster
+from shunter.extensions.fleet.learned.choosers import Voters
+from shunter.extensions.fleet.learned.networks import Weights
+from shunter.extensions.fleet.learned.objectives import Objective
+from shunter.extensions.fleet.learned.planner import AGENTS
+from shunter.extensions.fleet.learned.policy import NAME, Learned
+from shunter.extensions.fleet.learned.voting import STRATEGIES
+from shunter.files import open_regular, replace_file
+from shunter.frozen import Frozen
+from shunter.ingestion.sources.guard import check_words
+from shunter.settings import Settings
+
+KEY, DIGEST = "shunter.policy", "shunter.digest"
+LAYOUT = 1  # of features and networks; changes with them
+MOST_BYTES = 64 * 2**20
+AGAIN = "train it again with `shunter fleet learn`"
+
+
+class PolicyCard(Frozen):
+    """What a learned policy is.
+
+    Attributes:
+        layout: Of its features and networks.
+        objective: What it was trained for.
+        cluster: Shape of the cluster that it was trained on.
+        trained_on: Names of the files of jobs and cluster.
+        trained_jobs: How many jobs it learned from.
+        steps: Choices that were simulated for it.
+        seed: Of its training.
+        members: How many snapshots of the run decide together.
+        strategy: How they vote.
+        ratio: Its objective over that of the best other policy of those compared; less than 1 is better.
+        is_unseen: Whether they were compared on jobs that it has not seen; else on the same in another order.
+        best_other: That policy.
+    """
+
+    layout: int = LAYOUT
+    objective: Objective
+    cluster: str
+    trained_on: str
+    trained_jobs: int
+    steps: int
+    seed: int
+    members: int = Field(ge=1, le=64)
+    strategy: str
+    ratio: float | None = None
+    is_unseen: bool = True
+    best_other: str | None = None
+
+    def told(self) -> str:
+        """In one sentence what it was trained on and how it did."""
+        told = (
+            f"learned for {self.objective} on {self.trained_jobs} jobs of {self.trained_on} "
+            f"({self.members} snapshots of one run, {self.strategy}, {self.steps:,} simulated choices)"
+        )
+        if self.ratio is None:
+            return told
+        verdict = "better than" if self.ratio < 1 else "no better than"
+        jobs = "jobs that it has not seen" if self.is_unseen else "the same jobs in another order"
+        share = f"{self.ratio:.3f} of its {self.objective}"
+        return f"{told}; {verdict} {self.best_other} on {jobs}: {share}"
+
+
+def shape_of(cluster: Cluster) -> str:
+    """What of a cluster a policy depends on: its machines with their types, what these draw and hold, and the limit."""
+    machines = sorted((machine.accelerator, machine.count) for machine in cluster.machines)
+    kinds = {name: cluster.type_of(name).model_dump(mode="json") for name in sorted(cluster.types)}
+    text = json.dumps([machines, kinds, cluster.power_limit_watts], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def save_policy(path: Path, card: PolicyCard, members: list[Weights]) -> None:
+    """Write a policy; what was there is replaced at once.
+
+    Raises:
+        RequestError: It cannot be written there.
+    """
+    from safetensors.numpy import save
+
+    tensors = {f"{i}.{name}": value for i, member in enumerate(members) for name, value in sorted(member.items())}
+    text = card.model_dump_json()
+    payload = save(tensors, metadata={KEY: text, DIGEST: _digest(text, tensors)})
+    try:
+        replace_file(path, payload)
+    except OSError as error:
+        raise RequestError(f"The policy cannot be written to {path} ({error.strerror}): name another file.") from error
+
+
+def load_policy(path: Path) -> tuple[PolicyCard, list[Weights]]:
+    """Read a policy.
+
+    Raises:
+        RequestError: There is no such file.
+        DataError: It is no policy, or was changed since it was written.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    try:
+        with open_regular(path) as file:
+            payload = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise RequestError(
+            f"The learned policy {path} cannot be read ({error.strerror}): give a file of `shunter fleet learn`."
+        ) from error
+    broken = DataError(f"{path} is no learned policy, or was changed since it was written: {AGAIN}.")
+    if len(payload) > MOST_BYTES:
+        raise broken
+    try:
+        tensors = load(payload)
+        header = json.loads(payload[8 : 8 + int.from_bytes(payload[:8], "little")]).get("__metadata__", {})
+        card = PolicyCard.model_validate_json(header[KEY])
+    except (SafetensorError, ValidationError, KeyError, ValueError) as error:
+        raise broken from error
+    if header.get(DIGEST) != _digest(header[KEY], tensors):
+        raise broken
+    if card.layout != LAYOUT or card.strategy not in STRATEGIES:
+        raise DataError(f"{path} is a learned policy of another version: {AGAIN}.")
+    members: list[Weights] = [{} for _ in range(card.members)]
+    for name, value in tensors.items():
+        number, _, rest = name.partition(".")
+        if not number.isdigit() or int(number) >= card.members:
+            raise broken
+        members[int(number)][rest] = value
+    if any(_width(member, agent) != features for member in members for agent, features in AGENTS.items()):
+        raise broken
+    return card, members
+
+
+def make_learned(path: Path) -> Learned:
+    """The policy of a file; it refuses a cluster of another shape.
+
+    Raises:
+        ShunterError: The file cannot be read, is no policy, or was changed.
+    """
+    card, members = load_policy(path)
+    found = Learned(
+        Voters(members, card.strategy),
+        card.objective,
+        lambda cluster: check_cluster(card, cluster, path),
+        told=card.told(),
+    )
+    if path != policy_file(NAME):
+        found.name = f"{NAME}:{path.stem}"
+    return found
+
+
+def policy_file(name: str) -> Path:
+    """The file of `learned`, `learned:NAME` or `learned:FILE`; what has no dot and no slash is a name in the home.
+
+    Raises:
+        RequestError: The file lies outside the folders that a request may read.
+    """
+    _, _, file = name.partition(":")
+    if "." not in file and "/" not in file:
+        return Settings().home / "fleet" / f"{file or NAME}.safetensors"
+    check_words(file)
+    return Path(file)
+
+
+def check_cluster(card: PolicyCard, cluster: Cluster, path: Path) -> None:
+    """Refuse a cluster that a policy was not trained on.
+
+    Raises:
+        RequestError: It has another shape.
+    """
+    if shape_of(cluster) != card.cluster:
+        raise RequestError(
+            f"The learned policy {path} was trained on a cluster of another shape ({card.trained_on}): train one for "
+            "this cluster with `shunter fleet learn`."
+        )
+
+
+def _width(member: Weights, agent: str) -> int | None:
+    weight = member.get(f"{agent}.w1")
+    return None if weight is None or weight.ndim != 2 else weight.shape[0]
+
+
+def _digest(text: str, tensors: dict[str, np.ndarray]) -> str:
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        value: np.ndarray[Any, Any] = np.ascontiguousarray(tensors[name])
+        digest.update(f"{name} {value.dtype.str} {value.shape}".encode())
+        digest.update(value.tobytes())
+    return digest.hexdigest()

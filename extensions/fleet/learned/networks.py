@@ -1,0 +1,54 @@
+"""Networks that score candidates: each by itself and by what all of them are like; here in numpy, as they decide.
+
+    candidates [C, F] -> tanh -> [C, H], their mean beside each -> tanh -> [C, H] -> one score each
+
+They are trained in torch (`shunter.extensions.fleet.learning.torch_networks`), by the same formula.
+"""
+
+import numpy as np
+
+Weights = dict[str, np.ndarray]
+"""The tensors of one network by name: w1, b1, w2, b2, v; or those of all networks of a member, as `placement.w1`."""
+
+CRITIC = "critic"
+
+
+def scores(weights: Weights, agent: str, candidates: np.ndarray) -> np.ndarray:
+    """Score of each candidate.
+
+    Args:
+        weights: Of all networks of a member.
+        agent: Whose network.
+        candidates: Features, (candidates, features).
+    """
+    hidden = np.tanh(candidates @ weights[f"{agent}.w1"] + weights[f"{agent}.b1"])
+    split = hidden.shape[1]
+    second = weights[f"{agent}.w2"]
+    shared = hidden.mean(axis=0) @ second[split:] + weights[f"{agent}.b2"]
+    hidden = np.tanh(hidden @ second[:split] + shared)
+    return hidden @ weights[f"{agent}.v"]
+
+
+def probabilities(values: np.ndarray) -> np.ndarray:
+    """Softmax of scores."""
+    powers = np.exp((values - values.max()).astype(float))
+    return powers / powers.sum()
+
+
+def draw_weights(agents: dict[str, int], hidden: int, seed: int) -> Weights:
+    """Fresh networks.
+
+    Args:
+        agents: Number of features by agent.
+        hidden: Width of the layers.
+        seed: Of the draws.
+    """
+    draw = np.random.default_rng(seed)
+    weights: Weights = {}
+    for agent, features in agents.items():
+        weights[f"{agent}.w1"] = draw.normal(0, features**-0.5, (features, hidden)).astype(np.float32)
+        weights[f"{agent}.b1"] = np.zeros(hidden, np.float32)
+        weights[f"{agent}.w2"] = draw.normal(0, (2 * hidden) ** -0.5, (2 * hidden, hidden)).astype(np.float32)
+        weights[f"{agent}.b2"] = np.zeros(hidden, np.float32)
+        weights[f"{agent}.v"] = draw.normal(0, 0.1 * hidden**-0.5, hidden).astype(np.float32)
+    return weights

@@ -1,0 +1,333 @@
+"""One decision: three agents, one after the other, who share what they see and choose each from its own candidates.
+
+    placement   job by job: who gets accelerators of which pool, or that the rest waits; who runs may be stopped, moved
+    job         on how many accelerators an elastic job runs (its batch follows)
+    server      the cap on the power of each machine whose jobs have changed
+
+What would break a limit is masked, so that no agent can choose it: memory, the limit on power, promised deadlines.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shunter.extensions.fleet.board import Board
+from shunter.extensions.fleet.cluster import Cluster, Placement
+from shunter.extensions.fleet.job import JobState
+from shunter.extensions.fleet.learned.choosers import Chooser
+from shunter.extensions.fleet.learned.objectives import Objective, watts
+from shunter.extensions.fleet.learned.pools import place
+from shunter.extensions.fleet.learned.promises import Promises, added_watts, is_over
+from shunter.extensions.fleet.learned.view import (
+    JOB_FEATURES,
+    JOINT_FEATURES,
+    MOST_OLDEST,
+    MOST_WAITING,
+    PLACEMENT_FEATURES,
+    SERVER_FEATURES,
+    Tables,
+    View,
+)
+
+PLACEMENT, JOB, SERVER, JOINT = "placement", "job", "server", "joint"
+AGENTS = {PLACEMENT: PLACEMENT_FEATURES, JOB: JOB_FEATURES, SERVER: SERVER_FEATURES}
+SINGLE_AGENT = {JOINT: JOINT_FEATURES}  # chooses all at once; what the three are compared with
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """What a job is given: accelerators of a pool, and, by an agent that chooses all at once, the cap there."""
+
+    row: int
+    column: int
+    count: int
+    cap: int | None = None
+
+
+class Planner:
+    """Decides for one cluster.
+
+    Args:
+        chooser: Who chooses among the candidates.
+        tables: Of the cluster.
+        objective: What is to be little; caps are chosen only where power matters.
+        joint: Whether one agent chooses placement, accelerators and cap at once.
+    """
+
+    def __init__(self, chooser: Chooser, tables: Tables, objective: Objective, *, joint: bool = False) -> None:
+        self._chooser, self._tables, self._joint = chooser, tables, joint
+        cluster = tables.cluster
+        has_caps = any(cluster.type_of(name).power_caps for name in cluster.types)
+        self._sets_caps = has_caps and (objective in ("energy",) or cluster.power_limit_watts is not None)
+        self.promises = Promises()
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster that it decides for."""
+        return self._tables.cluster
+
+    def go_on_with(self, tables: Tables) -> None:
+        """Decide for the same machines with other counts from now on; what was promised stays so."""
+        self._tables = tables
+
+    def decide(self, board: Board) -> float | None:
+        """Move jobs and set caps; returns when to be asked again.
+
+        A look takes in so many jobs at most (`MOST_WAITING`): of more, the others are looked at in turn while there is
+        room and some of each look are started, and whoever runs by then is left alone.
+        """
+        waited, most = len(board.waiting), MOST_WAITING + MOST_OLDEST
+        again, left_out = self._look(board, set()), waited > most
+        while left_out and any(board.free):
+            waited = len(board.waiting)
+            left_out = waited > most
+            again = self._look(board, set(board.running))
+            if len(board.waiting) >= waited:
+                break
+        return again
+
+    def _look(self, board: Board, settled: set[str]) -> float | None:
+        """Decide about the jobs of one look, but not about those that are settled."""
+        self.promises.renew(board)
+        begun = self.promises.begun(board)
+        for name in begun:
+            if name in board.running:
+                self.promises.settle(board.running[name], board)
+        begun = self.promises.begun(board)
+        fixed = {state.name for state in board.running.values() if not state.job.preemptible} | set(begun)
+        fixed |= settled
+        view = View(board, self._tables, fixed)
+        looked_at = {state.name for state in view.jobs}
+        kept = [state for state in board.running.values() if state.name not in looked_at and state.name not in begun]
+        self._occupy(view, kept, begun)
+        before = _occupants(board)
+        picks = self._pick(view, kept, begun)
+        started = self._carry_out(board, view, picks, begun)
+        self._set_caps(board, view, before, begun, picks)
+        while is_over(board) and started:  # a slow machine's cap may have had to go: who came last gives way
+            state = started.pop()
+            if state.name in board.running and state.name not in begun and state.job.preemptible:
+                board.stop(state)
+        return self.promises.next_begin(board)
+
+    def _occupy(self, view: View, kept: list[JobState], begun: dict) -> None:
+        """What is not decided about is not to be had."""
+        for i, column in view.columns_of_machines().items():
+            count = sum(n for state in kept for machine, n in state.placement or () if machine == i)
+            count += sum(one.accelerators for one in begun.values() if one.machine == i)
+            if count:
+                view.occupy(column, count, view.scale)
+
+    def _pick(self, view: View, kept: list[JobState], begun: dict) -> list[Pick]:
+        picks: list[Pick] = []
+        if view.is_empty:
+            return picks
+        budget = self._budget(view.board, kept, begun)
+        while True:
+            allowed = self._allowed(view, budget)
+            if not allowed.any():
+                return picks
+            pick_next = self._pick_jointly if self._joint else self._pick_one
+            pick = pick_next(view, allowed, budget, may_wait=bool(kept or begun or picks))
+            if pick is None:
+                return picks
+            picks.append(pick)
+            view.take(pick.row, pick.column, pick.count, view.seconds_at(pick.row, pick.column, pick.count))
+            budget -= self._least_watts(view, pick.row, pick.column) * pick.count
+
+    def _pick_one(self, view: View, allowed: np.ndarray, budget: float, *, may_wait: bool) -> Pick | None:
+        """The next job and its pool by one agent, its accelerators by another; None if the rest waits."""
+        with_wait = np.append(allowed.reshape(-1), may_wait)
+        index = self._choose(PLACEMENT, view.candidates(with_wait), with_wait)
+        if index == allowed.size:
+            return None
+        row, column = divmod(index, len(view.pools))
+        if len(options := view.options(row, column)) == 1:
+            return Pick(row, column, options[0])
+        counts, features = view.job_options(row, column)
+        fitting = self._fitting(view, row, column, np.array(counts), budget)
+        return Pick(row, column, counts[self._choose(JOB, features, fitting)])
+
+    def _pick_jointly(self, view: View, allowed: np.ndarray, budget: float, *, may_wait: bool) -> Pick | None:
+        """All that the three agents choose, chosen by one."""
+        with_wait = np.append(allowed.reshape(-1), may_wait)
+        placements = view.candidates(with_wait)
+        options: list[Pick | None] = []
+        rows: list[np.ndarray] = []
+        for index in np.flatnonzero(allowed.reshape(-1)):
+            row, column = divmod(int(index), len(view.pools))
+            counts, features = view.job_options(row, column)
+            fitting = self._fitting(view, row, column, np.array(counts), budget)
+            for which in np.flatnonzero(fitting).tolist():
+                count, one = counts[which], features[which]
+                for cap in range(self._caps_of(view, column) if self._sets_caps else 1):
+                    options.append(Pick(row, column, count, cap))
+                    server = self._server_features(view, view.pools[column].accelerator, cap, 0.0)
+                    rows.append(np.concatenate([placements[index], one, server]))
+        if with_wait[-1]:
+            options.append(None)
+            rows.append(np.concatenate([placements[-1], np.zeros(JOB_FEATURES + SERVER_FEATURES)]))
+        return options[self._choose(JOINT, np.array(rows, dtype=np.float32), np.ones(len(rows), dtype=bool))]
+
+    def _choose(self, agent: str, candidates: np.ndarray, allowed: np.ndarray) -> int:
+        """Let an agent choose among what is allowed; who has no choice is not asked."""
+        may = np.flatnonzero(allowed)
+        return int(may[0] if len(may) == 1 else may[self._chooser.choose(agent, candidates[may])])
+
+    def _allowed(self, view: View, budget: float) -> np.ndarray:
+        """By job and pool, whether placing it there keeps every limit."""
+        allowed = view.open()
+        future = [one for name, one in self.promises.kept.items() if one.begin_seconds > view.board.now]
+        has_limit = view.board.cluster.power_limit_watts is not None
+        for row, state in enumerate(view.jobs):
+            if not state.job.preemptible and (state.name in self.promises.kept or future):
+                allowed[row] = False  # it could not be stopped when a reservation begins
+            elif has_limit and allowed[row].any():
+                for column in np.flatnonzero(allowed[row]):
+                    if self._least_watts(view, row, int(column)) * view.least[row, column] > budget * (1 + 1e-12):
+                        allowed[row, column] = False
+        return allowed
+
+    def _fitting(self, view: View, row: int, column: int, counts: np.ndarray, budget: float) -> np.ndarray:
+        """Which numbers of accelerators a job may have: one with a deadline what it asked for and was promised."""
+        state = view.jobs[row]
+        exact = counts == state.job.asks(view.pools[column].accelerator)
+        if state.name in self.promises.kept and exact.any():
+            return exact
+        return counts * self._least_watts(view, row, column) <= budget * (1 + 1e-12)
+
+    def _budget(self, board: Board, kept: list[JobState], begun: dict) -> float:
+        """Watts beyond those at rest that are left for the jobs that are decided about."""
+        cluster = board.cluster
+        if cluster.power_limit_watts is None:
+            return np.inf
+        rest = sum(cluster.type_of(machine.accelerator).idle_watts * machine.count for machine in cluster.machines)
+        held = sum(added_watts(cluster, i, n) for state in kept for i, n in state.placement or ())
+        held += sum(added_watts(cluster, one.machine, one.accelerators) for one in begun.values())
+        return cluster.power_limit_watts - rest - held
+
+    def _least_watts(self, view: View, row: int, column: int) -> float:
+        """What one accelerator of a pool adds under its tightest cap; without one for who may not be stopped."""
+        kind = self._tables.cluster.type_of(view.pools[column].accelerator)
+        share = 1.0
+        if self._sets_caps and view.jobs[row].job.preemptible:
+            share = min([1.0, *(cap.power_share for cap in kind.power_caps)])
+        return max(kind.busy_watts * share - kind.idle_watts, 0.0)
+
+    @staticmethod
+    def _carry_out(board: Board, view: View, picks: list[Pick], begun: dict) -> list[JobState]:
+        """Let it be so; who stays in its pool keeps its place unless that is promised. Returns who runs, in order."""
+        picked = {view.jobs[pick.row].name: pick for pick in picks}
+        left = [
+            machine.count - sum(one.accelerators for one in begun.values() if one.machine == i)
+            for i, machine in enumerate(board.cluster.machines)
+        ]
+        looked_at = {state.name for state in view.jobs}
+        running = sorted(board.running.values(), key=lambda state: (state.name in looked_at, state.name))
+        for state in running:
+            assert state.placement is not None
+            pick = picked.get(state.name)
+            one = begun.get(state.name)
+            if one is not None:
+                stays = state.placement == ((one.machine, one.accelerators),)
+            elif state.name not in looked_at:
+                stays = True
+                _subtract(left, state.placement)
+            else:
+                stays = (
+                    pick is not None
+                    and view.stays(pick.row, pick.column)
+                    and state.held == pick.count
+                    and all(left[machine] >= count for machine, count in state.placement)
+                )
+                if stays:
+                    _subtract(left, state.placement)
+            if not stays:
+                board.stop(state)
+        for name, one in begun.items():
+            if name in board.waiting:
+                board.start(board.waiting[name], ((one.machine, one.accelerators),))
+        order = sorted(picks, key=lambda pick: (-pick.column, -pick.count))
+        started = []
+        for pick in order:
+            state = view.jobs[pick.row]
+            if state.name in board.waiting:
+                pool = view.pools[pick.column]
+                placement = place(board, pool, pick.count, state.job.need(pool.accelerator))
+                if placement is not None:
+                    board.start(state, placement)
+            if state.name in board.running:
+                started.append((picks.index(pick), state))
+        return [state for _, state in sorted(started, key=lambda one: one[0])]
+
+    def _set_caps(self, board: Board, view: View, before: dict[int, set[str]], begun: dict, picks: list[Pick]) -> None:
+        """Choose the cap of each machine whose jobs have changed; of all, where the limit would be broken."""
+        if not self._sets_caps:
+            return
+        occupants = _occupants(board)
+        promised = {one.machine for one in begun.values()}
+        locked = {
+            i for i, names in occupants.items()
+            if i in promised or any(not board.running[name].job.preemptible for name in names)
+        }  # fmt: skip
+        for i in locked:
+            board.cap(i, 0)
+        if self._joint:
+            for pick in picks:
+                placement: Placement = view.jobs[pick.row].placement or ()
+                for machine, _ in placement:
+                    if machine not in locked and pick.cap is not None:
+                        board.cap(machine, pick.cap)
+        changed = [i for i, names in occupants.items() if i not in locked and names != before.get(i)]
+        if is_over(board):
+            changed = [i for i in occupants if i not in locked]
+            for i in changed:
+                board.cap(i, self._tightest_cap(i))
+        if self._joint:
+            return
+        for i in changed:
+            board.cap(i, self._choose_cap(board, view, i))
+
+    def _choose_cap(self, board: Board, view: View, machine: int) -> int:
+        name = board.cluster.machines[machine].accelerator
+        kind = board.cluster.type_of(name)
+        held, limit = board.cluster.machines[machine].count - board.free[machine], board.cluster.power_limit_watts
+        others = watts(board) - kind.busy_watts * kind.cap(board.caps[machine])[0] * held
+        levels = range(len(kind.power_caps) + 1)
+        allowed = np.array([limit is None or others + kind.busy_watts * kind.cap(level)[0] * held <= limit
+                            for level in levels])  # fmt: skip
+        if not allowed.any():
+            return self._tightest_cap(machine)
+        share = held / board.cluster.machines[machine].count
+        rows = [self._server_features(view, name, level, share) for level in levels]
+        return self._choose(SERVER, np.array(rows, dtype=np.float32), allowed)
+
+    def _server_features(self, view: View, accelerator: str, level: int, share: float) -> np.ndarray:
+        """What a cap would mean."""
+        kind, board = self._tables.cluster.type_of(accelerator), view.board
+        power, speed = kind.cap(level)
+        limit = board.cluster.power_limit_watts
+        spare = 1.0 if limit is None else (limit - watts(board)) / limit
+        waiting = np.log1p(len(board.waiting)) / 3
+        return np.array([power, speed, power / speed, share, np.clip(spare, -1, 1), waiting, float(level == 0)])
+
+    def _caps_of(self, view: View, column: int) -> int:
+        return len(self._tables.cluster.type_of(view.pools[column].accelerator).power_caps) + 1
+
+    def _tightest_cap(self, machine: int) -> int:
+        kind = self._tables.cluster.type_of(self._tables.cluster.machines[machine].accelerator)
+        return min(range(len(kind.power_caps) + 1), key=lambda level: kind.cap(level)[0])
+
+
+def _occupants(board: Board) -> dict[int, set[str]]:
+    """Names of the jobs on each machine that has any."""
+    found: dict[int, set[str]] = {}
+    for state in board.running.values():
+        for machine, _ in state.placement or ():
+            found.setdefault(machine, set()).add(state.name)
+    return dict(sorted(found.items()))
+
+
+def _subtract(left: list[int], placement: Placement) -> None:
+    for machine, count in placement:
+        left[machine] -= count

@@ -1,0 +1,297 @@
+"""What the agents see: for every job and every pool of machines it could run on, figures without units.
+
+Times are seen relative to what the jobs that are there still need, counts relative to the pools: so that a policy fits
+loads and clusters of another size.
+"""
+
+from math import inf
+
+import numpy as np
+
+from shunter.extensions.fleet.board import Board
+from shunter.extensions.fleet.cluster import Cluster
+from shunter.extensions.fleet.job import Conditions, JobState, tightest
+from shunter.extensions.fleet.learned.pools import Pool, pools_of
+
+MOST_WAITING, MOST_OLDEST, MOST_RUNNING = 40, 8, 48  # jobs that are looked at in one decision
+PLACEMENT_FEATURES = 25
+JOB_FEATURES = 8
+SERVER_FEATURES = 7
+JOINT_FEATURES = PLACEMENT_FEATURES + JOB_FEATURES + SERVER_FEATURES
+LARGE = 6.0  # features are cut off here
+UNUSABLE = np.errstate(divide="ignore", invalid="ignore")  # where a job cannot run all is infinite, and then masked
+
+
+class Tables:
+    """What of a cluster never changes, kept between decisions."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self._tightest: dict[tuple[str, int], Conditions] = {}
+
+    def conditions(self, pool: Pool, accelerators: int) -> Conditions:
+        """So many accelerators of a pool side by side, at the pace of its slowest machine."""
+        key = pool.accelerator, accelerators
+        if key not in self._tightest:
+            self._tightest[key] = tightest(accelerators, self.cluster, pool.accelerator)
+        found = self._tightest[key]
+        return found if pool.pace == 1.0 else found._replace(speed=pool.pace)
+
+
+class View:
+    """The jobs that can be moved at one moment, and the pools.
+
+    Attributes:
+        jobs: Those that are looked at.
+        pools: Where they could run.
+        least: By job and pool the fewest accelerators that it can run on there.
+        held: By job the narrowest pool that holds its machines, -1 while it waits.
+        seconds: By job and pool how long it would still run there, with what moving takes; infinite where it cannot.
+        scale: Mean time that the jobs still need, each on its best pool.
+        is_empty: Whether there is nothing to decide about.
+        left: Accelerators by pool that no job has been given in this decision.
+    """
+
+    def __init__(self, board: Board, tables: Tables, fixed: set[str]) -> None:
+        self.board, self.tables = board, tables
+        self.pools = pools_of(board)
+        self.jobs = _those_looked_at(board, fixed)
+        for state in self.jobs:
+            state.advance_to(board.now)
+        types = [pool.accelerator for pool in self.pools]
+        self._options = [
+            {name: job.work.counts(job.asks(name)) for name in types} for job in (state.job for state in self.jobs)
+        ]
+        self.held = np.array([self._held_pool(state) for state in self.jobs], dtype=int)
+        self.left = np.array([float(pool.accelerators) for pool in self.pools])
+        self._ends: list[list[tuple[float, int]]] = [[] for _ in self.pools]
+        self._taken = np.zeros(len(self.jobs), dtype=bool)
+        shape = len(self.jobs), len(self.pools)
+        self.counts = np.ones(shape)
+        self.seconds = np.full(shape, inf)
+        for row, state in enumerate(self.jobs):
+            usable = state.job.types(tables.cluster)
+            for column, pool in enumerate(self.pools):
+                if pool.accelerator in usable:
+                    count = self._nominal(row, column)
+                    if count:
+                        self.counts[row, column] = count
+                        self.seconds[row, column] = self.seconds_at(row, column, count)
+        self.least = np.array([[min(of[name]) for name in types] for of in self._options], dtype=float).reshape(shape)
+        self.scale = 1.0
+        self.is_empty = not self.jobs or not self.pools
+        if not self.is_empty:
+            self._encode()
+
+    def options(self, row: int, column: int) -> tuple[int, ...]:
+        """Numbers of accelerators of a pool's type that a job can run on; on other types they may be others."""
+        return self._options[row][self.pools[column].accelerator]
+
+    def _nominal(self, row: int, column: int) -> int:
+        """How many accelerators a job is taken to use of a pool: what it asks for, or the next below it; or 0."""
+        pool = self.pools[column]
+        asked = self.jobs[row].job.asks(pool.accelerator)
+        if asked <= pool.accelerators:
+            return asked
+        return max((count for count in self.options(row, column) if count <= pool.accelerators), default=0)
+
+    def seconds_at(self, row: int, column: int, count: int) -> float:
+        """How long a job would still run on so many accelerators of a pool, with what starting or moving takes."""
+        state = self.jobs[row]
+        seconds = state.seconds_left(self.tables.conditions(self.pools[column], count))
+        if state.placement is not None and self.stays(row, column) and state.held == count:
+            return seconds + state.overhead_left
+        return seconds + (state.job.move_seconds if state.starts else state.job.start_seconds)
+
+    def stays(self, row: int, column: int) -> bool:
+        """Whether a job runs within a pool."""
+        placement = self.jobs[row].placement
+        return placement is not None and all(machine in self.pools[column].machines for machine, _ in placement)
+
+    def take(self, row: int, column: int, count: int, seconds: float) -> None:
+        """A job has been given accelerators of a pool."""
+        self._taken[row] = True
+        self.occupy(column, count, seconds)
+
+    def occupy(self, column: int, count: int, seconds: float) -> None:
+        """Accelerators of a pool are not to be had for some time."""
+        chosen = self.pools[column]
+        for i, pool in enumerate(self.pools):
+            if pool.accelerator != chosen.accelerator:
+                continue
+            if i <= column:  # it lies within the wider pools
+                self.left[i] -= count
+                self._ends[i].append((seconds, count))
+        for i in range(column + 1, len(self.pools)):
+            if self.pools[i].accelerator == chosen.accelerator:
+                self.left[i] = min(self.left[i], self.left[column])
+
+    def columns_of_machines(self) -> dict[int, int]:
+        """The narrowest pool of each machine that is there."""
+        return {machine: column for column, pool in enumerate(self.pools) for machine in pool.machines}
+
+    def open(self) -> np.ndarray:
+        """By job and pool whether it could be given its accelerators there."""
+        fits = self.least <= self.left[None, :]
+        return np.isfinite(self.seconds) & fits & ~self._taken[:, None]
+
+    @UNUSABLE
+    def candidates(self, allowed: np.ndarray) -> np.ndarray:
+        """Features of every job in every pool, (jobs x pools + 1, features); the last is to leave the rest waiting."""
+        jobs, pools = self.seconds.shape
+        wait = self._waits()
+        alternative = np.min(wait + self.seconds, axis=1, keepdims=True)
+        regret = _log(self.seconds / np.maximum(alternative, 1e-9))
+        other = np.where(np.eye(pools, dtype=bool)[None], inf, (wait + self.seconds)[:, None, :]).min(axis=2)
+        found = np.zeros((jobs * pools + 1, PLACEMENT_FEATURES), dtype=np.float32)
+        rows = found[:-1].reshape(jobs, pools, PLACEMENT_FEATURES)
+        rows[:, :, : self._static.shape[2]] = self._static
+        at = self._static.shape[2]
+        waiting = ~self._taken
+        rows[:, :, at] = self.left / np.maximum([pool.accelerators for pool in self.pools], 1)
+        rows[:, :, at + 1] = (self.left[None, :] - self.counts) / np.maximum(
+            [pool.accelerators for pool in self.pools], 1
+        )
+        rows[:, :, at + 2] = regret
+        rows[:, :, at + 3] = _log(self.seconds / np.maximum(other, 1e-9))
+        best = np.argmin(wait + self.seconds, axis=1)
+        rivals = np.bincount(best[waiting], minlength=pools)
+        rows[:, :, at + 4] = np.log1p(rivals)[None, :] / 2
+        rows[:, :, at + 5] = np.log1p(waiting.sum()) / 3
+        found[-1, at + 5] = np.log1p(waiting.sum()) / 3
+        found[-1, at + 6] = 1.0
+        if allowed[:-1].any():
+            found[-1, at + 2] = regret.reshape(-1)[allowed[:-1]].min()
+        return np.nan_to_num(np.clip(found, -LARGE, LARGE), nan=0.0)
+
+    def job_options(self, row: int, column: int) -> tuple[list[int], np.ndarray]:
+        """Numbers of accelerators that a job can be given in a pool now, with their features."""
+        counts = [count for count in self.options(row, column) if count <= self.left[column]]
+        return counts, np.array([self.job_features(row, column, count) for count in counts], dtype=np.float32)
+
+    def job_features(self, row: int, column: int, count: int) -> list[float]:
+        """What one number of accelerators would mean for a job."""
+        state, pool = self.jobs[row], self.pools[column]
+        nominal = self.counts[row, column]
+        seconds, base = self.seconds_at(row, column, count), self.seconds[row, column]
+        unpicked = float((~self._taken).sum())
+        return [
+            float(np.clip(np.log(max(seconds, 1e-6) / max(base, 1e-6)), -LARGE, LARGE)),
+            float(np.clip(np.log(max(seconds * count, 1e-6) / max(base * nominal, 1e-6)), -LARGE, LARGE)),
+            count / pool.accelerators,
+            float(self.left[column] - count) / pool.accelerators,
+            np.log1p(unpicked) / 3,
+            float(unpicked * np.mean(self.least) <= self.left[column] - count),
+            float(state.placement is not None and state.held == count),
+            float(np.clip(np.log(max(base, 1e-6) / self.scale), -LARGE, LARGE)),
+        ]
+
+    def _waits(self) -> np.ndarray:
+        """By job and pool when there will be room, as far as is decided."""
+        found = np.zeros(self.seconds.shape)
+        for column, ends in enumerate(self._ends):
+            short = self.counts[:, column] > self.left[column]
+            if not short.any():
+                continue
+            if not ends:
+                found[short, column] = inf
+                continue
+            ends.sort()
+            free = self.left[column] + np.cumsum([count for _, count in ends])
+            index = np.searchsorted(free, self.counts[:, column])
+            moments = np.append([seconds for seconds, _ in ends], inf)
+            found[:, column] = np.where(short, moments[np.minimum(index, len(ends))], 0.0)
+        return found
+
+    def _held_pool(self, state: JobState) -> int:
+        if state.placement is None:
+            return -1
+        machines = {machine for machine, _ in state.placement}
+        return max((i for i, pool in enumerate(self.pools) if machines <= set(pool.machines)), default=-1)
+
+    @UNUSABLE
+    def _encode(self) -> None:
+        """The features that do not change while jobs are given out."""
+        seconds, board = self.seconds, self.board
+        jobs, pools = seconds.shape
+        sizes = np.array([pool.accelerators for pool in self.pools], dtype=float)
+        best = seconds.min(axis=1)
+        finite = best[np.isfinite(best)]
+        self.scale = float(finite.mean()) if len(finite) else 1.0
+        self.scale = max(self.scale, 1e-6)
+        service = np.where(np.isfinite(seconds), seconds, 0.0) * self.counts
+        least = np.where(np.isfinite(seconds), seconds * self.counts, inf).min(axis=1)
+        kinds = [self.tables.cluster.type_of(pool.accelerator) for pool in self.pools]
+        joules = seconds * self.counts * np.array([max(kind.busy_watts - kind.idle_watts, 1.0) for kind in kinds])
+        prices = seconds * self.counts * np.array([kind.price_per_hour or 1.0 for kind in kinds])
+        demand = np.zeros(pools)
+        for row in range(jobs):
+            if np.isfinite(best[row]):
+                column = int(np.argmin(seconds[row]))
+                demand[column] += service[row, column]
+        pressure = np.log1p(demand / np.maximum(sizes, 1) / self.scale)
+        slowdown = _log(seconds / best[:, None])
+        usable = np.isfinite(seconds)
+        advantage = slowdown - np.where(usable, slowdown, 0.0).sum(axis=0) / np.maximum(usable.sum(axis=0), 1)
+        ages = np.array([board.now - state.job.arrival_seconds for state in self.jobs])
+        moves = np.array([state.job.move_seconds if state.starts else 0.0 for state in self.jobs])
+        slack = np.array([_slack(state, board.now) for state in self.jobs])
+        order = np.argsort(np.argsort(least)) / max(jobs - 1, 1)
+        columns = np.arange(pools)[None, :]
+        per_job = [
+            _log(best / self.scale),
+            _log(least / max(float(np.mean(least[np.isfinite(least)])), 1e-6)) if len(finite) else best,
+            order,
+            np.log1p(np.maximum(ages, 0) / self.scale) / 2,
+            np.log1p(moves / self.scale),
+            np.clip((slack - best) / self.scale, -2, 4),
+            (self.held >= 0).astype(float),
+        ]
+        per_pair = [
+            _log(seconds / self.scale),
+            slowdown,
+            _log(service / max(float(np.mean(least[np.isfinite(least)])), 1e-6)) if len(finite) else seconds,
+            np.clip(self.counts / np.maximum(sizes, 1), 0, 1),
+            (self.held[:, None] == columns).astype(float),
+            advantage,
+            _log(joules / joules.min(axis=1, keepdims=True)),
+            _log(prices / prices.min(axis=1, keepdims=True)),
+        ]
+        per_pool = [pressure, pressure - pressure.mean(), np.array([p.pace for p in self.pools])]
+        stacked = [
+            *(np.broadcast_to(values[:, None], (jobs, pools)) for values in per_job),
+            *per_pair,
+            *(np.broadcast_to(values[None, :], (jobs, pools)) for values in per_pool),
+        ]
+        self._static = np.nan_to_num(
+            np.clip(np.stack(stacked, axis=2), -LARGE, LARGE), nan=0.0, posinf=LARGE, neginf=-LARGE
+        ).astype(np.float32)
+
+
+def _those_looked_at(board: Board, fixed: set[str]) -> list[JobState]:
+    """The jobs that may be moved; of many, those with least to do, those that wait longest, those that run longest."""
+    running = [state for state in board.running.values() if state.name not in fixed]
+    waiting = [state for state in board.waiting.values() if state.name not in fixed]
+    if len(running) > MOST_RUNNING:
+        running = sorted(running, key=lambda state: (-state.end, state.name))[:MOST_RUNNING]
+    if len(waiting) > MOST_WAITING + MOST_OLDEST:
+        oldest = waiting[:MOST_OLDEST]
+        rest = sorted(
+            waiting[MOST_OLDEST:], key=lambda state: (_service_left(state, board.cluster), state.name)
+        )  # fmt: skip
+        waiting = oldest + rest[:MOST_WAITING]
+    return running + waiting
+
+
+def _service_left(state: JobState, cluster: Cluster) -> float:
+    ideal = state.job.ideal(cluster)
+    return state.seconds_left(ideal) * state.job.asks(ideal.accelerator)
+
+
+def _slack(state: JobState, now: float) -> float:
+    deadline = state.job.deadline_seconds
+    return inf if deadline is None else state.job.arrival_seconds + deadline - now
+
+
+def _log(values: np.ndarray) -> np.ndarray:
+    return np.clip(np.log(np.maximum(values, 1e-9)), -LARGE, LARGE)

@@ -1,0 +1,204 @@
+"""From a user's jobs and cluster to a learned policy, and an honest word on how it does beside the others."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+
+import numpy as np
+
+from shunter.engine.ensemble.selection import normalised, select
+from shunter.extensions.fleet.cluster import Cluster
+from shunter.extensions.fleet.job import Job
+from shunter.extensions.fleet.learned.choosers import Voters
+from shunter.extensions.fleet.learned.file import PolicyCard, shape_of
+from shunter.extensions.fleet.learned.networks import Weights, probabilities, scores
+from shunter.extensions.fleet.learned.objectives import FIGURES, Objective, check_objective
+from shunter.extensions.fleet.learned.voting import STRATEGIES
+from shunter.extensions.fleet.learning.demonstrations import demonstrate
+from shunter.extensions.fleet.learning.rollouts import Choice, Episode, exploit
+from shunter.extensions.fleet.learning.torch_networks import Networks, padded
+from shunter.extensions.fleet.learning.traces import Traces, split
+from shunter.extensions.fleet.learning.trainer import Plan, Progress, Source, Trainer
+from shunter.extensions.fleet.metrics import figures
+from shunter.extensions.fleet.policies import make_policy
+from shunter.extensions.fleet.simulator import simulate
+
+TEACHERS = ("fifo-skip", "srtf", "gavel-fifo-perf")
+RIVALS = (*TEACHERS, "las", "tiresias", "gavel-max-min-perf", "dally")
+MEMBERS = 4
+TRACE_JOBS = 15
+DEMONSTRATED, VALIDATED, COMPARED = 4, 8, 6  # traces
+COMPARED_JOBS = 40
+STATES = 200  # choices at which snapshots are compared
+
+
+@dataclass
+class Learnt:
+    """A trained policy.
+
+    Attributes:
+        card: What it is.
+        members: The snapshots that decide together.
+        rivals: By policy its mean figure on jobs that were not learned from; `learned` among them.
+        snapshots: Mean figure of each snapshot of the run alone, on the traces that the ensemble was chosen by.
+        strategies: The same of the ensemble by each way of voting.
+        progress: Of the training.
+    """
+
+    card: PolicyCard
+    members: list[Weights]
+    rivals: dict[str, float]
+    snapshots: list[float]
+    strategies: dict[str, float]
+    progress: Progress = field(default_factory=Progress)
+
+
+@dataclass
+class Ensemble:
+    """Some snapshots of one run, how they vote, and how each of the ways does on the traces they were chosen by."""
+
+    members: list[Weights]
+    strategy: str
+    snapshots: list[float]
+    strategies: dict[str, float]
+
+
+def learn(
+    jobs: Sequence[Job],
+    cluster: Cluster,
+    objective: Objective,
+    *,
+    trained_on: str,
+    plan: Plan | None = None,
+    seed: int = 0,
+    past: Weights | None = None,
+    on_round: Callable[[int, Progress], None] | None = None,
+) -> Learnt:
+    """Train a policy.
+
+    Args:
+        jobs: The user's.
+        cluster: The user's.
+        objective: What is to be little.
+        trained_on: What the jobs and the cluster are called.
+        plan: How long to train; by default a few minutes.
+        seed: Of everything drawn.
+        past: Networks of an earlier policy to start from, whatever its cluster.
+        on_round: Told after each round.
+
+    Raises:
+        RequestError: The objective needs power or prices that are not known.
+    """
+    check_objective(objective, cluster)
+    learned_from, unseen = split(jobs)
+    source = Traces(learned_from, TRACE_JOBS)
+    trainer = Trainer(source, cluster, objective, replace(plan or Plan(), exploring_rounds=0), seed)
+    shown = 0 if past else warm_up(trainer, source, cluster, objective, seed)
+    if past:
+        trainer.networks.load(past)
+    trainer.run(on_round)
+    draw = np.random.default_rng(seed + 10_000)
+    found = choose_ensemble(trainer, [source.draw(draw) for _ in range(VALIDATED)], cluster, objective)
+    card = PolicyCard(
+        objective=objective,
+        cluster=shape_of(cluster),
+        trained_on=trained_on,
+        trained_jobs=len(learned_from),
+        steps=trainer.progress.steps[-1] + shown,
+        seed=seed,
+        members=len(found.members),
+        strategy=found.strategy,
+    )
+    unseen_traces = Traces(unseen, COMPARED_JOBS)
+    rivals = compare([unseen_traces.draw(draw) for _ in range(COMPARED)], cluster, objective, found)
+    others = {name: value for name, value in rivals.items() if name != "learned"}
+    best = min(others, key=lambda name: others[name])
+    card = card.model_copy(
+        update={"ratio": rivals["learned"] / others[best], "best_other": best, "is_unseen": unseen != learned_from}
+    )
+    return Learnt(card, found.members, rivals, found.snapshots, found.strategies, trainer.progress)
+
+
+def warm_up(trainer: Trainer, source: Source, cluster: Cluster, objective: Objective, seed: int) -> int:
+    """Let the networks begin as the best of some policies decides; returns how many choices they were shown."""
+    draw = np.random.default_rng(seed + 20_000)
+    traces = [source.draw(draw) for _ in range(DEMONSTRATED)]
+    best = min(TEACHERS, key=lambda name: mean_figure(name, traces, cluster, objective))
+    shown = demonstrate(traces, cluster, lambda: make_policy(best), draw)
+    trainer.imitate(shown)
+    return len(shown)
+
+
+def choose_ensemble(
+    trainer: Trainer, traces: Sequence[Sequence[Job]], cluster: Cluster, objective: Objective, size: int = MEMBERS
+) -> Ensemble:
+    """The snapshots that err little and differ, with the way of voting that does best on some traces."""
+    snapshots = trainer.snapshots
+    choices = [choice for episode in trainer.kept for choice in episode.choices]
+    choices = choices[:: max(len(choices) // STATES, 1)]
+    errors = bellman_errors(snapshots, trainer.networks, trainer.kept)
+    chosen = select(*normalised(errors, differences(snapshots, choices)), size)
+    members = [snapshots[i] for i in chosen]
+
+    def cost(voters: Voters) -> float:
+        return float(np.mean([exploit(jobs, cluster, objective, voters) for jobs in traces]))
+
+    strategies = {name: cost(Voters(members, name)) for name in STRATEGIES}
+    alone = [cost(Voters([snapshot], "majority")) for snapshot in snapshots]
+    return Ensemble(members, min(strategies, key=lambda name: strategies[name]), alone, strategies)
+
+
+def compare(
+    traces: Sequence[Sequence[Job]],
+    cluster: Cluster,
+    objective: Objective,
+    found: Ensemble,
+    rivals: Sequence[str] = RIVALS,
+) -> dict[str, float]:
+    """Mean figure of the ensemble and of other policies on the same traces."""
+    values = {name: mean_figure(name, traces, cluster, objective) for name in rivals}
+    scale = len(traces[0]) if objective == "jct" else 1
+    voters = Voters(found.members, found.strategy)
+    values["learned"] = float(np.mean([exploit(jobs, cluster, objective, voters) / scale for jobs in traces]))
+    return values
+
+
+def mean_figure(policy: str, traces: Sequence[Sequence[Job]], cluster: Cluster, objective: Objective) -> float:
+    """What a policy brings the objective to, on average over traces."""
+    return float(
+        np.mean([figures(simulate(jobs, cluster, make_policy(policy)))[FIGURES[objective]] for jobs in traces])
+    )
+
+
+def differences(snapshots: Sequence[Weights], choices: Sequence[Choice]) -> np.ndarray:
+    """How much each two differ: the mean symmetric Kullback-Leibler divergence of what they would choose."""
+    count = len(snapshots)
+    found = np.zeros((count, count))
+    for choice in choices:
+        shares = [
+            np.maximum(probabilities(scores(one, choice.agent, choice.candidates)), 1e-12) for one in snapshots
+        ]  # fmt: skip
+        for i, j in combinations(range(count), 2):
+            logarithm = np.log(shares[i] / shares[j])
+            found[i, j] += float((shares[i] - shares[j]) @ logarithm) / 2
+    return (found + found.T) / max(len(choices), 1)
+
+
+def bellman_errors(snapshots: Sequence[Weights], networks: Networks, episodes: Sequence[Episode]) -> np.ndarray:
+    """Mean squared error of each snapshot's critic from one choice to the next, over what the episode came to."""
+    import torch
+
+    first, errors = networks.agents[0], np.zeros(len(snapshots))
+    for number, snapshot in enumerate(snapshots):
+        networks.load(snapshot)
+        found = []
+        for episode in episodes:
+            own = [choice for choice in episode.choices if choice.agent == first]
+            if len(own) < 2:
+                continue
+            with torch.no_grad():
+                values = networks.values(*padded([choice.candidates for choice in own])).numpy()
+            to_go = episode.to_go(np.array([choice.seconds for choice in own])) / max(episode.cost, 1e-9)
+            found.append(values - (np.append(to_go[:-1] - to_go[1:], to_go[-1]) + np.append(values[1:], 0.0)))
+        errors[number] = float(np.mean(np.concatenate(found) ** 2)) if found else 0.0
+    return errors

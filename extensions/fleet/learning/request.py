@@ -1,0 +1,48 @@
+"""A request for a learned policy: its files, and what cannot work."""
+
+from pathlib import Path
+
+from shunter.extensions.fleet.cluster import Cluster
+from shunter.extensions.fleet.files import Foretell, check_fleet, read_fleet
+from shunter.extensions.fleet.job import Job
+from shunter.extensions.fleet.learned.file import load_policy, policy_file
+from shunter.extensions.fleet.learned.objectives import check_objective
+from shunter.extensions.fleet.learning_requests import FleetLearnRequest
+from shunter.extensions.fleet.policies import LEARNED
+from shunter.extensions.fleet.requests import FleetRequest
+
+
+def kept_at(request: FleetLearnRequest) -> Path:
+    """Where the policy is kept."""
+    return policy_file(f"{LEARNED}:{request.policy}")
+
+
+def check_learning(request: FleetLearnRequest) -> None:
+    """Refuse what cannot work.
+
+    Raises:
+        ShunterError: A file cannot be read, or does not say what the objective needs.
+    """
+    _, cluster = check_fleet(_fleet(request))
+    check_objective(request.objective, cluster)
+    if request.start_from is not None:
+        load_policy(policy_file(f"{LEARNED}:{request.start_from}"))
+
+
+def read_learning(request: FleetLearnRequest, foretell: Foretell) -> tuple[list[Job], Cluster]:
+    """The jobs and the cluster of a request.
+
+    Args:
+        request: Names the files.
+        foretell: Gives times to jobs of our own that state none.
+
+    Raises:
+        ShunterError: A file cannot be read, or a job can never run.
+    """
+    return read_fleet(_fleet(request), foretell)
+
+
+def _fleet(request: FleetLearnRequest) -> FleetRequest:
+    return FleetRequest(
+        jobs=request.jobs, cluster=request.cluster, first_jobs=request.first_jobs, adaptive=request.adaptive
+    )

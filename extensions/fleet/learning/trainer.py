@@ -1,0 +1,226 @@
+"""One training run: exploration, then learning in cycles each of which ends in a snapshot (SEERL, AAMAS 2021).
+
+Choices are judged by what the objective came to after them, less what it came to from that moment on in other rollouts
+of the same trace: that takes out the luck of the trace (input-dependent baselines; Mao et al., ICLR 2019). Networks
+change by proximal policy optimisation (Schulman et al., 2017). At the beginning of each cycle the learning rate jumps
+back to its highest, which drives the networks away from where they were: so snapshots of one run differ.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from math import ceil, cos, pi
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from shunter.extensions.fleet.cluster import Cluster
+from shunter.extensions.fleet.job import Job
+from shunter.extensions.fleet.learned.networks import Weights
+from shunter.extensions.fleet.learned.objectives import Objective
+from shunter.extensions.fleet.learned.planner import AGENTS, SINGLE_AGENT
+from shunter.extensions.fleet.learning.rollouts import Choice, Episode, explore
+from shunter.extensions.fleet.learning.torch_networks import Networks, padded
+
+CLIP = 0.2
+EPOCHS = 3
+MINIBATCH = 512
+MOST_GRADIENT = 0.5
+EXPLORATION, LEARNING = "exploration", "learning"
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Networks this small are slower on several threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class Source(Protocol):
+    """Where traces come from."""
+
+    def draw(self, draw: np.random.Generator) -> list[Job]:
+        """One trace."""
+        ...
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long and how wide it is trained.
+
+    Attributes:
+        rounds: Updates of the networks.
+        traces: Traces in a round.
+        rollouts: Rollouts of each trace, which are judged against each other.
+        cycles: Of the learning rate, and snapshots.
+        exploring_rounds: Rounds at the beginning whose choices are drawn evenly, for the critic.
+        hidden: Width of the layers.
+        learning_rate: Its highest.
+        entropy: Weight of the entropy of the choices at the beginning; it falls to a tenth.
+    """
+
+    rounds: int = 120
+    traces: int = 3
+    rollouts: int = 8
+    cycles: int = 6
+    exploring_rounds: int = 1
+    hidden: int = 32
+    learning_rate: float = 5e-3
+    entropy: float = 0.01
+
+
+@dataclass
+class Progress:
+    """How a run goes.
+
+    Attributes:
+        phases: By round.
+        costs: Mean cost of a round's rollouts for each of their jobs.
+        steps: Choices that had been made after each round.
+        decisions: Moments at which the policy had been asked after each round.
+    """
+
+    phases: list[str] = field(default_factory=list)
+    costs: list[float] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+    decisions: list[int] = field(default_factory=list)
+
+
+def cyclic_rate(step: int, steps: int, cycles: int, highest: float) -> float:
+    """Learning rate of a step, from 1: falls by a cosine in each cycle, and jumps back."""
+    length = ceil(steps / cycles)
+    return highest / 2 * (1 + cos(pi * ((step - 1) % length) / length))
+
+
+class Trainer:
+    """Trains the agents on a cluster.
+
+    Args:
+        source: Where traces come from.
+        cluster: Where they run.
+        objective: What is to be little.
+        plan: How long.
+        seed: Of everything drawn.
+        joint: Whether one agent learns all choices at once, as a rival.
+    """
+
+    def __init__(
+        self, source: Source, cluster: Cluster, objective: Objective, plan: Plan, seed: int, *, joint: bool = False
+    ) -> None:
+        self._source, self._cluster, self._plan, self._joint = source, cluster, plan, joint
+        self._objective: Objective = objective
+        self._draw = np.random.default_rng(seed)
+        self.networks = Networks(SINGLE_AGENT if joint else AGENTS, plan.hidden, seed)
+        self._optimiser = torch.optim.Adam(self.networks.tensors.values(), lr=plan.learning_rate)
+        self.progress = Progress()
+        self.snapshots: list[Weights] = []
+        self.kept: list[Episode] = []
+
+    @one_thread()
+    def run(self, on_round: Callable[[int, Progress], None] | None = None) -> list[Weights]:
+        """Train to the end; returns the snapshots.
+
+        Args:
+            on_round: Told after each round; may look at `networks`.
+        """
+        plan = self._plan
+        length = ceil(plan.rounds / plan.cycles)
+        for number in range(1, plan.rounds + 1):
+            self.round(number)
+            if on_round is not None:
+                on_round(number, self.progress)
+            if number % length == 0 or number == plan.rounds:
+                self.snapshots.append(self.networks.snapshot())
+        return self.snapshots
+
+    def round(self, number: int) -> None:
+        """One update."""
+        plan = self._plan
+        exploring = number <= plan.exploring_rounds
+        weights = None if exploring else self.networks.snapshot()
+        choices: list[Choice] = []
+        advantages: list[np.ndarray] = []
+        targets: list[np.ndarray] = []
+        costs, steps, decisions = [], 0, 0
+        for _ in range(plan.traces):
+            jobs = self._source.draw(self._draw)
+            episodes = [
+                explore(jobs, self._cluster, self._objective, weights, self._draw, joint=self._joint)
+                for _ in range(plan.rollouts)
+            ]
+            scale = max(float(np.mean([episode.cost for episode in episodes])), 1e-9)
+            for i, episode in enumerate(episodes):
+                rivals = [other for j, other in enumerate(episodes) if j != i]
+                moments = np.array([choice.seconds for choice in episode.choices])
+                own = episode.to_go(moments) / scale
+                advantages.append(np.mean([other.to_go(moments) for other in rivals], axis=0) / scale - own)
+                targets.append(own)
+                choices += episode.choices
+                steps += episode.steps
+                decisions += len(episode.moments) - 1
+            costs += [episode.cost / len(jobs) for episode in episodes]
+            self.kept = [*self.kept, episodes[0]][-24:]
+        before = self.progress.steps[-1] if self.progress.steps else 0
+        self.progress.steps.append(before + steps)
+        self.progress.decisions.append((self.progress.decisions or [0])[-1] + decisions)
+        self.progress.costs.append(float(np.mean(costs)))
+        self.progress.phases.append(EXPLORATION if exploring else LEARNING)
+        rate = cyclic_rate(number, plan.rounds, plan.cycles, plan.learning_rate)
+        for group in self._optimiser.param_groups:
+            group["lr"] = rate
+        self._update(choices, np.concatenate(advantages), np.concatenate(targets), number)
+
+    @one_thread()
+    def imitate(self, choices: Sequence[tuple[str, np.ndarray, np.ndarray]], epochs: int = 12) -> None:
+        """Start from what another policy did: agent, candidates, and which of these it took in any order."""
+        optimiser = torch.optim.Adam(self.networks.tensors.values(), lr=3e-3)
+        for _ in range(epochs):
+            for agent in self.networks.agents:
+                own = [choice for choice in choices if choice[0] == agent]
+                for batch in self._batches(len(own)):
+                    candidates, there = padded([own[i][1] for i in batch])
+                    right, _ = padded([own[i][2][:, None] for i in batch])
+                    found = self.networks.log_probabilities(agent, candidates, there)
+                    loss = -torch.logsumexp(found.masked_fill(right[:, :, 0] < 0.5, -1e9), dim=1).mean()
+                    self._step(loss, optimiser)
+
+    def _update(self, choices: list[Choice], advantages: np.ndarray, targets: np.ndarray, number: int) -> None:
+        plan = self._plan
+        advantages = advantages / (advantages.std() + 1e-8)
+        entropy_weight = plan.entropy * (1 - 0.9 * number / plan.rounds)
+        for agent in self.networks.agents:
+            own = np.array([i for i, choice in enumerate(choices) if choice.agent == agent], dtype=int)
+            if not len(own):
+                continue
+            for _ in range(EPOCHS):
+                for batch in self._batches(len(own)):
+                    index = own[batch]
+                    candidates, there = padded([choices[i].candidates for i in index])
+                    chosen = torch.tensor([choices[i].chosen for i in index])
+                    old = torch.tensor([choices[i].log_probability for i in index], dtype=torch.float32)
+                    gain = torch.tensor(advantages[index], dtype=torch.float32)
+                    found = self.networks.log_probabilities(agent, candidates, there)
+                    ratio = torch.exp(found.gather(1, chosen[:, None])[:, 0] - old)
+                    clipped = torch.clamp(ratio, 1 - CLIP, 1 + CLIP)
+                    entropy = -(found.exp() * found.masked_fill(~there, 0.0)).sum(dim=1).mean()
+                    loss = -torch.minimum(ratio * gain, clipped * gain).mean() - entropy_weight * entropy
+                    if agent == self.networks.agents[0]:
+                        target = torch.tensor(targets[index], dtype=torch.float32)
+                        expected = self.networks.values(candidates, there)
+                        loss = loss + torch.nn.functional.smooth_l1_loss(expected, target)
+                    self._step(loss, self._optimiser)
+
+    def _step(self, loss: torch.Tensor, optimiser: torch.optim.Optimizer) -> None:
+        optimiser.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.networks.tensors.values(), MOST_GRADIENT)
+        optimiser.step()
+
+    def _batches(self, count: int) -> list[np.ndarray]:
+        order = self._draw.permutation(count)
+        return [order[i : i + MINIBATCH] for i in range(0, count, MINIBATCH)]

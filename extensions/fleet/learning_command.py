@@ -1,0 +1,67 @@
+"""The command `shunter fleet learn`."""
+
+import inspect
+import shutil
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from shunter.errors import RequestError
+from shunter.extensions.fleet.learning_requests import FleetLearnRequest
+from shunter.flows.command.flow_commands import AS_JSON
+from shunter.flows.command.options import requested, with_options
+from shunter.flows.command.start import start
+from shunter.flows.command.terminal import console, one_sentence_errors, print_json, print_line
+
+OUT = inspect.Parameter(
+    "out",
+    inspect.Parameter.KEYWORD_ONLY,
+    default=None,
+    annotation=Annotated[
+        Path | None, typer.Option("--out", help="File to keep the policy in too, such as mine.safetensors.")
+    ],
+)
+
+
+@with_options(FleetLearnRequest, OUT, AS_JSON)
+def learn(**options: Any) -> None:
+    """Train a scheduling policy for a cluster in the simulator, and say how it does beside the others."""
+    as_json, out = options.pop("as_json"), options.pop("out")
+    with one_sentence_errors(as_json=as_json):
+        request = requested(FleetLearnRequest, options)
+        _check(request)
+        summary = start("shunter.extensions.fleet.learning_flow:fleet_learn", request)
+        if out is not None:
+            try:
+                shutil.copyfile(summary.file, out)
+            except OSError as error:
+                raise RequestError(
+                    f"The policy cannot be written to {out} ({error.strerror}): name another."
+                ) from error
+        file = str(out or summary.file)
+        if as_json:
+            print_json({
+                "policy": file, "told": summary.told, "figures": summary.figures, "run_id": summary.run_id
+            })  # fmt: skip
+            return
+        console.print(_table(summary.objective, summary.figures))
+        print_line(f"{summary.told}. Kept as {file}")
+
+
+def _check(request: FleetLearnRequest) -> None:
+    """Refuse what cannot work before any server starts."""
+    from shunter.extensions.fleet.learning.request import check_learning
+
+    check_learning(request)
+
+
+def _table(objective: str, figures: dict[str, float]) -> Any:
+    from rich.table import Table
+
+    table = Table(title="Learned and others (simulated)")
+    table.add_column("policy", no_wrap=True)
+    table.add_column(objective, justify="right")
+    for name, value in sorted(figures.items(), key=lambda one: one[1]):
+        table.add_row(name, f"{value:,.1f}")
+    return table

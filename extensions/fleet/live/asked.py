@@ -1,0 +1,63 @@
+"""What a file of jobs asks of a live fleet; read without Prefect, so that a command can refuse it before any server."""
+
+from pathlib import Path
+
+from shunter.engine.fixed import read_fixed
+from shunter.errors import RequestError
+from shunter.extensions.fleet.files import OwnJob, read_own_jobs
+from shunter.model_families import AUTO, is_ranking
+from shunter.models.names import check_model
+from shunter.requests import TrainRequest
+
+SETTLED = {"source", "architecture", "training", "placement", "seed", "register_as", "promote"}  # what a job can ask
+LEFT_OUT = {"baselines", "fixed_threads", "plan", "priority"}
+OF_ONE_MACHINE = {"explore", "embedding_memory"}
+
+
+def read_fleet_jobs(path: Path) -> list[tuple[OwnJob, TrainRequest]]:
+    """The jobs of a file, each with its request, checked.
+
+    Raises:
+        RequestError: The file is no YAML of our own, or a job asks for what a fleet does not do.
+    """
+    found = []
+    for own in read_own_jobs(path):
+        if own.train is None:
+            raise RequestError(
+                f"job {own.name!r} of {path} says nothing about what to train: give it train, such as "
+                "train: {data: clicks.csv, model: dlrm}"
+            )
+        check_training(own, own.train)
+        found.append((own, own.train))
+    names = [own.name for own, _ in found]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise RequestError(f"two jobs of {path} are called {twice!r}: give each its own name")
+    return found
+
+
+def check_training(own: OwnJob, request: TrainRequest) -> None:
+    """Refuse what one training at fixed settings cannot do.
+
+    Raises:
+        RequestError: The sentence names the job and what to leave out.
+    """
+    check_model(request.model)
+    told = f"job {own.name!r}"
+    if request.model == AUTO or is_ranking(request.model):
+        raise RequestError(
+            f"{told} asks for the model {request.model}, and a fleet trains one model of clicks at fixed settings: "
+            "name a family such as dlrm"
+        )
+    read_fixed(request.model, request.architecture.set)
+    others = [
+        *sorted(request.model_fields_set - SETTLED),
+        *sorted(request.training.model_fields_set & LEFT_OUT),
+        *sorted(request.placement.model_fields_set & OF_ONE_MACHINE),
+    ]
+    if len(request.placement.sizes or ()) > 1:
+        others.append("several batch sizes")
+    if others:
+        raise RequestError(
+            f"{told} asks for {', '.join(others)}, and a fleet trains it once, at fixed settings: "
+            "leave that out, or run `shunter train`"
+        )

@@ -1,0 +1,402 @@
+"""Drives trainings on real machines by a policy: the simulator's loop, with real events."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from math import ceil, inf
+
+from shunter.errors import InfeasibleError, RequestError
+from shunter.extensions.fleet.board import Board
+from shunter.extensions.fleet.cluster import AcceleratorType, Cluster, Placement
+from shunter.extensions.fleet.job import Job, JobState
+from shunter.extensions.fleet.learned.policy import Learned
+from shunter.extensions.fleet.live.board import Ground, largest
+from shunter.extensions.fleet.live.record import Ended, JobRecord, Status, measured_schedule
+from shunter.extensions.fleet.live.role import (
+    Event,
+    Failed,
+    Finished,
+    Granted,
+    Lost,
+    Progress,
+    Stopped,
+    Trained,
+    Trainings,
+    names_of,
+)
+from shunter.extensions.fleet.live.training import LiveJob, live_job
+from shunter.extensions.fleet.policies.role import Policy
+from shunter.extensions.fleet.schedule import Schedule
+
+LOOK_SECONDS = 1.0  # the longest between two looks at machines and progress
+SAVE_SECONDS = 5.0  # the longest that what has happened to run times is not yet kept
+TELL_SECONDS = 30.0  # between two lines about how far all are
+STOP_SECONDS = 90.0  # that trainings have to save their state when the driver ends
+MOST_LOSSES = 3  # of one job without coming further: what kills every process is the job itself
+DOUBT_SECONDS = 30.0  # that a machine gets nothing after it has lost a training: a dead one is missed only then
+STUCK_SECONDS = 600.0  # that jobs wait for a machine that could take them, while nothing runs
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a driver is given beside jobs, policy and machines.
+
+    Attributes:
+        clock: Seconds since the fleet was begun, interruptions included.
+        keep: Called with the records of all jobs whenever something has happened.
+        say: Called with sentences for whoever watches.
+        accelerators: Power and price by accelerator type, as far as known.
+    """
+
+    clock: Callable[[], float]
+    keep: Callable[[tuple[JobRecord, ...]], None] = lambda records: None
+    say: Callable[[str], None] = lambda sentence: None
+    accelerators: Mapping[str, AcceleratorType] | None = None
+
+
+class Driver:
+    """Lets a policy run jobs on machines until all have ended.
+
+    Args:
+        jobs: The jobs, in any order; they arrive at their seconds after the begin of the fleet.
+        policy: Who decides; a fresh one.
+        trainings: Who runs them.
+        surroundings: Clock, memory and voice.
+        kept: What an earlier driver of the same jobs has left.
+    """
+
+    def __init__(
+        self,
+        jobs: Iterable[Job],
+        policy: Policy,
+        trainings: Trainings,
+        surroundings: Surroundings,
+        kept: Iterable[JobRecord] = (),
+    ) -> None:
+        left = {record.name: record for record in kept}
+        ordered = sorted(jobs, key=lambda job: job.arrival_seconds)
+        self.jobs = {job.name: live_job(job, left.get(job.name)) for job in ordered}
+        self._policy, self._trainings, self._around = policy, trainings, surroundings
+        self._ground = Ground(surroundings.accelerators or {})
+        self._ask_at = -inf
+        self._saved_at = self._told_at = -inf
+        self._moved_at: dict[str, float] = {}
+        self._stuck_since: float | None = None
+        self.now = 0.0
+
+    def run(self) -> None:
+        """Until every job is trained or has failed.
+
+        Raises:
+            RequestError: A job is larger than every machine, or runs on none of them; or the policy has learned on
+                another cluster.
+            InfeasibleError: Machines went away, and what is left fits on none.
+            HardwareError: The cluster does not answer any more.
+            KeyboardInterrupt: Ctrl-C; what ran has saved its state.
+        """
+        self._look()
+        self._check_fit()
+        if isinstance(self._policy, Learned):
+            self._policy.check(self.cluster)
+        for one in self.jobs.values():
+            if one.status is Status.TRAINED:  # only its last steps are missing, which need no accelerators
+                on = next(iter(self._ground.up))
+                count = one.state.job.asks(self._ground.type_of(on))
+                self._trainings.start(one.name, ((on, count),))
+        try:
+            happened = True
+            while not all(one.status.is_over for one in self.jobs.values()):
+                happened = self._look() or happened
+                happened = self._arrive() or happened
+                if self._is_due(happened):
+                    self._decide()
+                if happened or self.now - self._saved_at >= SAVE_SECONDS:
+                    self._keep()
+                self._tell()
+                self._check_stuck()
+                events = self._trainings.events(self._patience())
+                self._observe()
+                happened = sum(self._take(event) for event in events) > 0  # all of them are taken in
+        except BaseException:
+            self._stop_all()
+            raise
+        finally:
+            self._keep()
+
+    def schedule(self) -> Schedule:
+        """What came of it, of the jobs that were trained; times are measured."""
+        cluster = self.cluster
+        ended = [
+            Ended(
+                record=one.record(),
+                accelerators=one.state.job.accelerators,
+                arrival_seconds=one.state.job.arrival_seconds,
+                isolated_seconds=one.isolated_seconds(cluster),
+            )
+            for one in self.jobs.values()
+            if one.status in (Status.TRAINED, Status.FINISHED)
+        ]
+        return measured_schedule(self._policy.name, cluster, ended)
+
+    @property
+    def cluster(self) -> Cluster:
+        """All machines that were there at some time."""
+        return self._ground.whole_cluster
+
+    def _look(self) -> bool:
+        """See which machines are up; returns whether that has changed."""
+        self.now = self._around.clock()
+        machines = self._trainings.machines()
+        came, went = self._ground.look(machines)
+        for name in sorted(went):
+            self._around.say(f"Machine {name} is gone: what ran on it goes on elsewhere.")
+        moving = [one for one in self.jobs.values() if one.status is Status.STOPPING or self._is_sent(one)]
+        busy = {beside for one in moving for name, _ in one.places for beside in self._ground.beside(name)}
+        changed = self._ground.trust_again(self.now)
+        for machine in machines:
+            if machine.name not in busy and self.now - self._moved_at.get(machine.name, -inf) >= 2 * LOOK_SECONDS:
+                changed = self._ground.note_others(machine.name, *self._held(machine.name)) or changed
+        return changed or bool(came or went)
+
+    def _held(self, machine: str) -> tuple[int, float]:
+        """Accelerators of a machine that our jobs hold, and the memory of its server, on whichever part of it."""
+        beside, count, memory = self._ground.beside(machine), 0, 0.0
+        for one in self.jobs.values():
+            for name, held in one.places if one.granted_at is not None else ():
+                count += held if name == machine else 0
+                if name in beside:
+                    memory += one.state.job.need(self._ground.type_of(name)).memory(held)
+        return count, memory
+
+    def _note_moved(self, one: LiveJob) -> None:
+        """What Ray says of these machines, and of their servers' memory, lags behind for a moment."""
+        self._moved_at |= {beside: self.now for name, _ in one.places for beside in self._ground.beside(name)}
+
+    @staticmethod
+    def _is_sent(one: LiveJob) -> bool:
+        return one.status is Status.RUNNING and one.granted_at is None
+
+    def _check_fit(self) -> None:
+        """Refuse at once what no machine could ever take."""
+        for one in self.jobs.values():
+            if one.status.is_over or one.status is Status.TRAINED:
+                continue
+            job, cluster = one.state.job, self.cluster
+            if not job.types(cluster) and replace(job, server_memory_gib=0.0).types(cluster):
+                raise RequestError(
+                    f"job {job.name!r} needs {job.server_memory_gib:.2g} GiB of its server's memory for each process, "
+                    "and no machine of the cluster that it can use gives out as much: add a larger one (`ray start "
+                    "--memory`)"
+                )
+            if not job.types(cluster):
+                raise RequestError(
+                    f"job {job.name!r} runs on {', '.join(job.work.types())}, and the cluster has "
+                    f"{', '.join(cluster.types)}: give its train_seconds for one of these"
+                )
+            room = largest(cluster.machines, job, job.types(cluster))
+            if any(count >= job.asks(kind) for kind, count in room.items()):
+                continue
+            kind = max(room, key=lambda name: room[name] / job.asks(name))
+            asked, most, part = job.asks(kind), room[kind], job.part_on(kind)
+            if part is None:
+                raise RequestError(
+                    f"job {job.name!r} asks for {asked} accelerators, and the largest machine of the "
+                    f"cluster that it can use has {most}: ask for fewer, add a larger machine, or let it train in "
+                    "several processes (train: {processes: 2})"
+                )
+            raise RequestError(
+                f"job {job.name!r} asks for {asked} accelerators, {part} for each process, and the "
+                f"machines of the cluster that it can use have room for {most}: ask for fewer, or add a machine"
+            )
+
+    def _arrive(self) -> bool:
+        arrived = [
+            one
+            for one in self.jobs.values()
+            if one.status is Status.COMING and one.state.job.arrival_seconds <= self.now
+        ]
+        for one in arrived:
+            one.status = Status.WAITING
+        return bool(arrived)
+
+    def _is_due(self, happened: bool) -> bool:
+        if not any(one.is_on_board for one in self.jobs.values()):
+            return False
+        return self.now >= self._ask_at or (happened and self._policy.round_seconds is None)
+
+    def _decide(self) -> None:
+        """Ask the policy, and carry out what it did on the board."""
+        self._observe()
+        board = self._ground.lay_out(self._waiting(), self._placed(), self.now)
+        again, rounds = self._policy.decide(board), self._policy.round_seconds
+        if rounds is not None:
+            self._ask_at = (ceil(self.now / rounds) or 1) * rounds
+            self._ask_at += rounds if self._ask_at <= self.now else 0.0
+        else:
+            self._ask_at = inf if again is None else max(again, self.now)
+        stopped_first = sorted(board.touched.values(), key=lambda one: one[1] is None)
+        for state, before in stopped_first:
+            if state.placement != before:
+                self._carry_out(self.jobs[state.name], before, state.placement, board)
+
+    def _waiting(self) -> list[JobState]:
+        """Those that a machine could take, the longest waiting first."""
+        waiting = [one.state for one in self.jobs.values() if one.is_on_board and one.state.placement is None]
+        cluster = self._ground.cluster
+        fitting = [one for one in waiting if self._ground.has_room(one.job, cluster)]
+        return sorted(fitting, key=lambda state: state.waiting_since)
+
+    def _placed(self) -> list[JobState]:
+        return [one.state for one in self.jobs.values() if one.is_on_board and one.state.placement is not None]
+
+    def _carry_out(self, one: LiveJob, before: Placement | None, after: Placement | None, board: Board) -> None:
+        if one.status is Status.RUNNING:
+            self._trainings.stop(one.name)
+            one.costs.stop(self.now)
+            one.status = Status.STOPPING
+            one.state.preemptions += after is None
+            one.state.migrations += after is not None
+            where = "waits" if after is None else f"moves to {names_of(self._ground.places(after))}"
+            self._around.say(f"{one.name} saves its state and {where}.")
+        one.following = after
+        if after is None:
+            one.leave_place(self.now)
+            return
+        one.take_place(after, board)
+        if one.status is Status.WAITING:
+            self._send(one)
+
+    def _send(self, one: LiveJob) -> None:
+        """Let a job train at its placement."""
+        placement = one.state.placement
+        assert placement is not None, f"{one.name} has no place"
+        one.places, one.following, one.status = self._ground.places(placement), None, Status.RUNNING
+        self._note_moved(one)
+        stopping = [other for other in self.jobs.values() if other.status is Status.STOPPING]
+        held = any(other.is_at(name) for other in stopping for name, _ in one.places)
+        assert one.state.conditions is not None
+        one.costs.send(self.now, one.state.conditions.accelerator, is_free=not held)
+        self._trainings.start(one.name, one.places)
+
+    def _take(self, event: Event) -> bool:
+        """Take in what has happened; returns whether a policy should know."""
+        one = self.jobs[event.job]
+        if isinstance(event, Granted):
+            one.begin(self.now)
+            self._saved_at = -inf  # a driver that is killed now has begun it
+            share = f" at {one.saved_share:.0%}" if one.saved_share else ""
+            self._around.say(f"{one.name} {'goes on' if one.stretches else 'begins'}{share} on {one.where}.")
+            return False
+        if isinstance(event, Finished):
+            one.status, one.figures = Status.FINISHED, event.figures
+            return False
+        if one.status is Status.TRAINED and isinstance(event, Lost | Stopped):
+            return False  # only what follows the training is missing, and the next driver does it
+        self._note_moved(one)
+        if isinstance(event, Trained):
+            one.observe(self.now, Progress(1, 1, 1))
+        one.cease(self.now, is_lost=isinstance(event, Lost))
+        if isinstance(event, Trained):
+            self._end(one, Status.TRAINED)
+            self._around.say(f"{one.name} is trained after {self._run_seconds(one):,.0f} s of training.")
+        elif isinstance(event, Failed):
+            self._end(one, Status.FAILED)
+            one.because = event.because
+            self._around.say(f"{one.name} failed and is not tried again: {event.because}")
+        elif isinstance(event, Stopped):
+            self._go_on(one)
+            return False
+        else:
+            self._lose(one, event)
+        return True
+
+    def _end(self, one: LiveJob, status: Status) -> None:
+        one.status, one.following = status, None
+        one.leave_place(self.now)
+
+    def _go_on(self, one: LiveJob) -> None:
+        """It has stopped: it waits, or goes on where it was moved to."""
+        one.fall_back()
+        one.status = Status.WAITING
+        if one.following is not None:
+            self._send(one)
+
+    def _lose(self, one: LiveJob, event: Lost) -> None:
+        for name, _ in one.places:
+            self._ground.doubt(name, self.now + DOUBT_SECONDS)
+        one.losses = one.losses + 1 if one.saved_share <= one.lost_at else 1
+        one.lost_at = one.saved_share
+        if one.losses > MOST_LOSSES:
+            self._end(one, Status.FAILED)
+            one.because = f"It was lost {one.losses} times in a row at {one.saved_share:.0%} ({event.because})"
+            self._around.say(f"{one.name} failed and is not tried again: {one.because}")
+            return
+        self._around.say(f"{one.name} was lost ({event.because}): it goes on at {one.saved_share:.0%}.")
+        one.fall_back()
+        self._end(one, Status.WAITING)
+
+    def _observe(self) -> None:
+        self.now = max(self.now, self._around.clock())
+        for one in self.jobs.values():
+            if one.is_on_board:
+                one.observe(self.now, self._trainings.progress(one.name) if one.granted_at is not None else None)
+
+    def _patience(self) -> float:
+        """How long nothing but an event needs to be done."""
+        coming = [one.state.job.arrival_seconds for one in self.jobs.values() if one.status is Status.COMING]
+        moments = [*coming, *([self._ask_at] if self._ask_at > self.now else [])]
+        return min(max(min(moments, default=inf) - self.now, 0.0), LOOK_SECONDS)
+
+    def _check_stuck(self) -> None:
+        """Give up when machines are gone and none that is left can take a job."""
+        waiting = [one for one in self.jobs.values() if one.status is Status.WAITING]
+        fits = self._ground.cluster if waiting else None
+        unfit = [one for one in waiting if fits and not self._ground.has_room(one.state.job, fits)]
+        active = any(not one.status.is_over and one not in unfit for one in self.jobs.values())
+        if active or not unfit:
+            self._stuck_since = None
+            return
+        if self._stuck_since is None:
+            self._stuck_since = self.now
+            self._around.say(f"{unfit[0].name} waits for a machine that can take it: none is up.")
+        if self.now - self._stuck_since >= STUCK_SECONDS:
+            raise InfeasibleError(
+                f"{len(unfit)} jobs, such as {unfit[0].name!r}, wait for a machine that can take them and none has "
+                f"come for {STUCK_SECONDS:.0f} s: add one to the cluster and give the same command again, they go on."
+            )
+
+    def _tell(self) -> None:
+        if self.now - self._told_at < TELL_SECONDS:
+            return
+        self._told_at = self.now
+        running = [one for one in self.jobs.values() if one.status in (Status.RUNNING, Status.STOPPING)]
+        waiting = sum(one.status is Status.WAITING for one in self.jobs.values())
+        ended = sum(one.status in (Status.TRAINED, Status.FINISHED) for one in self.jobs.values())
+        shares = ", ".join(f"{one.name} {one.share:.0%} on {one.where}" for one in running)
+        self._around.say(f"{ended} of {len(self.jobs)} trained, {waiting} wait; {shares or 'none runs'}.")
+
+    def _stop_all(self) -> None:
+        """Let what runs save its state, and wait for that."""
+        running = {one.name for one in self.jobs.values() if one.status in (Status.RUNNING, Status.STOPPING)}
+        for one in self.jobs.values():
+            if one.status is Status.RUNNING:
+                self._trainings.stop(one.name)
+                one.costs.stop(self.now)
+                one.status = Status.STOPPING
+            one.following = None
+        deadline = self._around.clock() + STOP_SECONDS
+        while running and self._around.clock() < deadline:
+            events = self._trainings.events(LOOK_SECONDS)
+            self._observe()
+            for event in events:
+                if isinstance(event, Granted):
+                    continue
+                self._take(event)
+                running.discard(event.job)
+
+    def _keep(self) -> None:
+        self._saved_at = self.now
+        self._around.keep(tuple(one.record() for one in self.jobs.values()))
+
+    @staticmethod
+    def _run_seconds(one: LiveJob) -> float:
+        return sum(stretch.end_seconds - stretch.begin_seconds for stretch in one.stretches)

@@ -1,0 +1,261 @@
+"""One job of a live fleet, as its driver keeps it."""
+
+from dataclasses import dataclass, field, replace
+from math import inf
+
+from shunter.extensions.fleet.board import Board
+from shunter.extensions.fleet.cluster import MACHINE, Cluster, Placement
+from shunter.extensions.fleet.job import Conditions, Job, JobState, tightest
+from shunter.extensions.fleet.live.pace import Pace
+from shunter.extensions.fleet.live.record import JobRecord, Seen, Status, Stretch
+from shunter.extensions.fleet.live.role import Places, Progress, names_of
+
+
+@dataclass(slots=True)
+class Costs:
+    """Takes the times of one job.
+
+    Attributes:
+        seen: What was seen, by accelerator type.
+        is_whole: Whether no step was taken twice.
+    """
+
+    seen: dict[str, Seen] = field(default_factory=dict)
+    is_whole: bool = True
+    _accelerator: str = ""
+    _sent_at: float | None = None
+    _since: float | None = None
+    _stopped_at: float | None = None
+
+    def send(self, now: float, accelerator: str, *, is_free: bool) -> None:
+        """It is to train there; the place may still be held by one that saves its state, whose time is not its own."""
+        self._accelerator, self._sent_at = accelerator, now if is_free else None
+        self._since = self._stopped_at = None
+
+    def step(self, now: float, *, is_first: bool) -> None:
+        """It has been seen at work; only the first time after `send` tells anything."""
+        if self._since is not None:
+            return
+        self._since = now
+        if self._sent_at is None:
+            return
+        before = self.seen.get(self._accelerator, Seen())
+        took = now - self._sent_at
+        more = {"start_seconds": took} if is_first else {"restore_seconds": (*before.restore_seconds, took)}
+        self.seen[self._accelerator] = before.model_copy(update=more)
+
+    def stop(self, now: float) -> None:
+        """It was told to stop."""
+        self._stopped_at = now
+
+    def cease(self, now: float, *, is_lost: bool) -> None:
+        """It has let go of its accelerators."""
+        before = self.seen.get(self._accelerator, Seen())
+        self.is_whole = self.is_whole and not is_lost
+        if self._since is not None:
+            until = now if self._stopped_at is None else max(self._stopped_at, self._since)
+            before = before.model_copy(update={"train_seconds": before.train_seconds + until - self._since})
+        if self._stopped_at is not None and not is_lost:
+            saving = (*before.checkpoint_seconds, now - self._stopped_at)
+            before = before.model_copy(update={"checkpoint_seconds": saving})
+        if before != Seen():
+            self.seen[self._accelerator] = before
+        self._sent_at = self._since = self._stopped_at = None
+
+
+@dataclass(slots=True, eq=False)
+class LiveJob:
+    """A job with its state as a policy sees it, and what only a live fleet knows.
+
+    Attributes:
+        state: What a policy sees.
+        pace: How fast it really is.
+        status: Where it stands.
+        following: Where it goes on as soon as it has stopped; None to wait.
+        granted_at: Since when it holds its accelerators; None while Ray has no room for it yet.
+        places: Machines that it was sent to.
+        share: Share of its longest schedule that is done.
+        saved_share: Share that its last checkpoint holds.
+        stretches: When it held what.
+        losses: How often in a row it was lost without having come further.
+        lost_at: Share that it had saved when it was last lost.
+        because: Why it failed.
+        figures: What its model reached.
+        costs: What starting, training and stopping took.
+    """
+
+    state: JobState
+    pace: Pace
+    status: Status = Status.COMING
+    following: Placement | None = None
+    granted_at: float | None = None
+    places: Places = ()
+    share: float = 0.0
+    saved_share: float = 0.0
+    stretches: list[Stretch] = field(default_factory=list)
+    losses: int = 0
+    lost_at: float = -1.0
+    because: str = ""
+    figures: dict[str, float] = field(default_factory=dict)
+    costs: Costs = field(default_factory=Costs)
+
+    @property
+    def name(self) -> str:
+        """Name of the job."""
+        return self.state.name
+
+    @property
+    def where(self) -> str:
+        """The machines that it was sent to, for people."""
+        return names_of(self.places)
+
+    def is_at(self, machine: str) -> bool:
+        """Whether it was sent to a machine."""
+        return any(name == machine for name, _ in self.places)
+
+    @property
+    def is_on_board(self) -> bool:
+        """Whether a policy decides about it."""
+        return self.status in (Status.WAITING, Status.RUNNING, Status.STOPPING)
+
+    def take_place(self, placement: Placement, board: Board) -> None:
+        """A policy lets it run there."""
+        state = self.state
+        state.placement = placement
+        state.conditions = board.conditions(placement)
+        state.ideal = tightest(sum(state.conditions.counts), board.cluster, state.conditions.accelerator)
+        on = state.conditions.accelerator
+        state.overhead_left = state.job.moves_in(on) if self.stretches else state.job.starts_in(on)
+        state.started_at = state.updated_at = board.now
+        state.version += 1
+        self._foretell(board.now)
+
+    def leave_place(self, now: float) -> None:
+        """It holds nothing any more, and waits."""
+        state = self.state
+        state.placement = state.conditions = state.ideal = None
+        state.end, state.waiting_since, state.overhead_left = inf, now, 0.0
+        state.version += 1
+
+    def begin(self, now: float) -> None:
+        """It has got its accelerators."""
+        state = self.state
+        self.granted_at = state.started_at = state.updated_at = now
+        if state.first_start is None:
+            state.first_start = now
+        state.starts += 1
+        self.pace.begin()
+
+    def cease(self, now: float, *, is_lost: bool = False) -> None:
+        """It has let go of its accelerators."""
+        self.costs.cease(now, is_lost=is_lost)
+        self.stretches += self._open_stretch(now)
+        self.granted_at = None
+
+    def fall_back(self) -> None:
+        """It goes on from its last checkpoint."""
+        self.share = self.saved_share
+        self.state.done = self.state.saved = self.pace.done(self.share)
+
+    def observe(self, now: float, progress: Progress | None) -> None:
+        """Bring its figures up to now."""
+        state = self.state
+        if self.granted_at is not None:
+            elapsed = now - state.updated_at
+            state.run_seconds += elapsed
+            state.service_seconds += elapsed * sum(count for _, count in self.places)
+            state.overhead_left = max(state.overhead_left - elapsed, 0.0)
+        state.updated_at = now
+        if progress is not None and progress.total:
+            self.costs.step(now, is_first=not self.stretches)
+            self._advance(now, progress)
+        if state.conditions is not None:
+            self._foretell(now)
+
+    def _advance(self, now: float, progress: Progress) -> None:
+        state, before = self.state, self.state.done
+        self.share, self.saved_share = progress.share, max(progress.saved_share, self.saved_share)
+        if state.conditions is not None and self.status is Status.RUNNING:
+            state.overhead_left = 0.0
+            if self.pace.observe(state.conditions.accelerator, now, self.share):
+                state.job = replace(state.job, work=self.pace.work)
+        state.done, state.saved = self.pace.done(self.share), self.pace.done(self.saved_share)
+        if state.ideal is not None:
+            gained = state.job.work.seconds_left(before, state.ideal) - state.job.work.seconds_left(
+                state.done, state.ideal
+            )
+            state.ideal_seconds += max(gained, 0.0)
+
+    def _foretell(self, now: float) -> None:
+        assert self.state.conditions is not None
+        self.state.end = now + self.state.overhead_left + self.state.seconds_left(self.state.conditions)
+
+    def record(self) -> JobRecord:
+        """What is kept of it; what runs now waits for whoever reads this."""
+        return JobRecord(
+            name=self.name,
+            status=Status.WAITING if self.is_on_board else self.status,
+            share=self.saved_share,
+            pace=self.pace.measured,
+            stretches=(*self.stretches, *self._open_stretch(self.state.updated_at)),
+            waiting_since=self.state.waiting_since,
+            ideal_seconds=self.state.ideal_seconds,
+            preemptions=self.state.preemptions,
+            migrations=self.state.migrations,
+            losses=self.losses,
+            because=self.because,
+            figures=self.figures,
+            seen=self.costs.seen,
+            is_whole=self.costs.is_whole and not (self.is_on_board and self.granted_at is not None),
+        )
+
+    def _open_stretch(self, now: float) -> list[Stretch]:
+        if self.granted_at is None:
+            return []
+        end = max(now, self.granted_at)
+        (machine, _), *others = self.places
+        return [
+            Stretch(
+                machine=machine,
+                accelerators=sum(count for _, count in self.places),
+                begin_seconds=self.granted_at,
+                end_seconds=end,
+                others=tuple(others),
+            )
+        ]
+
+    def isolated_seconds(self, cluster: Cluster) -> float:
+        """What it would take alone, on the machine that suits it best."""
+        job, types = self.state.job, self.state.job.types(cluster)
+        fitting = [
+            Conditions(machine.accelerator, (asked,), MACHINE)
+            for machine in cluster.machines
+            if machine.accelerator in types and machine.count >= (asked := job.asks(machine.accelerator))
+        ]
+        if not fitting and job.part is not None:  # no machine is large enough for all of its processes
+            fitting = [tightest(job.asks(name), cluster, name) for name in types]
+        return job.start_seconds + min((job.work.seconds_left(0.0, one) for one in fitting), default=0.0)
+
+
+def live_job(job: Job, kept: JobRecord | None = None) -> LiveJob:
+    """A job as it comes, or as an earlier driver left it."""
+    pace = Pace(job.work)
+    one = LiveJob(JobState(job, waiting_since=job.arrival_seconds), pace)
+    if kept is None:
+        return one
+    pace.measured.update(kept.pace)
+    state = one.state
+    state.job = replace(job, work=pace.work)
+    one.status, one.share, one.saved_share = kept.status, kept.share, kept.share
+    one.stretches, one.losses, one.because = list(kept.stretches), kept.losses, kept.because
+    one.figures = dict(kept.figures)
+    one.costs = Costs(dict(kept.seen), kept.is_whole)
+    state.done = state.saved = pace.done(kept.share)
+    state.waiting_since, state.ideal_seconds = kept.waiting_since, kept.ideal_seconds
+    state.preemptions, state.migrations, state.starts = kept.preemptions, kept.migrations, len(kept.stretches)
+    state.run_seconds = sum(stretch.end_seconds - stretch.begin_seconds for stretch in kept.stretches)
+    state.service_seconds = sum(
+        (stretch.end_seconds - stretch.begin_seconds) * stretch.accelerators for stretch in kept.stretches
+    )
+    state.first_start = kept.stretches[0].begin_seconds if kept.stretches else None
+    return one

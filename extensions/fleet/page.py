@@ -1,0 +1,113 @@
+"""One page about several schedules, without a server and without a script: a table, and of each its picture."""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+
+from shunter.extensions.fleet.drawing import gantt, steps_chart
+from shunter.extensions.fleet.foretell import ForetoldTime, Source
+from shunter.extensions.fleet.schedule import Schedule
+from shunter.extensions.fleet.timeline import power_steps, queue_steps, useful_steps, utilisation_steps
+
+HOUR = 3600.0
+COLUMNS = (  # figure, title, divisor, digits
+    ("makespan_seconds", "makespan (h)", HOUR, 2),
+    ("jct.mean_seconds", "mean completion (h)", HOUR, 2),
+    ("jct.p99_seconds", "99th percentile (h)", HOUR, 2),
+    ("queueing.mean_seconds", "mean waiting (h)", HOUR, 2),
+    ("communication.overhead", "communication (%)", 0.01, 1),
+    ("utilisation", "held (%)", 0.01, 1),
+    ("utilisation.useful", "useful (%)", 0.01, 1),
+    ("energy_joules", "energy (kWh)", 3.6e6, 2),
+    ("cost", "cost", 1.0, 2),
+    ("fairness.rho", "unfairness", 1.0, 2),
+    ("preemptions", "preemptions", 1.0, 0),
+    ("migrations", "moves", 1.0, 0),
+)
+STYLE = """body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:84rem;padding:0 1rem;color:#222}
+table{border-collapse:collapse;font-size:13px;font-variant-numeric:tabular-nums}
+th,td{padding:.25rem .6rem;text-align:right;border-bottom:1px solid #ddd}
+th:first-child,td:first-child{text-align:left}.soft{color:#666}svg{width:100%;height:auto}
+svg text{font:11px system-ui,sans-serif;fill:#444}
+svg text.on{font-size:9px;fill:#fff}figure{margin:1rem 0}.scroll{overflow-x:auto}.best{font-weight:600}"""
+
+
+def fleet_page(
+    schedules: Sequence[Schedule],
+    figures: Sequence[Mapping[str, float]],
+    title: str,
+    source: str = "simulated",
+    times: Sequence[ForetoldTime] = (),
+) -> str:
+    """The page as HTML.
+
+    Args:
+        schedules: What each policy did.
+        figures: The figures of each.
+        title: What was scheduled where.
+        source: Where the figures come from: simulated or measured.
+        times: How long each job was foreseen to take where; shown where any was not stated.
+    """
+    parts = [
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">",
+        f"<title>{escape(title)} - Shunter fleet</title><style>{STYLE}</style></head><body>",
+        f"<h1>{escape(title)}</h1>",
+        f'<p class="soft">All figures are {source}, power and price apart. Communication is the share of running time '
+        "that tighter placements would have saved; unfairness is the mean completion time over that on a fair share of "
+        "the cluster, 1 is fair. Energy rests on the watts of the cluster's file, or on the design power of the "
+        "catalogue, and cost likewise on prices: unknown where neither names them.</p>",
+        table_html(schedules, figures),
+        times_html(times),
+    ]
+    for schedule in schedules:
+        parts += [
+            f'<h2 id="{escape(schedule.policy)}">{escape(schedule.policy)}</h2>',
+            gantt(schedule),
+            steps_chart("jobs that wait", queue_steps(schedule), schedule),
+            steps_chart(
+                "share of the accelerators that is held, darker what that would be with tight placements",
+                utilisation_steps(schedule),
+                schedule,
+                useful_steps(schedule),
+            ),
+        ]
+        if schedule.cluster.has_watts:
+            parts.append(steps_chart("power (W)", power_steps(schedule), schedule))
+    return "\n".join([*parts, "</body></html>\n"])
+
+
+def table_html(schedules: Sequence[Schedule], figures: Sequence[Mapping[str, float]]) -> str:
+    """The figures of all schedules side by side."""
+    rows = ["<tr><th>policy</th>" + "".join(f"<th>{escape(title)}</th>" for _, title, *_ in COLUMNS) + "</tr>"]
+    for schedule, values in zip(schedules, figures, strict=True):
+        cells = "".join(f"<td>{cell(values, key, by, digits)}</td>" for key, _, by, digits in COLUMNS)
+        rows.append(f'<tr><td><a href="#{escape(schedule.policy)}">{escape(schedule.policy)}</a></td>{cells}</tr>')
+    return f'<div class="scroll"><table>{"".join(rows)}</table></div>'
+
+
+def times_html(times: Sequence[ForetoldTime]) -> str:
+    """What the jobs were foreseen to take, and where that comes from; empty where all was stated."""
+    if all(one.source is Source.STATED and not one.server_memory_gib for one in times):
+        return ""
+    cells = "".join(
+        f"<tr><td>{escape(one.job)}</td><td>{escape(one.accelerator)}</td><td>{one.seconds:,.2f}</td>"
+        f"<td>{one.source.value}</td><td>{f'{one.server_memory_gib:.2f}' if one.server_memory_gib else ''}</td></tr>"
+        for one in times
+    )
+    head = "<tr><th>job</th><th>accelerator</th><th>foreseen (s)</th><th>by</th>"
+    head += "<th>server memory of a process, predicted or stated (GiB)</th></tr>"
+    return f'<details class="scroll"><summary>What each job takes</summary><table>{head}{cells}</table></details>'
+
+
+def markdown_table(schedules: Sequence[Schedule], figures: Sequence[Mapping[str, float]]) -> str:
+    """The same in Markdown."""
+    lines = ["| policy | " + " | ".join(title for _, title, *_ in COLUMNS) + " |", "|---|" + "---:|" * len(COLUMNS)]
+    for schedule, values in zip(schedules, figures, strict=True):
+        lines.append(f"| {schedule.policy} | " + " | ".join(cell(values, k, by, d) for k, _, by, d in COLUMNS) + " |")
+    return "\n".join(lines)
+
+
+def cell(values: Mapping[str, float], key: str, divisor: float, digits: int) -> str:
+    """One figure as text."""
+    return "unknown" if key not in values else f"{values[key] / divisor:,.{digits}f}"

@@ -1,0 +1,113 @@
+"""What past live fleets have measured: how long a training took on which accelerators, and what moving it costs."""
+
+from collections.abc import Iterable
+from statistics import median
+
+from pydantic import PositiveInt
+
+from shunter.frozen import Frozen
+from shunter.tracking.history import read_runs
+from shunter.tracking.runs import child_run
+
+NEWEST = 400  # jobs that are read back
+NAME, KEY, ACCELERATOR, COUNT = "job.name", "job.training", "job.accelerator", "job.accelerators"
+
+
+class PastJob(Frozen):
+    """One job of a live fleet; what was not seen of it is missing.
+
+    Attributes:
+        training: Key of what it trained, by `shunter.extensions.fleet.own_training.key_of`.
+        accelerator: Type that it ran on.
+        accelerators: On how many.
+        train_seconds: From its first step to its end, without what starting and moving took.
+        start_seconds: From the decision to start it to its first step.
+        checkpoint_seconds: From the decision to stop it until it had let go.
+        restore_seconds: From the decision to go on to its next step.
+        server_memory_gib: What each of its processes was given of its server's memory, predicted or stated.
+    """
+
+    training: str
+    accelerator: str
+    accelerators: PositiveInt
+    train_seconds: float | None = None
+    start_seconds: float | None = None
+    checkpoint_seconds: float | None = None
+    restore_seconds: float | None = None
+    server_memory_gib: float | None = None
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """Its figures, as they are called in MLflow."""
+        figures = self.model_dump(exclude={"training", "accelerator", "accelerators"}, exclude_none=True)
+        return {f"job.{name}": value for name, value in figures.items()}
+
+
+class PastJobs:
+    """Past jobs of live fleets, to be asked for medians.
+
+    Args:
+        jobs: In any order.
+    """
+
+    def __init__(self, jobs: Iterable[PastJob] = ()) -> None:
+        self._jobs = list(jobs)
+
+    def train_seconds(self, training: str, accelerator: str, accelerators: int) -> float | None:
+        """What this very training took on so many of a type; None where it never ran there."""
+        asked = (training, accelerator, accelerators)
+        found = [
+            one.train_seconds
+            for one in self._jobs
+            if (one.training, one.accelerator, one.accelerators) == asked and one.train_seconds is not None
+        ]
+        return median(found) if found else None
+
+    def seconds(self, cost: str) -> dict[str, float]:
+        """What starting, saving or taking up took of any training, by accelerator type.
+
+        Args:
+            cost: `start_seconds`, `checkpoint_seconds` or `restore_seconds`.
+        """
+        found: dict[str, list[float]] = {}
+        for one in self._jobs:
+            value = getattr(one, cost)
+            if value is not None:
+                found.setdefault(one.accelerator, []).append(value)
+        return {accelerator: median(values) for accelerator, values in found.items()}
+
+
+def read_past_jobs() -> PastJobs:
+    """The newest jobs of live fleets in the tracking store; none where there is no store.
+
+    Raises:
+        TrackingError: The store cannot be read.
+    """
+    found = []
+    for run in read_runs(("job",), limit=NEWEST):
+        if KEY in run.params and run.status == "FINISHED":
+            figures = {
+                name: run.metrics[f"job.{name}"]
+                for name in ("train_seconds", "start_seconds", "checkpoint_seconds", "restore_seconds")
+                if f"job.{name}" in run.metrics
+            }
+            found.append(
+                PastJob(
+                    training=run.params[KEY],
+                    accelerator=run.params[ACCELERATOR],
+                    accelerators=int(run.params[COUNT]),
+                    **figures,
+                )
+            )
+    return PastJobs(found)
+
+
+def keep_past_job(parent_run_id: str, name: str, job: PastJob) -> None:
+    """Keep a job in a run below that of its fleet.
+
+    Raises:
+        TrackingError: The store cannot be written.
+    """
+    with child_run(parent_run_id, name, "job") as run:
+        run.log_params({NAME: name, KEY: job.training, ACCELERATOR: job.accelerator, COUNT: job.accelerators})
+        run.log_metrics(job.figures)

@@ -1,0 +1,94 @@
+"""The policies by name; a new one is a file and a line here."""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from shunter.errors import RequestError
+from shunter.extensions.fleet.policies import dally
+from shunter.extensions.fleet.policies.fifo import Fifo, FifoSkip
+from shunter.extensions.fleet.policies.gandiva import Gandiva
+from shunter.extensions.fleet.policies.gavel import Gavel, GavelFifo
+from shunter.extensions.fleet.policies.moving import Moving
+from shunter.extensions.fleet.policies.pollux import Pollux
+from shunter.extensions.fleet.policies.role import Policy
+from shunter.extensions.fleet.policies.shares import max_min, max_min_heterogeneous, min_makespan
+from shunter.extensions.fleet.policies.shortest import LeastAttained, ShortestRemaining
+from shunter.extensions.fleet.policies.sia import Sia
+from shunter.extensions.fleet.policies.tiresias import Tiresias
+from shunter.validation import unknown
+
+if TYPE_CHECKING:
+    from shunter.extensions.fleet.learned.policy import Learned
+
+POLICIES: dict[str, Callable[[], Policy]] = {
+    "fifo": Fifo,
+    "fifo-skip": FifoSkip,
+    "fifo-move": lambda: Moving("fifo-move", FifoSkip()),
+    "srtf": ShortestRemaining,
+    "las": LeastAttained,
+    "tiresias": Tiresias,
+    "gandiva": Gandiva,
+    "gavel-max-min": partial(Gavel, "gavel-max-min", max_min, seed=0),
+    "gavel-max-min-perf": partial(Gavel, "gavel-max-min-perf", max_min_heterogeneous),
+    "gavel-fifo-perf": GavelFifo,
+    "min-makespan": partial(Gavel, "min-makespan", min_makespan),
+    "sia": Sia,
+    "pollux": Pollux,
+    "dally": dally.whole,
+    "dally-auto": dally.auto,
+    "dally-manual": dally.manual,
+    "dally-nowait": dally.nowait,
+    "dally-consolidated": dally.consolidated,
+}
+
+
+ALL, LEARNED = "all", "learned"
+
+
+def policy_names(text: str) -> list[str]:
+    """The policies of a list with commas, or all of them that need no training.
+
+    Raises:
+        RequestError: One is unknown or named twice, or none is named.
+    """
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if names == [ALL]:
+        return list(POLICIES)
+    for name in names:
+        if name not in POLICIES and not is_learned(name):
+            raise RequestError(unknown(name, [*POLICIES, LEARNED, ALL], "policy"))
+        if names.count(name) > 1:
+            raise RequestError(f"the policy {name} is named twice: leave one out")
+    if not names:
+        raise RequestError(f"no policy is named: give some of {', '.join(POLICIES)}")
+    return names
+
+
+def is_learned(name: str) -> bool:
+    """Whether a policy was trained, and lies in a file."""
+    return name == LEARNED or name.startswith(f"{LEARNED}:")
+
+
+def trained_policies(names: Iterable[str]) -> "list[Learned]":
+    """Those of some policies that were trained, each fresh from its file.
+
+    Raises:
+        ShunterError: A file holds none.
+    """
+    from shunter.extensions.fleet.learned.file import make_learned, policy_file
+
+    return [make_learned(policy_file(name)) for name in names if is_learned(name)]
+
+
+def make_policy(name: str) -> Policy:
+    """A fresh policy; `learned` or `learned:FILE` is one that `shunter fleet learn` has trained.
+
+    Raises:
+        ShunterError: No policy has that name, or the file holds none.
+    """
+    if is_learned(name):
+        return trained_policies([name])[0]
+    if name not in POLICIES:
+        raise RequestError(unknown(name, list(POLICIES), "policy"))
+    return POLICIES[name]()

@@ -1,0 +1,129 @@
+"""Step `simulate`: what a policy would do with the jobs, kept as a run of its own."""
+
+import base64
+import re
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from shunter.extensions.fleet.drawing import gantt_picture
+from shunter.extensions.fleet.files import read_fleet
+from shunter.extensions.fleet.foretell import Foreteller, ForetoldTime
+from shunter.extensions.fleet.metrics import figures
+from shunter.extensions.fleet.page import fleet_page, markdown_table
+from shunter.extensions.fleet.policies import make_policy
+from shunter.extensions.fleet.requests import FleetRequest
+from shunter.extensions.fleet.schedule import Schedule
+from shunter.extensions.fleet.simulator import simulate
+from shunter.extensions.fleet.tasks.jobs import prepare_jobs, training_of_own
+from shunter.extensions.fleet.tasks.run import fleet_state, open_record, run_jobs
+from shunter.tracking.reports import log_files
+from shunter.tracking.runs import Run, child_run
+
+__all__ = [
+    "Fleet",
+    "fleet_state",
+    "log_schedule",
+    "open_record",
+    "prepare_jobs",
+    "publish_fleet",
+    "run_jobs",
+    "simulate_policy",
+]
+
+PAGE = "fleet.html"
+MOST_PICTURE_BYTES = 500_000
+
+
+class Fleet:
+    """What all policies are given, read once; no dataclass, for Prefect would walk through all jobs of one.
+
+    Args:
+        request: Names the files.
+        say: Told in sentences what is left out.
+
+    Attributes:
+        times: How long each job of our own takes where, and where that comes from.
+
+    Raises:
+        ShunterError: A file cannot be read, or a job can never run.
+    """
+
+    def __init__(self, request: FleetRequest, say: Callable[[str], None] = lambda sentence: None) -> None:
+        foretell = Foreteller(training_of_own, say)
+        self.jobs, self.cluster = read_fleet(request, foretell)
+        self.times: Sequence[ForetoldTime] = foretell.times
+
+
+@task(name="simulate", task_run_name="simulate-{policy}", cache_policy=NO_CACHE, persist_result=False)
+def simulate_policy(
+    fleet: Fleet, policy: str, run_id: str, on_progress: Callable[[int, int], None] | None = None
+) -> Schedule:
+    """Run the jobs through a policy, and keep the figures in a run below `run_id`."""
+    jobs, cluster = fleet.jobs, fleet.cluster
+    with child_run(run_id, policy, "schedule") as run:
+        schedule = simulate(jobs, cluster, make_policy(policy), on_progress)
+        log_schedule(run, schedule, "simulated")
+    return schedule
+
+
+def log_schedule(run: Run, schedule: Schedule, source: str) -> None:
+    """Keep the figures of a schedule in a run, with where they come from: simulated or measured."""
+    count = schedule.cluster.count
+    run.log_params(
+        {
+            "schedule.policy": schedule.policy,
+            "schedule.jobs": len(schedule.outcomes),
+            "schedule.accelerators": count,
+        }
+    )
+    run.log_metrics(figures(schedule))
+    run.set_tags({"schedule.source": source})
+
+
+def publish_fleet(
+    run_id: str,
+    title: str,
+    schedules: Sequence[Schedule],
+    source: str = "simulated",
+    times: Sequence[ForetoldTime] = (),
+) -> str:
+    """Keep the page with the run, show the table in Prefect, and return the page.
+
+    Args:
+        run_id: The run of the fleet.
+        title: What was scheduled where.
+        schedules: What each policy did.
+        source: Where the figures come from: simulated or measured.
+        times: How long each job was foreseen to take.
+    """
+    from prefect.artifacts import create_markdown_artifact
+    from prefect.runtime import flow_run
+
+    values = [figures(schedule) for schedule in schedules]
+    page = fleet_page(schedules, values, title, source, times)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / PAGE
+        path.write_text(page, encoding="utf-8")
+        log_files(run_id, [path])
+    if flow_run.id is not None:
+        table, told = markdown_table(schedules, values), f"{source.capitalize()} schedules."
+        create_markdown_artifact(table, key="fleet", description=told)
+        for schedule in schedules:
+            _show_gantt(schedule, source)
+    return page
+
+
+def _show_gantt(schedule: Schedule, source: str) -> None:
+    """Show who ran where in Prefect: the picture itself is the address, for it lies nowhere else."""
+    from prefect.artifacts import create_image_artifact
+
+    picture = base64.b64encode(gantt_picture(schedule).encode()).decode()
+    if len(picture) > MOST_PICTURE_BYTES:
+        return  # Prefect's database is no place for it; the page has it
+    key = re.sub("[^a-z0-9]+", "-", f"fleet-gantt-{schedule.policy}".lower()).strip("-")
+    told = f"Who ran on which accelerator under {schedule.policy}, {source}."
+    create_image_artifact(f"data:image/svg+xml;base64,{picture}", key=key, description=told)

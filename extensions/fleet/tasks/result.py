@@ -1,0 +1,53 @@
+"""What a trained job of a fleet comes to: scored on the test part, and registered."""
+
+from pathlib import Path
+
+from shunter.engine.execution import execution_of
+from shunter.engine.trained_model import TrainedModel
+from shunter.extensions.fleet.tasks.jobs import FleetJob
+from shunter.reporting.card.quality import quality_of_files
+from shunter.tasks.ensemble import EnsembleLimits, combine_members, scoring_placement
+from shunter.tasks.register import why_not_promoted
+from shunter.tracking.convention import quality_metrics
+from shunter.tracking.registry import register_model
+
+
+def judge_and_register(job: FleetJob, trained: TrainedModel, directory: Path) -> dict[str, float]:
+    """Score a trained model once on the test part, and register it under the name that its request gives.
+
+    Args:
+        job: The job.
+        trained: What came of its training.
+        directory: Folder of the final model.
+
+    Returns:
+        Its quality, by the names in MLflow.
+
+    Raises:
+        TrackingError: The store fails.
+    """
+    assert trained.run_id is not None, "the trainings of a fleet are tracked"
+    placement = scoring_placement(trained.placement)
+    seed, select_by = job.request.seed, job.request.training.select_by.value
+    result = combine_members(
+        job.dataset,
+        [trained],
+        placement,
+        directory,
+        parent_run_id=trained.run_id,
+        seed=seed,
+        select_by=select_by,
+        limits=EnsembleLimits(most=1),
+    )
+    quality = quality_of_files(result.directory, job.dataset, execution_of(placement), seed=seed)
+    values = {**quality_metrics(result.validation), **quality_metrics(result.test, "test")}
+    figures = {name: float(value) for name, value in values.items()}
+    register_model(
+        trained.run_id,
+        job.dataset,
+        result.directory,
+        job.request.register_as,
+        metrics=figures,
+        not_promoted=why_not_promoted(job.request.promote, quality),
+    )
+    return figures

@@ -1,0 +1,170 @@
+"""Step `run`: a policy drives trainings on a live cluster, and what it did is kept like a simulated schedule."""
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from pydantic import Field
+from pydantic_core import to_json
+
+from shunter.engine.executors.ray.cluster import open_cluster
+from shunter.extensions.fleet.files import OwnJob, of_catalogue
+from shunter.extensions.fleet.foretell import Foreteller, ForetoldTime
+from shunter.extensions.fleet.live.driver import Driver, Surroundings
+from shunter.extensions.fleet.live.record import FleetRecord, JobRecord, Status
+from shunter.extensions.fleet.own_training import key_of
+from shunter.extensions.fleet.past import NAME, PastJob, keep_past_job
+from shunter.extensions.fleet.policies import make_policy
+from shunter.extensions.fleet.requests import FleetRunRequest
+from shunter.extensions.fleet.schedule import Schedule
+from shunter.extensions.fleet.tasks.jobs import FleetJob, with_times
+from shunter.extensions.fleet.tasks.trainings import RayTrainings
+from shunter.frozen import Frozen
+from shunter.requests import TrainRequest
+from shunter.settings import Settings
+from shunter.tasks.run_state import StateFolder
+from shunter.tracking.history import read_children
+
+RECORD = "fleet"
+
+
+class JobEnd(Frozen):
+    """What became of a job: what its model reached, or why it failed."""
+
+    name: str
+    figures: dict[str, float] = Field(default_factory=dict)
+    because: str = ""
+
+
+@dataclass(frozen=True)
+class FleetEnd:
+    """What a fleet came to.
+
+    Attributes:
+        schedule: Who ran where, measured; without the jobs that failed.
+        jobs: Each job's end.
+        times: How long each job was foreseen to take, and by whom.
+    """
+
+    schedule: Schedule
+    jobs: list[JobEnd]
+    times: Sequence[ForetoldTime] = ()
+
+
+def fleet_state(asked: Sequence[tuple[OwnJob, TrainRequest]], *, fresh: bool) -> StateFolder:
+    """The folder of a fleet: that of its jobs, whatever the cluster and the policy, so that both may change."""
+    text = b"".join(to_json(own.model_dump(mode="json", exclude_none=True)) for own, _ in asked)
+    key = hashlib.sha256(text).hexdigest()[:16]
+    return StateFolder(Settings().runs_directory / f"fleet-{key}", "fleet", fresh=fresh)
+
+
+def open_record(state: StateFolder, start_run: Callable[[str | None], str]) -> FleetRecord:
+    """What an earlier driver has left, with its failed jobs to be tried again; or a fleet that begins now.
+
+    Args:
+        state: The fleet's folder.
+        start_run: Opens the run in MLflow, that of the earlier driver where there was one.
+    """
+    kept = state.recall(RECORD, FleetRecord)
+    if kept is None:
+        record = FleetRecord(begun_at=time.time(), run_id=start_run(None))
+    else:
+        jobs = tuple(_again(job) for job in kept.jobs)
+        record = kept.model_copy(update={"run_id": start_run(kept.run_id), "jobs": jobs})
+    state.remember(RECORD, record)
+    return record
+
+
+def run_jobs(
+    request: FleetRunRequest,
+    jobs: Iterable[FleetJob],
+    state: StateFolder,
+    record: FleetRecord,
+    say: Callable[[str], None],
+) -> FleetEnd:
+    """Drive the jobs on the cluster until all have ended.
+
+    Args:
+        request: Cluster and policy.
+        jobs: The jobs.
+        state: The fleet's folder, locked.
+        record: What an earlier driver has left.
+        say: Told in sentences what happens.
+
+    Raises:
+        ShunterError: See `shunter.extensions.fleet.live.driver.Driver.run`.
+        KeyboardInterrupt: Ctrl-C; what ran has saved its state.
+    """
+    by_name = {job.name: job for job in jobs}
+    with open_cluster(request.cluster, request.cluster_resource) as cluster:
+        trainings = RayTrainings(
+            cluster,
+            address=request.cluster,
+            resource=request.cluster_resource,
+            jobs=by_name,
+            directory=state.directory / "jobs",
+            run_id=record.run_id,
+            checkpoint_seconds=request.checkpoint_seconds,
+        )
+        types = sorted({machine.accelerator for machine in trainings.machines()})
+        network = cluster.network if len(cluster.nodes) > 1 else None
+        foretell = Foreteller(lambda own: by_name[own.name].training, say, always_memory=True, network=network)
+        foretold = with_times(list(by_name.values()), types, foretell)
+        by_name |= {job.name: job for job in foretold}
+        surroundings = Surroundings(
+            clock=lambda: time.time() - record.begun_at,
+            keep=lambda records: state.remember(RECORD, record.model_copy(update={"jobs": records})),
+            say=say,
+            accelerators={name: kind for name in types if (kind := of_catalogue(name)) is not None},
+        )
+        with trainings:
+            driver = Driver(
+                [job.job for job in foretold],
+                make_policy(request.policy),
+                trainings,
+                surroundings,
+                record.jobs,
+            )
+            driver.run()
+    keep_measured(record.run_id, by_name, driver)
+    ends = [JobEnd(name=name, figures=one.figures, because=one.because) for name, one in driver.jobs.items()]
+    return FleetEnd(driver.schedule(), ends, foretell.times)
+
+
+def keep_measured(run_id: str, jobs: Mapping[str, FleetJob], driver: Driver) -> None:
+    """Keep what was seen of each trained job below the fleet's run, for later fleets to foresee the like by.
+
+    Args:
+        run_id: The fleet's run.
+        jobs: The jobs by name.
+        driver: Has driven them.
+
+    Raises:
+        TrackingError: The store cannot be reached.
+    """
+    kept = {run.params.get(NAME) for run in read_children(run_id, "job")}  # by an earlier driver of this fleet
+    for name, one in driver.jobs.items():
+        if one.status is Status.FAILED or name in kept:
+            continue
+        for accelerator, seen in one.costs.seen.items():
+            is_all = one.costs.is_whole and len(one.costs.seen) == 1
+            past = PastJob(
+                training=key_of(jobs[name].training, jobs[name].own.processes),
+                accelerator=accelerator,
+                accelerators=one.state.job.asks(accelerator),
+                train_seconds=seen.train_seconds if is_all else None,
+                start_seconds=seen.start_seconds,
+                checkpoint_seconds=median(seen.checkpoint_seconds) if seen.checkpoint_seconds else None,
+                restore_seconds=median(seen.restore_seconds) if seen.restore_seconds else None,
+                server_memory_gib=one.state.job.server_memory_gib or None,
+            )
+            keep_past_job(run_id, name, past)
+
+
+def _again(job: JobRecord) -> JobRecord:
+    """A job that failed is tried again by the next command, once more from its last checkpoint."""
+    if job.status is not Status.FAILED:
+        return job
+    return job.model_copy(update={"status": Status.COMING, "because": "", "losses": 0})

@@ -1,0 +1,355 @@
+"""The jobs of a fleet on the nodes of a Ray cluster: each is a training as `shunter train` does them, followed here."""
+
+import queue
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+from urllib.parse import quote
+
+from shunter.engine.execution import execution_of
+from shunter.engine.executors.ledger import Ledger
+from shunter.engine.executors.messages import Done, Task
+from shunter.engine.executors.ray.cluster import Cluster
+from shunter.engine.executors.ray.group import Seat
+from shunter.engine.executors.ray.slots import OnNode
+from shunter.engine.executors.ray.training import NodeLostError
+from shunter.engine.job import Hooks
+from shunter.engine.trained_model import TrainedModel
+from shunter.errors import HardwareError, ShunterError, first_line
+from shunter.extensions.fleet.foretell import is_processor
+from shunter.extensions.fleet.live.role import (
+    Event,
+    Failed,
+    Finished,
+    Granted,
+    LiveMachine,
+    Lost,
+    Places,
+    Progress,
+    Stopped,
+    Trained,
+)
+from shunter.extensions.fleet.tasks.jobs import FleetJob
+from shunter.extensions.fleet.tasks.result import judge_and_register
+from shunter.hardware.devices.nodes import ClusterNode, alive_nodes, cluster_nodes, free_resources
+from shunter.hardware.types import Placement
+from shunter.requests import CheckpointRequest
+from shunter.tasks.train import train_to_the_end
+
+WATCH_SECONDS = 1.0  # between two looks at Ray's nodes
+CPU = "cpu"
+CORES_OF = "cpu@"  # names the cores of a node that offers its GPUs under its own name
+MOST_CORES_OF_GPU = 4  # one that gives the orders, the others prepare batches
+GIB = 2**30
+ACCELERATOR_TYPE = "accelerator_type:"  # Ray's own way to say what a node has
+
+
+@dataclass
+class _Running:
+    """One training under way."""
+
+    job: str
+    seats: Sequence[Seat]
+    stops: threading.Event = field(default_factory=threading.Event)
+    has_trained: bool = False
+
+
+class RayTrainings:
+    """A `live.role.Trainings` whose only ledger is Ray's: a training waits there until there is room.
+
+    Used as a context manager, which ends its threads.
+
+    Args:
+        cluster: The nodes, connected.
+        address: Where the cluster is found, to look for nodes that come.
+        resource: Only nodes that were started with this resource.
+        jobs: The trainings by the names of their jobs.
+        directory: Folder with one of its own for each job.
+        run_id: Run in MLflow below which each is kept.
+        checkpoint_seconds: Longest time between two checkpoints of a training.
+        finish: What is done with a trained model; its figures are the job's.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        address: str,
+        resource: str | None,
+        jobs: Mapping[str, FleetJob],
+        directory: Path,
+        run_id: str,
+        checkpoint_seconds: float,
+        finish: Callable[[FleetJob, TrainedModel, Path], dict[str, float]] = judge_and_register,
+    ) -> None:
+        self._cluster, self._jobs, self._directory, self._run_id = cluster, jobs, directory, run_id
+        self._finish = finish
+        self._address, self._resource, self._checkpoint_seconds = address, resource, checkpoint_seconds
+        self._events: queue.Queue[Event] = queue.Queue()
+        self._running: dict[str, _Running] = {}
+        self._progress: dict[str, Progress] = {}
+        self._finishing = threading.Lock()  # scoring takes all cores
+        self._machines: list[LiveMachine] | HardwareError = machines_of(list(cluster.nodes.values()))
+        self._ended = threading.Event()
+        self._watch = threading.Thread(target=self._keep_watching, name="nodes", daemon=True)
+
+    def __enter__(self) -> Self:
+        """Begin to watch the nodes."""
+        self._watch.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Stop watching."""
+        self._ended.set()
+        self._watch.join(timeout=10 * WATCH_SECONDS)
+
+    def machines(self) -> Sequence[LiveMachine]:
+        """See `Trainings.machines`."""
+        if isinstance(self._machines, HardwareError):
+            raise self._machines
+        return self._machines
+
+    def start(self, job: str, places: Places) -> None:
+        """See `Trainings.start`."""
+        assert job not in self._running, f"{job} runs already"
+        self._progress.pop(job, None)  # of an earlier start: steps may be taken again
+        on = [Spot.of(machine, count, self._cluster.nodes) for machine, count in places]
+        running = self._running[job] = _Running(job, seats_on(on, self._jobs[job]))
+        threading.Thread(target=self._run, args=(running,), name=f"job-{job}", daemon=True).start()
+
+    def stop(self, job: str) -> None:
+        """See `Trainings.stop`."""
+        if job in self._running:
+            self._running[job].stops.set()
+
+    def events(self, timeout_seconds: float) -> list[Event]:
+        """See `Trainings.events`."""
+        found: list[Event] = []
+        with suppress(queue.Empty):
+            found.append(self._events.get(timeout=max(timeout_seconds, 0.001)))
+            while True:
+                found.append(self._events.get_nowait())
+        return found
+
+    def progress(self, job: str) -> Progress | None:
+        """See `Trainings.progress`."""
+        return self._progress.get(job)
+
+    def directory_of(self, job: str) -> Path:
+        """Folder of a job: its checkpoints, and in the end its model."""
+        name = quote(job, safe="")
+        return self._directory / (name if name.strip(".") else name.replace(".", "%2E"))  # `..` leads elsewhere
+
+    def _run(self, running: _Running) -> None:
+        last = self._last_event(running)
+        del self._running[running.job]
+        self._events.put(last)
+
+    def _last_event(self, running: _Running) -> Event:
+        """Train, judge and register; what came of it."""
+        name, job = running.job, self._jobs[running.job]
+        placement = running.seats[0].placement
+
+        def should_stop() -> None:
+            if running.stops.is_set():
+                raise KeyboardInterrupt
+
+        try:
+            trained = train_to_the_end(
+                replace(job.training, execution=execution_of(placement)),
+                placement,
+                self.directory_of(name),
+                name=name,
+                parent_run_id=self._run_id,
+                should_stop=should_stop,
+                checkpoints=CheckpointRequest(checkpoint_minutes=self._checkpoint_seconds / 60),
+                place=_TheSeats(self, running),
+                is_shown=False,
+            )
+            self._say_trained(running)
+            with self._finishing:
+                return Finished(name, self._finish(job, trained, self.directory_of(name) / "result"))
+        except KeyboardInterrupt:
+            return Stopped(name)
+        except NodeLostError as error:
+            return Lost(name, first_line(error))
+        except ShunterError as error:
+            return Failed(name, str(error))
+        except Exception as error:
+            return Failed(name, f"{type(error).__name__}: {first_line(error)}")
+
+    def attempt(self, running: _Running, task: Task, hooks: Hooks, ledger: Ledger) -> Done:
+        """Train where the policy wants it, and tell how it goes."""
+        name = running.job
+
+        def on_step(done: int, total: int) -> None:
+            former = self._progress.get(name)
+            self._progress[name] = Progress(done, total, former.saved if former else 0)
+            if hooks.on_step:
+                hooks.on_step(done, total)
+
+        def on_checkpoint() -> None:
+            if former := self._progress.get(name):
+                self._progress[name] = former._replace(saved=former.done)
+
+        told: dict[str, Any] = {
+            "hooks": replace(hooks, on_step=on_step),
+            "ledger": ledger,
+            "on_begin": lambda: self._events.put(Granted(name)),
+            "on_checkpoint": on_checkpoint,
+        }
+        placement = running.seats[0].placement
+        if placement.processes > 1:
+            done = self._cluster.attempt_together(task, running.seats, **told)
+        else:
+            done = self._cluster.attempt(task, placement, memory_bytes=running.seats[0].memory_bytes, **told)
+        self._say_trained(running)
+        return done
+
+    @property
+    def nodes(self) -> dict[str, ClusterNode]:
+        """Nodes by name, those that are gone included."""
+        return self._cluster.nodes
+
+    def _say_trained(self, running: _Running) -> None:
+        if not running.has_trained:
+            running.has_trained = True
+            self._events.put(Trained(running.job))
+
+    def _keep_watching(self) -> None:
+        while not self._ended.wait(WATCH_SECONDS):
+            try:
+                self._machines = self._look()
+            except HardwareError as error:
+                self._machines = error
+            except Exception as error:  # whatever Ray raises when its head is gone
+                self._machines = HardwareError(
+                    f"The Ray cluster at {self._address} does not answer any more ({first_line(error)}): start it "
+                    "again and give the same command, the jobs go on from their last checkpoints."
+                )
+
+    def _look(self) -> list[LiveMachine]:
+        ids = {node["NodeID"] for node in alive_nodes() if not self._resource or node["Resources"].get(self._resource)}
+        if ids - {node.node_id for node in self._cluster.nodes.values()}:
+            found = cluster_nodes(self._address, self._resource)
+            self._cluster.nodes.update({node.name: node for node in found})
+        return machines_of([node for node in self._cluster.nodes.values() if node.node_id in ids])
+
+
+class _TheSeats:
+    """A `shunter.engine.executors.role.Place` of one job: it trains where its policy wants it, or not at all."""
+
+    def __init__(self, trainings: RayTrainings, running: _Running) -> None:
+        self._trainings, self._running = trainings, running
+        self.nodes = trainings.nodes
+
+    def executor(self, placement: Placement, checkpoints: Path | None = None) -> OnNode:
+        """See `Place.executor`."""
+        return OnNode(self, placement, Ledger())
+
+    def executors(self, placement: Placement, count: int) -> Sequence[OnNode]:
+        """See `Place.executors`."""
+        return [self.executor(placement) for _ in range(count)]
+
+    def train(self, task: Task, placement: Placement, hooks: Hooks, ledger: Ledger) -> Done:
+        """Train there."""
+        return self._trainings.attempt(self._running, task, hooks, ledger)
+
+
+def machines_of(nodes: Sequence[ClusterNode]) -> list[LiveMachine]:
+    """Nodes as machines: their GPUs, and their cores beside these; what is free is what Ray says.
+
+    Each GPU keeps some cores for itself (`cores_of_gpu`), which are not offered, for who trains on it needs them.
+    """
+    free = free_resources()
+    found = []
+    for node in nodes:
+        left = free.get(node.node_id, {})
+        memory = {
+            "server": node.name,
+            "memory_gib": node.resources.get("memory", 0.0) / GIB,
+            "free_memory_gib": left.get("memory", 0.0) / GIB,
+        }
+        model, gpus, kept = gpu_model(node), gpus_of(node), cores_of_gpu(node)
+        free_gpus = int(left.get("GPU", 0)) if gpus else 0
+        cores = int(node.resources.get("CPU", 0)) - gpus * kept
+        if gpus and model:
+            found.append(LiveMachine(node.name, model, gpus, free_gpus, **memory))
+        if cores > 0:
+            name = f"{CORES_OF}{node.name}" if gpus else node.name
+            free_cores = int(left.get("CPU", 0)) - free_gpus * kept
+            found.append(LiveMachine(name, kind_of(node), cores, min(max(free_cores, 0), cores), **memory))
+    return found
+
+
+def gpu_model(node: ClusterNode) -> str | None:
+    """Model of a node's GPUs; None where it has none."""
+    return next((one.model for one in node.accelerators if one.kind != CPU), None)
+
+
+def gpus_of(node: ClusterNode) -> int:
+    """How many GPUs of a node Ray gives out."""
+    return int(node.resources.get("GPU", 0)) if gpu_model(node) else 0
+
+
+def cores_of_gpu(node: ClusterNode) -> int:
+    """How many cores a training on one of a node's GPUs holds beside it; 0 where there are none."""
+    gpus = gpus_of(node)
+    return max(1, min(MOST_CORES_OF_GPU, int(node.resources.get("CPU", 1)) // gpus)) if gpus else 0
+
+
+def kind_of(node: ClusterNode) -> str:
+    """Type of a node's cores: `cpu`, or as it was started with (`--resources '{"accelerator_type:cpu-old": 1}'`)."""
+    named = (name.removeprefix(ACCELERATOR_TYPE) for name in node.resources if name.startswith(ACCELERATOR_TYPE))
+    return next((name for name in named if is_processor(name)), CPU)
+
+
+class Spot(NamedTuple):
+    """Some accelerators of one machine.
+
+    Attributes:
+        node: The node of which the machine is a part.
+        accelerators: How many.
+        on_gpu: Whether they are GPUs; else cores.
+    """
+
+    node: ClusterNode
+    accelerators: int
+    on_gpu: bool
+
+    @classmethod
+    def of(cls, machine: str, count: int, nodes: Mapping[str, ClusterNode]) -> "Spot":
+        """Those of a machine, as `machines_of` calls it."""
+        if machine in nodes:
+            return cls(nodes[machine], count, bool(gpus_of(nodes[machine])))
+        return cls(nodes[machine.removeprefix(CORES_OF)], count, on_gpu=False)
+
+
+def seats_on(places: Sequence[Spot], job: FleetJob) -> list[Seat]:
+    """A seat for each process of a job, on what its policy has chosen.
+
+    Args:
+        places: Accelerators by machine.
+        job: The job.
+    """
+    asked, seats = sum(spot.accelerators for spot in places), []
+    for spot in places:
+        part = asked // job.own.processes
+        placement = placement_on(spot.node, part, job.batch_size, on_gpu=spot.on_gpu)
+        together = placement.model_copy(update={"processes": job.own.processes})
+        memory = int(job.own.server_memory_gib * GIB)
+        seats += [Seat(spot.node, together, spot.accelerators // part, memory)] * (spot.accelerators // part)
+    return seats
+
+
+def placement_on(node: ClusterNode, accelerators: int, batch_size: int, *, on_gpu: bool) -> Placement:
+    """So many cores of a node, with a thread on each; or one of its GPUs with its share of the cores."""
+    threads = cores_of_gpu(node) if on_gpu else accelerators
+    device = "cuda:0" if on_gpu else CPU  # Ray shows each training its own GPU as the first
+    return Placement(accelerator=f"{device}@{node.name}", threads=threads, precision="fp32", batch_size=batch_size)

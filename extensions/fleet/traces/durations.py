@@ -1,0 +1,58 @@
+"""Traces that tell of each job how long it ran on how many accelerators: Philly, Tiresias, Alibaba."""
+
+from datetime import datetime
+from pathlib import Path
+
+from shunter.extensions.fleet.job import Iterations, Job
+from shunter.extensions.fleet.traces.table import count, name, positive, rows, seconds
+
+
+def moment_of(text: str) -> float:
+    """Seconds of a date and time since some day."""
+    try:
+        return (datetime.fromisoformat(text) - datetime(2017, 1, 1)).total_seconds()
+    except ValueError as error:
+        raise ValueError("a date and time such as 2017-10-09 07:01:55") from error
+
+
+PHILLY = {"timestamp": moment_of, "duration": positive, "num_gpus": count}
+TIRESIAS = {"job_id": name, "num_gpu": count, "submit_time": seconds, "duration": positive}
+ALIBABA = {
+    "instance_sn": name,
+    "gpu_request": lambda text: float(text or 0),
+    "creation_time": lambda text: seconds(text) if text else None,
+    "scheduled_time": lambda text: seconds(text) if text else None,
+    "deletion_time": lambda text: seconds(text) if text else None,
+}
+
+
+def read_philly(path: Path) -> list[Job]:
+    """Jobs of Microsoft's Philly cluster, as they come with Pollux; the first arrival is second 0."""
+    found = [(line, row) for line, row in rows(path, PHILLY)]
+    first = min((row["timestamp"] for _, row in found), default=0.0)
+    return [_job(f"philly-{line}", row["timestamp"] - first, row["num_gpus"], row["duration"]) for line, row in found]
+
+
+def read_tiresias(path: Path) -> list[Job]:
+    """Jobs of Tiresias' simulator."""
+    return [
+        _job(f"job-{row['job_id']}", row["submit_time"], row["num_gpu"], row["duration"])
+        for _, row in rows(path, TIRESIAS)
+    ]
+
+
+def read_alibaba(path: Path) -> list[Job]:
+    """Instances of Alibaba's disaggregated recommendation models that asked for GPUs, came and went in the trace.
+
+    Those that were there before it or stayed after it have no duration and are left out.
+    """
+    jobs = []
+    for _, row in rows(path, ALIBABA):
+        begin, end = row["scheduled_time"], row["deletion_time"]
+        if row["gpu_request"] >= 1 and row["creation_time"] is not None and begin is not None and (end or 0) > begin:
+            jobs.append(_job(row["instance_sn"], row["creation_time"], int(row["gpu_request"]), end - begin))
+    return jobs
+
+
+def _job(job: str, arrival: float, accelerators: int, duration: float) -> Job:
+    return Job(job, arrival, accelerators, Iterations(duration, {"": 1.0}))

@@ -1,0 +1,98 @@
+"""Reader of Gavel's traces of a physical cluster, and of the throughputs that they refer to."""
+
+import ast
+import json
+import re
+from pathlib import Path
+
+from shunter.errors import DataError
+from shunter.extensions.fleet.job import Iterations, Job
+from shunter.extensions.fleet.traces.table import count, name, open_text, positive, read, seconds
+from shunter.ingestion.sources.guard import check_words
+
+RACK_SHARE = 0.5  # of what the network costs; the measurements know no rack between, so this is assumed
+TABLE = "simulation_throughputs.json"
+FIELDS = ("job_type", "command", "directory", "steps_option", "needs_data", "steps", "scale_factor", "weight", "slo",
+          "arrival")  # fmt: skip
+
+
+Throughputs = dict[str, dict[tuple[str, int], float]]
+
+
+def read_gavel(path: Path) -> list[Job]:
+    """A trace: tab-separated, without a header; the table of throughputs lies beside it or one folder up.
+
+    Raises:
+        DataError: A line is broken, a model is not in the table, or there is no table.
+        RequestError: The table lies outside the folders that a request may read.
+    """
+    table = next((folder / TABLE for folder in (path.parent, path.parent.parent) if (folder / TABLE).exists()), None)
+    if table is None:
+        raise DataError(f"{path} needs {TABLE} beside it or one folder up, for how fast its jobs run")
+    check_words(str(table))
+    together, apart = read_throughputs(table)
+    jobs = []
+    with open_text(path) as file:
+        lines = file.read().splitlines()
+    for line, text in enumerate(lines, start=1):
+        fields = text.split("\t")
+        if len(fields) not in (len(FIELDS), len(FIELDS) - 1):  # older traces name no directory
+            raise DataError(f"line {line} of {path}: {len(fields)} fields, and should have {len(FIELDS)} between tabs")
+        steps, scale, weight, _, arrival = fields[-5:]
+        work = gavel_work(
+            read(path, line, "job_type", fields[0], name),
+            read(path, line, "scale_factor", scale, count),
+            read(path, line, "steps", steps, positive),
+            together,
+            apart,
+        )
+        if work is None:
+            raise DataError(f"line {line} of {path}: job_type is {fields[0]!r}, which {table.name} does not know")
+        jobs.append(
+            Job(
+                name=f"job-{line}",
+                arrival_seconds=read(path, line, "arrival", arrival, seconds),
+                accelerators=int(scale),
+                work=work,
+                weight=read(path, line, "weight", weight, positive),
+            )
+        )
+    return jobs
+
+
+def gavel_work(model: str, scale: int, steps: float, together: Throughputs, apart: Throughputs) -> Iterations | None:
+    """So many steps of a model; None where the table does not know it on so many accelerators of any type."""
+    model = re.sub(r" \(scale factor \d+\)$", "", model)
+    compute, communication = {}, {}
+    for accelerator, rates in together.items():
+        rate = rates.get((model, scale), 0.0)
+        if rate <= 0:  # it does not fit
+            continue
+        spread = min(apart.get(accelerator, {}).get((model, scale), rate) or rate, rate)
+        compute[accelerator] = 1.0 / rate
+        network = 1.0 / spread - 1.0 / rate
+        communication[accelerator] = (0.0, RACK_SHARE * network, network)
+    return Iterations(steps, compute, communication) if compute else None
+
+
+def read_throughputs(path: Path) -> tuple[Throughputs, Throughputs]:
+    """Gavel's table: steps a second by accelerator type and by model with its number of accelerators.
+
+    Returns:
+        Side by side, and each on another machine.
+
+    Raises:
+        DataError: The file is not such a table.
+    """
+    try:
+        table = json.loads(path.read_text())
+        together: Throughputs = {}
+        apart: Throughputs = {}
+        for accelerator, models in table.items():
+            is_apart = accelerator.endswith("_unconsolidated")
+            target = (apart if is_apart else together).setdefault(accelerator.removesuffix("_unconsolidated"), {})
+            for key, rates in models.items():
+                target[ast.literal_eval(key)] = float(rates["null"])
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        raise DataError(f"{path} is no table of throughputs such as Gavel's simulation_throughputs.json") from error
+    return together, apart
