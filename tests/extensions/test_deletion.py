@@ -20,7 +20,6 @@ import shunter
 import shunter.flows.cli, shunter.flows.train, shunter.flows.profiling
 from shunter.errors import MissingExtensionError
 from shunter.flows.command.command_registry import COMMANDS
-from shunter.flows.command.deployments import DEPLOYED_FLOWS
 from shunter.models.optimizers import DENSE_OPTIMIZERS, searched_optimizers
 from shunter.reporting.page.sections import REPORT_SECTIONS
 from shunter.requests import SEARCH_METHODS, SEARCH_SPACES, ProfileRequest, TrainRequest
@@ -29,8 +28,13 @@ from shunter.tasks.accelerators import MOVES, installed_move
 from shunter.tasks.doctor import HOME_PARTS, parts
 from shunter.tasks.profile import TRAINING_ANALYSES, check_request
 assert "adam" in searched_optimizers()
+deployed_flows = []
+if "operation" not in sys.argv[2:]:
+    from shunter.operation.deployments import DEPLOYED_FLOWS
+    deployed_flows = [DEPLOYED_FLOWS]
 for registry in (
-    *(COMMANDS, DENSE_OPTIMIZERS, DEPLOYED_FLOWS, HOME_PARTS, MOVES),
+    *deployed_flows,
+    *(COMMANDS, DENSE_OPTIMIZERS, HOME_PARTS, MOVES),
     *(REPORT_SECTIONS, SEARCH_METHODS, SEARCH_SPACES, TRAINING_ANALYSES),
 ):
     for name, entry in registry.entries.items():
