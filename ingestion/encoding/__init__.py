@@ -1,1 +1,1 @@
-"""How values become numbers: columns, vocabularies, labels, histories, the split."""
+"""Encoding of raw values as numbers and ids: columns, vocabularies, labels, histories and the split."""

@@ -1,7 +1,7 @@
-"""How the values of the columns behave: what each does to the label, alone and with the values of other columns.
+"""Behaviour of categorical values: the effect of each value on the label, alone and together with other columns.
 
-A factorisation machine (Rendle, 2010) with a few numbers for each value learns it from training rows. Two values are
-apart by the square of what the logit of a row changes when one takes the place of the other, in the mean over rows.
+A factorisation machine (Rendle, 2010) with a small vector for each value learns the effects from training rows. The
+distance between two values is the mean squared change of a row's logit when one value replaces the other.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ PASSES = 3
 MOST_ROWS = 1_000_000
 _ROWS_AT_ONCE = 512
 _RATE = 0.1
-_FIRST_SQUARES = 1.0  # what Adagrad begins with, so that a value seen once moves little
+_FIRST_SQUARES = 1.0  # initial Adagrad accumulator, which keeps the step of a value seen once small
 _FIRST_DEVIATION = 0.05
 
 Floats = NDArray[np.float32]
@@ -23,12 +23,12 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Occurrences:
-    """The values of some rows.
+    """Ids of the categorical values of some rows.
 
     Attributes:
-        ids: int32 [values], row after row, of all columns in one range of ids.
-        shares: float32 [values], 1 over the number of values in its row and column.
-        starts: int64 [rows + 1], where the values of each row begin.
+        ids: int32 [values], row after row; the columns have disjoint ranges of ids.
+        shares: float32 [values], 1 / number of values in the same row and column.
+        starts: int64 [rows + 1], index of the first value of each row.
         labels: float32 [rows].
     """
 
@@ -40,11 +40,11 @@ class Occurrences:
 
 @dataclass(frozen=True)
 class Machine:
-    """What was learned of each id of all columns.
+    """Trained factorisation machine over the ids of all columns.
 
     Attributes:
-        weights: float32 [ids], what it adds to the logit.
-        vectors: float32 [ids, WIDTH], whose dot products with those of the other columns add to the logit too.
+        weights: float32 [ids], linear term of the logit.
+        vectors: float32 [ids, WIDTH], whose dot products with vectors of other columns add to the logit.
     """
 
     weights: Floats
@@ -52,14 +52,14 @@ class Machine:
 
 
 def learn(rows: Occurrences, ids: int) -> Machine:
-    """Learn a factorisation machine; the same rows give the same bytes.
+    """Train a factorisation machine with Adagrad; the same rows give the same bytes.
 
     Args:
-        rows: Training rows, in the order in which they are taken.
+        rows: Training rows, in the order of training.
         ids: Number of ids of all columns.
     """
     random = np.random.default_rng(0)
-    # The weight of an id stands behind its vector.
+    # The last column is the weight of an id, the other columns are its vector.
     learned = np.concatenate(
         [random.normal(0, _FIRST_DEVIATION, (ids, WIDTH)), np.zeros((ids, 1))], axis=1, dtype=np.float32
     )
@@ -74,12 +74,12 @@ def learn(rows: Occurrences, ids: int) -> Machine:
 
 @dataclass(frozen=True)
 class Behaviour:
-    """How the values of a column behave.
+    """Behaviour of the values of one column, shrunk by the uncertainty of rare values.
 
     Attributes:
-        points: float64 `[values, numbers]`; squares of distances are what swapping two changes in the logit.
-        doubt: How often a value has to be seen until half of what was learned of it is believed; infinite where the
-            values differ by no more than chance makes them.
+        points: float64 `[values, WIDTH + 1]`; squared distances are mean squared changes of the logit.
+        doubt: Count of a value at which its learned effect is shrunk by half; infinite if the differences between the
+            values do not exceed sampling noise.
     """
 
     points: NDArray[np.float64]
@@ -87,17 +87,17 @@ class Behaviour:
 
 
 def behaviour_of(machine: Machine, rows: Occurrences, first: int, counts: NDArray[np.int64]) -> Behaviour:
-    """How the values of one column behave, as far as that can be told from chance.
+    """Return the behaviour of the values of one column, with sampling noise shrunk away.
 
-    What is learned of a value that was seen n times is off by a variance of about 1 / (n p (1 - p)) in the logit, with
-    p the share of clicks. The variance that is left between the values, weighted by n, is real, and of what was learned
-    of each value the share of the real variance in its whole is believed (Efron and Morris, JASA 1973).
+    The learned logit effect of a value with count n has a sampling variance of about 1 / (n p (1 - p)), with p the
+    share of clicks. The remaining variance between values, weighted by n, is the real variance. Each learned effect is
+    multiplied by the share of the real variance in its total variance (Efron and Morris, JASA 1973).
 
     Args:
-        machine: What was learned.
-        rows: The rows it was learned from.
+        machine: Trained factorisation machine.
+        rows: Training rows of the machine.
         first: Id of the column's first value.
-        counts: How often each value of the column was seen, in these rows and all others.
+        counts: int64 [values], count of each value of the column in all training rows, not only in `rows`.
     """
     moments = np.zeros((WIDTH + 1, WIDTH + 1))
     for batch in _batches(rows):
@@ -114,14 +114,14 @@ def behaviour_of(machine: Machine, rows: Occurrences, first: int, counts: NDArra
     total = max(1, int(seen.sum()))
     points = (learned - seen @ learned / total) @ (directions * np.sqrt(np.maximum(values, 0)))
     rate = float(rows.labels.mean())
-    once = 1 / (rate * (1 - rate))  # variance of what one sight of a value tells
+    once = 1 / (rate * (1 - rate))  # sampling variance of the logit at a count of 1
     real = (seen @ (points**2).sum(1) - once * np.count_nonzero(seen)) / total
     doubt = once / real if real > 0 else np.inf
     return Behaviour(points * (seen / (seen + doubt))[:, None], float(doubt * counts.sum() / total))
 
 
 def joined(parts: Sequence[Occurrences]) -> Occurrences:
-    """The rows of all parts, one after the other."""
+    """Concatenate the rows of all parts."""
     ends = np.cumsum([0, *(len(part.ids) for part in parts)])
     return Occurrences(
         np.concatenate([part.ids for part in parts]),
@@ -140,19 +140,19 @@ def _batches(rows: Occurrences) -> Iterator[Occurrences]:
 
 
 def _sums(values: Floats, batch: Occurrences) -> Floats:
-    """Sums over the values of each row, each of which has some."""
+    """Return the sum over the values of each row; every row must have at least one value."""
     return np.add.reduceat(values, batch.starts[:-1], axis=0)
 
 
 def _step(learned: Floats, squares: Floats, base: np.float32, batch: Occurrences) -> None:
-    """A step of Adagrad, with one accumulator for the vector of an id and one for its weight."""
+    """Make an Adagrad step in place, with one accumulator for the vector and one for the weight of each id."""
     scaled = learned[batch.ids] * batch.shares[:, None]
     vectors = scaled[:, :WIDTH]
     sums = _sums(scaled, batch)
     logits = base + sums[:, WIDTH] + ((sums[:, :WIDTH] ** 2).sum(1) - _sums((vectors**2).sum(1), batch)) / 2
     errors = 1 / (1 + np.exp(-logits)) - batch.labels
     lengths = np.diff(batch.starts)
-    # d logit / d vector: what the other values of the row add up to.
+    # d logit / d vector: the sum of the vectors of the other values in the row.
     slopes = np.repeat(sums, lengths, axis=0)
     slopes[:, :WIDTH] -= vectors
     slopes[:, WIDTH] = 1

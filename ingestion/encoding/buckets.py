@@ -1,8 +1,8 @@
-"""Numbers as ids: a column is cut into buckets, by edges that are given or by quantiles of the training part.
+"""Bucket ids of numbers, with given edges or with quantiles of the training split.
 
-A number travels as a key, like every other value, so a bucketised column is counted, kept and encoded as they are. Its
-keys have the order of the numbers, and drop the last bits of the mantissa: a count over them is a histogram of bounded
-size (as HdrHistogram's) that does not depend on the order of the rows or on who has counted which.
+A number is passed as a key like every other value, so a bucketised column is counted, spilled and encoded like other
+categorical columns. Keys have the order of the numbers. For counting, the last bits of the mantissa are dropped. The
+counts are then a histogram of bounded size (as HdrHistogram's), independent of the order of rows and of the workers.
 """
 
 from collections.abc import Sequence
@@ -13,50 +13,50 @@ from numpy.typing import NDArray
 
 from shunter.ingestion.batch import MISSING_KEY
 
-# Bits of a float32 that are not counted: numbers are told apart to one part in 2**17, whole ones below that exactly.
+# Dropped bits of a float32 in counts: the relative resolution is 2**-17, and smaller integers are exact.
 DROPPED_BITS = 7
 _SIGN = np.uint32(1 << 31)
 
 
 def number_keys(values: NDArray[np.floating]) -> NDArray[np.uint64]:
-    """The key of each number, uint64 [rows]: ascending with it; `MISSING_KEY` for NaN.
+    """Return the key of each number, uint64 [rows], in the order of the numbers; `MISSING_KEY` for NaN.
 
     Args:
-        values: [rows].
+        values: Numbers [rows].
     """
     with np.errstate(over="ignore"):
         numbers = values.astype(np.float32) + np.float32(0)  # -0 becomes 0
     bits = numbers.view(np.uint32)
-    # The order of floats as whole numbers: negative ones are reversed, and lie below the others.
+    # Bits of floats as ordered integers: negative floats are inverted and below all positive ones.
     ordered = np.where(bits & _SIGN, ~bits, bits | _SIGN)
     return np.where(np.isnan(numbers), np.uint64(MISSING_KEY), ordered.astype(np.uint64) + np.uint64(1))
 
 
 def numbers_of_keys(keys: NDArray[np.uint64]) -> NDArray[np.float32]:
-    """Inverse of `number_keys`, float32 [rows]; NaN for `MISSING_KEY`."""
+    """Return the number of each key, float32 [rows], the inverse of `number_keys`; NaN for `MISSING_KEY`."""
     ordered = (np.maximum(keys, np.uint64(1)) - np.uint64(1)).astype(np.uint32)
     numbers = np.where(ordered & _SIGN, ordered ^ _SIGN, ~ordered).astype(np.uint32).view(np.float32)
     return np.where(keys == MISSING_KEY, np.float32(np.nan), numbers)
 
 
 def coarse(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Of each key the least one in its cell of the histogram; the missing one stays what it is."""
+    """Return the smallest key in the histogram cell of each key, uint64 [rows]; `MISSING_KEY` is unchanged."""
     bits = np.uint64(DROPPED_BITS)
     cells = ((np.maximum(keys, np.uint64(1)) - np.uint64(1)) >> bits << bits) + np.uint64(1)
     return np.where(keys == MISSING_KEY, keys, cells)
 
 
 def quantile_edges(keys: NDArray[np.uint64], counts: NDArray[np.int64], buckets: int) -> tuple[float, ...]:
-    """Edges between buckets of nearly equal counts; fewer where a value is so frequent that it fills several.
+    """Return edges between buckets of nearly equal counts; fewer edges if a frequent value fills several buckets.
 
     Args:
-        keys: Distinct coarse keys, none missing, in any order.
-        counts: How often each was seen.
-        buckets: Number of buckets at most.
+        keys: Distinct coarse keys without `MISSING_KEY`, in any order.
+        counts: Count of each key.
+        buckets: Largest number of buckets.
 
     Returns:
-        Edges, ascending. Each is the least number of a cell, right behind the cell in which a quantile lies, so that a
-        frequent value does not share its bucket with those above it.
+        Edges in ascending order. Each edge is the smallest number of the cell after the cell with the quantile, so
+        that a frequent value does not share its bucket with larger values.
     """
     order = np.argsort(keys)
     keys, below = keys[order], np.cumsum(counts[order])
@@ -68,25 +68,25 @@ def quantile_edges(keys: NDArray[np.uint64], counts: NDArray[np.int64], buckets:
 
 
 class BucketIds:
-    """Ids by the bucket of a number: id 1 below the first edge, one more from each edge on, 0 for a missing one."""
+    """Ids by bucket: 1 below the first edge, increased by 1 at each edge; 0 for a missing number."""
 
     def __init__(self, edges: Sequence[float]) -> None:
-        """Cut at `edges`, which ascend."""
+        """Cut at `edges`, in ascending order."""
         self.edges = tuple(float(edge) for edge in edges)
         self._first_keys = number_keys(np.array(self.edges, np.float32))
 
     @property
     def rows(self) -> int:
-        """Number of ids, the rows of an embedding table."""
+        """Number of ids, which is the number of rows of the embedding table."""
         return len(self.edges) + 2
 
     def ids(self, keys: NDArray[np.uint64]) -> NDArray[np.int32]:
-        """The id of each key of `number_keys`."""
+        """Return the id of each key of `number_keys`, int32 [rows]."""
         found = np.searchsorted(self._first_keys, keys, side="right").astype(np.int32) + np.int32(1)
         return np.where(keys == MISSING_KEY, np.int32(0), found)
 
     def names(self) -> dict[int, str]:
-        """What each bucket holds, by id: `below 18`, `18 to 25`, `from 65`."""
+        """Return the range of each bucket as text by id: `below 18`, `18 to 25`, `from 65`."""
         texts = [f"{edge:g}" for edge in self.edges]
         if not texts:
             return {1: "any number"}

@@ -1,4 +1,4 @@
-"""Canonical text of a value: one text for one value, whatever type, file format or library carries the value.
+"""Canonical text of a value: the same text for equal values of any type, file format or library.
 
 The key of a value is a hash of its canonical text. The table of forms is in docs/schema.md.
 """
@@ -17,14 +17,14 @@ _MAY_DIFFER = (
     r"|[0-9]{4}-[0-9]{2}-[0-9]{2}[T ].+|[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]+|-?[0-9]+ days? .+"
     r"|True|TRUE|False|FALSE)$"
 )
-# Texts among these that are canonical already: digits, short fractions, and times without a zone after midnight's hour.
+# Already canonical texts among these: digits, short fractions, and times without a zone from 01:00 on.
 _IS_CANONICAL = (
     r"^(?:0|[1-9][0-9]*|-?[1-9][0-9]{0,8}\.[0-9]{0,5}[1-9]|-?0\.0{0,3}[1-9](?:[0-9]{0,9}[1-9])?"
     r"|[0-9]{4}-[0-9]{2}-[0-9]{2} (?:0[1-9]|1[0-9]|2[0-3]):[0-9]{2}:[0-9]{2}(?:\.[0-9]{0,8}[1-9])?)$"
 )
 _WHOLE_WITH_POINT = r"^(-?[0-9]+)\.0+$"
 _LEADING_ZEROS = r"^0+([0-9]+)$"
-# Numbers whose zeros may be meant: 0007, 3.10.
+# Numbers whose zeros may be significant: 0007, 3.10.
 _ZEROS_MEANT = r"^(?:0[0-9]+|-?[0-9]+\.[0-9]*[1-9]0+)$"
 
 _NUMBER = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?(?:[eE][+-]?([0-9]{1,3}))?")
@@ -41,7 +41,7 @@ def canonical_texts(values: pl.Series, kind: TextKind) -> pl.Series:
 
     Args:
         values: Values of one type.
-        kind: `value` for one text a value; `written` to leave texts as they are written; `text` for the former form.
+        kind: `value` for one text per value; `written` to leave texts unchanged; `text` for the former form.
     """
     if kind == "text":
         return _former_texts(values)
@@ -70,7 +70,7 @@ def canonical_text(text: str) -> str:
 
 
 def merged_texts(values: pl.Series) -> tuple[str, ...]:
-    """Return two texts that are one value, such as 3.1 and 3.10, and may be meant as two; nothing if there are none."""
+    """Return two texts of one value that may be meant as two values, such as 3.1 and 3.10; empty if there are none."""
     if values.dtype != pl.String:
         return ()
     texts = values.drop_nulls().str.strip_chars().unique(maintain_order=True)
@@ -103,7 +103,7 @@ def _canonical(texts: pl.Series) -> pl.Series:
 
 
 def _texts_of_floats(values: pl.Series) -> pl.Series:
-    """Return whole numbers by their digits, others by the shortest decimal that reads back as the same number."""
+    """Return integers as digits and other numbers as the shortest decimal that parses to the same number."""
     whole = ((values == values.floor()) & (values.abs() < 2.0**63)).fill_null(False)
     integers = values.set(~whole, 0).fill_nan(0).cast(pl.Int64).cast(pl.String)
     texts = values.fill_nan(None).cast(pl.String)
@@ -111,7 +111,7 @@ def _texts_of_floats(values: pl.Series) -> pl.Series:
 
 
 def _plain_texts(values: pl.Series) -> pl.Series:
-    """Return the texts of a column that holds neither texts nor binary numbers, for `_canonical` to unify."""
+    """Return the texts of a column of neither texts nor numbers, as input for `_canonical`."""
     dtype = values.dtype
     if isinstance(dtype, pl.Datetime):
         utc = values.dt.convert_time_zone("UTC").dt.replace_time_zone(None) if dtype.time_zone else values
@@ -126,7 +126,7 @@ def _plain_texts(values: pl.Series) -> pl.Series:
 
 
 def _texts_of_durations(values: pl.Series) -> pl.Series:
-    """Return seconds with nine decimals: a division of floats would round another way than a text is read."""
+    """Return seconds with nine decimals, by integer division, since float division rounds differently from parsing."""
     nanoseconds = values.cast(pl.Duration("ns")).cast(pl.Int64)
     size = pl.col("size")
     return pl.DataFrame({"is_negative": nanoseconds < 0, "size": nanoseconds.abs()}).select(
@@ -152,7 +152,7 @@ def _number(found: re.Match[str]) -> str:
     if exponent is None and not (fraction or "").strip("0"):
         digits = whole.lstrip("0") or "0"
         return f"-{digits}" if sign == "-" and digits != "0" else digits
-    # Other forms with an exponent are more often codes than numbers: 0e12, 12e45.
+    # Other texts with an exponent are more often codes than numbers: 0e12, 12e45.
     if exponent is not None and not _is_scientific(whole, fraction or "", exponent):
         return text
     value = float(text)
@@ -202,7 +202,7 @@ _FORMS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
 
 
 def _former_texts(values: pl.Series) -> pl.Series:
-    """Return the texts that encoders of before made: each type as it prints, whole numbers without a point."""
+    """Return the texts of the former form: each type as it prints, integers without a decimal point."""
     if values.dtype.is_float():
         return _texts_of_floats(values)
     if values.dtype != pl.String:

@@ -1,4 +1,4 @@
-"""From a column as it was read to numbers and keys. Ingestion and serving call the same functions."""
+"""Conversion of raw columns to numbers and keys, shared by ingestion and serving."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -27,10 +27,10 @@ AmountReader = Callable[[Sequence[pl.Series]], list[tuple[NDArray[np.float32], M
 
 
 def as_text(series: pl.Series) -> tuple[pl.Series, Mask]:
-    """Decode raw bytes, and give the values of categories and half floats in types that every reader knows.
+    """Decode raw bytes, and convert categories to texts and half floats to float32.
 
     Returns:
-        The column, as text where it was bytes, and which rows are not valid UTF-8; those are null.
+        The column, with bytes as text, and the mask of rows that are not valid UTF-8; these rows are null.
     """
     valid = np.zeros(len(series), bool)
     if series.dtype != pl.Binary:
@@ -44,7 +44,7 @@ def as_text(series: pl.Series) -> tuple[pl.Series, Mask]:
 
 
 def lossy_text(series: pl.Series) -> pl.Series:
-    """Decode raw bytes; those that are not valid UTF-8 become a text that no row of training holds."""
+    """Decode raw bytes; invalid UTF-8 becomes a text with replacement characters, which no training row holds."""
     texts, invalid = as_text(series)
     if not invalid.any():
         return texts
@@ -62,10 +62,9 @@ def _in_known_type(series: pl.Series) -> pl.Series:
 
 
 def in_usual_form(series: pl.Series, form: TextForm, is_number: bool) -> pl.Series:
-    """Return texts with a null for each that stands for no value, and numbers with a point and no other mark.
+    """Return texts in the usual form: null for missing-value texts, numbers with a decimal point and no other mark.
 
-    A number that is written in another form becomes a text that no reader takes for a number: `1.5` beside `1,5` may be
-    15, or 1 500.
+    A number in another notation becomes a text that is no number, since `1.5` beside `1,5` may be 15 or 1 500.
     """
     if series.dtype != pl.String or form.has_usual_texts:
         return series
@@ -93,13 +92,13 @@ def numbers(series: pl.Series) -> tuple[NDArray[np.float64], Mask]:
     """Read a column as numbers.
 
     Returns:
-        float64 [rows], NaN where there is no value, and which rows hold something that is no finite number.
+        float64 [rows], NaN for a missing value, and the mask of rows with a value that is no finite number.
     """
     return numbers_of([series])[0]
 
 
 def numbers_of(columns: Sequence[pl.Series]) -> Amounts:
-    """Read many columns as `numbers` reads one, at once: a call for each would take longer than the work."""
+    """Read many columns like `numbers` in one call, since a call for each column would take longer than the work."""
     frame = pl.DataFrame([series.alias(str(index)) for index, series in enumerate(columns)])
     texts = [name for name, dtype in frame.schema.items() if dtype == pl.String]
     stripped = [pl.col(name).str.strip_chars() for name in texts]
@@ -116,7 +115,7 @@ def numbers_of(columns: Sequence[pl.Series]) -> Amounts:
 
 
 def amount_reader(form: ValueForm) -> AmountReader:
-    """Return how the numbers of a model's input are read in a version of the canonical form, as float32."""
+    """Return the function that reads numeric columns as float32 in a version of the canonical form."""
     return partial(_in_float32, amounts_of if form is ValueForm.CANONICAL else numbers_of)
 
 
@@ -127,7 +126,7 @@ def _in_float32(
 
 
 def _narrowed(values: NDArray[np.float64], bad: Mask) -> tuple[NDArray[np.float32], Mask]:
-    """Return numbers as float32; one beyond its range is no finite number."""
+    """Return numbers as float32; numbers beyond the range of float32 become NaN and are marked as bad."""
     with np.errstate(over="ignore"):
         narrow = values.astype(np.float32)
     beyond = np.isinf(narrow)
@@ -136,9 +135,9 @@ def _narrowed(values: NDArray[np.float64], bad: Mask) -> tuple[NDArray[np.float3
 
 
 def amounts_of(columns: Sequence[pl.Series]) -> Amounts:
-    """Read many columns as `numbers_of` does, the same number whatever carries it.
+    """Read many columns like `numbers_of`, with the same number for all types that carry a value.
 
-    Times and durations are seconds, times since 1970; `True` and `false` in texts are 1 and 0.
+    Times become seconds since 1970, durations become seconds; `True` and `false` in texts are 1 and 0.
     """
     read = numbers_of([_in_seconds(series) for series in columns])
     return [_with_truths(series, *found) for series, found in zip(columns, read, strict=True)]
@@ -153,7 +152,7 @@ def _in_seconds(series: pl.Series) -> pl.Series:
 
 
 def _with_truths(series: pl.Series, values: NDArray[np.float64], bad: Mask) -> tuple[NDArray[np.float64], Mask]:
-    """Read the truth values among the texts that are no numbers."""
+    """Read `true` and `false` among the texts that are no numbers as 1 and 0."""
     if series.dtype != pl.String or not bad.any():
         return values, bad
     rows = np.flatnonzero(bad)
@@ -165,7 +164,7 @@ def _with_truths(series: pl.Series, values: NDArray[np.float64], bad: Mask) -> t
 
 
 def from_pandas(series: pd.Series) -> pl.Series:
-    """Take over a column of a frame; a column of mixed types becomes text, in lists too."""
+    """Convert a pandas column to polars; a column of mixed types becomes text, also within lists."""
     try:
         return pl.from_pandas(series)
     except (TypeError, OverflowError, pa.ArrowInvalid, pa.ArrowTypeError):
@@ -176,7 +175,7 @@ def from_pandas(series: pd.Series) -> pl.Series:
 
 
 def keys(series: pl.Series, kind: KeyKind) -> Keys:
-    """Return the key of each value, uint64 [rows]: `text_keys`, `hexadecimal_keys`, or that of a number."""
+    """Return the key of each value, uint64 [rows], by `text_keys`, `hexadecimal_keys` or `number_keys`."""
     if kind == "number":
         return number_keys(amount_reader(ValueForm.CANONICAL)([series])[0][0])
     return hexadecimal_keys(series) if kind == "hexadecimal" else text_keys(series, kind)
@@ -185,13 +184,13 @@ def keys(series: pl.Series, kind: KeyKind) -> Keys:
 def text_keys(series: pl.Series, kind: TextKind = "value") -> Keys:
     """Return the key of each value: SipHash of its canonical text, so that 5, 5.0 and "5" are one value.
 
-    Only distinct values are hashed. Two values share a key with a probability of 2**-64.
+    Only distinct values are hashed. Two distinct values share a key with a probability of 2**-64.
     """
     return _keys_of_distinct(series, _hash_texts, kind)
 
 
 def text_keys_of(columns: Sequence[pl.Series], kind: TextKind = "value") -> list[Keys]:
-    """Return the keys of several columns of texts as `text_keys` does for one; for few rows one call is faster."""
+    """Return the keys of several text columns like `text_keys`; one call for all columns is faster for few rows."""
     if not columns:
         return []
     texts = canonical_texts(pl.concat([series.alias("") for series in columns]), kind)
@@ -203,14 +202,14 @@ def text_keys_of(columns: Sequence[pl.Series], kind: TextKind = "value") -> list
 
 
 def hexadecimal_keys(series: pl.Series) -> Keys:
-    """The key of each value of a Criteo column: the number it writes in base 16, plus one; 0 where it is none."""
+    """Return the key of each value of a Criteo column: its hexadecimal number plus 1; 0 for an invalid value."""
     return _keys_of_distinct(
         series, lambda values: np.array([hexadecimal_key(text) for text in values], np.uint64), "text"
     )
 
 
 def hexadecimal_key(text: str) -> int:
-    """The key of one Criteo value."""
+    """Return the key of one Criteo value."""
     digits = "0123456789abcdefABCDEF"
     valid = 0 < len(text) <= 8 and all(letter in digits for letter in text)
     return int(text, 16) + 1 if valid else MISSING_KEY
@@ -221,12 +220,12 @@ def bags(series: pl.Series, separator: str | None, kind: KeyKind = "value") -> B
 
     Args:
         series: Lists, or texts.
-        separator: Separator of the values in a text; without one, what is no list is a single value.
+        separator: Separator of the values in a text; None if a text is a single value.
         kind: How a value becomes a key.
     """
     lengths, values = _taken_apart(series, separator)
     found = keys(values, kind)
-    # An empty text or a null among the values is no value.
+    # Empty texts and nulls among the values are dropped.
     present = found != MISSING_KEY
     owners = np.repeat(np.arange(len(series)), lengths)[present]
     counts = np.bincount(owners, minlength=len(series))
@@ -240,14 +239,14 @@ def weighted_bags(
 
     Args:
         series: Lists, or texts.
-        weights: As many numbers for each row, in lists or in texts with the same separator; a row without a value
-            needs none.
+        weights: One number for each value, in lists or in texts with the same separator; a row without values needs no
+            weights.
         separator: Separator of the values in a text.
         kind: How a value becomes a key.
 
     Returns:
-        The values, weights of bad rows 0; and which rows are bad, as they have more or fewer weights than values, or
-        one that is no finite number.
+        The values with weights, 0 for unreadable weights, and the mask of bad rows. A bad row has more or fewer weights
+        than values, or a weight that is no finite number.
     """
     bag = bags(series, separator, kind)
     lengths, values = _taken_apart(series, separator)
@@ -267,7 +266,7 @@ def weighted_bags(
 
 
 def _taken_apart(series: pl.Series, separator: str | None) -> tuple[NDArray[np.int64], pl.Series]:
-    """How many elements each row of a multi-valued column has, and all of them."""
+    """Return the number of elements of each row of a multi-valued column, int64 [rows], and all elements."""
     if series.dtype == pl.String and separator:
         series = series.str.split(separator)
     if isinstance(series.dtype, pl.Array):
@@ -290,7 +289,7 @@ def _keys_of_distinct(series: pl.Series, keys_of: Callable[[list[str]], Keys], k
     distinct = canonical_texts(pl.Series(values=encoded.dictionary), kind)
     table = np.zeros(len(distinct) + 1, np.uint64)
     table[:-1][distinct.is_not_null().to_numpy()] = keys_of(distinct.drop_nulls().to_list())
-    # The last entry of the table answers for null.
+    # The last entry of the table is the key of null.
     return table[pc.fill_null(encoded.indices, pa.scalar(len(distinct), encoded.indices.type)).to_numpy()]
 
 

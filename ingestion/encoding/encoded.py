@@ -1,4 +1,4 @@
-"""Raw rows as a model takes them: numbers, ids and bags of ids."""
+"""Encoded rows as model input: numbers, ids and bags of ids."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -8,13 +8,13 @@ from numpy.typing import NDArray
 
 
 class EncodedBag(NamedTuple):
-    """A multi-valued column of some rows.
+    """Encoded multi-valued column of some rows; row i holds `values[offsets[i]:offsets[i + 1]]`.
 
     Attributes:
         values: int32 [ids].
         offsets: int64 [rows + 1].
-        weights: float32 [ids]; None where the column has none.
-        are_numbers: Whether numbers were given where training read texts as they are written.
+        weights: float32 [ids]; None for a column without weights.
+        are_numbers: Whether the input held numbers in a column with `text: true`.
     """
 
     values: NDArray[np.int32]
@@ -23,14 +23,14 @@ class EncodedBag(NamedTuple):
     are_numbers: bool = False
 
     def part(self, start: int, end: int) -> "EncodedBag":
-        """The rows from one to another, in memory of their own."""
+        """Return a copy of the rows from `start` to `end`, exclusive."""
         ids = slice(self.offsets[start], self.offsets[end])
         weights = None if self.weights is None else self.weights[ids].copy()
         offsets = self.offsets[start : end + 1] - self.offsets[start]
         return EncodedBag(self.values[ids].copy(), offsets, weights, self.are_numbers)
 
     def select(self, rows: NDArray[np.bool_]) -> "EncodedBag":
-        """The rows where `rows` is true."""
+        """Return the rows where the mask `rows`, bool [rows], is true."""
         lengths = np.diff(self.offsets)
         chosen = np.repeat(rows, lengths)
         weights = None if self.weights is None else self.weights[chosen]
@@ -39,13 +39,13 @@ class EncodedBag(NamedTuple):
 
 @dataclass(frozen=True)
 class EncodedRows:
-    """Rows as a model takes them.
+    """Encoded rows as model input.
 
     Attributes:
         dense: float32 [rows, numeric columns].
         categorical: int32 [rows, single-valued columns].
-        bags: One for each multi-valued column.
-        flags: uint8 [numeric and single-valued columns, rows], see `ValueFlag`; None for rows that are learned.
+        bags: One bag for each multi-valued column.
+        flags: uint8 [numeric and single-valued columns, rows], see `ValueFlag`; None for training data.
     """
 
     dense: NDArray[np.float32]
@@ -54,7 +54,7 @@ class EncodedRows:
     flags: NDArray[np.uint8] | None = None
 
     def part(self, start: int, end: int) -> "EncodedRows":
-        """The rows from one to another, in memory of their own."""
+        """Return a copy of the rows from `start` to `end`, exclusive."""
         bags = [bag.part(start, end) for bag in self.bags]
         flags = None if self.flags is None else self.flags[:, start:end]
         return EncodedRows(self.dense[start:end].copy(), self.categorical[start:end].copy(), bags, flags)
@@ -63,5 +63,5 @@ class EncodedRows:
         return len(self.dense)
 
     def select(self, rows: NDArray[np.bool_]) -> "EncodedRows":
-        """The rows where `rows` is true, without their flags."""
+        """Return the rows where the mask `rows`, bool [rows], is true, without flags."""
         return EncodedRows(self.dense[rows], self.categorical[rows], [bag.select(rows) for bag in self.bags])

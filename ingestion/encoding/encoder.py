@@ -1,4 +1,4 @@
-"""The transformation from raw columns to the arrays of a model: fitted once, used by ingestion and by serving."""
+"""Encoder from raw columns to the input arrays of a model, fitted once and used by ingestion and serving."""
 
 import hashlib
 import json
@@ -31,12 +31,12 @@ from shunter.models.spec import CategoricalFeature, Features
 
 FORMAT_VERSION = 1
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile)
-FEW_ROWS = 1_024  # up to which distinct values are not looked for before they are hashed
+FEW_ROWS = 1_024  # up to this number of rows, values are hashed without removing duplicates first
 
 
 @dataclass(frozen=True)
 class NumericField:
-    """A numeric column: the signed logarithm, standardised over the training part.
+    """Numeric column, encoded as its signed logarithm, standardised over the training split.
 
     x becomes (sign(x) * log(1 + |x|) - mean) / deviation; a missing value becomes 0, which is the mean.
     """
@@ -54,20 +54,21 @@ class NumericField:
 
 @dataclass(frozen=True)
 class CategoricalField:
-    """A categorical column and its ids.
+    """Categorical column with the map to its ids.
 
     Attributes:
-        name: The column.
-        ids: Mapping from keys to ids.
+        name: Name of the field, which is the column unless `column` is set.
+        ids: Map from keys to ids.
         multi_valued: Whether a row holds any number of values.
         separator: Separator of the values in a text, for a multi-valued column.
-        key_kind: Origin of the key: the canonical text of the `value`, the text as `written`, the `text` in the former
-            form, the `hexadecimal` number that a text writes, or the `number` itself.
-        length: Length of a history, whose values have an order, the oldest first: most values of a row, the latest.
-        table: The field whose ids these are, and whose embeddings; None: it has its own.
-        is_built: Whether ingestion built the history; a frame to be scored may bring it as a column, or it is empty.
-        column: The column, where the field has a name of its own, for the column is a numeric one too.
-        weights: The column with a weight for each value of a multi-valued one; None: all count alike.
+        key_kind: Source of the key: the canonical text of the `value`, the text as `written`, the `text` in the former
+            form, the `hexadecimal` number of a text, or the `number` itself.
+        length: Largest number of values in a history (the latest values, oldest first); None if no history.
+        table: Field whose ids and embedding table this field shares; None for a table of its own.
+        is_built: Whether ingestion built the history. A frame to score may hold the history as a column, else the
+            history is empty.
+        column: Name of the column if it differs from `name`, since the column is also a numeric field.
+        weights: Column with a weight for each value of a multi-valued column; None for equal weights.
     """
 
     name: str
@@ -82,7 +83,7 @@ class CategoricalField:
     weights: str | None = None
 
     def are_numbers(self, series: pl.Series | None) -> bool:
-        """Return True if a column has numbers where training read texts as they are written."""
+        """Return True if a column holds numbers although the field has the key kind `written` (`text: true`)."""
         if self.key_kind != "written" or series is None:
             return False
         dtype = series.dtype
@@ -94,12 +95,12 @@ class CategoricalField:
 
 
 def signed_log(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    """sign(x) * log(1 + |x|): the logarithm of a count, defined for negative numbers too."""
+    """Return sign(x) * log(1 + |x|), the logarithm of a count, also defined for negative numbers."""
     return np.copysign(np.log1p(np.abs(values)), values)
 
 
 class Encoder:
-    """What turns raw rows into the input of a model; it lies in the data set's folder and in the registered model."""
+    """Encoder of raw rows as model input, stored in the folder of the data set and in the registered model."""
 
     def __init__(
         self,
@@ -108,13 +109,13 @@ class Encoder:
         form: ValueForm = ValueForm.FORMER,
         text_form: TextForm = USUAL_TEXTS,
     ) -> None:
-        """Order the fields.
+        """Set the fields.
 
         Args:
             numeric: Numeric fields in the order of the dense array.
             categorical: Categorical fields in the order of `Columns`: single-valued, multi-valued, histories.
             form: Version of the canonical form of values.
-            text_form: How the texts of the log are written, and therefore those of rows to be scored.
+            text_form: Notation of the texts in the log and in rows to score.
         """
         self.numeric = numeric
         self.categorical = categorical
@@ -124,7 +125,7 @@ class Encoder:
 
     @property
     def features(self) -> Features:
-        """The input of a model over these rows; a field that shares a table stands right behind its owner."""
+        """Features of a model on the encoded rows; a field that shares a table directly follows the table's owner."""
         categorical = tuple(
             CategoricalFeature(
                 name=field.name,
@@ -140,53 +141,53 @@ class Encoder:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that raw rows must have."""
+        """Required columns of raw rows."""
         must = [field for field in self.categorical if not field.is_built]
         names = (*(field.name for field in self.numeric), *(field.column or field.name for field in must))
         return tuple(dict.fromkeys([*names, *(field.weights for field in must if field.weights is not None)]))
 
     @cached_property
     def counted_columns(self) -> tuple[str, ...]:
-        """The columns whose values are counted, in the order of `ValueCounts`: the multi-valued ones are last."""
+        """Columns whose values are counted, in the order of `ValueCounts`, with the multi-valued columns last."""
         single = [field.column or field.name for field in self.categorical if not field.multi_valued]
         return (*(field.name for field in self.numeric), *single, *(field.name for field in self.bag_fields))
 
     @property
     def columns_of_several(self) -> frozenset[str]:
-        """Those of them that may hold lists."""
+        """Columns of raw rows that may hold lists."""
         several = [field for field in self.categorical if field.multi_valued]
         return frozenset(name for field in several for name in (field.name, field.weights) if name is not None)
 
     @property
     def optional_columns(self) -> tuple[str, ...]:
-        """Columns that raw rows may have: histories, which ingestion has built from other rows."""
+        """Optional columns of raw rows: histories that ingestion builds from other rows."""
         return tuple(field.name for field in self.categorical if field.is_built)
 
     def count(self, rows: EncodedRows | None = None) -> ValueCounts:
-        """Count the values of rows that were encoded for scoring; without rows, start at zero."""
+        """Count the values of rows encoded for scoring; without rows, return zero counts."""
         if rows is None:
             return ValueCounts.of(self.counted_columns)
         return ValueCounts.of(self.counted_columns, rows.flags, rows.bags)
 
     def encode(self, frame: pd.DataFrame) -> EncodedRows:
-        """Encode raw rows, as they were in the source; columns it does not know are ignored.
+        """Encode raw rows in the form of the source; unknown columns are ignored.
 
-        A value that was not seen in training gets id 0, and a number that cannot be read counts as missing; the flags
-        of the rows tell both from missing values.
+        A value not seen in training gets id 0, and an unreadable number is encoded as missing. The flags of the rows
+        distinguish both from missing values.
 
         Raises:
             DataError: A column is missing.
         """
-        columns: Any = frame  # a name is that of one column
+        columns: Any = frame  # untyped, since pandas types `frame[name]` as a column or a frame
         table = {name: read.from_pandas(columns[name]) for name in self._read_of(frame.columns)}
         return self.encode_table(table, len(frame))
 
     def encode_table(self, table: Mapping[str, pl.Series], rows: int) -> EncodedRows:
-        """Encode raw rows as `encode` does, from columns that are no frame of pandas.
+        """Encode raw rows like `encode`, from polars columns.
 
         Args:
-            table: The columns by their names; those it does not know are ignored.
-            rows: Length of each.
+            table: Columns by name; unknown columns are ignored.
+            rows: Number of rows.
 
         Raises:
             DataError: A column is missing.
@@ -225,11 +226,11 @@ class Encoder:
         return replace(encoded, flags=flags, bags=marked)
 
     def plain(self, series: pl.Series, *, is_number: bool) -> pl.Series:
-        """Return a raw column with its texts in the usual form, null where they stand for no value."""
+        """Return a raw column with texts in the usual form; texts of missing values become null."""
         return read.in_usual_form(read.lossy_text(series), self.text_form, is_number)
 
     def encode_columns(self, columns: Columns) -> EncodedRows:
-        """Encode columns that a source has read."""
+        """Encode columns read by a source, without flags."""
         single = [field for field in self.categorical if not field.multi_valued]
         bag_of = dict(zip((field.name for field in self.categorical if field.multi_valued), columns.bags, strict=True))
         dense = np.empty((columns.rows, len(self.numeric)), np.float32)
@@ -243,7 +244,7 @@ class Encoder:
         return EncodedRows(dense, categorical, bags)
 
     def digest(self) -> str:
-        """A hash of everything that decides about the ids and numbers it gives."""
+        """Return a SHA-256 hash of everything that determines the encoded ids and numbers."""
         found = hashlib.sha256(repr(self.numeric).encode())
         if self.form is not ValueForm.FORMER:
             found.update(repr(int(self.form)).encode())
@@ -263,7 +264,7 @@ class Encoder:
         return found.hexdigest()
 
     def save(self, directory: Path) -> None:
-        """Write `encoder.json` and `vocabulary.npz` into `directory`; neither holds code."""
+        """Write `encoder.json` and `vocabulary.npz` to `directory`; neither file holds code."""
         directory.mkdir(parents=True, exist_ok=True)
         categorical = [
             {
@@ -298,10 +299,10 @@ class Encoder:
 
     @classmethod
     def load(cls, directory: str | Path) -> "Encoder":
-        """Read what `save` wrote.
+        """Load an encoder written by `save`.
 
         Raises:
-            DataError: `directory` holds no encoder, or that of another version.
+            DataError: `directory` holds no encoder, or an encoder of another format version.
             DamagedDataError: The encoder of an ingested data set is damaged; the data set is quarantined.
         """
         directory = Path(directory)
@@ -336,7 +337,7 @@ class Encoder:
         return cls(tuple(numeric), tuple(categorical.values()), form, TextForm(**text_form))
 
     def model_order(self) -> list[CategoricalField]:
-        """The fields in their order, each followed by those that share its table."""
+        """Return the categorical fields in order, each followed by the fields that share its table."""
         owners = [field for field in self.categorical if field.table is None]
         return [
             field
@@ -346,11 +347,11 @@ class Encoder:
 
     @property
     def bag_fields(self) -> list[CategoricalField]:
-        """The multi-valued fields in the order of a model's input."""
+        """Multi-valued fields in the order of the model input."""
         return [field for field in self.model_order() if field.multi_valued]
 
     def _read_of(self, names: Collection[str]) -> list[str]:
-        """The columns that are read, out of those that there are."""
+        """Return the required and the available optional columns; raise `DataError` if a required column is missing."""
         if missing := [name for name in self.columns if name not in names]:
             raise DataError(f"The frame lacks the columns {', '.join(missing)}: give every column the model was fed.")
         return [*self.columns, *(name for name in self.optional_columns if name in names)]
@@ -365,10 +366,10 @@ def _is_text(field: CategoricalField, table: Mapping[str, pl.Series], kind: Text
 
 
 def read_bags(table: Mapping[str, pl.Series], field: CategoricalField, rows: int) -> Bag:
-    """A multi-valued column, of a history the latest values; a built history that is not there is empty.
+    """Return the bag of a multi-valued field, cut to the latest values for a history; empty if the column is missing.
 
     Raises:
-        DataError: A row has other weights than one for each value.
+        DataError: A row does not have one finite weight for each value.
     """
     series = table.get(field.name)
     if series is None:
@@ -386,7 +387,7 @@ def read_bags(table: Mapping[str, pl.Series], field: CategoricalField, rows: int
 
 
 def _weights_of(bag: Bag, field: CategoricalField) -> NDArray[np.float32] | None:
-    """What a model takes for the weights of a bag: where it takes some and the rows have none, all count alike."""
+    """Return the weights of a bag, float32 [values]: ones if the rows lack weights, None for an unweighted field."""
     if field.weights is None:
         return None
     return np.ones(len(bag.keys), np.float32) if bag.weights is None else bag.weights

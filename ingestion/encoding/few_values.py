@@ -1,8 +1,8 @@
-"""Raw rows that are Python's values, as a request for scores brings them, to ids and numbers: quick for few of them.
+"""Fast encoder of a few raw rows of Python values, as in a scoring request, to ids and numbers.
 
-A call into a library of columns takes longer than all its work on a few values, and there are several for each field.
-Here a field is one look into a dictionary of the values that came lately; only what is not in it takes the way that
-ingestion goes, so that ids and numbers are the same.
+On a few values a call into a columnar library takes longer than its actual work, with several calls per field. This
+encoder instead looks up each value in a dictionary of recent values. Only values not in the dictionary are encoded as
+in ingestion, so ids and numbers are the same.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ from shunter.ingestion.encoding.encoder import CategoricalField, Encoder, read_b
 from shunter.ingestion.encoding.value_counts import flags_of_ids, flags_of_numbers
 from shunter.ingestion.fields import TextKind
 
-MOST_REMEMBERED = 1 << 17  # values of all fields together, some 20 MB
+MOST_REMEMBERED = 1 << 17  # cached values of all fields together, some 20 MB
 LONGEST_REMEMBERED = 256  # characters of a text
 UNKNOWN, MISSING = -1, 0  # marks among ids
 _INT64 = range(-(2**63), 2**63)
@@ -32,10 +32,10 @@ Column = Sequence[Any]
 
 
 class ValueEncoder:
-    """Encodes rows as an encoder does, from lists of Python's values; not for several threads at once.
+    """Encoder of rows given as lists of Python values, equivalent to an `Encoder`; not thread-safe.
 
     Args:
-        encoder: Whose ids and numbers it gives.
+        encoder: Encoder that defines the ids and numbers.
     """
 
     def __init__(self, encoder: Encoder) -> None:
@@ -46,21 +46,20 @@ class ValueEncoder:
         self._mean = np.array([[field.mean] for field in encoder.numeric], np.float32).reshape(-1, 1)
         self._deviation = np.array([[field.deviation] for field in encoder.numeric], np.float32).reshape(-1, 1)
         most = MOST_REMEMBERED // max(len(encoder.categorical), 1)
-        # By the name of a field: of ids, and of bags; whole numbers apart from texts, and never truth values, for to a
-        # dictionary 1, 1.0 and True are one.
+        # Caches by field name, of ids or bags. Keys are texts and integers only, never booleans or floats, since 1, 1.0
+        # and True are equal as dictionary keys.
         self._known = {field.name: _Remembered(most) for field in encoder.categorical}
 
     def encode(self, columns: Mapping[str, Any], rows: int) -> EncodedRows | None:
         """Encode raw rows.
 
         Args:
-            columns: Values by the names of the columns, each of the length `rows`; all that the encoder needs.
-            rows: How many.
+            columns: Lists of `rows` values by column name, for all columns of the encoder.
+            rows: Number of rows.
 
         Returns:
-            What `Encoder.encode_table` gives of the same; None where a column is no list, or holds other values than
-            texts in the one case and numbers in the other, values have weights, or texts stand for no value: then it is
-            for that.
+            The same result as `Encoder.encode_table`. None if only `Encoder.encode_table` can encode the rows: a column
+            is no list or has values of other types, a field has weights, or the encoder has texts of missing values.
         """
         if self._is_weighted or self._encoder.text_form.missing:
             return None
@@ -85,7 +84,7 @@ class ValueEncoder:
         )
 
     def _ids(self, columns: Mapping[str, Any], rows: int) -> tuple[NDArray[np.int32], NDArray[np.uint8]] | None:
-        """Return the ids of single-valued columns and the flags of their values; None as `encode` does."""
+        """Return ids int32 [rows, columns] and flags of the single-valued columns; None in the cases of `encode`."""
         marked = np.empty((rows, len(self._single)), np.int32)
         own_flags: dict[int, NDArray[np.uint8]] = {}
         unknown: list[tuple[int, CategoricalField, Column, list[Any]]] = []
@@ -126,9 +125,9 @@ class ValueEncoder:
     def _looked_up(
         self, unknown: Sequence[tuple[int, CategoricalField, Column, list[Any]]]
     ) -> Iterator[tuple[int, list[int]]]:
-        """The ids of fields with values that are not remembered, `UNKNOWN` or `MISSING` in place of id 0.
+        """Yield column index and ids of each field with uncached values; id 0 becomes `UNKNOWN` or `MISSING`.
 
-        The keys of all fields are taken at once.
+        The keys of all fields of one kind are computed in one call.
         """
         missing = [_missing(values, found) for _, _, values, found in unknown]
         for kind in (*get_args(TextKind), "hexadecimal"):
@@ -160,18 +159,18 @@ class ValueEncoder:
 
 
 class _Remembered:
-    """What values came to; forgotten all at once when there are too many."""
+    """Cache from values to ids or bags, cleared completely when too large."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._found: dict[Any, Any] = {}
 
     def of(self, values: Column) -> list[Any]:
-        """What each came to, None where it is not known."""
+        """Return the cached result of each value, None if not cached."""
         return list(map(self._found.get, values))
 
     def filled(self, values: Column, found: list[Any], new: dict[Any, Any]) -> list[Any]:
-        """What each came to, of what is known and what is new, which is remembered where it is short."""
+        """Return the result of each value from `found` or `new`; cache the new results except those of long texts."""
         if len(self._found) + len(new) > self._most:
             self._found = {}
         short = {value: one for value, one in new.items() if type(value) is not str or len(value) <= LONGEST_REMEMBERED}
@@ -184,8 +183,8 @@ def _as_numbers(columns: Sequence[Any], rows: int) -> tuple[NDArray[np.float32],
     """Read columns of numbers.
 
     Returns:
-        float32 `[columns, rows]`, NaN where there is no finite number, and which values are given but not finite in
-        float32; None where a column holds something else than numbers.
+        float32 `[columns, rows]` with NaN for values that are missing or not finite, and a mask of the given values
+        that are not finite in float32. None if a column holds other values than numbers.
     """
     if not all(type(values) is list and _NUMBERS.issuperset(map(type, values)) for values in columns):
         return None
@@ -211,5 +210,5 @@ def _suits(values: Any, field: CategoricalField) -> bool:
 
 
 def _missing(values: Column, found: list[Any]) -> list[Any]:
-    """The distinct values that are not known."""
+    """Return the distinct values without a cached result."""
     return list(dict.fromkeys(value for value, one in zip(values, found, strict=True) if one is None))

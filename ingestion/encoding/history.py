@@ -1,10 +1,11 @@
-"""Histories out of a log of (user or session, item, time): for each row, what the same user had before it.
+"""Histories built from a log of (user or session, item, time): for each row, the earlier items of the same user.
 
-A row's history holds rows of strictly earlier time only: neither itself, nor rows of the same moment, nor later ones.
+A row's history holds items of strictly earlier rows only: neither the row itself, nor rows of equal time, nor later
+rows.
 
-The rows may come in any order, so they are scattered over parts of a temporary file by a hash of the user, a part at a
-time is sorted by user and time, and its histories are written down in the order of the rows. Memory holds one part: a
-64th of the log where users are many, and all the rows of one user where they are few.
+The rows may come in any order. The rows are therefore partitioned by a hash of the user into parts of a temporary file.
+One part at a time is sorted by user and time, and its histories are written in the order of the rows. Memory holds one
+part: 1/64 of the log with many users, and all rows of one user with few users.
 """
 
 from collections.abc import Iterable, Iterator
@@ -37,14 +38,14 @@ Events = NDArray[np.void]
 
 
 def bounds_of_histories(events: Events, length: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Where the history of each event lies among the kept ones.
+    """Return the range of each event's history among the kept events.
 
     Args:
-        events: Sorted by user and time.
-        length: Most items of a history.
+        events: Events [rows], sorted by user and time.
+        length: Largest number of items in a history.
 
     Returns:
-        First and end position of each event's history in the events where `is_kept`.
+        First and end position, each int64 [rows], of each event's history in the events where `is_kept`.
     """
     count = len(events)
     new_user = np.ones(count, bool)
@@ -57,27 +58,27 @@ def bounds_of_histories(events: Events, length: int) -> tuple[NDArray[np.int64],
     kept_before = np.concatenate([[0], np.cumsum(events["is_kept"])]).astype(np.int64)
     end = kept_before[of_moment]
     first = np.maximum(kept_before[of_user], end - length)
-    # Rows without a user are nobody's, each for itself.
+    # Rows without a user have empty histories.
     return np.where(events["user"] == MISSING_KEY, end, first), end
 
 
 class HistoryLog:
-    """The history of every row of one log; rows are appended in batches, whose histories are then read in their order.
+    """Builder of the histories of all rows of a log: appends batches, builds, then reads histories batch by batch.
 
     Args:
         directory: Folder of the two temporary files.
-        name: Beginning of their names.
-        length: Most items of a history, the latest.
+        name: Prefix of the file names.
+        length: Largest number of items in a history; the latest items are kept.
 
     Attributes:
-        empty_in_training: Training rows without any history, known once all are built.
+        empty_in_training: Number of training rows with an empty history, valid after `build`.
     """
 
     def __init__(self, directory: Path, name: str, length: int) -> None:
         self._length = length
         self._paths = [directory / f"{name}.{kind}" for kind in ("events", "histories")]
         self._events, self._histories = (path.open("w+b") for path in self._paths)
-        # Of each batch: where its events begin, and where those of each part do among them.
+        # For each batch: file offset of its events in bytes, and the bounds of each part among the events.
         self._batches: list[tuple[int, NDArray[np.int64]]] = []
         self._rows = 0
         self._part_starts: list[int] = []
@@ -92,14 +93,14 @@ class HistoryLog:
         is_kept: NDArray[np.bool_],
         is_training: NDArray[np.bool_],
     ) -> None:
-        """Add the rows of one batch, each `[rows]`.
+        """Append the rows of one batch; each array has the shape [rows].
 
         Args:
-            users: Whose history; `MISSING_KEY` has none.
-            times: When.
-            items: What; `MISSING_KEY` enters no history.
+            users: Key of the user; rows with `MISSING_KEY` have an empty history.
+            times: Time of the row.
+            items: Key of the item; `MISSING_KEY` enters no history.
             is_kept: Whether the item enters later histories.
-            is_training: Whether the row is trained on.
+            is_training: Whether the row is in the training split.
         """
         events = np.empty(len(users), _EVENT)
         events["row"] = np.arange(self._rows, self._rows + len(users))
@@ -113,13 +114,13 @@ class HistoryLog:
         self._rows += len(users)
 
     def build(self) -> None:
-        """Write the histories of one part after the other; all rows have been appended."""
+        """Build the histories part by part, after all rows are appended."""
         for part in range(PARTS):
             self._part_starts.append(self._histories.tell())
             self._build_part(part, self._read_part(part))
 
     def read(self) -> Iterator[Bag]:
-        """The histories of each batch that was appended, the oldest item first."""
+        """Yield the histories of each appended batch in order, oldest item first."""
         cursors = list(self._part_starts)
         first_row = 0
         for _, bounds in self._batches:
@@ -148,7 +149,7 @@ class HistoryLog:
         return np.concatenate(pieces)
 
     def _build_part(self, part: int, events: Events) -> None:
-        """Write, for each batch, the histories of its rows in this part and then what they hold."""
+        """Write, for each batch, the history lengths of its rows in this part, followed by the items."""
         events = events[np.lexsort((events["time"], events["user"]))]
         first, end = bounds_of_histories(events, self._length)
         lengths = end - first
@@ -167,11 +168,11 @@ class HistoryLog:
 
 
 class Histories:
-    """All histories that the schema of a log asks for; a context manager that deletes their temporary files.
+    """All built histories of a log; a context manager that deletes the temporary files.
 
     Args:
         directory: Folder of the temporary files.
-        schema: Its `built_sequences`.
+        schema: Schema whose `built_sequences` are built.
     """
 
     def __init__(self, directory: Path, schema: Schema) -> None:
@@ -184,11 +185,11 @@ class Histories:
 
     @property
     def are_empty(self) -> bool:
-        """Whether the schema asks for none."""
+        """Whether the schema has no built histories."""
         return not self._logs
 
     def __enter__(self) -> Self:
-        """Delete the files on the way out."""
+        """Return the histories; leaving the context deletes the files."""
         return self
 
     def __exit__(self, *details: object) -> None:
@@ -197,7 +198,7 @@ class Histories:
             log.close()
 
     def append(self, batch: RawBatch, parts: NDArray[np.int8]) -> None:
-        """Add the rows of a batch, and the split of each."""
+        """Append the rows of a batch with the split of each row, int8 [rows]."""
         for number, (log, column, item) in enumerate(zip(self._logs, self._columns, self._items, strict=True)):
             assert batch.users is not None, "the source reads the columns that `by` names"
             assert batch.times is not None, "a history needs the time"
@@ -211,17 +212,17 @@ class Histories:
             )
 
     def build(self) -> list[int]:
-        """Build all histories, when the last batch has been appended.
+        """Build all histories, after the last batch is appended.
 
         Returns:
-            Of each, the training rows without one.
+            For each built sequence, the number of training rows with an empty history.
         """
         for log in self._logs:
             log.build()
         return [log.empty_in_training for log in self._logs]
 
     def attach(self, batches: Iterable[SpilledBatch]) -> Iterator[SpilledBatch]:
-        """Add the histories to the same batches, behind their other bags."""
+        """Yield the batches, in the order of `append`, with the histories added after the other bags."""
         readers = [log.read() for log in self._logs]
         for batch in batches:
             bags = [*batch.columns.bags, *(next(reader) for reader in readers)]

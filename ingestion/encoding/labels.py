@@ -1,4 +1,4 @@
-"""What is learned: one or several labels a row, and the weights of the rows."""
+"""Labels (one or several per row) and weights of the rows."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from shunter.ingestion.encoding import columns as read
 from shunter.ingestion.fields import Label
 from shunter.ingestion.schema import Schema
 
-# Labels in words, in small letters.
+# Labels as lower-case words.
 _WORDS = dict.fromkeys(("true", "t", "yes", "y"), "1") | dict.fromkeys(("false", "f", "no", "n"), "0")
 
 Problems = list[tuple[read.Mask, str, str]]
@@ -23,13 +23,13 @@ def read_labels(series: dict[str, pl.Series], schema: Schema, problems: Problems
     """Read the labels of some rows.
 
     Args:
-        series: The columns.
-        schema: Which of them are labels.
-        problems: To which what cannot be read is added: the rows, the column, what was expected.
+        series: Columns by name.
+        schema: Schema with the label columns.
+        problems: List to which unreadable cells are added: mask of the rows, column, expected value.
 
     Returns:
-        float32 [rows], or [rows, labels] where the schema names several: 0 or 1, and NaN for a cell of a label beside
-        the main one that is empty.
+        float32 [rows], or [rows, labels] if the schema names several labels: 0 or 1, and NaN for an empty cell of a
+        label other than the main label.
     """
     main = _read_label(series[schema.label.column], schema.label, problems, is_main=True)
     others = [_read_label(series[label.column], label, problems, is_main=False) for label in schema.labels[1:]]
@@ -37,7 +37,7 @@ def read_labels(series: dict[str, pl.Series], schema: Schema, problems: Problems
 
 
 def read_weights(series: dict[str, pl.Series], schema: Schema, problems: Problems) -> NDArray[np.float32] | None:
-    """Read the weights of some rows, float32 [rows]; None where the schema names no column of them."""
+    """Read the weights of some rows, float32 [rows]; None if the schema names no weight column."""
     if schema.weight is None:
         return None
     values, bad = read.numbers(series[schema.weight])
@@ -67,25 +67,25 @@ def _read_label(series: pl.Series, label: Label, problems: Problems, *, is_main:
 
 @dataclass(frozen=True)
 class LabelCounts:
-    """Counts of rows by split, for what the main label and the rows alone do not tell.
+    """Counts of rows with a nonzero weight by split, for the main label and for the other labels.
 
     Attributes:
-        counting: int64 [2, splits]: rows whose weight is not 0, and the positive ones among them by the main label.
-        others: int64 [labels beside the main one, 2, splits]: rows that have it and count, and the positive among them.
+        counting: int64 [2, splits]: rows with a nonzero weight, and those with a positive main label.
+        others: int64 [other labels, 2, splits]: rows with the label and a nonzero weight, and the positive ones.
     """
 
     counting: NDArray[np.int64]
     others: NDArray[np.int64]
 
     def __add__(self, more: "LabelCounts") -> "LabelCounts":
-        """Counts over both."""
+        """Return the sum of both counts."""
         return LabelCounts(self.counting + more.counting, self.others + more.others)
 
     def check(self, name: str, schema: Schema) -> None:
-        """Refuse labels and weights that no model can learn from.
+        """Raise if no model can learn from the labels and weights.
 
         Raises:
-            DataError: Weights leave a split with one class only, or a label holds one class in the training part.
+            DataError: Weights leave a split with one class only, or another label has one class in the training split.
         """
         for split, rows, positives in zip(SPLITS, *self.counting, strict=True):
             if positives in {0, rows}:
@@ -103,7 +103,7 @@ class LabelCounts:
                 )
 
     def statistics(self, schema: Schema, split: int) -> tuple[LabelStatistics, ...]:
-        """Of the labels beside the main one."""
+        """Return the statistics of the labels other than the main label in one split."""
         return tuple(
             LabelStatistics(name=task, rows=int(rows), positives=int(positives))
             for task, (rows, positives) in zip(schema.tasks[1:], self.others[:, :, split], strict=True)
@@ -111,7 +111,7 @@ class LabelCounts:
 
 
 def count_labels(batch: RawBatch, parts: NDArray[np.int8]) -> LabelCounts:
-    """Count the rows of a batch; `parts` says to which split each belongs."""
+    """Count the rows of a batch by label; `parts`, int8 [rows], is the split of each row."""
     main, *others = np.atleast_2d(batch.labels.T)
     counts = np.ones(len(parts), bool) if batch.weights is None else batch.weights > 0
     by_label = [_count(label, parts, counts & ~np.isnan(label)) for label in (main, *others)]

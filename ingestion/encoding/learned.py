@@ -1,10 +1,9 @@
-"""Ids that behave alike share a row: the third kind of vocabulary, beside exact and hashed ids.
+"""Learned id maps, in which values with similar behaviour share an embedding row, besides exact and hashed ids.
 
-The idea is that of Learning to Collide (Ghaemmaghami et al., 2022): which ids share a row is learned from how often
-they are seen and from vectors of a small model (`shunter.ingestion.encoding.behaviour`). A table has three parts, in
-this
-order: rows of one frequent value each, rows of values that behave alike, and rows of rare and unseen values, which are
-hashed to them. So what is learned of values that nobody knows does not disturb the others.
+The idea is from Learning to Collide (Ghaemmaghami et al., 2022). The values that share a row are learned from their
+counts and from vectors of a small model (`shunter.ingestion.encoding.behaviour`). A table has three parts in this
+order: rows of one frequent value each, rows of values with similar behaviour, and rows that rare and unseen values are
+hashed to. Gradients of unseen values therefore do not disturb the rows of known values.
 """
 
 import heapq
@@ -22,19 +21,19 @@ from shunter.ingestion.encoding.vocabulary import Keys, mix
 
 Arrays = dict[str, NDArray[np.int64] | NDArray[np.uint8]]
 Weights = NDArray[np.floating[Any]]
-OWN_SHARE = 0.5  # of the rows that are not hashed to: those of one frequent value each
-HASHED_SHARE = 0.125  # of all rows: those of rare and unseen values
+OWN_SHARE = 0.5  # share of the rows of one frequent value each, among the rows for known values
+HASHED_SHARE = 0.125  # share of the rows for rare and unseen values, among all rows
 
 
 @dataclass(frozen=True)
 class Grouping:
-    """Which row each value of a table has, from 0 on.
+    """Assignment of the values of a table to rows, counted from 0.
 
     Attributes:
-        rows: int64 [values that have one], the most frequent value first; those behind them are hashed.
-        own: Rows of one value each, the first of all.
-        shared: Rows of values that behave alike, which follow.
-        hashed: Rows of values that are not among these, the last of all.
+        rows: int64 [assigned values], row of each value, most frequent value first; further values are hashed.
+        own: Number of rows with one value each, the first rows.
+        shared: Number of rows shared by values with similar behaviour, after the `own` rows.
+        hashed: Number of rows for all other values, the last rows.
     """
 
     rows: NDArray[np.int64]
@@ -47,34 +46,34 @@ class LearnedIds:
     """Ids by a learned map; id 0 is the missing value.
 
     Attributes:
-        own: Ids of one value each, from 1 on.
-        shared: Ids of values that behave alike, which follow.
-        hashed: Ids of rare and unseen values, the last ones.
-        map: From the keys of known values to their rows, from 0 on.
+        own: Number of ids with one value each, from id 1.
+        shared: Number of ids shared by values with similar behaviour, after the `own` ids.
+        hashed: Number of ids for rare and unseen values, the last ids.
+        map: Map from the keys of known values to rows, counted from 0.
     """
 
     def __init__(self, own: int, shared: int, hashed: int, map_: StaticMap) -> None:
-        """Take over what was learned."""
+        """Set the numbers of ids and the map."""
         self.own, self.shared, self.hashed, self.map = own, shared, hashed, map_
 
     @classmethod
     def of(cls, keys: Keys, grouping: Grouping) -> "LearnedIds":
-        """Ids of distinct keys, the most frequent first, of which `grouping` gives rows to the first ones."""
+        """Build the map from distinct keys, most frequent first; `grouping` assigns rows to the first keys."""
         known = keys[: len(grouping.rows)]
         return cls(grouping.own, grouping.shared, grouping.hashed, StaticMap.build(known, grouping.rows))
 
     @property
     def arrays(self) -> Arrays:
-        """What it is made of, for a file without code."""
+        """Arrays that define the map, for a file without code."""
         sizes = [self.own, self.shared, self.hashed, self.map.salt, self.map.segment, self.map.bits]
         return {"sizes": np.array(sizes, np.int64), "slots": self.map.packed}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "LearnedIds":
-        """From `arrays`.
+        """Build the map from `arrays`.
 
         Raises:
-            ValueError: They do not belong together.
+            ValueError: The arrays are inconsistent.
         """
         own, shared, hashed, salt, segment, bits = arrays["sizes"].tolist()
         slots = np.asarray(arrays["slots"], np.uint8)
@@ -85,18 +84,18 @@ class LearnedIds:
         return cls(own, shared, hashed, StaticMap(salt, segment, bits, slots))
 
     def is_same(self, other: object) -> bool:
-        """Whether every value has the same id in both."""
+        """Return True if `other` is a learned map that gives every value the same id."""
         return isinstance(other, LearnedIds) and all(
             np.array_equal(array, other.arrays[name]) for name, array in self.arrays.items()
         )
 
     @property
     def rows(self) -> int:
-        """Number of ids, the rows of an embedding table."""
+        """Number of ids, which is the number of rows of the embedding table."""
         return 1 + self.own + self.shared + self.hashed
 
     def ids(self, keys: Keys) -> NDArray[np.int32]:
-        """The id of each key."""
+        """Return the id of each key, int32 [keys]."""
         rows = self.map.numbers(keys)
         known = (rows >= 0) & (rows < self.own + self.shared)
         hashed = (mix(keys) % np.uint64(self.hashed)).astype(np.int64) + self.own + self.shared
@@ -107,12 +106,12 @@ class LearnedIds:
 def write_vocabularies(
     directory: Path, vocabularies: Sequence[Keys], learned: Mapping[str, LearnedIds] | None = None
 ) -> None:
-    """Write the keys of the fields that have a vocabulary of their own, in their order, into `vocabulary.npz`.
+    """Write vocabularies and learned maps to `vocabulary.npz`.
 
     Args:
         directory: Folder of the encoder.
-        vocabularies: The keys.
-        learned: Learned maps by their fields, which are written beside them.
+        vocabularies: Keys of each field with a vocabulary of its own, in the order of the fields.
+        learned: Learned maps by field.
     """
     ends = np.cumsum([0, *map(len, vocabularies)])
     keys = np.concatenate([np.empty(0, np.uint64), *vocabularies])
@@ -123,11 +122,11 @@ def write_vocabularies(
 
 
 def learned_ids(stored: Mapping[str, NDArray[Any]]) -> dict[str, LearnedIds]:
-    """Learned maps by field, of arrays named as `write_vocabularies` names them.
+    """Return the learned maps by field from arrays with the names of `write_vocabularies`.
 
     Raises:
-        ValueError: One cannot be a map.
-        KeyError: One is not whole.
+        ValueError: The arrays of a map are inconsistent.
+        KeyError: An array of a map is missing.
     """
     sizes, slots = "learned.sizes.", "learned.slots."
     fields = [name.removeprefix(sizes) for name in stored if name.startswith(sizes)]
@@ -138,21 +137,21 @@ def learned_ids(stored: Mapping[str, NDArray[Any]]) -> dict[str, LearnedIds]:
 
 
 def group(counts: NDArray[np.int64], points: NDArray[np.float64], rows: int, least: float = 0.0) -> Grouping:
-    """Give rows to values: the most frequent one each, and those that behave alike one together.
+    """Assign rows to values: one row each to the most frequent values, shared rows to values with similar behaviour.
 
-    Values that were seen too seldom to know how they behave are hashed like unseen ones, unless there is a row for
-    each: grouped by what chance did to them, they would teach the model the labels of its training rows.
+    Values with a count below `least` are hashed like unseen values, unless the table has a row for each value. Grouping
+    rare values by their noisy behaviour would leak the labels of training rows to the model.
 
     Args:
-        counts: How often each value was seen, in descending order.
-        points: How each behaves, `[values, numbers]`: the further apart two are, the more they lose by sharing a row.
-        rows: Rows of the table at most, 2 or more, without that of the missing value; fewer come out where every value
-            has one of its own.
-        least: How often a value was seen at least whose behaviour is known.
+        counts: int64 [values], count of each value in descending order.
+        points: Behaviour of each value, `[values, numbers]`; the loss of sharing a row grows with the distance.
+        rows: Largest number of rows, at least 2, without the row of the missing value. The table has fewer rows if
+            every value gets a row of its own.
+        least: Smallest count of a value whose behaviour is known.
     """
     hashed = max(1, round(rows * HASHED_SHARE))
     known = rows - hashed
-    told = int(np.count_nonzero(counts >= least))  # the first ones
+    told = int(np.count_nonzero(counts >= least))  # number of values with known behaviour, which come first
     if len(counts) <= known or told <= known:
         own = min(len(counts), known)
         return Grouping(np.arange(own), own, 0, hashed)
@@ -162,19 +161,19 @@ def group(counts: NDArray[np.int64], points: NDArray[np.float64], rows: int, lea
 
 
 def split_points(points: NDArray[np.float64], weights: Weights, count: int) -> NDArray[np.int64]:
-    """Cut weighted points into groups, of little variance within each.
+    """Cluster weighted points into groups of small within-group variance, by recursive splitting.
 
-    As long as there are too few groups, the one is cut in two that loses most of its sum of squares by that (Wan, Wong
-    and Prusinkiewicz, 1988): at the best place along the direction of its widest spread. This takes the order of
-    n log n steps where k-means takes n times the number of groups, and no draws of random numbers.
+    While there are too few groups, the group whose split reduces the sum of squares most is split in two (Wan, Wong and
+    Prusinkiewicz, 1988). The split is at the best position along the first principal direction. The method takes about
+    n log n steps, k-means n times the number of groups; no random numbers are drawn.
 
     Args:
         points: float64 [points, numbers].
-        weights: Of each point, above 0.
-        count: Groups, at most as many as points.
+        weights: Weight of each point, above 0, [points].
+        count: Number of groups, at most the number of points.
 
     Returns:
-        The group of each point, the heaviest group first.
+        Group of each point, int64 [points]; group 0 has the largest weight.
     """
     waiting = [_cut(np.arange(len(points)), points, weights, 0)]
     for number in range(1, count):
@@ -192,24 +191,24 @@ _Cut = tuple[float, float, int, NDArray[np.int64], int]
 
 
 def _cut(members: NDArray[np.int64], points: NDArray[np.float64], weights: Weights, number: int) -> _Cut:
-    """Where a group would best be cut.
+    """Find the best split of a group.
 
     Returns:
-        What is gained by it and the weight of the group, both negative, so that the smallest is cut first; its number;
-        its members in their order along the widest direction; and how many of them come before the cut.
+        Negative reduction of the sum of squares, negative weight of the group (the smallest pair is split first),
+        number of the group, members sorted along the first principal direction, and number of members before the split.
     """
     here, weight = points[members], weights[members]
     total = weight.sum()
     if len(members) == 1:
-        return 1.0, -float(total), number, members, 0  # after all that can be cut
+        return 1.0, -float(total), number, members, 0  # sorts after all groups that can be split
     centred = here - weight @ here / total
     along = centred @ np.linalg.eigh((centred * weight[:, None]).T @ centred)[1][:, -1]
     order = np.argsort(along, kind="stable")
     before = np.cumsum(weight[order])[:-1]
     sums = np.cumsum((weight * along)[order])[:-1]
-    # What the sum of squares loses: with both means about the common one, which is 0.
+    # Reduction of the sum of squares; the common mean of both halves is 0.
     gains = sums**2 * (1 / before + 1 / (total - before))
     at = int(gains.argmax())
-    if gains[at] <= 0:  # all alike
+    if gains[at] <= 0:  # all points are equal
         at = int(np.searchsorted(before, total / 2).clip(0, len(before) - 1))
     return -float(gains[at]), -float(total), number, members[order], at + 1

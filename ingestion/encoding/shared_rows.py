@@ -1,4 +1,4 @@
-"""Which ids of two encoders stand for the same values."""
+"""Matching of the ids of two encoders by value, for a warm start."""
 
 import numpy as np
 
@@ -10,11 +10,14 @@ from shunter.ingestion.encoding.vocabulary import HashedIds, IdMap, VocabularyId
 
 
 def shared_rows(now: Encoder, former: Encoder) -> dict[str, SharedRows]:
-    """Match the ids of every field that both have, by value; id 0 is the unknown value in both.
+    """Match the ids of every common field of two encoders by value; id 0 is the unknown value in both.
 
     Args:
-        now: Dataset of the model to be trained.
-        former: Encoder of the model to go on from.
+        now: Encoder of the model to train.
+        former: Encoder of the model for the warm start.
+
+    Returns:
+        The matched ids by field name.
     """
     before = {field.name: field for field in former.categorical}
     return {
@@ -29,14 +32,18 @@ def _is_comparable(now: CategoricalField, former: CategoricalField) -> bool:
 
 
 def _are_same(now: IdMap, former: IdMap) -> bool:
-    """Whether two maps that keep no keys give each value the same id."""
+    """Return True if two hashed or two learned maps give each value the same id."""
     if isinstance(now, HashedIds) and isinstance(former, HashedIds):
         return now.rows == former.rows
     return isinstance(now, LearnedIds) and now.is_same(former)
 
 
 def _shared(now: IdMap, former: IdMap) -> SharedRows:
-    """An id of many values, hashed or learned, goes to each that has an id of its own, and back from the first."""
+    """Match the ids of two maps by value.
+
+    The row of a shared id (hashed or learned) is copied to each value with an id of its own. In the other direction a
+    shared id gets the row of its most frequent value.
+    """
     if isinstance(now, BucketIds) or isinstance(former, BucketIds):
         same = isinstance(now, BucketIds) and isinstance(former, BucketIds) and now.edges == former.edges
         ids = former_ids = np.arange(1, now.rows) if same else np.empty(0, np.int64)

@@ -1,4 +1,4 @@
-"""Which row goes to which part. 0 is train, 1 validation, 2 test, the order of `shunter.engine.data.dataset.SPLITS`."""
+"""Splitters of rows into train (0), validation (1) and test (2), the order of `shunter.engine.data.dataset.SPLITS`."""
 
 import math
 from collections.abc import Collection, Iterable
@@ -12,9 +12,9 @@ from shunter.ingestion.batch import Columns, RawBatch
 from shunter.ingestion.encoding.vocabulary import mix
 from shunter.ingestion.schema import Schema, Split
 
-# Times kept to find the cuts: beyond twice as many every second one is dropped, again and again.
+# Size of the sample of times for the cuts: beyond twice this size every second time is dropped.
 _SAMPLED_TIMES = 1_000_000
-# Share of the rows by which a later cut has to be nearer to the wanted one.
+# Share of the rows by which a later cut must be nearer to the target to be preferred.
 _NEARER_SHARE = 0.01
 
 
@@ -30,13 +30,13 @@ def row_hashes(columns: Columns, seed: int, left_out: Collection[int] = ()) -> N
     The hash is multilinear over the columns (Carter and Wegman, 1979) with a mixing step at the end.
 
     Args:
-        columns: The features.
+        columns: Features of the rows.
         seed: Seed of the coefficients.
-        left_out: Columns of the keys that are not hashed.
+        left_out: Indices of key columns that are not hashed.
     """
     hashed_keys = [keys for index, keys in enumerate(columns.keys) if index not in left_out]
     numeric = [column.view(np.uint32).astype(np.uint64) for column in columns.numeric]
-    # The values of a bag are a set: their sum does not depend on their order.
+    # The values of a bag have no order, and a sum does not depend on the order.
     sums = [np.concatenate([[np.uint64(0)], np.cumsum(mix(bag.keys), dtype=np.uint64)]) for bag in columns.bags]
     bags = [total[bag.offsets[1:]] - total[bag.offsets[:-1]] for total, bag in zip(sums, columns.bags, strict=True)]
     parts = [*numeric, *hashed_keys, *bags]
@@ -48,40 +48,40 @@ def row_hashes(columns: Columns, seed: int, left_out: Collection[int] = ()) -> N
 
 
 class Splitter(Protocol):
-    """Assigns rows to parts, each for itself, so that both passes agree."""
+    """Splitter that assigns each row independently of other rows, so that both passes agree."""
 
     kind: str
 
     def assign(self, batch: RawBatch) -> NDArray[np.int8]:
-        """Part of each row, int8 [rows]."""
+        """Return the split of each row, int8 [rows]."""
         ...
 
 
 class HashSplit:
-    """Splits by a seeded hash of the features: rows that are equal but for their label are never in two parts."""
+    """Splitter by a seeded hash of the features: rows with equal features are always in the same split."""
 
     kind = "hash"
 
     def __init__(self, shares: Split, seed: int, *, left_out: Collection[int] = ()) -> None:
-        """Draw the coefficients of the hash from `seed`; `left_out` are columns of the keys that are not hashed."""
+        """Set the shares and the seed of the hash; `left_out` are indices of key columns that are not hashed."""
         self._left_out = tuple(left_out)
         self._cuts = np.array([shares.train, shares.train + shares.validation])
         self._seed = seed
 
     @classmethod
     def of(cls, schema: Schema, seed: int) -> Self:
-        """Split as a schema says; buckets beside their number change no row's part."""
+        """Return the splitter of a schema; buckets of a column that is also numeric do not enter the hash."""
         beside = [index for index, field in enumerate(schema.categorical) if field.name is not None]
         return cls(schema.split, seed, left_out=beside)
 
     def assign(self, batch: RawBatch) -> NDArray[np.int8]:
-        """Part of each row, int8 [rows]."""
+        """Return the split of each row, int8 [rows]."""
         uniform = (row_hashes(batch.columns, self._seed, self._left_out) >> np.uint64(11)) * 2.0**-53
         return np.searchsorted(self._cuts, uniform, side="right").astype(np.int8)
 
 
 class TimeSplit:
-    """Splits by time: all of train lies before all of validation, and that before all of test."""
+    """Splitter by time: all training rows are before all validation rows, and these before all test rows."""
 
     kind = "time"
 
@@ -96,29 +96,29 @@ class TimeSplit:
         """Cut at the first time of validation and of test.
 
         Args:
-            validation_from: First time of the validation part.
-            test_from: First time of the test part.
-            time_range: First and last time of all.
-            is_in_order: Whether no row is earlier than the one before it; None where that is not known.
+            validation_from: First time of the validation split.
+            test_from: First time of the test split.
+            time_range: First and last time of the log.
+            is_in_order: Whether the rows are sorted by time; None if unknown.
         """
         self.time_range, self.is_in_order = time_range, is_in_order
         self.cuts = validation_from, test_from
 
     def assign(self, batch: RawBatch) -> NDArray[np.int8]:
-        """Part of each row, int8 [rows]."""
+        """Return the split of each row, int8 [rows]."""
         assert batch.times is not None
         return np.searchsorted(np.array(self.cuts), batch.times, side="right").astype(np.int8)
 
     @classmethod
     def fit(cls, times: Iterable[NDArray[np.float64]], shares: Split) -> "TimeSplit":
-        """Find the cuts; rows of one time stay together, so the shares are met about as closely as ties allow.
+        """Fit the cut times; rows of equal time share a split, so the shares are met as closely as ties allow.
 
         Args:
-            times: float64 arrays, in the order of the source; beyond two million rows a regular sample decides.
-            shares: Shares of the three parts.
+            times: float64 arrays, in the order of the source; beyond two million rows a regular sample is used.
+            shares: Shares of the three splits.
 
         Raises:
-            TooFewTimesError: There are fewer than three different times.
+            TooFewTimesError: There are fewer than three distinct times.
         """
         extremes = _Extremes()
         values = np.sort(_sample(map(extremes.see, times)))
@@ -138,11 +138,11 @@ class TimeSplit:
 
 
 class GivenSplit:
-    """Takes the parts as the log gives them; a part that it has not is cut from the training part by hash.
+    """Predefined split of the log; a missing validation or test split is cut from the training rows by hash.
 
     Args:
-        given: Numbers of the parts that the log has.
-        by_hash: Cuts the others.
+        given: Indices of the splits that the log predefines.
+        by_hash: Splitter for the missing splits.
     """
 
     kind = "given parts"
@@ -152,7 +152,7 @@ class GivenSplit:
         self._by_hash = by_hash
 
     def assign(self, batch: RawBatch) -> NDArray[np.int8]:
-        """Part of each row, int8 [rows]."""
+        """Return the split of each row, int8 [rows]."""
         assert batch.parts is not None
         if not self._lacking:
             return batch.parts
@@ -161,20 +161,20 @@ class GivenSplit:
 
 
 def _nearest_time(before: NDArray[np.int64], wanted: int) -> int:
-    """Return the index of the time that has about `wanted` rows before it: that of the wanted row, or the next."""
+    """Return the index of the time with about `wanted` rows before it: the time of the wanted row, or the next time."""
     at = int(np.searchsorted(before, wanted, side="right")) - 1
     gain = (wanted - before[at]) - (before[at + 1] - wanted)
     return at + 1 if gain > _NEARER_SHARE * before[-1] else at
 
 
 class _Extremes:
-    """The first and the last of all times that pass by, and whether they pass in their order."""
+    """Running first and last time of a stream of batches, and whether the times are sorted."""
 
     def __init__(self) -> None:
         self.first, self.last, self.is_in_order = math.inf, -math.inf, True
 
     def see(self, batch: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Take note of a batch, and give it back."""
+        """Update the extremes with a batch and return the batch."""
         known = batch[~np.isnan(batch)]
         if len(known):
             self.is_in_order = self.is_in_order and bool(known[0] >= self.last and (np.diff(known) >= 0).all())
@@ -184,7 +184,7 @@ class _Extremes:
 
 
 def _sample(times: Iterable[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """A regular sample, every row up to the limit."""
+    """Return a regular sample of the times; all times up to twice `_SAMPLED_TIMES`."""
     kept: list[NDArray[np.float64]] = []
     step, seen, size = 1, 0, 0
     for batch in times:

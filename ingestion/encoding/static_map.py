@@ -1,8 +1,8 @@
-"""A map from known keys to small numbers that keeps no keys: a third more bits than the numbers have.
+"""Static map from known keys to small numbers that stores no keys and needs a third more bits than the numbers.
 
-A Bloomier filter in the form of Graf and Lemire's xor filters (2020; the construction is Majewski's et al., 1996): each
-key has three slots, and the number of a key is the exclusive or of what lies in them. Some bits of the key's hash stand
-beside the number, so that most keys that were not given are told to be unknown.
+The map is a Bloomier filter in the form of Graf and Lemire's xor filters (2020; construction by Majewski et al., 1996).
+Each key has three slots, and the number of a key is the exclusive or of the three slot contents. Check bits from the
+key's hash are stored with the number, so that most unknown keys are detected.
 """
 
 from typing import Self
@@ -12,33 +12,33 @@ from numpy.typing import NDArray
 
 from shunter.ingestion.encoding.vocabulary import Keys, mix
 
-MOST_BITS = 33  # of a slot, which is read as five bytes
-CHECK_BITS = 4  # an unknown key is taken for a known one with a probability of 2**-4
-_SLOTS_PER_KEY = 1.23  # below 1.222 there is seldom an order in which the slots can be filled
+MOST_BITS = 33  # largest number of bits of a slot, which is read as five bytes
+CHECK_BITS = 4  # an unknown key is mistaken for a known key with a probability of 2**-4
+_SLOTS_PER_KEY = 1.23  # below 1.222 an order for filling the slots rarely exists
 _SPARE_SLOTS = 32
 _STEP = 0x9E3779B97F4A7C15
 _NONE = -1
 
 
 class StaticMap:
-    """From keys to numbers.
+    """Map from keys to numbers.
 
     Attributes:
-        salt: Number of the hash functions, of which the first are tried that can be solved.
-        segment: Slots of each of the three hash functions.
-        bits: Bits of a slot: those of a number, and `CHECK_BITS`.
-        packed: The slots, uint8, bit after bit.
+        salt: Seed of the hash functions, the first seed for which the slots can be filled.
+        segment: Number of slots of each of the three hash functions.
+        bits: Bits of a slot: the bits of a number plus `CHECK_BITS`.
+        packed: Slots as packed bits, uint8.
     """
 
     def __init__(self, salt: int, segment: int, bits: int, packed: NDArray[np.uint8]) -> None:
-        """Take over what `build` has made."""
+        """Set the parameters and slots made by `build`."""
         self.salt, self.segment, self.bits, self.packed = salt, segment, bits, packed
-        # A slot is read as five bytes from the one it begins in.
+        # A slot is read as five bytes, starting with the byte of its first bit.
         self._bytes = np.concatenate([packed, np.zeros(5, np.uint8)])
 
     @classmethod
     def build(cls, keys: Keys, numbers: NDArray[np.int64]) -> Self:
-        """Make the map of `keys`, each of which is there once, to `numbers`, which are less than 2**28."""
+        """Build the map from distinct `keys` to `numbers`, which are below 2**28."""
         number_bits = max(1, int(numbers.max(initial=0)).bit_length())
         segment = (int(_SLOTS_PER_KEY * len(keys)) + _SPARE_SLOTS) // 3
         salt, order = next(
@@ -59,11 +59,11 @@ class StaticMap:
 
     @property
     def bytes(self) -> int:
-        """What it takes, in bytes."""
+        """Size of the slots in bytes."""
         return self.packed.nbytes
 
     def numbers(self, keys: Keys) -> NDArray[np.int64]:
-        """The number of each key, -1 for those told to be unknown."""
+        """Return the number of each key, int64 [keys]; -1 for keys detected as unknown."""
         slots, checks = slots_of(keys, self.salt, self.segment)
         found = self._slot(slots[0]) ^ self._slot(slots[1]) ^ self._slot(slots[2])
         number_bits = np.uint64(self.bits - CHECK_BITS)
@@ -81,7 +81,7 @@ class StaticMap:
 
 
 def slots_of(keys: Keys, salt: int, segment: int) -> tuple[NDArray[np.int64], Keys]:
-    """The three slots of each key, `[3, keys]`, and its check bits."""
+    """Return the three slots of each key, int64 `[3, keys]`, and the check bits, uint64 [keys]."""
     hashed = mix(keys + np.uint64(_STEP * (salt + 1) % 2**64))
     checks = hashed & np.uint64((1 << CHECK_BITS) - 1)
     slots = np.empty((3, len(keys)), np.int64)
@@ -93,9 +93,9 @@ def slots_of(keys: Keys, salt: int, segment: int) -> tuple[NDArray[np.int64], Ke
 
 
 def _order(slots: NDArray[np.int64], count: int) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]] | None:
-    """Rounds of (keys, a slot of each that no key of this or a later round has); None where there is no such order."""
+    """Return rounds of (keys, a slot of each that no other key of this or a later round uses); None if impossible."""
     degrees = np.bincount(slots.ravel(), minlength=count)
-    members = np.zeros(count, np.int64)  # of a slot with one key: that key
+    members = np.zeros(count, np.int64)  # for a slot with a single key: the index of the key
     keys = np.arange(slots.shape[1])
     for own in slots:
         np.bitwise_xor.at(members, own, keys)

@@ -1,4 +1,4 @@
-"""From a column to points in time: each value is read by itself, and what a column mixes is seen before it is used."""
+"""Parsing of time columns: values are parsed separately, and mixed formats are detected before the times are used."""
 
 import operator
 from collections import Counter
@@ -15,7 +15,7 @@ from shunter.ingestion.time_format import AS_WRITTEN, DAY_FIRST, MONTH_FIRST, UN
 
 Moments = NDArray[np.float64]
 _LATEST = 253_402_300_800 * 10**6  # the year 10000
-# Numbers from 1990 to 2120, which tell the unit in which a time since 1970 is given.
+# Range of numbers for times from 1990 to 2120, by unit since 1970; the range identifies the unit.
 _SINCE_1970 = {unit: (6.3e8 * 10**6 / scale, 4.8e9 * 10**6 / scale) for unit, scale in UNITS.items()}
 _MONTHS = "january february march april may june july august september october november december"
 _MONTH_NUMBERS = {name: number for number, full in enumerate(_MONTHS.split(), start=1) for name in (full, full[:3])}
@@ -36,28 +36,28 @@ _FORMS = (
 
 @dataclass(frozen=True)
 class TimesSeen:
-    """What the values of a column look like: how many of each kind, and the first of each."""
+    """Observed formats of a column: the number of values and the first value of each kind."""
 
     counts: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)
 
     def __add__(self, other: "TimesSeen") -> "TimesSeen":
-        """What both have seen."""
+        """Return the observations of both."""
         return TimesSeen(self.counts + other.counts, {**other.examples, **self.examples})
 
     def most(self, kinds: set[str]) -> str:
-        """The most frequent of some kinds."""
+        """Return the most frequent of some kinds."""
         return max(kinds, key=lambda kind: self.counts[kind])
 
     def settle(self, column: str, max_bad_share: float) -> TimeReading:
-        """How to read the column, as all its values together tell.
+        """Return how to read the column, decided by all observed values.
 
         Args:
-            column: Its name.
-            max_bad_share: Share of the values that may be of another kind than the others, and are not read then.
+            column: Name of the column.
+            max_bad_share: Largest accepted share of values of a minority kind, which are then unreadable; 0 to 1.
 
         Raises:
-            DataError: Units or kinds are mixed, or nothing tells the day from the month.
+            DataError: Units or kinds are mixed, or the order of day and month is ambiguous.
         """
         total, few = self.counts.total(), max_bad_share * self.counts.total()
         dates, numbers = self.counts.keys() & _DATE_KINDS, self.counts.keys() - _DATE_KINDS
@@ -105,7 +105,7 @@ _DATE_KINDS = {"date", "either", DAY_FIRST, MONTH_FIRST}
 
 @dataclass(frozen=True)
 class _Parsed:
-    """The values of a column by themselves, each NaN where it is not of the kind."""
+    """Values of a column by kind, each float64 [rows] with NaN for values of other kinds."""
 
     numbers: Moments
     dates: Moments
@@ -114,9 +114,9 @@ class _Parsed:
 
 
 def moments(series: pl.Series, reading: TimeReading) -> Moments:
-    """Read a column: numbers stay, dates become microseconds since 1970; NaN where there is none.
+    """Return the times of a column, float64 [rows]: numbers unchanged, dates as microseconds since 1970.
 
-    A unit that the schema names gives microseconds too.
+    Numbers with a unit named in the schema become microseconds too. Missing and unreadable values are NaN.
     """
     if series.dtype.is_temporal():
         if series.dtype != pl.Time:
@@ -140,7 +140,7 @@ def moments(series: pl.Series, reading: TimeReading) -> Moments:
 
 
 def see(series: pl.Series) -> TimesSeen:
-    """What kinds of values a column holds."""
+    """Return the observed formats of a column; empty for a column of a temporal type."""
     if series.dtype.is_temporal():
         return TimesSeen()
     parsed = _parse(series)
@@ -159,7 +159,7 @@ def see(series: pl.Series) -> TimesSeen:
 
 
 def see_all(parts: list[TimesSeen]) -> TimesSeen:
-    """What the parts of a column have seen together."""
+    """Return the combined observations of the parts of a column."""
     return reduce(operator.add, parts, TimesSeen())
 
 
@@ -204,7 +204,7 @@ def _parse(series: pl.Series) -> _Parsed:
 
 
 def _microseconds(groups: pl.DataFrame, month: NDArray[np.int64], day: NDArray[np.int64]) -> Moments:
-    """Since 1970, in UTC; NaN for a date or a time of day that does not exist, and where the form does not fit."""
+    """Return microseconds since 1970 in UTC; NaN for a text of another form and for a nonexistent date or time."""
     year, hour, minute, second = (_whole(groups[name]) for name in ("year", "hour", "minute", "second"))
     half = groups["half"].str.to_lowercase().fill_null("").to_numpy()
     valid = (month >= 1) & (month <= 12) & (day >= 1) & (hour <= 23) & (minute <= 59) & (second <= 60)
@@ -223,5 +223,5 @@ def _microseconds(groups: pl.DataFrame, month: NDArray[np.int64], day: NDArray[n
 
 
 def _whole(series: pl.Series) -> NDArray[np.int64]:
-    """Whole numbers; 0 for none."""
+    """Return integers, 0 for a value that is missing or no integer."""
     return series.cast(pl.Int64, strict=False).fill_null(0).to_numpy()

@@ -1,4 +1,4 @@
-"""Counts of the values of rows to be scored, and of those that the model does not know or cannot read."""
+"""Counts of the values in rows to score, and of values that the model does not know or cannot read."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ class ValueFlag(IntFlag):
 
     GIVEN = 1
     UNKNOWN = 2  # out of the vocabulary; never set where ids are hashed or learned
-    UNREADABLE = 4  # no finite number in float32, where the model reads numbers
-    NUMBER_FOR_TEXT = 8  # a number where training read texts as they are written: its zeros may be lost
+    UNREADABLE = 4  # no finite float32 number in a numeric column
+    NUMBER_FOR_TEXT = 8  # a number in a column with `text: true`: its leading or trailing zeros may be lost
 
 
 LABELS = {
@@ -31,12 +31,12 @@ _MASKS = np.array([[[flag]] for flag in ValueFlag], np.uint8)
 
 
 def kind_of(flag: ValueFlag) -> str:
-    """Return what answers and figures call a kind of values."""
+    """Return the name of a flag in responses and metrics."""
     return str(flag.name).lower()
 
 
 def flags_of_numbers(values: NDArray[np.floating], unreadable: NDArray[np.bool_]) -> NDArray[np.uint8]:
-    """Return the flags of numbers, which are NaN where one is missing or unreadable."""
+    """Return the flags of numbers, uint8; `values` is NaN for missing and for unreadable numbers."""
     given = unreadable | ~np.isnan(values)
     return given * np.uint8(ValueFlag.GIVEN) | unreadable * np.uint8(ValueFlag.UNREADABLE)
 
@@ -44,18 +44,18 @@ def flags_of_numbers(values: NDArray[np.floating], unreadable: NDArray[np.bool_]
 def flags_of_ids(
     ids: NDArray[np.int32], given: NDArray[np.bool_], *, number_for_text: bool = False
 ) -> NDArray[np.uint8]:
-    """Return the flags of categorical values."""
+    """Return the flags of categorical values, uint8; `given` is False for missing values."""
     flags = ValueFlag.GIVEN | (ValueFlag.NUMBER_FOR_TEXT if number_for_text else 0)
     return given * np.uint8(flags) | (given & (ids == 0)) * np.uint8(ValueFlag.UNKNOWN)
 
 
 @dataclass(frozen=True)
 class ValueCounts:
-    """Values of each column by flag.
+    """Numbers of values by flag and column.
 
     Attributes:
         columns: Names of the columns.
-        counts: int64 [flags, columns], the flags in their order.
+        counts: int64 [flags, columns], in the order of `ValueFlag`.
     """
 
     columns: tuple[str, ...]
@@ -70,7 +70,7 @@ class ValueCounts:
         Args:
             columns: Names of the numeric, single-valued and multi-valued columns.
             flags: uint8 [numeric and single-valued columns, rows]; None for no rows.
-            bags: The multi-valued columns.
+            bags: Encoded bags of the multi-valued columns.
         """
         counts = np.zeros((len(ValueFlag), len(columns)), np.int64)
         if flags is not None:
@@ -86,11 +86,11 @@ class ValueCounts:
         return ValueCounts(self.columns, self.counts + other.counts)
 
     def numbers(self, flag: ValueFlag) -> dict[str, int]:
-        """Return the number of values with a flag, of the columns that have such values."""
+        """Return the number of values with a flag by column, without columns that have none."""
         return {self.columns[place]: int(self._of(flag)[place]) for place in np.flatnonzero(self._of(flag))}
 
     def shares(self, flag: ValueFlag) -> dict[str, float]:
-        """Return the share of the given values with a flag, of the columns that have such values, largest first."""
+        """Return the share of given values with a flag by column, largest first, without columns that have none."""
         numbers, given = self._of(flag), self._of(ValueFlag.GIVEN)
         return _largest_first({self.columns[at]: float(numbers[at] / given[at]) for at in np.flatnonzero(numbers)})
 
@@ -98,25 +98,25 @@ class ValueCounts:
         return self.counts[flag.bit_length() - 1]
 
     def by_kind(self) -> dict[str, dict[str, float]]:
-        """Return the shares of each kind of unusable values, without kinds that do not occur."""
+        """Return the shares by kind of unusable values and by column, without kinds that do not occur."""
         if not self.counts[1:].any():
             return {}
         found = {kind_of(flag): self.shares(flag) for flag in LABELS}
         return {kind: shares for kind, shares in found.items() if shares}
 
     def notice(self) -> str:
-        """Return one line about the unusable values; empty where there are none."""
+        """Return one line about the unusable values; empty if all values are usable."""
         lines = [f"{label}: {listed(shares)}." for flag, label in LABELS.items() if (shares := self.shares(flag))]
         return " ".join(lines)
 
     def check(self, limit: float | None) -> None:
-        """Refuse rows with too many unusable values in a column.
+        """Raise if a column has too many unusable values.
 
         Args:
-            limit: Largest share of unknown and unreadable values among the given ones; None for no limit.
+            limit: Largest accepted share of unknown and unreadable values among given values; None for no limit.
 
         Raises:
-            UnusableValuesError: A column has more.
+            UnusableValuesError: The share of a column exceeds the limit.
         """
         if limit is None:
             return
@@ -127,7 +127,7 @@ class ValueCounts:
 
 
 def listed(shares: dict[str, float]) -> str:
-    """Return the largest shares, each behind the name of its column."""
+    """Return the first `MOST_LISTED` shares as text, each after the name of its column."""
     shown = [f"{name[:40]} {100 * share:.3g} %" for name, share in list(shares.items())[:MOST_LISTED]]
     rest = len(shares) - len(shown)
     return ", ".join(shown) + (f" and {rest} more columns" if rest else "")

@@ -1,4 +1,4 @@
-"""From the keys of categorical values to ids: counting them, giving ids by frequency, or hashing."""
+"""Vocabularies: counting of keys, and ids by frequency or by hashing."""
 
 from typing import Protocol
 
@@ -10,23 +10,28 @@ from shunter.ingestion.batch import MISSING_KEY
 
 Keys = NDArray[np.uint64]
 
-# Distinct values counted at most, one column at a time: merging as many takes some 700 MB.
+# Largest number of distinct values counted in one column: merging this many takes some 700 MB.
 DISTINCT_VALUES_LIMIT = 8_000_000
 _FIRST_CAPACITY = 1 << 16
-FEW = 8  # keys up to which one after the other is quicker than all at once
+FEW = 8  # up to this number of keys, single lookups are faster than a vectorised lookup
 _MOST_SHORT = np.iinfo(np.uint16).max
 
 
 class ValueCounter:
-    """Counts the distinct keys of one column over any number of batches.
+    """Counter of the distinct keys of one column over any number of batches.
 
-    Batches are appended to one array until it is full; then equal keys are merged, and the array grows if it stays
-    more than half full, so that the cost of a merge is spread over the keys that made it necessary. One array that
-    lives long, instead of the many of the batches, keeps the heap from falling into pieces.
+    Batches are appended to one array until the array is full. Then equal keys are merged, and an array that stays more
+    than half full grows, which amortises the cost of merges. One long-lived array instead of many short-lived ones
+    avoids heap fragmentation.
+
+    Attributes:
+        size: Number of used entries of the array.
+        missing: Number of missing values.
+        total: Number of all values, including missing values.
     """
 
     def __init__(self, limit: int = DISTINCT_VALUES_LIMIT) -> None:
-        """Count at most `limit` distinct keys; beyond, the rarest are forgotten."""
+        """Count at most `limit` distinct keys; beyond the limit the rarest keys are dropped."""
         self._limit = limit
         self._keys: Keys = np.empty(_FIRST_CAPACITY, np.uint64)
         self._counts: NDArray[np.int64] = np.empty(_FIRST_CAPACITY, np.int64)
@@ -35,7 +40,7 @@ class ValueCounter:
         self.total = 0
 
     def add(self, keys: Keys, counts: NDArray[np.int64]) -> None:
-        """Add what `count_keys` found in one batch."""
+        """Add the keys and counts of one batch, as returned by `count_keys`."""
         present = keys != MISSING_KEY
         self.total += int(counts.sum())
         self.missing += int(counts[~present].sum())
@@ -50,9 +55,9 @@ class ValueCounter:
         self.size += len(keys)
 
     def _prune(self) -> None:
-        """Forget the rarer half of the keys.
+        """Drop the rarer half of the keys.
 
-        As in lossy counting (Manku and Motwani, 2002) frequent values survive; the number of distinct values becomes a
+        As in lossy counting (Manku and Motwani, 2002) frequent values survive. The number of distinct values becomes a
         lower bound.
         """
         counts = self._counts[: self.size]
@@ -60,7 +65,7 @@ class ValueCounter:
         self._keep(self._keys[: self.size][frequent], counts[frequent])
 
     def by_frequency(self) -> tuple[Keys, NDArray[np.int64]]:
-        """All keys and their counts, the most frequent first; ties in the order of the keys."""
+        """Return all keys and their counts, most frequent first; ties are in the order of the keys."""
         self._merge()
         keys, counts = self._keys[: self.size], self._counts[: self.size]
         order = _by_frequency(keys, counts)
@@ -87,7 +92,7 @@ class ValueCounter:
 
 
 def _by_frequency(keys: Keys, counts: NDArray[np.int64]) -> NDArray[np.intp]:
-    """The order of `np.lexsort((keys, -counts))`, several times faster: nearly all counts fit into 16 bits."""
+    """Return the order of `np.lexsort((keys, -counts))`, several times faster as nearly all counts fit into 16 bits."""
     order = np.argsort(keys)
     rarity = (_MOST_SHORT - np.minimum(counts, _MOST_SHORT)).astype(np.uint16)
     order = order[np.argsort(rarity[order], kind="stable")]  # a radix sort
@@ -97,38 +102,38 @@ def _by_frequency(keys: Keys, counts: NDArray[np.int64]) -> NDArray[np.intp]:
 
 
 def count_keys(keys: Keys) -> tuple[Keys, NDArray[np.int64]]:
-    """Distinct keys of one batch and how often each occurs."""
+    """Return the distinct keys of one batch and the count of each."""
     codes, found = distinct(keys)
     return found, np.bincount(codes, minlength=len(found))
 
 
 def distinct(keys: Keys) -> tuple[NDArray[np.intp], Keys]:
-    """Distinct keys, and the position of each key among them."""
+    """Return the position of each key among the distinct keys, and the distinct keys."""
     codes, found = pd.factorize(keys)
     return codes, np.asarray(found)
 
 
 class IdMap(Protocol):
-    """What turns keys into ids; id 0 is the missing and the unknown value."""
+    """Map from keys to ids; id 0 is the missing and the unknown value."""
 
     @property
     def rows(self) -> int:
-        """Number of ids, the rows of an embedding table."""
+        """Number of ids, which is the number of rows of the embedding table."""
         ...
 
     def ids(self, keys: Keys) -> NDArray[np.int32]:
-        """The id of each key."""
+        """Return the id of each key, int32 [keys]."""
         ...
 
 
 class VocabularyIds:
-    """Ids by frequency rank: id 1 is the most frequent value, so that hot rows of a table lie together."""
+    """Ids by frequency rank: id 1 is the most frequent value, so frequently accessed rows of a table are adjacent."""
 
     def __init__(self, keys: Keys) -> None:
         """Build the lookup.
 
         Args:
-            keys: Distinct keys, the most frequent first; none is `MISSING_KEY`.
+            keys: Distinct keys without `MISSING_KEY`, most frequent first.
         """
         self.keys = keys
         self._index = pd.Index(keys)
@@ -137,14 +142,14 @@ class VocabularyIds:
 
     @property
     def rows(self) -> int:
-        """Number of ids, the rows of an embedding table."""
+        """Number of ids, which is the number of rows of the embedding table."""
         return len(self.keys) + 1
 
     def ids(self, keys: Keys) -> NDArray[np.int32]:
-        """The id of each key."""
+        """Return the id of each key, int32 [keys]."""
         if len(keys) <= FEW:
             return np.array([self._id(key) for key in keys.tolist()], np.int32)
-        # get_indexer says -1 for an unknown key.
+        # get_indexer returns -1 for an unknown key.
         return (self._index.get_indexer(keys) + 1).astype(np.int32)
 
     def _id(self, key: int) -> int:
@@ -155,19 +160,19 @@ class VocabularyIds:
 
 
 class HashedIds:
-    """Ids by hashing: no vocabulary, unknown values share ids with known ones."""
+    """Ids by hashing, without a vocabulary; unknown values share ids with known values."""
 
     def __init__(self, size: int) -> None:
-        """Hash to the ids 1 to `size`."""
+        """Set the number of ids; keys are hashed to the ids 1 to `size`."""
         self.size = size
 
     @property
     def rows(self) -> int:
-        """Number of ids, the rows of an embedding table."""
+        """Number of ids, which is the number of rows of the embedding table."""
         return self.size + 1
 
     def ids(self, keys: Keys) -> NDArray[np.int32]:
-        """The id of each key."""
+        """Return the id of each key, int32 [keys]."""
         hashed = (mix(keys) % np.uint64(self.size)).astype(np.int32) + np.int32(1)
         return np.where(keys == MISSING_KEY, np.int32(0), hashed)
 
@@ -180,14 +185,15 @@ def mix(values: Keys) -> Keys:
 
 
 def access_curve(counts: NDArray[np.int64], points: int = 32) -> tuple[tuple[float, float], ...]:
-    """How skewed the lookups of a table are.
+    """Return the access curve of a table, which shows the skew of its lookups.
 
     Args:
-        counts: Lookups of each id, in any order.
-        points: Length of the curve at most; the shares of ids are spaced by their logarithm.
+        counts: Number of lookups of each id, in any order.
+        points: Largest number of points of the curve; the shares of ids are spaced logarithmically.
 
     Returns:
-        Pairs (share of ids, share of the lookups they receive), the most frequent ids first; the last is (1, 1).
+        Pairs (share of ids, share of lookups of these ids), most frequent ids first; the last pair is (1, 1). Empty
+        without lookups.
     """
     if counts.sum() == 0:
         return ()

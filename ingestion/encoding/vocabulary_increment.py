@@ -1,7 +1,7 @@
-"""What changed between the vocabularies of two encoders: where each value was before, and the values that are new.
+"""Difference between the vocabularies of two encoders: the former id of each value, and the keys of new values.
 
-The ids of a field go by frequency, so that those of most values change from one ingest to the next; a place among the
-former ones takes half the bytes of a key, and none at all where the order is the same.
+Ids are ordered by frequency, so most ids change from one ingestion to the next. A former id takes half the bytes of a
+key. Former ids are not stored at all if the order of the known values is unchanged.
 """
 
 import json
@@ -20,12 +20,12 @@ Arrays = dict[str, NDArray[np.int32] | NDArray[np.int64] | NDArray[np.uint8]]
 
 
 def vocabulary_increment(now: Encoder, former: Encoder) -> Arrays:
-    """Find what makes the vocabularies of `now` of those of `former`.
+    """Return the arrays that turn the vocabularies of `former` into those of `now`.
 
     Returns:
-        By name: for each field with a vocabulary the keys that are new (`keys.FIELD`, int64, the same bits), and the
-        former id of each value, 0 of new ones (`former.FIELD`), which is left out where all that were known come first
-        in their order. Learned maps that changed are there whole (`learned.PART.FIELD`).
+        Arrays by name. `keys.FIELD`: the new keys of a field with a vocabulary, as int64 with the same bits.
+        `former.FIELD`: int32, former id of each value, 0 for new values. This array is omitted if all known values come
+        first in unchanged order. `learned.PART.FIELD`: the complete learned map of a field, if the map changed.
     """
     known = _vocabularies(former)
     arrays: Arrays = {}
@@ -42,15 +42,15 @@ def vocabulary_increment(now: Encoder, former: Encoder) -> Arrays:
 
 
 def write_extended(directory: Path, former: Encoder, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write the `vocabulary.npz` that belongs to an `encoder.json`, as it was where the increment was made.
+    """Rebuild the `vocabulary.npz` of an `encoder.json` from the former encoder and the increment.
 
     Args:
-        directory: Folder of the encoder, with its `encoder.json`.
-        former: Encoder that is there already.
-        arrays: What `vocabulary_increment` gave.
+        directory: Folder of the new encoder, with its `encoder.json`.
+        former: Former encoder.
+        arrays: Arrays of `vocabulary_increment`.
 
     Raises:
-        DataError: The increment is one of another encoder.
+        DataError: The increment does not match `former`, or `encoder.json` or a learned map cannot be read.
     """
     known = _vocabularies(former)
     vocabularies: list[Keys] = []
@@ -73,17 +73,17 @@ def write_extended(directory: Path, former: Encoder, arrays: Mapping[str, np.nda
 
 
 def _in_order(known: int, new: int) -> NDArray[np.int64]:
-    """Former ids of values of which all that were known keep theirs, and new ones follow."""
+    """Return the former ids 1 to `known`, followed by zeros for the remaining of `new` values."""
     return np.r_[1 : known + 1, np.zeros(max(new - known, 0), np.int64)]
 
 
 def _owners(directory: Path) -> tuple[list[str], list[str]]:
-    """Fields with a vocabulary of their own, and those with a learned map, in the order of a description."""
+    """Return the fields with a vocabulary and the fields with a learned map, in the order of `encoder.json`."""
     try:
         fields = [
             field
             for field in json.loads((directory / "encoder.json").read_text())["categorical"]
-            if all(field.get(key) is None for key in ("hash_size", "table", "edges"))  # ids that come of neither
+            if all(field.get(key) is None for key in ("hash_size", "table", "edges"))  # no hashed, shared, bucket ids
         ]
         learned = [field["name"] for field in fields if field.get("is_learned")]
         return [field["name"] for field in fields if field["name"] not in learned], learned
@@ -92,13 +92,13 @@ def _owners(directory: Path) -> tuple[list[str], list[str]]:
 
 
 def _vocabularies(encoder: Encoder) -> dict[str, VocabularyIds]:
-    """Vocabularies by the field that owns them, in the order of the encoder."""
+    """Return the vocabularies by owning field, in the order of the encoder."""
     own = [field for field in encoder.categorical if field.table is None]
     return {field.name: field.ids for field in own if isinstance(field.ids, VocabularyIds)}
 
 
 def _learned(encoder: Encoder) -> dict[str, LearnedIds]:
-    """Learned maps by the field that owns them."""
+    """Return the learned maps by owning field."""
     return {
         field.name: field.ids for field in encoder.categorical if isinstance(field.ids, LearnedIds) and not field.table
     }
