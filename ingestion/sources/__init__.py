@@ -1,1 +1,1 @@
-"""Where rows come from: formats, named data sets, days, and the guard before them."""
+"""Sources of rows: file formats, named data sets, days, and the guard that limits what is read."""

@@ -1,9 +1,9 @@
 """Criteo click logs: tab-separated lines of a label, 13 integers and 26 hexadecimal ids, with gaps, no header.
 
-A general CSV parser makes a text object of every field. Here the fields keep to a fixed form, so a chunk of text is
-read as one array of bytes: eight bytes before each separator are one 64-bit word, and arithmetic on whole columns of
-such words reads the numbers (Lemire, "Quickly parsing eight digits", 2018). Rows that do not keep to the form are read
-one by one, which either succeeds or says what is wrong.
+A general CSV parser makes a text object of every field. Criteo fields have a fixed form, so a chunk of text is read as
+one array of bytes. The eight bytes before each separator are one 64-bit word, and vectorised arithmetic on these words
+parses the numbers (Lemire, "Quickly parsing eight digits", 2018). Rows of another form are parsed one by one, which
+either succeeds or gives the reason of the rejection.
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ def _every_byte(value: int) -> np.uint64:
     return np.uint64(int.from_bytes(bytes([value]) * _WORD_BYTES))
 
 
-# One byte in all eight places of a word.
+# One byte repeated in all eight bytes of a word.
 _ONES, _LOW_NIBBLES, _HIGH_BITS = _every_byte(1), _every_byte(0x0F), _every_byte(0x80)
 _ZERO_DIGITS, _OVERFLOW_ABOVE_NINE, _SIX = _every_byte(ord("0")), _every_byte(0x76), _every_byte(6)
 
@@ -42,7 +42,7 @@ Mask = NDArray[np.bool_]
 
 
 def criteo_schema(options: Options) -> Schema:
-    """The schema of a Criteo log; only the vocabulary, buckets of its numbers and the split are free."""
+    """Return the schema of a Criteo log; only vocabulary, buckets of the numbers and split can be set."""
     return Schema(
         label=Label(column="label"),
         numeric=NUMERIC,
@@ -55,7 +55,7 @@ def criteo_schema(options: Options) -> Schema:
 
 @dataclass(frozen=True)
 class TextChunk:
-    """Whole lines of a file, and the number of the first one."""
+    """Chunk of whole lines of a file, with the number of the first line."""
 
     path: Path
     first_line: int
@@ -64,7 +64,7 @@ class TextChunk:
 
 @dataclass(frozen=True)
 class CriteoSource:
-    """Criteo files, plain or compressed."""
+    """Source of Criteo files, plain or compressed with gzip."""
 
     name: str
     schema: Schema
@@ -72,11 +72,11 @@ class CriteoSource:
     identity: str = "criteo"
 
     def units(self, unit_bytes: int = UNIT_BYTES) -> Iterator[Unit]:
-        """Parts of the files."""
+        """Return an iterator of units of the files in order."""
         return (unit for path in self.paths for unit in text_units(path, unit_bytes))
 
     def chunks(self, unit: Unit | None = None, budget: Budget | None = None) -> Iterator[TextChunk]:
-        """Read the files, or a part of one, in blocks of whole lines."""
+        """Yield the files, or one unit, in chunks of whole lines."""
         budget = budget or Budget.of_settings()
         for path, start, end in whole_or(unit, self.paths):
             line = 1
@@ -85,12 +85,12 @@ class CriteoSource:
                 line += _newlines(np.frombuffer(text, np.uint8))
 
     def parse(self, chunk: TextChunk) -> RawBatch:
-        """Read the lines of a chunk."""
+        """Parse the lines of a chunk."""
         return with_buckets(parse_text(chunk.text, str(chunk.path), chunk.first_line), self.schema)
 
 
 def with_buckets(batch: RawBatch, schema: Schema) -> RawBatch:
-    """The batch, with each number as a key too where the schema cuts them into buckets."""
+    """Return the batch; if the schema has buckets, the numbers are appended as keys."""
     if len(schema.categorical) == len(CATEGORICAL):
         return batch
     columns = batch.columns
@@ -99,11 +99,11 @@ def with_buckets(batch: RawBatch, schema: Schema) -> RawBatch:
 
 
 def parse_text(text: bytes, source: str, first_line: int) -> RawBatch:
-    """Read whole lines.
+    """Parse whole lines.
 
     Args:
-        text: Lines, each with its newline.
-        source: Named in the rejections.
+        text: Lines, each with a newline.
+        source: Name of the file for rejections.
         first_line: Number of the first line.
     """
     if b"\r" in text:
@@ -141,13 +141,13 @@ def parse_text(text: bytes, source: str, first_line: int) -> RawBatch:
 
 
 def parse_line(line: bytes) -> tuple[float, list[float], list[int]]:
-    """Read one line, slowly.
+    """Parse one line by the slow path.
 
     Returns:
         The label, the numbers (NaN for a gap) and the keys (0 for a gap).
 
     Raises:
-        ValueError: Says what is wrong.
+        ValueError: A field is invalid; the message gives the reason.
     """
     fields = line.decode(errors="replace").split("\t")
     label, numeric, categorical = fields[0], fields[1 : 1 + len(NUMERIC)], fields[1 + len(NUMERIC) :]
@@ -172,10 +172,11 @@ def parse_line(line: bytes) -> tuple[float, list[float], list[int]]:
 def _locate(
     text: bytes, source: str, first_line: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], list[Rejection]]:
-    """Find the fields of the lines that have the right number of them.
+    """Locate the fields of the lines with the right number of fields.
 
     Returns:
-        Start of each line [lines], end of each field [fields, lines], index of each line, and the other lines.
+        Start of each line [lines], end of each field [fields, lines], index of each line [lines], and rejections of the
+        other lines.
     """
     buffer = np.frombuffer(text, np.uint8)
     separators = np.flatnonzero(buffer <= _NEWLINE)
@@ -197,7 +198,7 @@ def _newlines(buffer: NDArray[np.uint8]) -> int:
 def _locate_right(
     buffer: NDArray[np.uint8], separators: NDArray[np.int64], source: str, first_line: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], list[Rejection]]:
-    """The same where some lines have other numbers of fields, or nothing in them."""
+    """Locate the fields like `_locate`, for a text with blank lines or lines with other numbers of fields."""
     is_newline = buffer[separators] == _NEWLINE
     line_ends = separators[is_newline]
     starts = np.concatenate([[0], line_ends[:-1] + 1])[: len(line_ends)]
@@ -214,11 +215,11 @@ def _locate_right(
 
 
 def _decimal(words: Words, lengths: NDArray[np.int64]) -> tuple[NDArray[np.float32], Mask]:
-    """Read integers of up to eight characters, the last bytes of `words`; a gap is NaN."""
+    """Parse integers of up to eight characters, the last bytes of `words`; return numbers (gap NaN) and validity."""
     gap = lengths == 0
     shift = (np.clip(_WORD_BYTES - lengths, 0, 7) * 8).astype(np.uint64)
     negative = (words >> shift) & np.uint64(0xFF) == _MINUS
-    # Zero in every byte before the digits, the value of the digit in the others.
+    # Each byte before the digits becomes zero, each digit becomes its value.
     digits = ((words >> shift) ^ (_ZERO_DIGITS >> shift)) << shift
     digits ^= negative * (np.uint64(_MINUS ^ ord("0")) << shift)
     out_of_range = ((digits + _OVERFLOW_ABOVE_NINE) | digits) & _HIGH_BITS
@@ -233,10 +234,10 @@ def _decimal(words: Words, lengths: NDArray[np.int64]) -> tuple[NDArray[np.float
 
 
 def _hexadecimal(words: Words, lengths: NDArray[np.int64]) -> tuple[Words, Mask]:
-    """Read ids of exactly eight hexadecimal digits as number + 1; a gap is 0."""
+    """Parse ids of exactly eight hexadecimal digits; return keys (number + 1, gap 0) and validity."""
     letter = (words >> np.uint64(6)) & _ONES
     nibbles = ((words & _LOW_NIBBLES) + letter * np.uint64(9)) & _LOW_NIBBLES
-    # Writing the digits again gives the same text, in small letters, exactly when they were digits.
+    # The digits are valid exactly if formatting the nibbles gives the same text in lower case.
     above_nine = ((nibbles + _SIX) >> np.uint64(4)) & _ONES
     written = nibbles + _ZERO_DIGITS + above_nine * np.uint64(ord("a") - ord("0") - 10)
     gap = lengths == 0

@@ -1,4 +1,4 @@
-"""Several days of a click log as one: each read as it was written, the last one held out, ids that live on."""
+"""Click log of several days: each day is read in its own format, the last day is held out, ids are extended."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -24,12 +24,12 @@ Column = TypeVar("Column", bound=Categorical)
 
 @dataclass(frozen=True)
 class DayLog:
-    """The files of one day.
+    """Files of one day.
 
     Attributes:
-        day: The date.
-        source: Reads those columns of the schema that the day has.
-        schema: All columns.
+        day: Date of the log.
+        source: Source that reads the columns of the schema available on this day.
+        schema: Schema with all columns.
     """
 
     day: date
@@ -37,17 +37,17 @@ class DayLog:
     schema: Schema
 
     def batches(self) -> Iterator[RawBatch]:
-        """Read the day in the order of its files, with missing values in the columns that it does not have."""
+        """Yield the batches of the day in the order of its files; columns absent on this day have missing values."""
         for chunk in self.source.chunks():
             yield self.parse(chunk)
 
     def as_read_by(self, encoder: Encoder) -> "DayLog":
-        """Return the same log, with values in the canonical form of `encoder`."""
+        """Return the log with values in the canonical form of `encoder`."""
         source = replace(self.source, schema=_in_form_of(encoder, self.source.schema))  # pyright: ignore[reportArgumentType] - a dataclass
         return replace(self, source=source, schema=_in_form_of(encoder, self.schema))
 
     def parse(self, chunk: Any) -> RawBatch:
-        """Read one chunk of `source`."""
+        """Parse one chunk of `source`."""
         batch = self.source.parse(chunk)
         if self.source.schema == self.schema:
             return batch
@@ -62,17 +62,17 @@ def open_day(
     *,
     without: Collection[str] = (),
 ) -> DayLog:
-    """Open the files of one day; a time column is not needed, for the day is known.
+    """Open the files of one day; the time column is dropped, since the day is known.
 
     Args:
-        day: The date.
-        paths: Its files.
-        data_format: None to guess it from the names.
+        day: Date of the log.
+        paths: Files of the day.
+        data_format: File format; None to detect the format by the names.
         schema_file: Schema file, see `shunter.ingestion.sources.open`.
         without: Features that this day lacks.
 
     Raises:
-        DataError: The format is not known, or the schema is missing, wrong or names sequences.
+        DataError: The format is unknown, or the schema is missing, invalid or names sequences.
     """
     source = source_of(day.isoformat(), tuple(paths), data_format, schema_file)
     if source.schema.sequences:
@@ -93,14 +93,14 @@ def open_day(
 def arrange(
     columns: Columns, schema: Schema, numeric: Sequence[str], single: Sequence[str], multi: Sequence[str]
 ) -> Columns:
-    """Give columns in another order, with missing values for those that are not there.
+    """Return columns in another order, with missing values for absent columns.
 
     Args:
         columns: Columns in the order of `schema`.
         schema: Schema of the columns.
         numeric: Wanted numeric columns.
-        single: Wanted categorical columns of one value a row.
-        multi: Wanted categorical columns of any number of values.
+        single: Wanted single-valued categorical columns.
+        multi: Wanted multi-valued categorical columns.
     """
     rows = columns.rows
     here_numeric, here_single, here_multi = (
@@ -120,7 +120,7 @@ def arrange(
 
 
 def arrange_for(encoder: Encoder, columns: Columns, schema: Schema) -> Columns:
-    """Give columns as `encoder` takes them, which may have been fitted to another schema."""
+    """Return columns in the order of `encoder`, which may be fitted to another schema."""
     return arrange(
         columns,
         schema,
@@ -131,7 +131,7 @@ def arrange_for(encoder: Encoder, columns: Columns, schema: Schema) -> Columns:
 
 
 def _in_form_of(encoder: Encoder, schema: Schema) -> Schema:
-    """Return a schema whose columns are texts or values as they are to an encoder; others stay as they are."""
+    """Return a schema with the value form and the `text` settings of an encoder; unknown columns are unchanged."""
     is_text = {field.name: field.key_kind == "written" for field in encoder.categorical}
 
     def in_form(field: Column) -> Column:
@@ -156,14 +156,14 @@ def _names(schema: Schema) -> tuple[list[str], list[str], list[str]]:
 
 @dataclass(frozen=True)
 class DaysSource:
-    """The days of one training.
+    """Source of the days of one training job.
 
     Attributes:
         name: Name of the data set.
-        days: Days in their order; at least one.
-        held_out: The day that becomes the test part; None splits all days by hash.
-        base: An encoder whose values keep their ids' meaning: its numeric scales are taken over, and its vocabularies
-            are extended by the new values instead of being replaced; None fits a new one.
+        days: Days in order; at least one.
+        held_out: Day of the test split; None to split all days by hash.
+        base: Encoder to extend. Its numeric scales are reused, and new values are added to its vocabularies. None fits
+            a new encoder.
     """
 
     name: str
@@ -173,17 +173,17 @@ class DaysSource:
 
     @property
     def schema(self) -> Schema:
-        """Which column is what."""
+        """Roles of the columns."""
         return self.days[0].schema
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """The files of all days."""
+        """Files of all days."""
         return tuple(path for day in self.days for path in day.source.paths)
 
     @property
     def identity(self) -> str:
-        """Which file is of which day and lacks which columns, the day held out, and the encoder extended."""
+        """Text that identifies the files and columns of each day, the held-out day and the base encoder."""
         days = [
             (log.day.isoformat(), len(log.source.paths), log.source.identity, _names(log.source.schema))
             for log in self.days
@@ -191,33 +191,33 @@ class DaysSource:
         return f"days:{days}:{self.held_out}:{self.base.digest() if self.base else None}"
 
     def units(self, unit_bytes: int = UNIT_BYTES) -> Iterator[Unit]:
-        """Parts of the files, those of one day after the other."""
+        """Yield units of the files, day after day."""
         for owner, day in enumerate(self.days):
             yield from (replace(unit, owner=owner) for unit in day.source.units(unit_bytes))
 
     def chunks(self, unit: Unit | None = None, budget: Budget | None = None) -> Iterator[tuple[DayLog, Any]]:
-        """Read one day after the other, or a unit."""
+        """Yield the chunks of all days in order, or of one unit, each with its day."""
         for day in self.days if unit is None else [self.days[unit.owner]]:
             for chunk in day.source.chunks(unit, budget):
                 yield day, chunk
 
     def parse(self, chunk: tuple[DayLog, Any]) -> RawBatch:
-        """Read the columns of a chunk; its time is the number of its day."""
+        """Parse a chunk; the time of its rows is the ordinal of the day."""
         day, inner = chunk
         batch = day.parse(inner)
         return replace(batch, times=np.full(len(batch.labels), float(day.day.toordinal())))
 
     def splitter(self, seed: int) -> Splitter:
-        """By hash, and the day held out by its date."""
+        """Return the splitter: by hash, or with the held-out day as the test split."""
         by_hash = HashSplit.of(self.schema, seed)
         return by_hash if self.held_out is None else DaySplit(self.held_out, by_hash)
 
 
 class DaySplit:
-    """Tests on one day; of the others what a split by hash would validate on is validated on, the rest learned.
+    """Splitter with one day as the test split; a hash assigns the rows of the other days to train or validation.
 
-    The hash is of the features and the seed is that of the request, so that what is kept back for validation in one
-    night is kept back in every other night that reads the same row.
+    A row is in validation if the hash split assigns it to validation. The hash covers the features, and the seed is
+    that of the request. A validation row of one night is therefore a validation row in every night that reads it.
     """
 
     kind = "day"
@@ -227,7 +227,7 @@ class DaySplit:
         self._by_hash = by_hash
 
     def assign(self, batch: RawBatch) -> NDArray[np.int8]:
-        """Part of each row, int8 [rows]."""
+        """Return the split of each row, int8 [rows]."""
         assert batch.times is not None
         parts = np.where(self._by_hash.assign(batch) == 1, np.int8(1), np.int8(0))
         parts[batch.times == self._test_day] = 2

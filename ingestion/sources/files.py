@@ -1,4 +1,4 @@
-"""Opening the files of a source, plain or gzip, with their faults told in one sentence."""
+"""Functions that open the files of a source, plain or gzip, with one-sentence error messages."""
 
 import codecs
 import gzip
@@ -17,22 +17,21 @@ from shunter.ingestion.sources.guard import Budget, CountedStream, open_checked
 BLOCK_BYTES = 4 << 20
 LONGEST_LINE_BYTES = 64 << 20
 _GZIP_MAGIC = b"\x1f\x8b"
-_LARGEST_EMPTY_BYTES = 300  # of a gzip archive of nothing, whose header may hold a name
+_LARGEST_EMPTY_BYTES = 300  # largest size of an empty gzip archive, whose header may hold a file name
 
 
 @contextmanager
 def open_binary(path: Path, budget: Budget | None = None, start: int = 0, end: int | None = None) -> Iterator[BinaryIO]:
-    """Open a file for reading, decompressed when it is gzip, whatever its name.
+    """Open a file for reading and decompress gzip content, regardless of the file name.
 
     Args:
-        path: The file.
-        budget: Counts what is read, decompressed; None for one of its own.
-        start: First byte that is read; 0 for gzip, which can be read from its start only.
-        end: Byte before which reading ends; None for the end of the file, as for gzip.
+        path: Path of the file.
+        budget: Budget that counts the decompressed bytes; None for a new budget.
+        start: First byte to read; must be 0 for gzip.
+        end: End of the range to read, exclusive; None for the end of the file, and for gzip.
 
     Raises:
-        DataError: The file is empty, cannot be read, holds more than may be read, or its archive is truncated or
-            damaged.
+        DataError: The file is empty, unreadable or larger than the budget, or the archive is truncated or damaged.
     """
     try:
         with ExitStack() as stack:
@@ -61,7 +60,7 @@ def open_binary(path: Path, budget: Budget | None = None, start: int = 0, end: i
 def open_text(
     path: Path, encoding: str = UTF_8, budget: Budget | None = None, start: int = 0, end: int | None = None
 ) -> Iterator[BinaryIO]:
-    """Open a text as `open_binary` does, in UTF-8 whatever its encoding, with newlines where its lines end with CR."""
+    """Open a text like `open_binary`, converted to UTF-8, with line ends CR converted to newlines."""
     with open_binary(path, budget, start, end) as stream:
         ends_with_cr = re.match(rb"[^\r\n]*\r[^\n]", cast("io.BufferedReader", stream).peek(1)) is not None
         if encoding == UTF_8 and not ends_with_cr:
@@ -71,7 +70,7 @@ def open_text(
 
 
 class _InUtf8(io.RawIOBase):
-    """A text in UTF-8; bytes that its encoding does not know stay what they are, so that their row is refused."""
+    """Stream that converts a text to UTF-8; undecodable bytes are kept, so that their rows are rejected."""
 
     def __init__(self, stream: BinaryIO, encoding: str, *, ends_with_cr: bool) -> None:
         super().__init__()
@@ -97,20 +96,20 @@ class _InUtf8(io.RawIOBase):
 def read_blocks(
     path: Path, block_bytes: int = BLOCK_BYTES, budget: Budget | None = None, start: int = 0, end: int | None = None
 ) -> Iterator[bytes]:
-    """Read a text file in blocks of whole lines; the last line gets a newline if it has none.
+    """Yield a text file in blocks of whole lines; the last line gets a newline if necessary.
 
-    A block ends with the last line that ends before a multiple of `block_bytes`, so the blocks of a part of the file
-    that begins and ends with such a line are those of the whole file.
+    A block ends with the last line end before a multiple of `block_bytes`. A unit that starts and ends at such line
+    ends therefore has the same blocks as the whole file.
 
     Args:
-        path: The file.
-        block_bytes: Bytes between the ends of two blocks.
-        budget: Counts what is read.
-        start: Where the first line begins.
-        end: Where the last one ends; None for the end of the file.
+        path: Path of the file.
+        block_bytes: Approximate size of a block in bytes.
+        budget: Budget that counts the bytes read.
+        start: Byte offset of the first line.
+        end: Byte offset of the end of the last line; None for the end of the file.
 
     Raises:
-        DataError: The file cannot be opened (see `open_binary`), or is not lines of text.
+        DataError: The file cannot be opened (see `open_binary`), or has no lines of text.
     """
     with open_binary(path, budget, start, end) as stream:
         rest, position = b"", start
@@ -129,7 +128,7 @@ def read_blocks(
 
 
 def is_plain(path: Path) -> bool:
-    """Whether a file can be read from any place on, as an archive cannot."""
+    """Return True if a file is no gzip archive and can be read from any offset; raise `DataError` if unreadable."""
     try:
         with open_checked(path) as stream:
             return stream.read(len(_GZIP_MAGIC)) != _GZIP_MAGIC
@@ -138,7 +137,7 @@ def is_plain(path: Path) -> bool:
 
 
 def holds_nothing(path: Path) -> bool:
-    """Return True if a file is empty, or a gzip archive of nothing."""
+    """Return True if a file or the content of a gzip archive is empty."""
     if not path.is_file() or not 0 < path.stat().st_size <= _LARGEST_EMPTY_BYTES:
         return path.is_file() and path.stat().st_size == 0
     with open_binary(path) as stream:
@@ -146,7 +145,7 @@ def holds_nothing(path: Path) -> bool:
 
 
 class _Beginning(io.RawIOBase):
-    """What a stream gives up to a number of bytes."""
+    """Stream limited to the first `size` bytes of another stream; None for no limit."""
 
     def __init__(self, stream: BinaryIO, size: int | None) -> None:
         super().__init__()

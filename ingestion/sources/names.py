@@ -1,15 +1,15 @@
-"""Data sets that are named instead of given as files: what there is, known without importing what reads them."""
+"""Names of the built-in data sets, in a module without the imports of their readers."""
 
 from dataclasses import dataclass
 
 MOVIELENS = "ml-100k"
 HISTORY_LENGTH = 20
-DEFAULT_ROWS = 100_000  # of the generated one
+DEFAULT_ROWS = 100_000  # rows of the synthetic data set
 
 
 @dataclass(frozen=True)
 class NamedDataset:
-    """What `shunter datasets` shows."""
+    """Entry of the list that `shunter datasets` shows."""
 
     name: str
     description: str
@@ -18,7 +18,7 @@ class NamedDataset:
 
 
 def named_datasets() -> tuple[NamedDataset, ...]:
-    """The data sets that `--data` takes by name."""
+    """Return the data sets that `--data` takes by name."""
     return (
         NamedDataset(
             name="ml-100k[:LENGTH]",
@@ -37,10 +37,10 @@ def named_datasets() -> tuple[NamedDataset, ...]:
 
 
 def is_named(data: str) -> bool:
-    """Whether `data` names a data set rather than files."""
+    """Return True if `data` names a built-in data set instead of files."""
     return data.split(":", maxsplit=1)[0] in {MOVIELENS, "synthetic"}
 
 
 def with_histories(data: str) -> str:
-    """The same data with histories for a model that reads them, where a name can ask for them; other data unchanged."""
+    """Return `ml-100k` with its default history length for models that read histories; return other data unchanged."""
     return f"{MOVIELENS}:{HISTORY_LENGTH}" if data == MOVIELENS else data

@@ -1,4 +1,4 @@
-"""From what the user wrote after `--data` to a source that can be read."""
+"""Resolution of the value of `--data` to a source."""
 
 import glob
 import re
@@ -34,18 +34,19 @@ def open_source(
     downloads: Path,
     held_out: Mapping[str, str] | None = None,
 ) -> Source:
-    """Find the files, their format and their schema.
+    """Open a source: find the files, their format and their schema.
 
     Args:
         data: File, folder, glob or comma-separated list of these, or a named data set.
-        data_format: None to guess it from the name.
-        schema_file: YAML or JSON; CSV and Parquet need one, elsewhere it may set the vocabulary and the split.
-        downloads: Folder of fetched files.
-        held_out: Files of their own for the parts `validation` or `test`; `data` is then the training part.
+        data_format: File format; None to detect the format by the names and first lines.
+        schema_file: YAML or JSON file. CSV and Parquet need a schema; for other sources the file may set vocabulary,
+            buckets and split.
+        downloads: Folder of downloaded files.
+        held_out: Files of the splits `validation` or `test`; `data` is then the training split.
 
     Raises:
-        DataError: Nothing is found, the format is not known, or the schema is missing or wrong.
-        RequestError: A named data set is misspelt, or given with files of other parts.
+        DataError: No file is found, the format is unknown, or the schema is missing or invalid.
+        RequestError: A named data set is misspelt, or given together with files of other splits.
     """
     held_out = held_out or {}
     if schema_file:
@@ -81,14 +82,14 @@ def source_of(
     """Find the format and the schema of files.
 
     Args:
-        name: Name of the log, as the user wrote it.
-        paths: Its files, in the order in which they are read.
-        data_format: None to guess it from the names.
+        name: Name of the log as the user gives it.
+        paths: Files of the log, in reading order.
+        data_format: File format; None to detect the format.
         schema_file: Schema file, see `open_source`.
-        told: Text that the user wrote for the files, for messages; the first file when absent.
+        told: Text that the user gave for the files, for error messages; None for the first file.
 
     Raises:
-        DataError: The format is not known, or the schema is missing or wrong.
+        DataError: The format is unknown, or the schema is missing or invalid.
     """
     check_paths([*paths, *([Path(schema_file)] if schema_file else [])])
     data_format = format_of_files(paths, data_format, has_schema=schema_file is not None)
@@ -106,10 +107,10 @@ def source_of(
 
 
 def format_of_files(paths: tuple[Path, ...], data_format: DataFormat | None, *, has_schema: bool = True) -> DataFormat:
-    """The format that is given or guessed; a name such as log.txt is of two, and the first lines decide.
+    """Return the given or detected file format; for an ambiguous name such as log.txt the first lines decide.
 
     Raises:
-        DataError: The names do not tell it, or the files are not in the layout of Criteo.
+        DataError: The names do not determine the format, or the files are not in Criteo's layout.
     """
     guessed = data_format or guess_format(paths)
     if guessed is not DataFormat.CRITEO or _is_day(paths[0]) or is_criteo(paths[0]):
@@ -120,15 +121,15 @@ def format_of_files(paths: tuple[Path, ...], data_format: DataFormat | None, *, 
 
 
 def find_files(data: str, option: str = "--data") -> tuple[Path, ...]:
-    """Files, in the order of the list, and by the numbers in their names within a folder or glob.
+    """Return the files in the order of the list, sorted by the numbers in their names within a folder or glob.
 
     Args:
-        data: As the user wrote it.
-        option: After which the user wrote it, for messages.
+        data: File, folder, glob or comma-separated list of these.
+        option: Option that the user gave, for error messages.
 
     Raises:
-        DataError: A part of the list matches no file.
-        RequestError: A part is an address, or lies where nothing may be read.
+        DataError: The list is empty, an entry matches no file, or a file is given twice.
+        RequestError: An entry is an address, or is outside the folders that may be read.
     """
     is_one = data and "\0" not in data and Path(data).exists()
     parts = [data] if is_one else [part.strip() for part in data.split(",") if part.strip()]
@@ -155,7 +156,7 @@ def find_files(data: str, option: str = "--data") -> tuple[Path, ...]:
 
 
 def check_listed_once(paths: Iterable[Path], option: str = "--data") -> None:
-    """Refuse a file that is given twice, under whatever names: its rows would count twice."""
+    """Raise `DataError` if a file is given twice, also by different paths, since its rows would count twice."""
     first: dict[Path, Path] = {}
     for path in paths:
         other = first.setdefault(path.resolve(), path)
@@ -165,15 +166,15 @@ def check_listed_once(paths: Iterable[Path], option: str = "--data") -> None:
 
 
 def _is_aside(file: Path) -> bool:
-    """Whether a file in a folder of data is none of it: hidden, a mark of whoever wrote it, a schema, a note."""
+    """Return True if a file in a data folder is no data: a hidden file, a marker of the writer, a schema or a note."""
     return file.name.startswith((".", "_")) or file.suffix.lower() in {".yaml", ".yml", ".json", ".md"}
 
 
 def guess_format(paths: tuple[Path, ...]) -> DataFormat:
-    """The format by the names of the files; `day_0` is Criteo Terabyte.
+    """Return the format by the names of the files; `day_0` is Criteo Terabyte.
 
     Raises:
-        DataError: A name says nothing, or two say different things.
+        DataError: A name does not determine the format, or the names have different formats.
     """
     formats = {_format_of(path) for path in paths}
     if len(formats) != 1 or None in formats:
@@ -189,16 +190,16 @@ def _format_of(path: Path) -> DataFormat | None:
 
 
 def _is_day(path: Path) -> bool:
-    """Whether a file is named as those of Criteo Terabyte are."""
+    """Return True if a file has a name of Criteo Terabyte, such as `day_0`."""
     return re.fullmatch(r"day_\d+", path.name.lower().removesuffix(".gz")) is not None
 
 
 def name_of(data: str, paths: tuple[Path, ...]) -> str:
-    """The folder, or the only or first file."""
+    """Return the name of the data: of the folder, or of the first file, without extension."""
     path = Path(data).resolve() if Path(data).is_dir() else paths[0]
     return path.name.split(".", maxsplit=1)[0]
 
 
 def _natural_order(path: Path) -> list[tuple[int, str]]:
-    """Sorts day_2 before day_10."""
+    """Return a sort key that sorts day_2 before day_10."""
     return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", str(path))]

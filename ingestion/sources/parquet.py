@@ -1,7 +1,7 @@
-"""Parquet files within a limit: what a few kilobytes of a file may grow to is known before it is decoded.
+"""Reader of Parquet files with a size limit that is checked before decoding, against decompression bombs.
 
-The file's own account of its sizes may lie, so the header of every page is read, which decides what the decoder asks
-for. Texts that stand once in a dictionary are kept so until it is counted how long they are together.
+The sizes in the metadata of a file may be false. The header of every page is therefore read, since the page headers
+determine the memory of the decoder. Dictionary-encoded texts stay encoded until their total length is counted.
 """
 
 import io
@@ -26,20 +26,20 @@ _VALUE_BYTES = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "D
 _DELTA_BYTE_ARRAY = 7
 _TEXTS = (pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(), pa.binary_view())
 Kind = Literal["number", "text", "time", "list", "other", "empty"]
-_KEPT = {0, 2, 8}  # encodings: plain, and dictionaries
+_KEPT = {0, 2, 8}  # Parquet encodings that are kept: plain and dictionaries
 
 
 @contextmanager
 def open_parquet(path: Path) -> Iterator[tuple[pa_parquet.ParquetFile, io.BufferedReader]]:
-    """Open a file; what is read is what was looked at, whatever takes its place.
+    """Open a file; file and stream refer to the same opened file even if the path is replaced.
 
     Raises:
-        DataError: The file cannot be read, or is no Parquet, now or within the block.
+        DataError: The file cannot be read or is no Parquet file, on opening or within the block.
     """
     try:
         with (
             open_checked(path) as stream,
-            # A buffer, or each column of a row group would be read whole.
+            # Without a buffer each column of a row group would be read completely.
             pa_parquet.ParquetFile(path_of(stream), buffer_size=1 << 20, pre_buffer=False) as file,
         ):
             yield file, stream
@@ -50,7 +50,7 @@ def open_parquet(path: Path) -> Iterator[tuple[pa_parquet.ParquetFile, io.Buffer
 
 
 def kind_of(column: pa.DataType) -> Kind:
-    """Return what a column holds: one value or a list a row; `other` is what no reader takes, such as a struct."""
+    """Return the kind of a column: single values or lists; `other` for unsupported types such as a struct."""
     types = pa.types
     if isinstance(column, pa.DictionaryType):
         return kind_of(column.value_type)
@@ -74,19 +74,19 @@ def read_batches(
     *,
     row_groups: Sequence[int] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Decode some columns in batches of rows, each counted before it takes memory.
+    """Decode columns in batches of rows; decoded bytes are counted before texts are expanded in memory.
 
     Args:
-        path: The file's name, for messages.
-        file: The file.
-        stream: The same file.
-        columns: Names of columns.
-        budget: Counts bytes, decoded.
-        row_groups: Numbers of the groups of rows that are read; None for all.
+        path: Path of the file, for error messages.
+        file: The Parquet file.
+        stream: Stream of the same file.
+        columns: Names of the columns to read.
+        budget: Budget that counts the decoded bytes.
+        row_groups: Indices of the row groups to read; None for all row groups.
 
     Raises:
         ColumnError: A column is nested.
-        DataError: The columns hold more than may be read, or the file is damaged.
+        DataError: The columns exceed the budget, or the file is damaged.
     """
     for field in map(file.schema_arrow.field, columns):
         if kind_of(field.type) == "other":
@@ -108,15 +108,15 @@ def read_batches(
 
 @dataclass(frozen=True)
 class _Chunk:
-    """Part of a column, as its pages' headers say.
+    """Column chunk as described by its page headers.
 
     Attributes:
         column: Path of the column.
-        is_compact: Whether its values are read as they are stored, each text once.
-        is_list: Whether a row may have several.
-        bytes: Bytes that it has at least, decoded.
-        values: Count of its values.
-        longest: Most bytes that one value may have though they are not all in the file; 0 where they are.
+        is_compact: Whether the values are read dictionary-encoded, with each text once.
+        is_list: Whether a row may have several values.
+        bytes: Lower bound of the decoded size in bytes.
+        values: Number of values.
+        longest: Largest decoded size of one value in bytes, if decoding expands the values; 0 if it does not.
     """
 
     column: str
@@ -130,7 +130,7 @@ class _Chunk:
 def _chunks(
     path: Path, file: pa_parquet.ParquetFile, stream: io.BufferedReader, number: int, columns: Sequence[str]
 ) -> list[_Chunk]:
-    """The columns within a group of rows."""
+    """Return the column chunks of the columns in a row group."""
     group, starts = file.metadata.row_group(number), tuple(f"{name}." for name in columns)
     found = []
     for index in range(group.num_columns):
@@ -147,7 +147,7 @@ def _chunks(
 
 
 def _chunk(stream: io.BufferedReader, chunk: Any, described: Any) -> _Chunk:
-    """Read the headers of the pages of a chunk, and nothing else of them."""
+    """Describe a column chunk by its page headers (and, if texts are expanded, by its dictionary)."""
     at = chunk.data_page_offset
     if chunk.dictionary_page_offset and 0 < chunk.dictionary_page_offset < at:
         at = chunk.dictionary_page_offset
@@ -171,7 +171,7 @@ def _chunk(stream: io.BufferedReader, chunk: Any, described: Any) -> _Chunk:
         if _DELTA_BYTE_ARRAY in encodings:
             longest = max(longest, size)
         at += length + compressed
-    # What the decoder can keep as it is stored; of lists only where all are stored alike.
+    # Texts can stay dictionary-encoded; in lists only if all pages have one encoding.
     is_compact = is_text and encodings <= _KEPT and not (is_list and dictionary and len(encodings) > 1)
     if is_text and dictionary and not is_compact:
         longest = max(longest, _longest_in(stream, chunk.compression, *dictionary))
@@ -179,7 +179,7 @@ def _chunk(stream: io.BufferedReader, chunk: Any, described: Any) -> _Chunk:
 
 
 def _longest_in(stream: io.BufferedReader, compression: str, at: int, compressed: int, size: int) -> int:
-    """Bytes of the longest text in a dictionary."""
+    """Return the length in bytes of the longest text in a dictionary."""
     stream.seek(at)
     data = stream.read(compressed)
     if compression != "UNCOMPRESSED":
@@ -193,7 +193,11 @@ def _longest_in(stream: io.BufferedReader, compression: str, at: int, compressed
 
 
 def _rows_at_once(path: Path, chunks: list[_Chunk], most_bytes: int) -> int:
-    """So few that values of which the file holds only what differs from the one before stay within the limit."""
+    """Return the number of rows per batch for which expanded values stay within `most_bytes`.
+
+    Raises:
+        DataError: The lists of a column may exceed the limit by the way they are stored.
+    """
     rows = BATCH_ROWS
     for chunk in chunks:
         if chunk.longest and chunk.is_list and chunk.longest * chunk.values > most_bytes:
@@ -207,7 +211,7 @@ def _rows_at_once(path: Path, chunks: list[_Chunk], most_bytes: int) -> int:
 
 
 def _decoded_bytes(column: pa.Array) -> int:
-    """Bytes of a column when each value is written out."""
+    """Return the size in bytes of a column with every value expanded."""
     if isinstance(column.type, pa.ListType | pa.LargeListType | pa.FixedSizeListType):
         return column.nbytes - column.values.nbytes + _decoded_bytes(column.values)
     if isinstance(column, pa.DictionaryArray):
@@ -219,7 +223,7 @@ def _decoded_bytes(column: pa.Array) -> int:
 
 
 def _read_header(stream: io.BufferedReader, at: int) -> tuple[dict[int, Any], int]:
-    """The header of the page at a place, and its length."""
+    """Return the fields of the page header at a byte offset, and the length of the header in bytes."""
     size = _FIRST_READ_BYTES
     while True:
         stream.seek(at)
@@ -234,7 +238,7 @@ def _read_header(stream: io.BufferedReader, at: int) -> tuple[dict[int, Any], in
 
 
 class _Thrift:
-    """The compact protocol of Thrift, as far as headers of pages need it: whole numbers are kept, the rest skipped."""
+    """Parser of Thrift's compact protocol for page headers: integers are returned, other values are skipped."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -249,7 +253,7 @@ class _Thrift:
         return fields
 
     def _value(self, kind: int) -> Any:
-        if kind in (1, 2):  # a truth, which is in the kind
+        if kind in (1, 2):  # a boolean, whose value is the kind itself
             return None
         if kind in (4, 5, 6):
             return self._number()

@@ -1,4 +1,4 @@
-"""A log whose parts are files of their own, as those of published benchmarks are."""
+"""Log with separate files for each split, as in published benchmarks."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -20,11 +20,11 @@ FileSource = CriteoSource | CsvSource | ParquetSource
 
 @dataclass(frozen=True)
 class PartsSource:
-    """The files of each part, one part after the other.
+    """Source with separate files for each split, read one split after the other.
 
     Attributes:
-        training: The training part; what is in `others` is never mixed with it.
-        others: Numbers of the parts that have files of their own (1 validation, 2 test), with these files.
+        training: Files of the training split, whose rows are never mixed with those of `others`.
+        others: Splits with files of their own: index (1 validation, 2 test) and files.
     """
 
     training: FileSource
@@ -32,43 +32,43 @@ class PartsSource:
 
     @property
     def name(self) -> str:
-        """That of the training part."""
+        """Name of the training files."""
         return self.training.name
 
     @property
     def schema(self) -> Schema:
-        """Which column is what, in all parts."""
+        """Roles of the columns in all splits."""
         return self.training.schema
 
     @property
     def given(self) -> tuple[int, ...]:
-        """Numbers of the parts that have files of their own."""
+        """Indices of the splits with files of their own."""
         return tuple(part for part, _ in self.others)
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """The files of all parts."""
+        """Files of all splits."""
         return tuple(path for _, source in self._all for path in source.paths)
 
     @property
     def identity(self) -> str:
-        """How the files are read, and how many are of which part."""
+        """Text that identifies the file format and the number of files of each split."""
         counts = {SPLITS[part]: len(source.paths) for part, source in self._all}
         return f"parts:{self.training.identity}:{counts}"
 
     def units(self, unit_bytes: int = UNIT_BYTES) -> Iterator[Unit]:
-        """Parts of the files, those of one part after the other."""
+        """Yield units of the files, split after split."""
         for owner, (_, source) in enumerate(self._all):
             yield from (replace(unit, owner=owner) for unit in source.units(unit_bytes))
 
     def chunks(self, unit: Unit | None = None, budget: Budget | None = None) -> Iterator[tuple[int, FileSource, Any]]:
-        """Read one part after the other, or a unit."""
+        """Yield the chunks of all splits in order, or of one unit, each with split index and source."""
         for part, source in self._all if unit is None else [self._all[unit.owner]]:
             for chunk in source.chunks(unit, budget):
                 yield part, source, chunk
 
     def parse(self, chunk: tuple[int, FileSource, Any]) -> RawBatch:
-        """Read the columns of a chunk, all of whose rows are of one part."""
+        """Parse a chunk; all its rows belong to one split."""
         part, source, inner = chunk
         batch = source.parse(inner)
         return replace(batch, parts=np.full(len(batch.labels), part, np.int8))
@@ -79,14 +79,15 @@ class PartsSource:
 
 
 def parts_source(training: FileSource, others: Mapping[str, FileSource]) -> PartsSource:
-    """Put the parts of a log together; a time column is not needed, for the parts are known.
+    """Combine the files of the splits; the time column is dropped, since the splits are predefined.
 
     Args:
-        training: The training part.
-        others: The parts `validation` and `test`, as far as they are given.
+        training: Files of the training split.
+        others: Files of the splits `validation` and `test`, if given.
 
     Raises:
-        DataError: The parts are of different formats, share a file, or cannot be read as given parts.
+        DataError: The splits have different formats or share a file. The schema names a `part` column or built
+            histories, which a predefined split excludes.
     """
     schema = training.schema
     if schema.part is not None:

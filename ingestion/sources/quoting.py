@@ -1,6 +1,6 @@
-"""Quotes of a CSV file that are opened and never closed: such a line is set aside, and those after it are read.
+"""Handling of unclosed quotes in a CSV file: a line with an unclosed quote is rejected, the following lines are read.
 
-To a CSV reader, everything up to the next quote is one value: thousands of rows would be lost in it without a word.
+A CSV reader would take everything up to the next quote as one value and silently lose thousands of rows.
 """
 
 import io
@@ -17,25 +17,25 @@ from shunter.ingestion.batch import Rejection
 _QUOTE, _NEWLINE = 34, 10
 _LONGEST_RECORD_BYTES = 1 << 20
 _BLOCK_BYTES = 1 << 20
-_FEWEST_COLUMNS = 3  # with two, a text may hold the only delimiter by chance
+_FEWEST_COLUMNS = 3  # with two columns, a text may hold the only delimiter by chance
 _REASON = "a quote opened here is not closed in its row"
 
 
 class QuotedLines(io.RawIOBase):
-    """The bytes of a CSV file, with a blank line in the place of each one whose quote is not closed.
+    """Stream of a CSV file in which each line with an unclosed quote is replaced by a blank line.
 
     Attributes:
-        boundary: A place in the file, as far on as is known, where no record is open.
+        boundary: Largest known byte offset in the file between two records.
     """
 
     def __init__(self, path: Path, stream: BinaryIO, delimiter: str, columns: int) -> None:
         """Read from `stream`.
 
         Args:
-            path: The file, for messages.
-            stream: Its bytes.
-            delimiter: What separates its columns.
-            columns: How many its header has.
+            path: Path of the file, for rejections.
+            stream: Bytes of the file.
+            delimiter: Delimiter of the columns.
+            columns: Number of columns in the header.
         """
         super().__init__()
         self._path, self._stream = path, stream
@@ -43,7 +43,7 @@ class QuotedLines(io.RawIOBase):
         field = rb'(?>"(?:[^"\n]++|"")*+"[^D\n]*+|[^"D\n][^D\n]*+|)'.replace(b"D", re.escape(self._delimiter))
         self._line = re.compile(rb"(?:%b%b)*+%b(?:\n|\Z)" % (field, re.escape(self._delimiter), field))
         self.boundary = 0
-        self._lines = 0  # before what is looked at
+        self._lines = 0  # number of lines before the current text
         self._long_records: list[int] = []
         self._extra_lines: list[int] = [0]
         self._rejected: list[Rejection] = []
@@ -51,11 +51,11 @@ class QuotedLines(io.RawIOBase):
         self._blocks = self._clean()
 
     def readable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fill the buffer as far as there is something to read."""
+        """Read up to the size of the buffer; return the number of bytes read."""
         while not self._ready:
             block = next(self._blocks, None)
             if block is None:
@@ -66,17 +66,17 @@ class QuotedLines(io.RawIOBase):
         return count
 
     def lines_of(self, records: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The lines in which records begin; the header is record 1, and a record may span several lines."""
+        """Return the first line of each record; the header is record 1, and a record may span several lines."""
         return records + np.array(self._extra_lines)[np.searchsorted(self._long_records, records)]
 
     def take_rejected(self, before: int | None) -> list[Rejection]:
-        """The lines that were set aside and not taken yet, before a line or all."""
+        """Return and remove the rejected lines before line `before`, or all if `before` is None."""
         taken = [rejection for rejection in self._rejected if before is None or rejection.line < before]
         self._rejected = self._rejected[len(taken) :]
         return taken
 
     def boundaries(self, block_bytes: int = _BLOCK_BYTES) -> Iterator[int]:
-        """Read the whole file in blocks, and give a place behind each where it can be cut between two records."""
+        """Read the whole file in blocks; after each block yield a byte offset between two records."""
         for _ in self._clean(min(block_bytes, _BLOCK_BYTES)):
             yield self.boundary
 
@@ -86,7 +86,7 @@ class QuotedLines(io.RawIOBase):
             text = rest + block
             position += len(block)
             end = text.rfind(b"\n") + 1
-            if end == 0 and len(text) > _LONGEST_RECORD_BYTES:  # other ends of lines, which the reader knows
+            if end == 0 and len(text) > _LONGEST_RECORD_BYTES:  # other line ends, which the CSV reader handles
                 yield text
                 rest = b""
                 continue
@@ -97,13 +97,13 @@ class QuotedLines(io.RawIOBase):
         yield self._close_quotes(rest, at_end=True)[0]
 
     def _close_quotes(self, text: bytes, *, at_end: bool) -> tuple[bytes, bytes]:
-        """Whole lines without unclosed quotes, and the beginning of a record that needs more of the file."""
+        """Return whole lines without unclosed quotes, and the beginning of a record that continues after the text."""
         done: list[bytes] = []
         start, first_line = 0, self._lines + 1
         for index, begin in self._doubtful_lines(text):
             line = first_line + index
             if begin < start or line == 1 or self._line.match(text, begin):
-                continue  # inside a record, the header, or a row of one line in spite of its quotes
+                continue  # inside a record, the header, or a complete row of one line
             end, is_whole = self._record(text, begin)
             next_line = text.find(b"\n", begin) + 1 or len(text)
             if end is None and not at_end and len(text) - begin <= _LONGEST_RECORD_BYTES:
@@ -122,7 +122,7 @@ class QuotedLines(io.RawIOBase):
         return b"".join([*done, text[start:]]), b""
 
     def _doubtful_lines(self, text: bytes) -> Iterator[tuple[int, int]]:
-        """Index and beginning of the lines whose quotes do not pair up at the borders of fields."""
+        """Yield index and byte offset of the lines whose quotes do not pair up at field borders."""
         if b'"' not in text:
             return
         letters = np.frombuffer(text, np.uint8)
@@ -140,7 +140,7 @@ class QuotedLines(io.RawIOBase):
             yield int(index), int(starts[index])
 
     def _record(self, text: bytes, position: int) -> tuple[int | None, bool]:
-        """Where the record that begins at a position ends, None where the text ends first, and whether it is a row."""
+        """Return the end of the record at a position, None if the text ends first, and whether the record is a row."""
         begin, fields, is_closed = position, 1, True
         while True:
             if text[position : position + 1] == b'"':
@@ -155,7 +155,7 @@ class QuotedLines(io.RawIOBase):
                 break
             fields += 1
         lines = text[begin:end].split(b"\n")
-        # Lines that are rows by themselves are no text in one value of a row.
+        # Lines that are each a complete row are not the text of one value.
         are_rows = self._columns >= _FEWEST_COLUMNS and all(
             line.count(self._delimiter) == self._columns - 1 for line in lines
         )
@@ -163,7 +163,7 @@ class QuotedLines(io.RawIOBase):
 
 
 def _closing_quote(text: bytes, position: int) -> int:
-    """The quote that ends a value which begins at a position, two in a row being one of the text; -1 for none."""
+    """Return the position of the quote that closes a value; doubled quotes are text. Return -1 if there is none."""
     while (position := text.find(b'"', position)) >= 0 and text[position + 1 : position + 2] == b'"':
         position += 2
     return position

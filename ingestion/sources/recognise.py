@@ -1,4 +1,4 @@
-"""What a file is by its first bytes, where its name promises too much or too little."""
+"""Detection of file format, delimiter and encoding by the first bytes of a file."""
 
 import csv
 import re
@@ -27,14 +27,14 @@ _MAGIC = {
 
 
 def first_lines(path: Path, encoding: str = UTF_8) -> list[str]:
-    """The first lines of a text file, decompressed.
+    """Return the first lines of a text file (at most 20), decompressed.
 
     Args:
-        path: The file.
-        encoding: Of the file.
+        path: Path of the file.
+        encoding: Encoding of the file.
 
     Raises:
-        DataError: It is empty, cannot be read, or holds no text.
+        DataError: The file is empty, cannot be read, or holds no text.
     """
     with open_text(path, encoding) as stream:
         head = block = stream.read(_HEAD_BYTES)
@@ -50,32 +50,32 @@ def first_lines(path: Path, encoding: str = UTF_8) -> list[str]:
 
 
 def header_of(line: str, delimiter: str) -> list[str]:
-    """The names in the first line of a CSV file."""
+    """Return the column names in the first line of a CSV file."""
     try:
         return next(csv.reader([line], delimiter=delimiter), [])
-    except csv.Error:  # longer than any name
+    except csv.Error:  # a field longer than the limit of the csv module
         return line.split(delimiter)
 
 
 def is_criteo(path: Path) -> bool:
-    """Whether a file may be a log of Criteo: one of its first lines has the columns of one."""
+    """Return True if one of the first lines of a file has the 40 columns of a Criteo log, or if all are blank."""
     lines = [line for line in first_lines(path) if line]
     return not lines or any(line.count("\t") == CRITEO_FIELDS - 1 for line in lines)
 
 
 def likely_delimiter(path: Path, encoding: str = UTF_8) -> str | None:
-    """What separates the columns of the header; None where it has one column only."""
+    """Return the delimiter that gives the most columns in the header; None for a single column."""
     line = (first_lines(path, encoding) or [""])[0]
     best = max(_DELIMITERS, key=lambda delimiter: len(header_of(line, delimiter)))
     return best if len(header_of(line, best)) > 1 else None
 
 
 def likely_encoding(path: Path, expected: str = UTF_8) -> str:
-    """Return the encoding of a text: UTF-8 if most of its first lines with letters beyond ASCII are UTF-8.
+    """Return the encoding of a text: UTF-8 if at least half of its first lines with non-ASCII letters are UTF-8.
 
     Args:
-        path: The file.
-        expected: Encoding of a text that is not UTF-8, or has no such letters; UTF-8 to guess one.
+        path: Path of the file.
+        expected: Encoding to return for a text that is not UTF-8 or is pure ASCII; UTF-8 to guess an encoding.
     """
     with open_text(path) as stream:
         lines = [line for line in stream.read(_ENCODING_BYTES).split(b"\n") if not line.isascii()]
@@ -83,7 +83,7 @@ def likely_encoding(path: Path, expected: str = UTF_8) -> str:
         return UTF_8
     if not lines or expected != UTF_8:
         return expected
-    # Bytes from 128 to 159 are letters and quotes of Windows, and nothing in Latin-1.
+    # Bytes from 128 to 159 are letters and quotes in Windows encodings, and unused in Latin-1.
     return "cp1252" if any(re.search(rb"[\x80-\x9f]", line) for line in lines) else "latin-1"
 
 
@@ -96,7 +96,7 @@ def _is_utf_8(line: bytes) -> bool:
 
 
 def csv_delimiter(path: Path, columns: Sequence[str], given: str | None = None, encoding: str = UTF_8) -> str:
-    """What separates the columns of a CSV file: what is given, else what its header leaves no doubt about."""
+    """Return the delimiter of a CSV file: the given one, else the first one for which the header has all `columns`."""
     if given is not None:
         return given
     usual = "\t" if ".tsv" in path.suffixes else ","
@@ -108,7 +108,7 @@ def csv_delimiter(path: Path, columns: Sequence[str], given: str | None = None, 
 
 
 def ask_for_csv(path: Path) -> DataError:
-    """Of a file that is no log of Criteo, what it may be instead."""
+    """Return the error for a file that is no Criteo log, with a suggestion to read the file as CSV."""
     columns = len((first_lines(path) or [""])[0].split("\t"))
     delimiter = likely_delimiter(path)
     meant = "" if delimiter is None else f" with `delimiter: {_written(delimiter)}` in the schema"

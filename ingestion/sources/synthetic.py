@@ -1,8 +1,8 @@
-"""Generated click data in Criteo's shape: skewed ids, gaps, and a signal that a model can find.
+"""Synthetic click data in Criteo's shape: skewed ids, gaps, and a signal that a model can learn.
 
-The logit of a click is a constant, plus an effect of each of six categorical values, plus the product of the latent
-numbers of two pairs of values (which only a model with interactions finds), plus a weight on the logarithm of four of
-the integers. Effects and latent numbers are hashed from the value, so no table is kept whatever the size.
+The logit of a click is the sum of a constant, an effect of each of six categorical values, the products of latent
+numbers of two pairs of values (learnable only with interactions), and weighted logarithms of four of the integers.
+Effects and latent numbers are hashed from the value, so no table is stored at any size.
 """
 
 from collections.abc import Iterator
@@ -19,8 +19,8 @@ from shunter.ingestion.sources.criteo import CATEGORICAL, NUMERIC, criteo_schema
 from shunter.ingestion.sources.guard import Budget
 
 CHUNK_ROWS = 32_768
-TEXT_BYTES = 240  # of a row
-# Distinct values of the 26 columns of Criteo Kaggle, cut at a million.
+TEXT_BYTES = 240  # approximate size of a row as text
+# Distinct values of the 26 columns of Criteo Kaggle, capped at a million.
 CARDINALITIES = (
     1460, 583, 1_000_000, 1_000_000, 305, 24, 12_517, 633, 3, 93_145, 5683, 1_000_000, 3194,
     27, 14_992, 1_000_000, 10, 5652, 2173, 4, 1_000_000, 18, 15, 286_181, 105, 142_572,
@@ -36,7 +36,7 @@ _BIAS = -2.4
 
 @dataclass(frozen=True)
 class SyntheticSource:
-    """Rows drawn from a seed; the same seed and size always give the same rows."""
+    """Source of random rows; the same seed and size always give the same rows."""
 
     rows: int
     seed: int = 0
@@ -46,17 +46,17 @@ class SyntheticSource:
 
     @property
     def identity(self) -> str:
-        """Size and seed."""
+        """Text with the number of rows and the seed."""
         return f"synthetic:{self.rows}:{self.seed}"
 
     def units(self, unit_bytes: int = UNIT_BYTES) -> Iterator[Unit]:
-        """Parts of as many chunks as about so many bytes of text would hold."""
+        """Yield units of chunks, each with about `unit_bytes` bytes as text."""
         at_once = max(1, unit_bytes // (CHUNK_ROWS * TEXT_BYTES))
         for start in range(0, self._chunks, at_once):
             yield Unit(None, start, min(start + at_once, self._chunks))
 
     def chunks(self, unit: Unit | None = None, budget: Budget | None = None) -> Iterator[tuple[int, int]]:
-        """Number and size of each chunk, or of those of a unit."""
+        """Yield index and number of rows of each chunk, of the whole source or of one unit."""
         start, end = (0, self._chunks) if unit is None else (unit.start, unit.end)
         assert end is not None
         for index in range(start, end):
@@ -70,20 +70,20 @@ class SyntheticSource:
         return -(-self.rows // CHUNK_ROWS)
 
     def parse(self, chunk: tuple[int, int]) -> RawBatch:
-        """Draw the rows of a chunk."""
+        """Generate the rows of a chunk."""
         index, rows = chunk
         return with_buckets(generate(np.random.default_rng([self.seed, index]), rows), self.schema)
 
 
 def generate(random: np.random.Generator, rows: int) -> RawBatch:
-    """Draw rows.
+    """Generate random rows.
 
     Args:
-        random: Source of all draws.
-        rows: How many.
+        random: Random number generator.
+        rows: Number of rows.
     """
     values = np.stack([_zipf(random, cardinality, rows) for cardinality in CARDINALITIES])
-    # Bijective, so that distinct values keep distinct ids of 32 bits, different in every column.
+    # A bijective map, so that distinct values have distinct 32-bit ids, different in every column.
     column = np.arange(len(CARDINALITIES), dtype=np.uint64)[:, None]
     ids = ((values + column * np.uint64(0x9E3779B9)) * np.uint64(0x85EBCA6B)) & np.uint64(0xFFFFFFFF)
     counts = np.floor(random.lognormal(1.0, 1.5, (len(NUMERIC), rows))).clip(0, 10_000_000)
@@ -105,7 +105,7 @@ def generate(random: np.random.Generator, rows: int) -> RawBatch:
 
 
 def write_criteo(path: Path, source: SyntheticSource) -> None:
-    """Write the rows of `source` as a Criteo file, chunk by chunk."""
+    """Write the rows of `source` to a Criteo file, chunk by chunk."""
     import polars as pl
 
     with path.open("wb") as stream:
@@ -121,7 +121,7 @@ def write_criteo(path: Path, source: SyntheticSource) -> None:
 
 
 def _zipf(random: np.random.Generator, cardinality: int, rows: int) -> NDArray[np.uint64]:
-    """Ranks from 0, with a probability that falls as a power of the rank (the inverse of a continuous power law)."""
+    """Return ranks from 0 with a power-law probability, by the inverse of a continuous power law, uint64 [rows]."""
     power = 1 - _ZIPF_EXPONENT
     uniform = random.random(rows)
     ranks = (1 + uniform * ((cardinality + 1.0) ** power - 1)) ** (1 / power)
@@ -129,14 +129,14 @@ def _zipf(random: np.random.Generator, cardinality: int, rows: int) -> NDArray[n
 
 
 def _normal(ids: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """A number for each id, like one drawn from a standard normal: the scaled sum of four hashed uniforms."""
+    """Return an approximately standard normal number for each id: the scaled sum of four hashed uniforms."""
     hashed = mix(ids)
     parts = sum((hashed >> np.uint64(shift)) & np.uint64(0xFFFF) for shift in (0, 16, 32, 48))
     return (parts / 65536.0 - 2.0) * np.sqrt(3.0)
 
 
 def _hexadecimal(keys: NDArray[np.uint64]) -> "object":
-    """Eight digits for each key, or a gap."""
+    """Return eight hexadecimal digits for each key, null for a gap."""
     import polars as pl
 
     digits = np.frombuffer(b"0123456789abcdef", np.uint8)

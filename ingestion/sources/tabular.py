@@ -1,4 +1,4 @@
-"""CSV and Parquet files, read in batches with the columns that the schema names."""
+"""Sources of CSV and Parquet files, read in batches with the columns that the schema names."""
 
 import io
 from collections import Counter
@@ -31,17 +31,17 @@ from shunter.ingestion.sources.recognise import csv_delimiter, first_lines, head
 from shunter.ingestion.sources.units import csv_units, parquet_units, whole_or
 from shunter.ingestion.time_format import AS_WRITTEN, TimeReading
 
-# What published logs call their parts, in small letters, and the number of each.
+# Names of the splits in published logs, in lower case, and the index of each split.
 PART_WORDS = {"train": 0, "training": 0, "validation": 1, "valid": 1, "val": 1, "dev": 1, "test": 2, "testing": 2}
 _NUMBER = "a finite number (or `decimal`, `thousands` or `missing` in the schema)"
 _CSV_BLOCK_BYTES = 4 << 20
 _LARGEST_BLOCK_BYTES = 32 << 20
-_USUAL_COLUMNS = 64  # of more, a block holds more bytes, or each would be a few rows of many columns
+_USUAL_COLUMNS = 64  # for wider files a block holds more bytes, since it would have too few rows otherwise
 
 
 @dataclass(frozen=True)
 class TableChunk:
-    """Some rows of a file, the line of each, and the lines before them that were no rows."""
+    """Chunk of rows of a file, with the line of each row, int64 [rows], and the rejected lines."""
 
     path: Path
     table: pl.DataFrame
@@ -51,7 +51,7 @@ class TableChunk:
 
 @dataclass(frozen=True)
 class CsvSource:
-    """CSV files with a header, plain or compressed."""
+    """Source of CSV files with a header, plain or compressed with gzip."""
 
     name: str
     schema: Schema
@@ -60,13 +60,13 @@ class CsvSource:
     reading: TimeReading = AS_WRITTEN
 
     def units(self, unit_bytes: int = UNIT_BYTES) -> Iterator[Unit]:
-        """Parts of the files."""
+        """Yield units of the files in order."""
         for path in self.paths:
             delimiter, header = csv_header(path, self.schema)
             yield from csv_units(path, delimiter, len(header), unit_bytes)
 
     def chunks(self, unit: Unit | None = None, budget: Budget | None = None) -> Iterator[TableChunk]:
-        """Read the files, or a part of one, in blocks of rows; every column stays text."""
+        """Yield the files, or one unit, in chunks of rows; every column holds raw bytes."""
         budget = budget or Budget.of_settings()
         for path, start, end in whole_or(unit, self.paths):
             delimiter, header = csv_header(path, self.schema)
@@ -75,13 +75,13 @@ class CsvSource:
             yield from read_csv(path, columns, delimiter, header, budget, encoding=encoding, start=start, end=end)
 
     def parse(self, chunk: TableChunk) -> RawBatch:
-        """Read the columns of a chunk."""
+        """Parse the columns of a chunk."""
         return parse_table(without_blank_rows(chunk), self.schema, self.reading)
 
 
 @dataclass(frozen=True)
 class ParquetSource:
-    """Parquet files."""
+    """Source of Parquet files."""
 
     name: str
     schema: Schema
@@ -90,11 +90,11 @@ class ParquetSource:
     reading: TimeReading = AS_WRITTEN
 
     def units(self, unit_bytes: int = UNIT_BYTES) -> Iterator[Unit]:
-        """Parts of the files."""
+        """Yield units of the files in order."""
         return (unit for path in self.paths for unit in parquet_units(path, unit_bytes))
 
     def chunks(self, unit: Unit | None = None, budget: Budget | None = None) -> Iterator[TableChunk]:
-        """Read the files, or a part of one, in batches of rows."""
+        """Yield the files, or one unit, in chunks of rows."""
         budget = budget or Budget.of_settings()
         for path, start, end in whole_or(unit, self.paths):
             row = 1
@@ -108,7 +108,7 @@ class ParquetSource:
                     budget.file_bytes += size * batch.num_rows // file.metadata.num_rows
 
     def parse(self, chunk: TableChunk) -> RawBatch:
-        """Read the columns of a chunk."""
+        """Parse the columns of a chunk."""
         return parse_table(chunk, self.schema, self.reading)
 
 
@@ -133,13 +133,13 @@ def read_csv(
 
     Args:
         path: The file.
-        columns: Names in its header.
-        delimiter: What separates its columns.
-        header: The names in its first line.
-        budget: Counts what is read.
-        encoding: Of the file.
-        start: Where the first record begins; the lines of the chunks are counted from there.
-        end: Where the last record ends; None for the end of the file.
+        columns: Names of the columns to read.
+        delimiter: Delimiter of the columns.
+        header: Names of all columns, from the first line.
+        budget: Budget that counts the bytes read.
+        encoding: Encoding of the file.
+        start: Byte offset of the first record; the lines of the chunks are counted from there.
+        end: Byte offset of the end of the last record; None for the end of the file.
 
     Raises:
         DataError: The file cannot be read as CSV.
@@ -153,13 +153,13 @@ def read_csv(
 
 
 class _Behind:
-    """A stream with other bytes before it."""
+    """Stream with additional bytes before its content."""
 
     def __init__(self, first: bytes, stream: BinaryIO) -> None:
         self._first, self._stream = first, stream
 
     def read(self, size: int) -> bytes:
-        """So many bytes, fewer at the end."""
+        """Read `size` bytes, fewer at the end of the stream."""
         first, self._first = self._first, b""
         return first + self._stream.read(size - len(first)) if first else self._stream.read(size)
 
@@ -170,13 +170,13 @@ def _first_line_of(path: Path, encoding: str) -> bytes:
 
 
 def _without_header_line(chunk: TableChunk) -> TableChunk:
-    """The chunk with its lines counted without the header, which the part of the file does not hold."""
+    """Return the chunk with line numbers reduced by one, for a unit without the header line."""
     rejected = [replace(rejection, line=rejection.line - 1) for rejection in chunk.rejected]
     return replace(chunk, lines=chunk.lines - 1, rejected=rejected)
 
 
 def without_blank_rows(chunk: TableChunk) -> TableChunk:
-    """The chunk with nulls for empty texts, without records that hold no value at all: those are blank lines."""
+    """Return the chunk with nulls for empty texts and without blank lines, which are records without any value."""
     names = chunk.table.columns
     texts = chunk.table.with_columns(pl.when(pl.col(name).bin.size() > 0).then(pl.col(name)) for name in names)
     blank = texts.select(pl.all_horizontal(pl.all().is_null()))[:, 0]
@@ -206,9 +206,9 @@ def _csv_chunks(
     }
     record = 2
     try:
-        # Buffered, for the reader takes what one call gives as a block.
+        # The stream is buffered, since the reader takes the result of one read call as a block.
         for batch in pa_csv.open_csv(io.BufferedReader(stream, block_bytes), **options):
-            # The reader numbers the records that it skips: the others follow each other in the gaps.
+            # The reader numbers skipped records; the valid records have the remaining numbers in order.
             records = np.arange(record, record + batch.num_rows + len(malformed))
             records = records[~np.isin(records, list(malformed))][: batch.num_rows]
             record = int(records[-1]) + 1 if len(records) else record
@@ -222,18 +222,18 @@ def _csv_chunks(
 
 
 def only_time(source: CsvSource | ParquetSource) -> CsvSource | ParquetSource:
-    """The same source without its features: what finding the cuts in time needs."""
+    """Return the source without its features, as needed to find the cut times."""
     without_features = {"numeric": (), "categorical": (), "multi_valued": (), "sequences": ()}
     return replace(source, schema=source.schema.model_copy(update=without_features))
 
 
 def see_times(chunk: TableChunk, column: str) -> TimesSeen:
-    """What the values of the time column of a chunk look like."""
+    """Return the observed time formats of the time column of a chunk."""
     return times.see(read.as_text(chunk.table[column])[0])
 
 
 def parse_table(chunk: TableChunk, schema: Schema, reading: TimeReading) -> RawBatch:
-    """Read the columns that `schema` names, the time as `reading` says, and reject the rows with one that is not."""
+    """Parse the columns of `schema`, with times in the format of `reading`; reject rows with an unreadable value."""
     problems: list[tuple[read.Mask, str, str]] = []
     series: dict[str, pl.Series] = {}
     written: dict[str, pl.Series] = {}
@@ -281,14 +281,14 @@ def parse_table(chunk: TableChunk, schema: Schema, reading: TimeReading) -> RawB
 def _keys_of_numbers(
     series: pl.Series, problems: list[tuple[read.Mask, str, str]], amounts: read.AmountReader
 ) -> read.Keys:
-    """Return the key of each number, uint64 [rows]; rows without a finite number are added to `problems`."""
+    """Return the key of each number, uint64 [rows]; rows with a value that is no finite number go to `problems`."""
     [(values, bad)] = amounts([series])
     problems.append((bad, series.name, _NUMBER))
     return number_keys(values)
 
 
 def read_parts(series: pl.Series, problems: list[tuple[read.Mask, str, str]]) -> NDArray[np.int8]:
-    """The part that a column names for each row, int8 [rows]; rows where it names none are added to `problems`."""
+    """Return the split that a column names for each row, int8 [rows]; rows without a valid name go to `problems`."""
     words = series.cast(pl.String, strict=False).str.strip_chars().str.to_lowercase()
     numbers = words.replace_strict(PART_WORDS, default=None, return_dtype=pl.Int8)
     problems.append((numbers.is_null().to_numpy(), series.name, "train, validation or test"))
@@ -301,7 +301,7 @@ def _read_bags(
     kind: read.KeyKind,
     problems: list[tuple[read.Mask, str, str]],
 ) -> Bag:
-    """Split a multi-valued column into its values, of a history the latest; rows of other weights are problems."""
+    """Return the bag of a multi-valued column, cut to the latest values for a history; invalid weights are problems."""
     if field.weights is None:
         bag = read.bags(series[field.column], field.separator, kind)
         return bag.latest(field.length) if isinstance(field, SequenceField) else bag
@@ -313,7 +313,7 @@ def _read_bags(
 def _reject(
     chunk: TableChunk, series: dict[str, pl.Series], problems: list[tuple[read.Mask, str, str]]
 ) -> tuple[list[Rejection], read.Mask]:
-    """The first problem of each bad row, and the rows without any."""
+    """Return a rejection with the first problem of each bad row, and the mask of the good rows."""
     kept = np.ones(len(chunk.lines), bool)
     rejected = list(chunk.rejected)
     for bad, name, expected in problems:
@@ -328,16 +328,17 @@ def _reject(
 
 
 def check_columns(path: Path, found: Sequence[str], wanted: Sequence[str], whose: str) -> None:
-    """Refuse a file that lacks columns, or has one of them twice.
+    """Raise if a file lacks a wanted column, or has a wanted column twice.
 
     Args:
-        path: The file.
-        found: Its columns.
-        wanted: Those that are read.
-        whose: Who wants them, for the message: "of the schema".
+        path: Path of the file.
+        found: Columns of the file.
+        wanted: Columns to read.
+        whose: Owner of the wanted columns for the error message: "of the schema".
 
     Raises:
-        DataError: One is missing or not unique.
+        DataError: A wanted column is missing.
+        ColumnError: A wanted column is not unique.
     """
     count = Counter(found)
     if missing := [name for name in wanted if name not in count]:
@@ -347,7 +348,7 @@ def check_columns(path: Path, found: Sequence[str], wanted: Sequence[str], whose
 
 
 def _listed(names: Sequence[str]) -> str:
-    """The first of some names, each in a length that can be read."""
+    """Return the first 20 names as text, each cut to 40 characters."""
     shown = ("".join(letter if letter.isprintable() else "?" for letter in name[:40]) for name in names[:20])
     return ", ".join(shown) + (", ..." if len(names) > 20 else "")
 
@@ -355,12 +356,12 @@ def _listed(names: Sequence[str]) -> str:
 def _frame(batch: pa.RecordBatch) -> pl.DataFrame:
     frame = pl.from_arrow(batch)
     assert isinstance(frame, pl.DataFrame)
-    frame.columns = batch.schema.names  # which may be empty: the first of a file that pandas has numbered
+    frame.columns = batch.schema.names  # a name may be empty: the index column of a file written by pandas
     return frame
 
 
 def _take_rejections(path: Path, stream: QuotedLines, malformed: dict[int, str], before: int | None) -> list[Rejection]:
-    """What was set aside before a record, or all of it."""
+    """Return and remove the rejections before a record, or all rejections if `before` is None."""
     records = np.array([record for record in sorted(malformed) if before is None or record < before], np.int64)
     taken = [
         Rejection(str(path), int(line), malformed.pop(int(record)))

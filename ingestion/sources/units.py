@@ -1,4 +1,4 @@
-"""The parts into which a log is taken apart, each of which can be read by itself, on whatever processor or machine."""
+"""Division of a log into units that can be read independently on any core or machine."""
 
 import mmap
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ _LOOK_BACK_BYTES = 1 << 16
 
 
 def text_units(path: Path, unit_bytes: int) -> Iterator[Unit]:
-    """Cut a text at the last ends of lines before the multiples of `unit_bytes`; an archive stays whole."""
+    """Yield units of a text, cut at the last line end before each multiple of `unit_bytes`; an archive is one unit."""
     size = path.stat().st_size
     if size <= unit_bytes or not is_plain(path):
         yield Unit(path)
@@ -32,16 +32,16 @@ def text_units(path: Path, unit_bytes: int) -> Iterator[Unit]:
 
 
 def csv_units(path: Path, delimiter: str, columns: int, unit_bytes: int) -> Iterator[Unit]:
-    """Cut a CSV file between records.
+    """Yield units of a CSV file, cut between records.
 
-    A quoted value may hold ends of lines, so a file with quotes is read up to the cut to know whether one is open. That
-    is several times faster than reading its values, which begins with the first unit.
+    A quoted value may hold line ends. A file with quotes is therefore read up to each cut to find out whether a quote
+    is open. This scan is several times faster than parsing the values, which starts with the first unit.
 
     Args:
-        path: The file.
-        delimiter: What separates its columns.
-        columns: How many its header has.
-        unit_bytes: Bytes of a unit, about.
+        path: Path of the file.
+        delimiter: Delimiter of the columns.
+        columns: Number of columns in the header.
+        unit_bytes: Approximate size of a unit in bytes.
     """
     size = path.stat().st_size
     if size <= unit_bytes or not is_plain(path) or not _has_quotes(path):
@@ -57,7 +57,7 @@ def csv_units(path: Path, delimiter: str, columns: int, unit_bytes: int) -> Iter
 
 
 def parquet_units(path: Path, unit_bytes: int) -> Iterator[Unit]:
-    """Cut a Parquet file between groups of rows."""
+    """Yield units of a Parquet file, cut between row groups."""
     with open_parquet(path) as (file, _):
         groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
         sizes = [(group.total_byte_size, group.num_rows) for group in groups]
@@ -72,7 +72,7 @@ def parquet_units(path: Path, unit_bytes: int) -> Iterator[Unit]:
 
 
 def whole_or(unit: Unit | None, paths: tuple[Path, ...]) -> Iterator[tuple[Path, int, int | None]]:
-    """What is to be read of which file: a unit, or all files as they are."""
+    """Yield path, start and end of the range to read: of the unit, or of each whole file if `unit` is None."""
     if unit is None:
         yield from ((path, 0, None) for path in paths)
     else:
@@ -81,19 +81,19 @@ def whole_or(unit: Unit | None, paths: tuple[Path, ...]) -> Iterator[tuple[Path,
 
 
 class LineCount:
-    """Counts the lines before the units of a log, which are asked for in their order."""
+    """Counter of the lines before each unit of a log, for requests in the order of the units."""
 
     def __init__(self) -> None:
         self._path: Path | None = None
         self._position = self._lines = 0
 
     def numbered(self, rejected: list[Rejection], unit: Unit) -> list[Rejection]:
-        """Rows that were rejected in a unit, with their numbers in the file."""
+        """Return the rejected rows of a unit, renumbered by their lines in the file."""
         before = self.before(unit) if rejected else 0
         return [replace(rejection, line=rejection.line + before) for rejection in rejected]
 
     def before(self, unit: Unit) -> int:
-        """Lines, or rows of Parquet, in the file before a unit."""
+        """Return the number of lines, or rows of Parquet, in the file before a unit."""
         if unit.lines_before is not None or unit.path is None:
             return unit.lines_before or 0
         if unit.path != self._path or unit.start < self._position:
@@ -114,7 +114,7 @@ def _text_unit(path: Path, start: int, end: int | None) -> Unit:
 
 
 def _behind_last_newline(stream: BinaryIO, start: int, before: int) -> int:
-    """Where the line begins that is open at a place; `start` where that is too far back."""
+    """Return the start of the line at position `before`; `start` if no line end is close enough."""
     at = before
     while at > max(start, before - LONGEST_LINE_BYTES):
         begin = max(start, at - _LOOK_BACK_BYTES)
