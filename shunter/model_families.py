@@ -8,6 +8,9 @@ Capabilities of a family of click models:
     multiplies_numbers: Whether each dense feature may have a vector of its own (`ModelSpec.numeric_embedding`).
     reads_positions: Whether it reads histories id by id; to other families a history is a pooled bag.
     compiles_slowly: Whether compiling its layers takes longer than any training could win back.
+    field_partitions: Function that names the ways to group the fields which a search tries, as `module:attribute`.
+    host_model: Model whose layers are divided over hosts (`shunter.engine.parallel.host_model`), likewise.
+    quality_note: Function that says what the family costs in quality against another, after a search, likewise.
 
 Capabilities of a ranking model:
     is_solved: Whether it has a closed form, solved in seconds, instead of steps of training.
@@ -30,7 +33,15 @@ MODEL_FAMILIES = Registry(
         "dcnv2": Entry(target="shunter.models.families.dcnv2:DCNV2", capabilities={"is_in_auto": True}),
         "finalmlp": Entry(target="shunter.models.families.finalmlp:FINALMLP", capabilities={"is_in_auto": True}),
         "dhen": Entry(target="shunter.models.families.dhen:DHEN", capabilities={"is_in_auto": True}),
-        "dmt": Entry(target="shunter.models.families.dmt:DMT", capabilities={"multiplies_numbers": False}),
+        "dmt": Entry(
+            target="shunter.extensions.towers.dmt:DMT",
+            capabilities={
+                "multiplies_numbers": False,
+                "field_partitions": "shunter.extensions.towers.partitions:tower_partitions",
+                "host_model": "shunter.extensions.towers.host_recommender:HostRecommender",
+                "quality_note": "shunter.extensions.towers.towers_cost:cost_of_towers",
+            },
+        ),
         "autoint": Entry(target="shunter.models.families.autoint:AUTOINT"),
         "masknet": Entry(target="shunter.models.families.masknet:MASKNET"),
         "gdcn": Entry(target="shunter.models.families.gdcn:GDCN"),
@@ -64,6 +75,9 @@ MODEL_FAMILIES = Registry(
         "multiplies_numbers": True,
         "reads_positions": False,
         "compiles_slowly": False,
+        "field_partitions": "",
+        "host_model": "",
+        "quality_note": "",
     },
 )
 RANKING_MODELS = Registry(

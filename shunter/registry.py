@@ -112,8 +112,16 @@ class Registry:
 
     def load(self, name: str) -> Any:
         """Import and return the implementation of a name; raises as `entry`."""
-        module, _, attribute = self.entry(name).target.partition(":")
-        return getattr(import_module(module), attribute)
+        return _loaded(self.entry(name).target)
+
+    def load_part(self, name: str, capability: str) -> Any:
+        """Import and return what a capability names as `module:attribute`; None if it is empty or the name unknown.
+
+        Raises:
+            MissingExtensionError: The implementation is of an extension or an application whose folder is absent.
+        """
+        target = self.capability(name, capability) if name in self else ""
+        return _loaded(str(target)) if target else None
 
     @cached_property
     def _foreign(self) -> dict[str, EntryPoint]:
@@ -126,6 +134,11 @@ def _entry_points() -> tuple[EntryPoint, ...]:
     declaring = (one for one in distributions() if "[shunter." in (one.read_text("entry_points.txt") or ""))
     points = {(point.group, point.name): point for one in reversed([*declaring]) for point in one.entry_points}
     return tuple(points.values())
+
+
+def _loaded(target: str) -> Any:
+    module, _, attribute = target.partition(":")
+    return getattr(import_module(module), attribute)
 
 
 def _is_installed(package: str) -> bool:

@@ -1,6 +1,5 @@
 """What is trained for a request once its placement is chosen: the flow calls the same steps, whatever the model is."""
 
-import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,9 +17,9 @@ from shunter.engine.ranking.result import TrainedRanker
 from shunter.engine.ranking.solver import check_solvable
 from shunter.engine.stopping import StopReason
 from shunter.engine.trained_model import TrainedModel
-from shunter.errors import RequestError, TrackingError
+from shunter.errors import RequestError
 from shunter.hardware.types import Placement
-from shunter.model_families import is_ranking, is_solved
+from shunter.model_families import MODEL_FAMILIES, is_ranking, is_solved
 from shunter.models.graph import graph_spec, learned_model, learns_in_steps
 from shunter.reporting.card.baselines import TrainedBaseline
 from shunter.reporting.card.figures import BaselineFigures
@@ -31,7 +30,6 @@ from shunter.search.job import SearchJob
 from shunter.search.minutes import BASELINES, MEMBERS, Minutes
 from shunter.search.noise import Noise, noise_of
 from shunter.search.result import TuneResult
-from shunter.search.towers_cost import TOWERS, Flat, flat_trainings, towers_cost
 from shunter.tasks.baselines import candidates_of, train_baselines, train_rivals
 from shunter.tasks.card import describe_version, write_card, write_ranking_card
 from shunter.tasks.ensemble import (
@@ -138,7 +136,8 @@ class EnsembleRecipe(Recipe):
             select_by = run.request.training.select_by.value
             log_training_curve(run.run_id, {member.name: member.history for member in members}, select_by)
         with clock.step("card"):
-            towers = _towers_cost(run, tuned, noise)
+            note_of = MODEL_FAMILIES.load_part(tuned.best.spec.family, "quality_note")
+            towers = note_of(run.dataset.fingerprint, tuned, noise) if note_of else None
             promise = measure_promise(run.request, run.dataset, result, execution_of(placement))
             card = write_card(
                 run.run_id,
@@ -307,16 +306,6 @@ class RankerRecipe(Recipe):
             baselines=compared,
             reason=reason,
         )
-
-
-def _towers_cost(run: RunContext, tuned: TuneResult, noise: Noise | None) -> str | None:
-    """What the towers of the best setting cost; what is not known while MLflow is away counts as not measured."""
-    if tuned.best.spec.family != TOWERS:
-        return None
-    flat: list[Flat] = []
-    with contextlib.suppress(TrackingError):
-        flat = flat_trainings(run.dataset.fingerprint, tuned)
-    return towers_cost(tuned, flat, noise)
 
 
 def _why_kept(best: TrainedRanker, tried: Tried, baselines: Sequence[RankedBaseline]) -> str:

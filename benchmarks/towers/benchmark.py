@@ -28,12 +28,12 @@ from shunter.engine.config import Execution, Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.job import TrainingJob
 from shunter.engine.loop.trainer import train
-from shunter.engine.probes.field_interactions import field_interactions
+from shunter.extensions.towers.field_interactions import field_interactions
+from shunter.extensions.towers.tower_modules import Towers
+from shunter.extensions.towers.tower_partitioner import partition_fields
 from shunter.hardware.devices.processes import run_group
 from shunter.models.registry import model_spec
 from shunter.models.spec import ModelSpec
-from shunter.models.tower_partitioner import partition_fields
-from shunter.models.towers import Towers
 
 PROCESSES = 4
 SEEDS = (0, 1, 2)

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from shunter.engine.data.dataset import SPLITS, Dataset, FieldStatistics, SplitStatistics
+from shunter.extensions.towers.tower_modules import Towers
 from shunter.models.spec import CategoricalFeature, Features
-from shunter.models.towers import Towers
 
 GROUPS, FIELDS_A_GROUP, IDS, HIDDEN = 4, 3, 40, 4
 SHARES = (0.8, 0.1, 0.1)

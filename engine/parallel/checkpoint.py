@@ -38,6 +38,7 @@ from shunter.engine.parallel.agreement import all_do, from_all
 from shunter.engine.parallel.blocks import Block, StoredBlocks, fill_shards
 from shunter.engine.parallel.folder_writer import FolderWriter
 from shunter.engine.parallel.folders import Folders, files_in
+from shunter.engine.parallel.host_model import HostModel
 from shunter.engine.parallel.rows import DividedRows, OwnRows, lay_into
 from shunter.engine.parallel.stored import (
     BEST,
@@ -56,7 +57,6 @@ from shunter.engine.parallel.stored import (
     remove_older,
 )
 from shunter.engine.parallel.tiered import TieredShards
-from shunter.engine.parallel.tower_model import HostRecommender
 from shunter.errors import CheckpointError, ShunterError, TrainingError
 from shunter.models.embeddings.sharded import ShardedEmbeddings
 from shunter.models.registry import Model
@@ -156,8 +156,8 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
     def keep_best(self, model: Model, step: int) -> None:
         """Keep the weights that are the best so far; they count from the next `write` on."""
         with self._stall():
-            if isinstance(model, HostRecommender):
-                model.gather_towers()
+            if isinstance(model, HostModel):
+                model.gather_layers()
             own = self._own_blocks(model, is_whole=True)
             blocks = {key: tensor for key, tensor in own.items() if key.endswith("weight")}
             dense = _dense_weights(model)
@@ -207,8 +207,8 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         self, model: Model, optimizer: torch.optim.Optimizer, state: dict[str, Any], *, may_skip: bool = False
     ) -> None:
         """Copy what is to be kept as it is, and hand it to the writer; where that cannot be, write it here."""
-        if isinstance(model, HostRecommender):
-            model.gather_towers(optimizer)
+        if isinstance(model, HostModel):
+            model.gather_layers(optimizer)
         own, dense = self._own_blocks(model), {**_dense_weights(model), **_full_state(optimizer)}
         may_copy = self._may_copy(model, {**own, **dense})
         if not may_copy:

@@ -19,9 +19,9 @@ from shunter.engine.loop.compile import compile_layers
 from shunter.engine.loop.loss import weighted_sum
 from shunter.engine.loop.step import autocast, seeded
 from shunter.engine.parallel.agreement import from_all
+from shunter.engine.parallel.host_model import HostModel
 from shunter.engine.parallel.loader import BatchShare
 from shunter.engine.parallel.losses import own_losses
-from shunter.engine.parallel.tower_model import HostRecommender
 from shunter.models.registry import Model, layer_inputs
 
 log = logging.getLogger(__name__)
@@ -138,7 +138,7 @@ def compile_together(
     Returns:
         Seconds until all have compiled; None where none has.
     """
-    if isinstance(model, HostRecommender):
+    if isinstance(model, HostModel):
         log.warning("The layers stay uncompiled, since hosts have different towers.")
         return None
     started = time.perf_counter()

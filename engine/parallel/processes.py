@@ -26,15 +26,15 @@ from shunter.engine.parallel.checkpoint import ShardedCheckpoint
 from shunter.engine.parallel.compiled_step import compile_together
 from shunter.engine.parallel.folders import Folders
 from shunter.engine.parallel.gradients import GradientBuckets
+from shunter.engine.parallel.host_model import HostModel
 from shunter.engine.parallel.loader import BatchShare, ShareLoader
 from shunter.engine.parallel.losses import own_losses
 from shunter.engine.parallel.plan import Sharding, make_plan
 from shunter.engine.parallel.tier_blocks import TierBlocks
 from shunter.engine.parallel.tiered import TieredShards
-from shunter.engine.parallel.tower_model import HostRecommender, build_host_model, can_be_divided
 from shunter.engine.results import Evaluation
 from shunter.errors import RequestError
-from shunter.model_families import reads_positions
+from shunter.model_families import MODEL_FAMILIES, reads_positions
 from shunter.models.embeddings.request import EmbeddingCache
 from shunter.models.embeddings.sharded import ShardedEmbeddings
 from shunter.models.positions import Positions
@@ -85,7 +85,7 @@ class ManyProcesses(OneProcess):
         """Build the model around divided tables; the initial weights are those of a single process.
 
         The tables may be larger than the memory of one process: whether they fit is the planner's to say. Where the
-        processes are on several hosts, a DMT is divided by its towers instead (`shunter.engine.parallel.tower_model`).
+        processes are on several hosts, a family may divide its layers too (`shunter.engine.parallel.host_model`).
 
         Raises:
             RequestError: the model cannot be built.
@@ -102,8 +102,9 @@ class ManyProcesses(OneProcess):
             embeddings = self._in_files(spec, features, hyperparameters, device, cache)
             return assemble_model(spec, features, embeddings, seed=seed, device=device)
         per_host = self._sharding.processes_per_node or int(os.environ.get("LOCAL_WORLD_SIZE", self.count))
-        if can_be_divided(spec, features, hyperparameters, per_host):
-            return build_host_model(
+        host_model: type[HostModel] | None = MODEL_FAMILIES.load_part(spec.family, "host_model")
+        if host_model is not None and host_model.can_be_divided(spec, features, hyperparameters, per_host):
+            return host_model.build(
                 spec,
                 features,
                 hyperparameters,
@@ -212,7 +213,7 @@ class ManyProcesses(OneProcess):
         # it travels in one message with gradients, for a message costs more to start than these to send.
         mean = losses.detach().clone()
         together = [mean, *(buffer for buffer in model.layers.buffers() if buffer.is_floating_point())]
-        if isinstance(model, HostRecommender):
+        if isinstance(model, HostModel):
             weighted_sum(losses, weights).backward()
             model.average_gradients()
             _average(together, self.count)

@@ -3,6 +3,7 @@
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.profiling.workload import workload_of
 from shunter.hardware.types import Workload
+from shunter.model_families import MODEL_FAMILIES
 from shunter.models.counting import count_model
 from shunter.models.registry import model_spec
 from shunter.models.spec import Features, ModelSpec
@@ -38,6 +39,8 @@ def tower_spec(spec: ModelSpec, fields: int, towers: int, compression: float) ->
 
 def tower_workload(dataset: Dataset, spec: ModelSpec, towers: int, compression: float) -> Workload | None:
     """What a sample asks of the layers of a model with so many towers; None where there is no such model."""
+    if "dmt" not in MODEL_FAMILIES.names:
+        return None
     fields = len(dataset.features.categorical)
     if spec.family not in WITH_TOWERS or spec.has_mixed_tables or min(towers, fields) < 2:
         return None

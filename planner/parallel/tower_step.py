@@ -9,8 +9,9 @@ it is only simulated here; `shunter train --model dmt` places tables and exchang
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from shunter.hardware.types import Workload
-from shunter.models.towers import split_evenly
 from shunter.planner.parallel.calibration import UNCALIBRATED, Calibration
 from shunter.planner.parallel.costs import Choice, TableCosts
 from shunter.planner.parallel.demand import ModelDemand
@@ -52,7 +53,7 @@ def tower_options(model: StepModel) -> list[list[Choice]]:
     """Placements of each table on the host of its tower: the tables in their order, as many to each host."""
     layout, tables = model.layout, model.costs.demand.tables
     options: list[list[Choice]] = [[] for _ in tables]
-    for host, members in enumerate(split_evenly(range(len(tables)), layout.hosts)):
+    for host, members in enumerate(_by_host(len(tables), layout.hosts)):
         devices = tuple(range(host * layout.per_host, (host + 1) * layout.per_host))
         for table in members:
             options[table] = [Choice("table_wise", (device,)) for device in devices]
@@ -72,11 +73,16 @@ def search_towers(model: TowerStep, seconds: float) -> tuple[list[Choice], float
     return Search(model, options=options).improve(_balanced(model, options), seconds)
 
 
+def _by_host(tables: int, hosts: int) -> list[list[int]]:
+    """Return the numbers of the tables of each host: in their order, as many to each or one more."""
+    return [part.tolist() for part in np.array_split(np.arange(tables), hosts)]
+
+
 def _balanced(model: StepModel, options: Sequence[Sequence[Choice]]) -> list[Choice]:
     """Whole tables on their hosts, balanced by what is looked up; by row where they have no room."""
     layout, tables, devices = model.layout, model.costs.demand.tables, model.machine.devices
     found = [one[-1] for one in options]
-    for host, members in enumerate(split_evenly(range(len(tables)), layout.hosts)):
+    for host, members in enumerate(_by_host(len(tables), layout.hosts)):
         own = devices[host * layout.per_host : (host + 1) * layout.per_host]
         whole = greedy(
             [tables[one].ids_per_sample * tables[one].width for one in members],

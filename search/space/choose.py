@@ -6,11 +6,11 @@ from shunter.engine.data.dataset import Dataset
 from shunter.engine.fixed import read_fixed
 from shunter.errors import RequestError
 from shunter.hardware.types import Placement
+from shunter.model_families import MODEL_FAMILIES
 from shunter.requests import SEARCH_SPACES, SearchSpaceName, TrainRequest
 from shunter.search.protocol import Space
 from shunter.search.space.learning import usual_rates, weights_of_tasks
 from shunter.search.space.settings import SearchSpace
-from shunter.search.space.towers import tower_partitions
 from shunter.tracking.runs import open_run
 
 
@@ -35,12 +35,13 @@ def space_for(
     if request.search.space == SearchSpaceName.ARCHITECTURE:
         space, rates = SEARCH_SPACES.load(SearchSpaceName.ARCHITECTURE), usual_rates(placement.batch_size)
         return space.for_dataset(dataset, task_weights=weights, fixed=fixed, hyperparameters=rates)
-    towers = tower_partitions(dataset, request, placement, directory, open_run(parent_run_id))
+    partitions_of = MODEL_FAMILIES.load_part(request.model, "field_partitions")
+    partitions = partitions_of(dataset, request, placement, directory, open_run(parent_run_id)) if partitions_of else {}
     is_wide = request.search.space == SearchSpaceName.WIDE
     in_file = placement.embedding_memory_bytes is not None
     space = SearchSpace.for_dataset(dataset, request.model, weights, fixed, is_wide=is_wide, in_file=in_file)
     space = space.at_batch_size(placement.batch_size)
-    return space.model_copy(update={"tower_partitions": towers})
+    return space.model_copy(update={"tower_partitions": partitions})
 
 
 def check_not_empty(space: Space) -> None:

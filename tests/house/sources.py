@@ -37,7 +37,6 @@ ROOMS = (
         r"embeddings/(stored|tier|slots|row_use|row_starts|cache_counts|mapped)|learned_hash|planner/memory"
         r"|expected_misses|moved_rows|candidates/embedding_memory|checkpoint/(lookahead|stored)|plan_memory",
     ),
-    ("towers", r"tower|sptt"),
     (
         "distributed",
         r"planner/parallel|plan_(scale|tables|commands|figure)|flows/planning|scale_figure|tasks/plan|page/plan"

@@ -26,11 +26,12 @@ from shunter.engine.job import Checkpointing, ClickJob, Hooks
 from shunter.engine.libraries import load_libraries
 from shunter.engine.parallel import Division, Sharding
 from shunter.engine.parallel.folders import Folders
+from shunter.engine.parallel.host_model import HostModel
 from shunter.engine.parallel.stored import gather_weights
-from shunter.engine.parallel.tower_model import can_be_divided
 from shunter.engine.results import TrainResult
 from shunter.hardware.devices.processes import NETWORK_INTERFACES, interface_of
 from shunter.hardware.meters.meter import measure_energy
+from shunter.model_families import MODEL_FAMILIES
 from shunter.models.registry import build_model
 
 MEET_SECONDS = 120.0  # that the processes wait for the last of them to come
@@ -195,15 +196,17 @@ def _agreed_sharding(member: Membership, job: ClickJob, division: Division) -> S
     if member.rank == 0:
         sharing = member.keepers.count(0)
         per_node = member.processes_per_node
-        by_towers = (
+        host_model: type[HostModel] | None = MODEL_FAMILIES.load_part(job.spec.family, "host_model")
+        by_hosts = (
             division.tables is None
             and per_node is not None
-            and can_be_divided(job.spec, job.dataset.features, job.hyperparameters, per_node)
+            and host_model is not None
+            and host_model.can_be_divided(job.spec, job.dataset.features, job.hyperparameters, per_node)
         )
         machine = machine_here(job.execution.device, sharing)
         if sharing < len(member.keepers):  # the link between nodes is none of this machine
             machine = replace(machine, link_bytes_per_second=None)
-        hosts = per_node if by_towers else None
+        hosts = per_node if by_hosts else None
         agreed = [
             Sharding(machine=machine, processes_per_node=hosts, given=division.tables, precision=division.precision)
         ]

@@ -10,7 +10,7 @@ from torch import distributed as dist
 
 from shunter.engine.parallel.hosts import Hosts
 from shunter.engine.parallel.plan import Sharding, make_plan
-from shunter.engine.parallel.towers import TowerEmbeddings, TowerLayout
+from shunter.extensions.towers.sptt import TowerEmbeddings, TowerLayout
 from shunter.models.embeddings.kinds import build_tables
 from shunter.models.embeddings.request import EmbeddingCache, Kernel, TableRequest
 from shunter.models.embeddings.role import EPSILON, EmbeddingTables

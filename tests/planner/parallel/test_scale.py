@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shunter.models.families.dmt import DmtSpec
+from shunter.extensions.towers.dmt import DmtSpec
 from shunter.models.registry import model_spec
 from shunter.models.spec import CategoricalFeature, Features
 from shunter.planner.parallel.machine import Channel

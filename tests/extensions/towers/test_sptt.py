@@ -8,11 +8,11 @@ from torch import Tensor
 from torch import distributed as dist
 
 from shunter.engine.parallel.hosts import Hosts, Link, Phase, Traffic
-from shunter.engine.parallel.towers import TowerEmbeddings, TowerLayout
 from shunter.errors import RequestError
+from shunter.extensions.towers.sptt import TowerEmbeddings, TowerLayout
+from shunter.extensions.towers.tower_modules import Towers
 from shunter.models.embeddings.role import EPSILON
 from shunter.models.embeddings.torch_kernel import TorchEmbeddings
-from shunter.models.towers import Towers
 from tests.engine.parallel.ranks import run
 
 BATCH, DIM, RATE = 3, 4, 0.1

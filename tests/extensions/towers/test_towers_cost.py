@@ -3,8 +3,8 @@
 from types import SimpleNamespace
 from typing import Any
 
+from shunter.extensions.towers.towers_cost import Flat, towers_cost
 from shunter.search.noise import Noise
-from shunter.search.towers_cost import Flat, towers_cost
 
 
 def tuned(family: str = "dmt", ne: float = 0.8) -> Any:

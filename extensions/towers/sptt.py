@@ -7,7 +7,7 @@ samples from every other, most of them on other hosts. The transform does the sa
     2. lookup
     3. samples in the order of the peers that they belong to
     4. within the host: all fields of the host's tower(s)            [hosts * batch, fields of the host, dim]
-       (here a tower module compresses, see `shunter.models.towers`)
+       (here a tower module compresses, see `shunter.extensions.towers.tower_modules`)
     5. across hosts, among peers: all towers of the own samples      [batch, fields, dim]
     6. fields in the order of the data
 
@@ -25,14 +25,14 @@ import torch
 from torch import Tensor
 
 from shunter.engine.parallel.hosts import Hosts, Members, exchange
+from shunter.extensions.towers.tower_modules import Towers
+from shunter.extensions.towers.tower_partitioner import longest_first
 from shunter.models.constant import Constant
 from shunter.models.embeddings.initial_weights import draw_tables
 from shunter.models.embeddings.pooled import build_embeddings
 from shunter.models.embeddings.request import Kernel
 from shunter.models.embeddings.role import EmbeddingTables
 from shunter.models.embeddings.shards import Shard, copy_block
-from shunter.models.tower_partitioner import longest_first
-from shunter.models.towers import Towers
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,10 +17,10 @@ from shunter.engine.loop.trainer import train
 from shunter.engine.parallel.loader import BatchShare, ShareLoader
 from shunter.engine.parallel.plan import Sharding
 from shunter.engine.parallel.stored import gather_weights
-from shunter.engine.parallel.tower_model import HostRecommender, build_host_model
 from shunter.engine.results import TrainResult
 from shunter.errors import InfeasibleError
-from shunter.models.families.dmt import DmtSpec
+from shunter.extensions.towers.dmt import DmtSpec
+from shunter.extensions.towers.host_recommender import HostRecommender
 from shunter.models.registry import build_model
 from tests.engine.parallel.ranks import MACHINE, KeptProcesses, curve, run
 from tests.engine.synthetic import write_dataset
@@ -46,7 +46,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 def gradient_gap(dataset: Dataset, rank: int) -> float:
     """Largest distance between a gradient of this process and that of one process with the whole batch."""
-    model = build_host_model(
+    model = HostRecommender.build(
         SPEC, dataset.features, RATES, torch.device("cpu"), seed=1, processes_per_host=PER_HOST, machine=MACHINE
     )
     batch = ShareLoader(rank, PROCESSES, dataset, "train", 90).read(slice(0, 90))
@@ -103,7 +103,7 @@ def everything(dataset: Dataset, folder: Path) -> dict[str, Any]:
     found["resumed"] = train_here(dataset, folder / "stopped")
     try:
         small = replace(MACHINE, memory_bytes=100)
-        build_host_model(
+        HostRecommender.build(
             SPEC, dataset.features, RATES, torch.device("cpu"), seed=1, processes_per_host=PER_HOST, machine=small
         )
     except InfeasibleError as error:

@@ -1,4 +1,4 @@
-"""A DMT trained on several hosts: each keeps the tables and the modules of its towers (`engine.parallel.towers`).
+"""A DMT trained on several hosts: each keeps the tables and the modules of its towers (`sptt`).
 
 A tower sees the samples of all peers, of which the loss is a mean over all processes. So its gradient is summed within
 its host, which no other host has to hear of, and divided by the number of all processes; that of the layers above is
@@ -6,31 +6,32 @@ averaged over all. Both are the gradients of one process with the whole batch.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TypeGuard, cast
+from typing import Self, cast
 
 import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 
 from shunter.engine.config import Hyperparameters
+from shunter.engine.parallel.host_model import HostModel
 from shunter.engine.parallel.hosts import Hosts
 from shunter.engine.parallel.plan import Machine
-from shunter.engine.parallel.towers import TowerEmbeddings, TowerLayout
 from shunter.errors import InfeasibleError
-from shunter.models.families.dmt import DmtLayers, DmtSpec, towers_of
+from shunter.extensions.towers.dmt import DmtLayers, DmtSpec, towers_of
+from shunter.extensions.towers.sptt import TowerEmbeddings, TowerLayout
+from shunter.extensions.towers.tower_modules import split_evenly
 from shunter.models.optimizers import divides_state
 from shunter.models.recommender import Recommender
 from shunter.models.registry import assemble_model
 from shunter.models.spec import Features, ModelSpec
-from shunter.models.towers import split_evenly
 
 FLOAT_BYTES = 4
 
 
-class HostRecommender(Recommender):
+class HostRecommender(HostModel):
     """A DMT whose towers are computed on their hosts.
 
-    Every process has the modules of all towers, but those of other hosts stand as they were when `gather_towers` was
+    Every process has the modules of all towers, but those of other hosts stand as they were when `gather_layers` was
     last called.
 
     Args:
@@ -50,6 +51,70 @@ class HostRecommender(Recommender):
         self._counts = [sum(self.spec.vectors_of(len(fields[tower])) for tower in own) for own in towers]
         self._sizes = [len(fields[tower]) for tower in towers[hosts.host]]
 
+    @classmethod
+    def can_be_divided(
+        cls, spec: ModelSpec, features: Features, hyperparameters: Hyperparameters, processes_per_host: int
+    ) -> bool:
+        """Return True for a DMT on several hosts with a tower or more for each, and a table for every field.
+
+        The tables are of one width, with a row for each id, and no id of a bag has a weight.
+
+        An optimizer that divides its state over all processes is refused, for each needs all parameters.
+        """
+        hosts, rest = divmod(dist.get_world_size(), processes_per_host)
+        if (
+            not isinstance(spec, DmtSpec)
+            or spec.has_mixed_tables
+            or features.is_weighted
+            or hosts < 2
+            or rest
+            or divides_state(hyperparameters.dense_optimizer)
+        ):
+            return False
+        return len(towers_of(spec, features)) >= hosts and all(field.table is None for field in features.categorical)
+
+    @classmethod
+    def build(
+        cls,
+        spec: ModelSpec,
+        features: Features,
+        hyperparameters: Hyperparameters,
+        device: torch.device,
+        *,
+        seed: int,
+        processes_per_host: int,
+        machine: Machine,
+    ) -> Self:
+        """Build a DMT on several hosts, with the initial weights of a single process; see `can_be_divided`.
+
+        Raises:
+            InfeasibleError: the tables of a process do not fit into its memory.
+        """
+        assert isinstance(spec, DmtSpec), "as `can_be_divided` says"
+        hosts = Hosts(processes_per_host)
+        fields = towers_of(spec, features)
+        towers = split_evenly(range(len(fields)), hosts.count)
+        rows = [field.rows for field in features.categorical]
+        by_host = tuple(tuple(field for tower in own for field in fields[tower]) for own in towers)
+        layout = TowerLayout.divide(by_host, processes_per_host, rows)
+        for rank, own in enumerate(layout.owned):
+            needed = sum(rows[field] for field in own) * (spec.embedding_dim + 1) * FLOAT_BYTES
+            if needed > machine.memory_bytes:
+                raise InfeasibleError(
+                    f"The tables of process {rank} take {needed:,} bytes and it has {machine.memory_bytes:,}: use more "
+                    "memory, more processes on each host, or other towers."
+                )
+        embeddings = TowerEmbeddings(
+            rows,
+            spec.embedding_dim,
+            learning_rate=hyperparameters.embedding_learning_rate,
+            device=device,
+            hosts=hosts,
+            layout=layout,
+        )
+        embeddings.l2, embeddings.initial_bound = hyperparameters.embedding_l2, hyperparameters.embedding_initial_bound
+        return cls(assemble_model(spec, features, embeddings, seed=seed, device=device), hosts, towers)
+
     def forward(self, dense: Tensor, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
         """Score the own samples; all processes at the same time, with as many samples each."""
         assert weights is None, "where ids have weights, tables are divided by TorchRec"
@@ -65,7 +130,7 @@ class HostRecommender(Recommender):
         _mean_gradient(list(self.layers.above.parameters()), self._hosts.everyone.sum, processes)
 
     @torch.no_grad()
-    def gather_towers(self, optimizer: torch.optim.Optimizer | None = None) -> None:
+    def gather_layers(self, optimizer: torch.optim.Optimizer | None = None) -> None:
         """Bring the weights of each tower from its host to all processes, and what an optimiser keeps of them."""
         for host, towers in enumerate(self._towers):
             parameters = [parameter for tower in towers for parameter in self.layers.towers[tower].parameters()]
@@ -86,68 +151,6 @@ class HostRecommender(Recommender):
 
     def _own(self) -> Sequence[int]:
         return self._towers[self._hosts.host]
-
-
-def can_be_divided(
-    spec: ModelSpec, features: Features, hyperparameters: Hyperparameters, processes_per_host: int
-) -> TypeGuard[DmtSpec]:
-    """Whether a model can be trained so: a DMT on several hosts, a tower or more for each, every field with a table.
-
-    The tables are of one width, with a row for each id, and no id of a bag has a weight.
-
-    An optimizer that divides its state over all processes is refused, for each needs all parameters.
-    """
-    hosts, rest = divmod(dist.get_world_size(), processes_per_host)
-    if (
-        not isinstance(spec, DmtSpec)
-        or spec.has_mixed_tables
-        or features.is_weighted
-        or hosts < 2
-        or rest
-        or divides_state(hyperparameters.dense_optimizer)
-    ):
-        return False
-    return len(towers_of(spec, features)) >= hosts and all(field.table is None for field in features.categorical)
-
-
-def build_host_model(
-    spec: DmtSpec,
-    features: Features,
-    hyperparameters: Hyperparameters,
-    device: torch.device,
-    *,
-    seed: int,
-    processes_per_host: int,
-    machine: Machine,
-) -> HostRecommender:
-    """Build a DMT on several hosts, with the initial weights of a single process; see `can_be_divided`.
-
-    Raises:
-        InfeasibleError: the tables of a process do not fit into its memory.
-    """
-    hosts = Hosts(processes_per_host)
-    fields = towers_of(spec, features)
-    towers = split_evenly(range(len(fields)), hosts.count)
-    rows = [field.rows for field in features.categorical]
-    by_host = tuple(tuple(field for tower in own for field in fields[tower]) for own in towers)
-    layout = TowerLayout.divide(by_host, processes_per_host, rows)
-    for rank, own in enumerate(layout.owned):
-        needed = sum(rows[field] for field in own) * (spec.embedding_dim + 1) * FLOAT_BYTES
-        if needed > machine.memory_bytes:
-            raise InfeasibleError(
-                f"The tables of process {rank} take {needed:,} bytes and it has {machine.memory_bytes:,}: use more "
-                "memory, more processes on each host, or other towers."
-            )
-    embeddings = TowerEmbeddings(
-        rows,
-        spec.embedding_dim,
-        learning_rate=hyperparameters.embedding_learning_rate,
-        device=device,
-        hosts=hosts,
-        layout=layout,
-    )
-    embeddings.l2, embeddings.initial_bound = hyperparameters.embedding_l2, hyperparameters.embedding_initial_bound
-    return HostRecommender(assemble_model(spec, features, embeddings, seed=seed, device=device), hosts, towers)
 
 
 def _mean_gradient(parameters: Sequence[nn.Parameter], add_up: Callable[[Tensor], None], processes: int) -> None:

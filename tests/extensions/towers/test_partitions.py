@@ -8,12 +8,12 @@ from pydantic import ValidationError
 
 from shunter.engine.data.dataset import Dataset
 from shunter.errors import RequestError
+from shunter.extensions.towers.partitions import FILE, tower_partitions
 from shunter.hardware.types import Placement
 from shunter.requests import TowerStrategy, TrainRequest
 from shunter.search.job import SearchJob
 from shunter.search.search import search
 from shunter.search.space.settings import SearchSpace
-from shunter.search.space.towers import FILE, tower_partitions
 from shunter.tracking.runs import open_run
 from shunter.tracking.store import tracking_uri
 

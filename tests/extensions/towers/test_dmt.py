@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shunter.errors import RequestError
-from shunter.models.families.dmt import DmtLayers, DmtSpec, towers_of
+from shunter.extensions.towers.dmt import DmtLayers, DmtSpec, towers_of
+from shunter.extensions.towers.tower_modules import DcnTower, DlrmTower, split_evenly
 from shunter.models.layers import CrossNetwork
 from shunter.models.registry import build_model, model_spec
-from shunter.models.towers import DcnTower, DlrmTower, split_evenly
 from tests.models.families.test_dlrm import features_of, inputs_of
 
 FEATURES = features_of(2, 4, 1)  # fields c0 c1 c2 c3 b0

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
 from shunter.errors import RequestError
-from shunter.models.tower_partitioner import (
+from shunter.extensions.towers.tower_partitioner import (
     TowerPartition,
     _match,
     balanced_clusters,

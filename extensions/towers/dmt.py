@@ -1,8 +1,7 @@
 """DMT: a hierarchy of interactions, within each tower first and then among the towers (Luo et al., MLSys 2024).
 
 The interaction of all fields with all others costs F^2 N for each sample; that among T towers of c vectors each costs
-(T c)^2 D. See `shunter.models.towers` for the modules of the towers, `shunter.models.tower_partitioner` for which
-fields belong together.
+(T c)^2 D. See `tower_modules` for the modules of the towers, `tower_partitioner` for which fields belong together.
 """
 
 from collections import Counter
@@ -14,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from shunter.errors import RequestError
+from shunter.extensions.towers.tower_modules import DcnTower, DlrmTower, Towers, split_evenly
 from shunter.models.families.family import Family
 from shunter.models.layers import DotInteraction, bottom_mlp, scoring_mlp
 from shunter.models.spec import Features, ModelSpec, nearest
-from shunter.models.towers import DcnTower, DlrmTower, Towers, split_evenly
 
 MOST_TOWERS = 4  # where their number is not given
 

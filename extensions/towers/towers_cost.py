@@ -1,8 +1,10 @@
 """What towers cost in quality against a flat model with as many parameters, as far as both were trained."""
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from shunter.errors import TrackingError
 from shunter.search.noise import Noise
 from shunter.search.result import TuneResult
 from shunter.tracking.history import TrackedRun, read_children, read_runs
@@ -55,6 +57,20 @@ def towers_cost(tuned: TuneResult, flat: Sequence[Flat], noise: Noise | None = N
         f"{ALIKE:.0%}: {best.validation_ne:.4f} and {nearest.ne:.4f} on validation, the best training of each"
         f"{by_chance}."
     )
+
+
+def cost_of_towers(fingerprint: str, tuned: TuneResult, noise: Noise | None = None) -> str | None:
+    """Say what the towers of the best setting cost; while MLflow is away, no flat model counts as measured.
+
+    Args:
+        fingerprint: Fingerprint of the data.
+        tuned: A search whose best setting has towers.
+        noise: What chance does to the NE from seed to seed.
+    """
+    flat: list[Flat] = []
+    with contextlib.suppress(TrackingError):
+        flat = flat_trainings(fingerprint, tuned)
+    return towers_cost(tuned, flat, noise)
 
 
 def flat_trainings(fingerprint: str, tuned: TuneResult) -> list[Flat]:

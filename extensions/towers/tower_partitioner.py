@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from shunter.errors import RequestError
-from shunter.models.towers import Towers
+from shunter.extensions.towers.tower_modules import Towers
 
 Strategy = Literal["coherent", "diverse"]
 COORDINATES = 2

@@ -1,4 +1,4 @@
-"""The ways to divide the fields into towers that a search tries; see `shunter.models.tower_partitioner`."""
+"""The ways to divide the fields into towers that a search tries; see `shunter.extensions.towers.tower_partitioner`."""
 
 import json
 import logging
@@ -10,11 +10,11 @@ from shunter.checked_json import json_object, read_or_quarantine, write_checked
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.data.loader import mean_ids_per_sample
 from shunter.engine.execution import execution_of
-from shunter.engine.probes.field_interactions import MOST_PASSES, field_interactions
+from shunter.extensions.towers.dmt import DmtSpec, towers_of
+from shunter.extensions.towers.field_interactions import MOST_PASSES, field_interactions
+from shunter.extensions.towers.tower_modules import Towers
+from shunter.extensions.towers.tower_partitioner import Strategy, TowerPartition, partition_fields
 from shunter.hardware.types import Placement
-from shunter.models.families.dmt import DmtSpec, towers_of
-from shunter.models.tower_partitioner import Strategy, TowerPartition, partition_fields
-from shunter.models.towers import Towers
 from shunter.requests import TowerStrategy, TrainRequest
 from shunter.search.space.settings import TowerFields
 from shunter.tracking.runs import Run
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 def tower_partitions(
     dataset: Dataset, request: TrainRequest, placement: Placement, directory: Path, run: Run
 ) -> dict[str, TowerFields]:
-    """Name the fields of each tower, in every way that the request leaves open; nothing for other families.
+    """Name the fields of each tower, in every way that the request leaves open.
 
     Towers that are learned take a brief training of a flat model, once for a search: they are kept in its folder.
 
@@ -41,8 +41,6 @@ def tower_partitions(
     Raises:
         RequestError: There are more towers than fields.
     """
-    if request.model != "dmt":
-        return {}
     features = dataset.features
     by_order = towers_of(DmtSpec(towers=request.architecture.towers), features)
     names = [field.name for field in features.categorical]

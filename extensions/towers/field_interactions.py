@@ -11,8 +11,8 @@ from shunter.engine.data.dataset import Dataset
 from shunter.engine.data.loader import BatchLoader
 from shunter.engine.loop.step import applied, build_dense_optimizer, prefetch, seeded, train_step
 from shunter.engine.memory import check_tables_fit
+from shunter.extensions.towers.tower_partitioner import interactions
 from shunter.models.registry import build_model, model_spec
-from shunter.models.tower_partitioner import interactions
 
 FLAT = model_spec()  # a DLRM: all pairs of fields interact
 FAST = Hyperparameters(dense_learning_rate=2e-3, embedding_learning_rate=0.05)  # fast: the best model is not needed
@@ -29,7 +29,7 @@ def field_interactions(dataset: Dataset, execution: Execution, *, seed: int = 0)
         seed: Seed of the initial weights and the order of batches.
 
     Returns:
-        `[fields, fields]`, see `shunter.models.tower_partitioner.interactions`.
+        `[fields, fields]`, see `shunter.extensions.towers.tower_partitioner.interactions`.
 
     Raises:
         RequestError: The model does not fit into memory.

@@ -1,7 +1,7 @@
 """Towers: groups of fields that are compressed to a few vectors of their own before all of them meet.
 
 After DMT (Luo et al., MLSys 2024, arXiv 2403.00877). A tower belongs to one host of a cluster: its tables and its
-module lie there, and only what the module gives has to cross to the other hosts (`shunter.engine.parallel.towers`). The
+module lie there, and only what the module gives has to cross to the other hosts (`shunter.extensions.towers.sptt`). The
 paper does not print the modules in full; what is taken from its text and what is ours is said at each.
 """
 
