@@ -20,6 +20,7 @@ import shunter
 import shunter.flows.cli, shunter.flows.train, shunter.flows.profiling
 from shunter.errors import MissingExtensionError
 from shunter.flows.command.command_registry import COMMANDS
+from shunter.model_families import MODEL_FAMILIES
 from shunter.models.optimizers import DENSE_OPTIMIZERS, searched_optimizers
 from shunter.reporting.page.sections import REPORT_SECTIONS
 from shunter.requests import SEARCH_METHODS, SEARCH_SPACES, ProfileRequest, TrainRequest
@@ -34,7 +35,7 @@ if "operation" not in sys.argv[2:]:
     deployed_flows = [DEPLOYED_FLOWS]
 for registry in (
     *deployed_flows,
-    *(COMMANDS, DENSE_OPTIMIZERS, HOME_PARTS, MOVES),
+    *(COMMANDS, DENSE_OPTIMIZERS, HOME_PARTS, MODEL_FAMILIES, MOVES),
     *(REPORT_SECTIONS, SEARCH_METHODS, SEARCH_SPACES, TRAINING_ANALYSES),
 ):
     for name, entry in registry.entries.items():
@@ -72,6 +73,19 @@ context = SearchContext(
     execution=Execution(), schedule=Schedule(), directory=None,
 )
 assert build_method("tpe", context).ask(BudgetLeft()) == SearchSpace().default()
+from shunter.engine.fixed import read_fixed
+from shunter.planner.parallel.tower_demand import tower_workload
+for family in MODEL_FAMILIES.names:
+    read_fixed(family, [])
+    MODEL_FAMILIES.load_part(family, "host_model")
+if "towers" in sys.argv[2:]:
+    assert tower_workload(None, None, 2, 4.0) is None
+    try:
+        read_fixed("dmt", [])
+    except MissingExtensionError as refused:
+        assert refused.extension == "towers"
+    else:
+        raise SystemExit("dmt is there")
 check_request(ProfileRequest())
 try:
     check_request(ProfileRequest(model="dlrm", data="clicks.parquet"))
