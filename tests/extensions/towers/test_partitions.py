@@ -10,6 +10,7 @@ from shunter.engine.data.dataset import Dataset
 from shunter.errors import RequestError
 from shunter.extensions.towers.partitions import FILE, tower_partitions
 from shunter.hardware.types import Placement
+from shunter.model_families import MODEL_FAMILIES
 from shunter.requests import TowerStrategy, TrainRequest
 from shunter.search.job import SearchJob
 from shunter.search.search import search
@@ -52,7 +53,7 @@ def test_one_way_is_not_searched(dataset: Dataset, parent: str, tmp_path: Path, 
 
 def test_other_families_and_single_towers_learn_nothing(dataset: Dataset, parent: str, tmp_path: Path) -> None:
     run = open_run(parent)
-    assert tower_partitions(dataset, TrainRequest(), PLACEMENT, tmp_path, run) == {}
+    assert MODEL_FAMILIES.load_part(TrainRequest().model, "field_partitions") is None
     for towers in (1, 4):
         request = TrainRequest(model="dmt", towers=towers)
         assert list(tower_partitions(dataset, request, PLACEMENT, tmp_path, run)) == ["order"]
