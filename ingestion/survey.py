@@ -1,8 +1,8 @@
-"""Statistics of the first ingestion pass, from which the encoder is fitted.
+"""What the first pass over a log finds: what must be known before a row can be encoded.
 
-Vocabularies and the mean and deviation of numbers come from the training split alone. Counting validation and test rows
-would give values seen only there an untrained embedding row, where serving uses id 0. The counts would also let later
-rows decide which earlier values are rare.
+Vocabularies and the mean and deviation of numbers come from the training part alone. Counting validation and test rows
+too would give values that are seen only there an untrained row of their own, where serving has id 0 for them, and
+would let later rows decide which earlier values are rare.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ from shunter.ingestion.schema import Schema, Vocabulary
 from shunter.ingestion.spill import Spill
 from shunter.model_families import RANKING_MODELS
 
-# Columns whose values are counted concurrently: each takes 700 MB if nearly all rows have distinct values.
+# Columns whose values are counted at once: each takes 700 MB where nearly all rows have a value of their own.
 _MOST_COLUMNS = 4
 _MORE_ROWS = "give more rows or set the shares under `split` in the schema"
 
@@ -47,30 +47,30 @@ class Moments:
     squares: NDArray[np.float64]
 
     def __add__(self, other: "Moments") -> "Moments":
-        """Return the moments of both sets of rows together."""
+        """Sums over both."""
         return Moments(self.count + other.count, self.total + other.total, self.squares + other.squares)
 
     def mean_and_deviation(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return mean and standard deviation, float64 [columns]; 0 and 1 without values, deviation 1 if constant."""
+        """Mean and standard deviation; 0 and 1 for a column without values, deviation 1 for a constant one."""
         count = np.maximum(self.count, 1)
         mean = self.total / count
         variance = np.maximum(self.squares / count - mean**2, 0)
-        # The rounding error in the variance of a constant column must not become a divisor.
+        # What rounding leaves of a constant column's variance must not be divided by.
         constant = variance <= 1e-12 * np.maximum(mean**2, 1)
         return mean, np.where(constant, 1.0, np.sqrt(variance))
 
 
 @dataclass(frozen=True)
 class ChunkSurvey:
-    """Counts of one chunk, to be added to the survey.
+    """What one chunk adds to the survey.
 
     Attributes:
-        rows: int64 [splits], rows of each split.
-        positives: int64 [splits], positive rows of each split.
+        rows: Rows of each split.
+        positives: Positive rows of each split.
         moments: Moments of the numeric columns in the training rows.
-        empty_bags: int64 [bags], training rows without a value, for each multi-valued column and stored sequence.
-        bag_values: int64 [splits, bags], number of values of each split and bag.
-        labels: Counts of additional labels and of rows with a nonzero weight.
+        empty_bags: Training rows without a value, for each multi-valued column and stored sequence.
+        bag_values: Values of each split and each of these columns, int64 [splits, columns].
+        labels: Counts of further labels, and of what weights leave.
     """
 
     rows: NDArray[np.int64]
@@ -83,16 +83,15 @@ class ChunkSurvey:
 
 @dataclass
 class Survey:
-    """Statistics of a log from the first pass.
+    """What the first pass found.
 
     Attributes:
-        schema: Schema of the log.
-        rows: int64 [splits], rows of each split.
-        positives: int64 [splits], positive rows of each split.
-        moments: Moments of the numeric columns in the training rows, after the signed logarithm.
-        empty_bags: int64 [bags], training rows without a value, for each multi-valued column and stored sequence.
-        labels: Counts of additional labels and of rows with a nonzero weight.
-        units: Chunks of each unit, if a crew made the survey.
+        rows: Rows of each split.
+        positives: Positive rows of each split.
+        moments: Moments of the numeric columns after the logarithm.
+        empty_bags: Training rows without a value, for each multi-valued column and stored sequence.
+        labels: Counts of further labels, and of what weights leave.
+        units: The chunks of each unit, where a crew has surveyed them.
     """
 
     schema: Schema
@@ -104,7 +103,7 @@ class Survey:
     units: list[list[ChunkSurvey]] = field(default_factory=list)
 
     def add(self, part: ChunkSurvey) -> None:
-        """Add the counts of one chunk."""
+        """Add what was counted in one chunk."""
         self.rows += part.rows
         self.positives += part.positives
         self.moments += part.moments
@@ -112,16 +111,16 @@ class Survey:
         self.labels += part.labels
 
     def check(self, name: str, *, is_given: bool = False, positives_suffice: bool = False) -> None:
-        """Raise if no model can be trained or tested on the data.
+        """Refuse data that no model can learn from or be tested on.
 
         Args:
-            name: Name of the data as the user gives it.
-            is_given: Whether the log itself names the split of each row.
-            positives_suffice: Whether the model ranks items and needs no negative rows.
+            name: What the user calls it.
+            is_given: Whether the log itself says which row is of which part.
+            positives_suffice: Whether the model ranks items, and needs no row that was not chosen.
 
         Raises:
-            DataError: The log has no rows or one class only, or a split has no rows or one class only. The weighted
-                rows of each split and the other labels in the training split must hold both classes too.
+            DataError: No rows, one class only, or a split without rows or with one class only; the same by weight, and
+                for other labels in the training part.
         """
         rows, positives = int(self.rows.sum()), int(self.positives.sum())
         if rows == 0:
@@ -146,7 +145,7 @@ class Survey:
         self.labels.check(name, self.schema)
 
     def split_statistics(self) -> dict[str, SplitStatistics]:
-        """Return the numbers of rows and positive rows of each split."""
+        """Rows and positives of each split."""
         return {
             split: SplitStatistics(
                 rows=int(rows), positives=int(positives), others=self.labels.statistics(self.schema, index)
@@ -155,7 +154,7 @@ class Survey:
         }
 
     def numeric_fields(self, base: Encoder | None = None) -> list[tuple[NumericField, FieldStatistics]]:
-        """Fit the numeric columns; columns of `base` keep its scaling, which its model was trained with."""
+        """Fit the numeric columns; those of `base` keep its scale, which the weights of its model were learned with."""
         means, deviations = self.moments.mean_and_deviation()
         missing = 1 - self.moments.count / self.rows[0]
         scales = {field.name: field for field in base.numeric} if base else {}
@@ -174,13 +173,13 @@ class Survey:
         base: Encoder | None,
         on_column: Callable[[int, int], None],
     ) -> list[tuple[CategoricalField, FieldStatistics]]:
-        """Fit the categorical columns, `_MOST_COLUMNS` at once to bound the memory of counted values.
+        """Fit the categorical columns, a few at once, so that the values of only these are in memory.
 
         Args:
-            spill: Spilled rows of the log.
-            key_kind: Function from a column name to the kind of its keys.
-            base: Encoder whose values stay known even if this log lacks the values, up to `max_ids`.
-            on_column: Callback with the number of fitted columns and the number of all columns.
+            spill: The rows.
+            key_kind: How a value of a column becomes a key.
+            base: An encoder whose values stay known although they were not seen here, as far as `max_ids` goes.
+            on_column: Is told how many columns are done, and how many there are.
         """
         numbers = {column.field for column in self.schema.categorical if column.buckets is not None}
         former = {
@@ -211,12 +210,12 @@ class Survey:
     def sharing_field(
         self, column: Sequence, fitted: list[tuple[CategoricalField, FieldStatistics]], empty: int
     ) -> tuple[CategoricalField, FieldStatistics]:
-        """Return the field of a sequence that shares ids, cardinality and access curve with its item field.
+        """A sequence with the ids of its items' field, whose cardinality and access curve stand for its own.
 
         Args:
             column: The sequence.
-            fitted: Fitted fields, including the item field.
-            empty: Number of training rows without a value.
+            fitted: The fields, its items' among them.
+            empty: Training rows without a value.
         """
         owner, statistics = next(pair for pair in fitted if pair[0].name == column.items)
         field = CategoricalField(
@@ -239,7 +238,7 @@ class Survey:
         for keys in spill.training_keys(index):
             counter.add(*count_keys(coarse(keys)))
         seen, counts = counter.by_frequency()
-        if isinstance(former, BucketIds):  # the base model was trained with these buckets
+        if isinstance(former, BucketIds):  # which the weights of its model were learned with
             ids = former
         elif isinstance(column.buckets, tuple):
             ids = BucketIds(column.buckets)
@@ -283,25 +282,25 @@ class Survey:
 def fit_ids(
     counter: ValueCounter, column: Categorical, default: Vocabulary, former: IdMap | None = None
 ) -> tuple[IdMap, int, tuple[tuple[float, float], ...]]:
-    """Assign ids to the values of one column.
+    """Give ids to the values of one column.
 
     Args:
-        counter: Distinct values and the count of each.
-        column: The column with its own settings.
-        default: Default settings of all columns.
-        former: Ids of a base encoder, whose values stay known regardless of their counts. Ids are ordered by count in
-            this log. A learned map is reused unchanged.
+        counter: The values and how often each was seen.
+        column: The column, with the settings of its own.
+        default: The settings of all columns.
+        former: Ids whose values stay known, however seldom they were seen here; the most frequent here come first. A
+            learned map is kept as it is.
 
     Returns:
-        The ids (by frequency if a map is to be learned later, see `shunter.ingestion.learned_maps`), the number of
-        distinct values, and the access curve over the ids including id 0.
+        The ids, by frequency where a map is still to be learned (`shunter.ingestion.learned_maps`); the number of
+        distinct values; and the access curve over the ids, id 0 among them.
     """
     keys, counts = counter.by_frequency()
     fixed = None
     if (hash_size := default.hash_size_of(column)) is not None:
         fixed = HashedIds(hash_size)
     elif default.learned_rows_of(column) is not None and isinstance(former, LearnedIds):
-        fixed = former  # the base model was trained with this map
+        fixed = former  # which the weights of its model were learned with
     if fixed is not None:
         lookups = np.bincount(fixed.ids(keys), weights=counts, minlength=fixed.rows).astype(np.int64)
         lookups[0] += counter.missing
@@ -321,12 +320,12 @@ def fit_ids(
 
 
 def _shares_ids(column: Categorical) -> bool:
-    """Return True if a column uses the ids of another column."""
+    """Whether a column has the ids of another one."""
     return isinstance(column, Sequence) and column.items is not None
 
 
 def positives_alone(name: str) -> DataError:
-    """Return the error for a log with positive labels only, for a model that needs negative rows."""
+    """Of a log that only says what was chosen, for a model that learns from what was not."""
     return DataError(
         f"Every label of {name} is 1, both 0 and 1 are needed: check the label column and its threshold in the schema, "
         f"or take a --model that ranks items by positives alone ({', '.join(RANKING_MODELS.names)})."
@@ -334,12 +333,12 @@ def positives_alone(name: str) -> DataError:
 
 
 def no_rows(name: str) -> DataError:
-    """Return the error for a log without readable rows."""
+    """Of a log without rows."""
     return DataError(f"{name} holds no row that can be read: give a file with rows.")
 
 
 def nothing_found(schema: Schema) -> Survey:
-    """Return an empty survey, with all counts zero."""
+    """Before the first chunk."""
     nothing, splits = np.zeros(len(schema.numeric)), len(SPLITS)
     others = np.zeros((max(0, len(schema.tasks) - 1), 2, splits), np.int64)
     return Survey(
@@ -353,7 +352,7 @@ def nothing_found(schema: Schema) -> Survey:
 
 
 def survey_batch(batch: RawBatch, parts: NDArray[np.int8]) -> ChunkSurvey:
-    """Count one batch; `parts`, int8 [rows], is the split of each row."""
+    """Count what one batch adds; `parts` says to which split each row belongs."""
     train = batch.columns.select(parts == 0)
     logarithms = signed_log(train.numeric)
     present = ~np.isnan(logarithms)
