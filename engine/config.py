@@ -32,6 +32,7 @@ class Hyperparameters(Record):
             checkpoint.
         plateau_factor: Factor on both learning rates after an epoch without a better validation figure, with the
             schedule `plateau`.
+        loss: Name of the minimised loss in `shunter.engine.loop.loss`; metrics and selection do not depend on it.
         warmup_epochs: Passes over the training part, such as 0.5, over which both rates first rise linearly from 0.
     """
 
@@ -47,6 +48,7 @@ class Hyperparameters(Record):
     warmup_epochs: float = field(default=0.0, metadata=OPTIONAL)
     cosine_epochs: int | None = field(default=None, metadata=OPTIONAL)
     cycles: int = field(default=1, metadata=OPTIONAL)
+    loss: str = field(default="log_loss", metadata=OPTIONAL)
 
     def most_epochs(self, schedule: "Schedule") -> int:
         """Return the largest number of epochs: that of the schedule, or of a cosine that ends earlier."""

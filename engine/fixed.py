@@ -10,6 +10,7 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 
 from shunter.engine.config import Hyperparameters, Schedule
+from shunter.engine.loop.loss import LOSSES
 from shunter.engine.ranking.config import RankingHyperparameters
 from shunter.errors import RequestError
 from shunter.model_families import AUTO, MODEL_FAMILIES, is_ranking, is_solved
@@ -71,6 +72,8 @@ def read_fixed(model: str, entries: Sequence[str]) -> Fixed:
             raise _not_known(name, model, [*rates, PATIENCE, *_shared(classes)])
     if "dense_optimizer" in found.learning:
         DENSE_OPTIMIZERS.entry(found.learning["dense_optimizer"])
+    if "loss" in found.learning:
+        LOSSES.entry(found.learning["loss"])
     return found
 
 

@@ -1,4 +1,8 @@
-"""Metrics of predicted click probabilities."""
+"""Metrics of predicted click probabilities.
+
+A further metric is a function of labels `[rows]` (0 or 1), logits `[rows]` (predicted log odds) and weights `[rows]` or
+None that returns a number. Every installed one is computed wherever the AUC is.
+"""
 
 import math
 from collections.abc import Sequence
@@ -8,7 +12,10 @@ import numpy as np
 
 from shunter.engine.config import SelectBy
 from shunter.errors import DataError
-from shunter.record import Record
+from shunter.record import OPTIONAL, Record
+from shunter.registry import Registry
+
+METRICS = Registry("metric", {}, group="shunter.metrics")  # beside those of `Metrics`
 
 FIGURES: dict[SelectBy, str] = {  # labels of the metrics
     "ne": "NE",
@@ -35,6 +42,7 @@ class Metrics(Record):
         rows: Number of scored rows with positive weight.
         base_rate: Share of positives in these rows, by weight.
         others: With several tasks, metrics of the tasks besides the main task, by name.
+        more: Values of the metrics that other distributions add (`METRICS`), by name.
     """
 
     auc: float
@@ -44,6 +52,7 @@ class Metrics(Record):
     rows: int
     base_rate: float
     others: "dict[str, Metrics]" = field(default_factory=dict)
+    more: dict[str, float] = field(default_factory=dict, metadata=OPTIONAL)
 
     def loss_by(self, select_by: SelectBy) -> float:
         """Return a metric as a loss to minimise: NE and log loss unchanged, 1 - AUC for the AUC."""
@@ -93,8 +102,7 @@ def compute_metrics(labels: np.ndarray, logits: np.ndarray, weights: np.ndarray 
         raise DataError("There is no row to compute metrics on: give the split at least one row.")
     if weights is not None:
         return _compute_weighted(labels, logits, weights)
-    labels = labels.astype(np.float64)
-    logits = logits.astype(np.float64)
+    labels, logits = labels.astype(np.float64), logits.astype(np.float64)
     base_rate = float(labels.mean())
     # -log p of the observed label, in a form that neither overflows nor cancels: softplus(logit) - label * logit.
     logloss = float((np.logaddexp(0.0, logits) - labels * logits).mean())
@@ -107,7 +115,13 @@ def compute_metrics(labels: np.ndarray, logits: np.ndarray, weights: np.ndarray 
         calibration=mean_prediction / base_rate if base_rate else math.nan,
         rows=len(labels),
         base_rate=base_rate,
+        more=further_metrics(labels, logits, None),
     )
+
+
+def further_metrics(labels: np.ndarray, logits: np.ndarray, weights: np.ndarray | None) -> dict[str, float]:
+    """Return the value of each metric of `METRICS`, by name."""
+    return {name: float(METRICS.load(name)(labels, logits, weights)) for name in METRICS.names}
 
 
 def _compute_weighted(labels: np.ndarray, logits: np.ndarray, weights: np.ndarray) -> Metrics:
@@ -127,6 +141,7 @@ def _compute_weighted(labels: np.ndarray, logits: np.ndarray, weights: np.ndarra
         calibration=float(weights @ np.exp(-np.logaddexp(0.0, -logits))) / positive if positive else math.nan,
         rows=len(labels),
         base_rate=base_rate,
+        more=further_metrics(labels, logits, weights),
     )
 
 

@@ -9,6 +9,8 @@ from shunter.models.embeddings.role import EmbeddingTables
 from shunter.models.positions import Positions
 from shunter.models.spec import Features, ModelSpec
 
+LabelLosses = Callable[[Tensor, Tensor], Tensor]  # of logits and labels, `[batch]` or `[batch, tasks]`
+
 
 class Recommender(nn.Module):
     """A model over any mix of dense, single-valued and multi-valued features.
@@ -25,6 +27,7 @@ class Recommender(nn.Module):
             weights.
         compiled_step: Trains on full batches where it is set (`shunter.engine.loop.compiled_step`); it updates the same
         weights.
+        loss: Loss of each label that a step minimises (`shunter.engine.loop.loss`); None: the log loss.
         packs_activations: Whether a step keeps activations without their zeros
             (`shunter.engine.loop.packed_activations`).
         compacts_dead_units: Whether a step leaves out units that are zero for its batch
@@ -35,6 +38,7 @@ class Recommender(nn.Module):
     compacts_dead_units: bool = False
     compiled_layers: Callable[..., Tensor] | None = None
     compiled_step: Any = None
+    loss: LabelLosses | None = None
 
     def __init__(
         self,

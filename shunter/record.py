@@ -1,7 +1,7 @@
 """Codec of dataclasses that are stored as plain values."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import MISSING, asdict, fields, is_dataclass
 from functools import lru_cache
 from types import UnionType
 from typing import Any, Self, Union, cast, get_args, get_origin, get_type_hints
@@ -15,7 +15,11 @@ class Record:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as plain values, ready for JSON, without `OPTIONAL` ones at their default."""
-        defaults = {one.name: one.default for one in fields(self) if one.metadata.get("is_optional")}  # pyright: ignore[reportArgumentType]
+        defaults = {
+            one.name: one.default if one.default_factory is MISSING else one.default_factory()
+            for one in fields(self)  # pyright: ignore[reportArgumentType]
+            if one.metadata.get("is_optional")
+        }
         values = asdict(self)  # pyright: ignore[reportArgumentType]
         return {name: value for name, value in values.items() if value != defaults.get(name, _NEVER)}
 

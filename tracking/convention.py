@@ -165,7 +165,8 @@ def quality_metrics(metrics: Metrics, split: Literal["validation", "test"] = "va
     """Quality: `quality.*` on the validation part, `quality.test.*` on the test part.
 
     Trials never see the test part, so the plain names are those that every run of the tree has and that line up. With
-    several tasks they are of the main one; of the others they end in its name, as `quality.auc.conversion`.
+    several tasks they are of the main one; of the others they end in its name, as `quality.auc.conversion`. Metrics of
+    other distributions are of the main one alone.
     """
     prefix = "quality" if split == "validation" else "quality.test"
     others = {
@@ -174,7 +175,8 @@ def quality_metrics(metrics: Metrics, split: Literal["validation", "test"] = "va
         for name in QUALITY_METRICS
         if not math.isnan(value := getattr(quality, name))
     }
-    return _flat(prefix, {**{name: getattr(metrics, name) for name in QUALITY_METRICS}, **others})
+    own = {name: getattr(metrics, name) for name in QUALITY_METRICS}
+    return _flat(prefix, {**own, **metrics.more, **others})
 
 
 def training_metrics(training: TrainingFigures[Any, Any] | Trained[Any, Any, Any, Any]) -> Values:

@@ -103,7 +103,7 @@ class CompiledStep:
         names_of = {parameter: name for name, parameter in layers.named_parameters()}
         names = [names_of[parameter] for parameter in self._parameters]
         groups = [(len(group["params"]), group) for group in self._optimizer.param_groups]
-        kind = type(self._optimizer)
+        kind, label_losses = type(self._optimizer), self._model.loss
 
         def loss(
             parameters: list[Tensor],
@@ -116,7 +116,7 @@ class CompiledStep:
                 named = dict(zip(names, parameters, strict=True))
                 logits = torch.func.functional_call(layers, named, (dense, pooled, *rest))
             labels, shares, weights = targets
-            losses = mean_losses(logits, labels, shares)
+            losses = mean_losses(logits, labels, shares, label_losses)
             return weighted_sum(losses, weights), losses
 
         def joint(

@@ -6,22 +6,33 @@ import torch
 from torch import Tensor, nn
 
 from shunter.errors import RequestError
+from shunter.models.recommender import LabelLosses
+from shunter.registry import Entry, Registry
+
+LOG_LOSS = "log_loss"
+LOSSES = Registry("loss", {LOG_LOSS: Entry(target="shunter.engine.loop.loss:log_losses")}, group="shunter.losses")
 
 
-def mean_losses(logits: Tensor, labels: Tensor, shares: Tensor | None) -> Tensor:
+def log_losses(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the log loss of each label."""
+    return nn.functional.binary_cross_entropy_with_logits(logits, labels, reduction="none")
+
+
+def mean_losses(logits: Tensor, labels: Tensor, shares: Tensor | None, loss: LabelLosses | None = None) -> Tensor:
     """Return the mean log loss of a batch over the labels present, weighted where samples have weights.
 
     Args:
         logits: `[batch]`, or `[batch, tasks]`.
         labels: Labels of the samples, of the same shape as the logits; see `shunter.engine.data.batch.Batch`.
         shares: Share of each label in the mean; None weights all labels alike.
+        loss: Loss of each label; None: the log loss.
 
     Returns:
         `[]`, or `[tasks]`; 0 for a task without a label in the batch.
     """
-    if shares is None and logits.ndim == 1:
+    if shares is None and logits.ndim == 1 and loss is None:
         return nn.functional.binary_cross_entropy_with_logits(logits, labels)
-    losses = nn.functional.binary_cross_entropy_with_logits(logits, labels, reduction="none")
+    losses = (loss or log_losses)(logits, labels)
     return losses.mean(0) if shares is None else (losses * shares).sum(0)
 
 

@@ -82,7 +82,7 @@ def plain_step(
         compaction = Compaction() if model.compacts_dead_units else nullcontext()
         with autocast(batch.labels.device, precision), compaction:
             logits = model(*batch.inputs)
-        losses = mean_losses(logits, batch.labels, batch.shares)
+        losses = mean_losses(logits, batch.labels, batch.shares, model.loss)
         weighted_sum(losses, weights).backward()
     model.embeddings.after_backward()
     optimizer.step()

@@ -94,7 +94,7 @@ class CompiledSharedStep:
         layers, device = self._model.layers, torch.device("cpu")
         names_of = {parameter: name for name, parameter in layers.named_parameters()}
         names = [names_of[parameter] for parameter in self._parameters]
-        processes, samples = self._processes, self._batch_size
+        processes, samples, label_losses = self._processes, self._batch_size, self._model.loss
 
         def loss(
             parameters: list[Tensor], pooled: Tensor, inputs: list[Tensor], targets: tuple[Tensor, ...]
@@ -104,7 +104,9 @@ class CompiledSharedStep:
                 named = dict(zip(names, parameters, strict=True))
                 logits = torch.func.functional_call(layers, named, (dense, pooled, *rest))
             labels, shares, weights = targets
-            losses = own_losses(logits[: len(labels)], labels, shares, processes=processes, samples=samples)
+            losses = own_losses(
+                logits[: len(labels)], labels, shares, processes=processes, samples=samples, loss=label_losses
+            )
             return weighted_sum(losses, weights), losses
 
         def joint(parameters: list[Tensor], inputs: list[Tensor], targets: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:

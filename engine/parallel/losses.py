@@ -3,9 +3,18 @@
 from torch import Tensor, nn
 
 from shunter.engine.loop.loss import mean_losses
+from shunter.models.recommender import LabelLosses
 
 
-def own_losses(logits: Tensor, labels: Tensor, shares: Tensor | None, *, processes: int, samples: int) -> Tensor:
+def own_losses(
+    logits: Tensor,
+    labels: Tensor,
+    shares: Tensor | None,
+    *,
+    processes: int,
+    samples: int,
+    loss: LabelLosses | None = None,
+) -> Tensor:
     """The part of this process's samples in the mean losses of the whole batch, times the number of processes.
 
     The mean over the processes of this is the mean over the batch, as TorchRec averages gradients.
@@ -16,8 +25,11 @@ def own_losses(logits: Tensor, labels: Tensor, shares: Tensor | None, *, process
         shares: See `shunter.engine.data.batch.Batch`.
         processes: Number of processes.
         samples: Samples of the whole batch.
+        loss: Loss of each label; None: the log loss.
     """
     if shares is not None:
-        return processes * mean_losses(logits, labels, shares)
+        return processes * mean_losses(logits, labels, shares, loss)
+    if loss is not None:
+        return loss(logits, labels).sum() * (processes / samples)
     total = nn.functional.binary_cross_entropy_with_logits(logits, labels, reduction="sum")
     return total * (processes / samples)

@@ -208,6 +208,7 @@ class ManyProcesses(OneProcess):
             None if batch.shares is None else batch.shares[own],
             processes=self.count,
             samples=batch.samples_of_all,
+            loss=model.loss,
         )
         # Each process normalises its own share of the batch; what they remember for scoring is the same in all. All of
         # it travels in one message with gradients, for a message costs more to start than these to send.

@@ -156,7 +156,8 @@ def _format_metrics(metrics: Metrics) -> str:
     ranked = f"AUC {metrics.auc:.4f}   " if not math.isnan(metrics.auc) else "one class only   "
     entropy = f"NE {metrics.ne:.4f}   " if not math.isnan(metrics.ne) else ""
     calibration = f"calibration {metrics.calibration:.3f}" if not math.isnan(metrics.calibration) else ""
-    return f"{ranked}log loss {metrics.logloss:.4f}   {entropy}{calibration}".rstrip()
+    more = "".join(f"   {name} {value:.4f}" for name, value in metrics.more.items())
+    return f"{ranked}log loss {metrics.logloss:.4f}   {entropy}{calibration}".rstrip() + more
 
 
 def _format_search(summary: TrainSummary) -> str:

@@ -14,7 +14,7 @@ from shunter.errors import DataError, RequestError
 from shunter.files import replacing
 from shunter.ingestion.batch import Source
 from shunter.ingestion.fields import Label, MultiValued, Sequence, SingleValued
-from shunter.ingestion.schema import Options, Schema
+from shunter.ingestion.schema import Options, Schema, read_schema
 from shunter.ingestion.sources.criteo import criteo_schema
 from shunter.ingestion.sources.names import DEFAULT_ROWS, MOVIELENS
 from shunter.ingestion.sources.synthetic import SyntheticSource
@@ -27,28 +27,44 @@ _WHEEL_SHA256 = "9c9948202011f37eb0a7c6768129313f00d6403ad221ec940d5e2d5d5f33a40
 _MEMBER = "recbole/dataset_example/ml-100k/ml-100k.{}"
 
 
-def open_named(data: str, options: Options, downloads: Path) -> Source:
-    """Open a named data set, and download the data set first if necessary.
-
-    Args:
-        data: Name of the data set, with size and seed for `synthetic` or the history length for `ml-100k`.
-        options: Vocabulary and split.
-        downloads: Folder of downloaded files.
+def open_movielens(argument: str, schema_file: str | None, downloads: Path) -> Source:
+    """Open MovieLens-100K, fetched if need be; the argument is the length of the histories.
 
     Raises:
-        RequestError: The name, size, seed or length is invalid.
-        DataError: The data set cannot be downloaded.
+        RequestError: The length is not a positive number.
+        DataError: The data set cannot be fetched.
     """
-    if data == MOVIELENS:
-        return _movielens(options, downloads)
-    name, _, parameters = data.partition(":")
-    numbers = parameters.replace("_", "").split(":") if parameters else []
-    if name == MOVIELENS and len(numbers) == 1 and numbers[0].isdigit() and int(numbers[0]) > 0:
-        return _movielens(options, downloads, int(numbers[0]))
-    if name != "synthetic" or len(numbers) > 2 or not all(number.isdigit() for number in numbers):
-        raise RequestError(f"{data!r} names no data set: write ml-100k, ml-100k:LENGTH or synthetic:ROWS:SEED.")
-    rows, seed = (*map(int, numbers), *(DEFAULT_ROWS, 0)[len(numbers) :])
-    return SyntheticSource(rows, seed, schema=criteo_schema(options))
+    numbers = _numbers_of(MOVIELENS, argument, most=1)
+    if numbers == (0,):
+        raise _names_nothing(MOVIELENS, argument)
+    return _movielens(_options_of(schema_file), downloads, *numbers)
+
+
+def open_synthetic(argument: str, schema_file: str | None, downloads: Path) -> Source:
+    """Open generated clicks; the argument is `ROWS:SEED`, of which both may be left out.
+
+    Raises:
+        RequestError: The rows or the seed are no number.
+    """
+    numbers = _numbers_of("synthetic", argument, most=2)
+    rows, seed = (*numbers, *(DEFAULT_ROWS, 0)[len(numbers) :])
+    return SyntheticSource(rows, seed, schema=criteo_schema(_options_of(schema_file)))
+
+
+def _options_of(schema_file: str | None) -> Options:
+    return read_schema(schema_file, Options) if schema_file else Options()
+
+
+def _numbers_of(name: str, argument: str, *, most: int) -> tuple[int, ...]:
+    texts = argument.replace("_", "").split(":") if argument else []
+    if len(texts) > most or not all(text.isdigit() for text in texts):
+        raise _names_nothing(name, argument)
+    return tuple(map(int, texts))
+
+
+def _names_nothing(name: str, argument: str) -> RequestError:
+    data = f"{name}:{argument}"
+    return RequestError(f"{data!r} names no data set: write ml-100k, ml-100k:LENGTH or synthetic:ROWS:SEED.")
 
 
 def _movielens(options: Options, downloads: Path, history_length: int | None = None) -> Source:

@@ -1,10 +1,25 @@
-"""Names of the built-in data sets, in a module without the imports of their readers."""
+"""Readers of logs that `--data NAME` or `--data NAME:ARGUMENT` asks for, known without importing them.
+
+A reader is a function of the argument (empty without one), the schema file or None, and a folder for files that it
+fetches or writes; it returns a `shunter.ingestion.batch.Source`.
+"""
 
 from dataclasses import dataclass
+
+from shunter.registry import Entry, Registry
 
 MOVIELENS = "ml-100k"
 HISTORY_LENGTH = 20
 DEFAULT_ROWS = 100_000  # rows of the synthetic data set
+READERS = Registry(
+    "reader",
+    {
+        MOVIELENS: Entry(target="shunter.ingestion.sources.named:open_movielens"),
+        "synthetic": Entry(target="shunter.ingestion.sources.named:open_synthetic"),
+    },
+    group="shunter.readers",
+    defaults={"description": ""},  # in `shunter datasets`
+)
 
 
 @dataclass(frozen=True)
@@ -19,6 +34,7 @@ class NamedDataset:
 
 def named_datasets() -> tuple[NamedDataset, ...]:
     """Return the data sets that `--data` takes by name."""
+    others = [name for name in READERS.names if name not in READERS.entries]
     return (
         NamedDataset(
             name="ml-100k[:LENGTH]",
@@ -33,12 +49,15 @@ def named_datasets() -> tuple[NamedDataset, ...]:
             size=f"{DEFAULT_ROWS:,} rows, or as many as asked for",
             licence="none needed: generated",
         ),
+        *(NamedDataset(name, str(READERS.capability(name, "description")), size="", licence="") for name in others),
     )
 
 
 def is_named(data: str) -> bool:
-    """Return True if `data` names a built-in data set instead of files."""
-    return data.split(":", maxsplit=1)[0] in {MOVIELENS, "synthetic"}
+    """Return True if `data` names a reader rather than files."""
+    name, _, argument = data.partition(":")
+    is_word = bool(argument) or name.replace("-", "").replace("_", "").isalnum()  # no need to look for others' readers
+    return name in READERS.entries or (is_word and "/" not in name and name in READERS)
 
 
 def with_histories(data: str) -> str:

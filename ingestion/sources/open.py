@@ -11,8 +11,7 @@ from shunter.ingestion.schema import EXAMPLE, Options, Schema, read_schema
 from shunter.ingestion.sources.criteo import CriteoSource, criteo_schema
 from shunter.ingestion.sources.files import holds_nothing
 from shunter.ingestion.sources.guard import check_paths, check_words
-from shunter.ingestion.sources.named import open_named
-from shunter.ingestion.sources.names import is_named
+from shunter.ingestion.sources.names import READERS, is_named
 from shunter.ingestion.sources.parts import parts_source
 from shunter.ingestion.sources.recognise import ask_for_csv, is_criteo
 from shunter.ingestion.sources.tabular import CsvSource, ParquetSource
@@ -57,8 +56,8 @@ def open_source(
                 f"{data} is a data set that Shunter brings along and splits itself: give --{next(iter(held_out))} "
                 "beside files of your own."
             )
-        options = read_schema(schema_file, Options) if schema_file else Options()
-        return open_named(data, options, downloads)
+        name, _, argument = data.partition(":")
+        return READERS.load(name)(argument, schema_file, downloads)
     paths = find_files(data)
     source = source_of(name_of(data, paths), paths, data_format, schema_file, told=data)
     if not held_out:
@@ -94,8 +93,7 @@ def source_of(
     check_paths([*paths, *([Path(schema_file)] if schema_file else [])])
     data_format = format_of_files(paths, data_format, has_schema=schema_file is not None)
     if data_format is DataFormat.CRITEO:
-        options = read_schema(schema_file, Options) if schema_file else Options()
-        return CriteoSource(name, criteo_schema(options), paths)
+        return CriteoSource(name, criteo_schema(read_schema(schema_file, Options) if schema_file else Options()), paths)
     if schema_file is None:
         raise DataError(
             f"{told or paths[0]} is {data_format.value.upper() if data_format is DataFormat.CSV else 'Parquet'} and "

@@ -42,6 +42,7 @@ class TaskQuality(Frozen):
         positives: Among them.
         gauc: AUC by user, weighed by the rows of each (`shunter.engine.metrics.grouped_area_under_roc`); None where the
             schema names no user, or no user has both classes.
+        more: Figures of the metrics that other distributions add, by name.
         users: Users that have rows of the class of which fewer users have some; None where no field names users.
     """
 
@@ -53,6 +54,7 @@ class TaskQuality(Frozen):
     positives: int
     gauc: float | None = None
     users: int | None = None
+    more: dict[str, float] = Field(default={}, exclude_if=lambda more: not more)
 
     @property
     def no_interval(self) -> NoInterval:

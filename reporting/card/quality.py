@@ -11,7 +11,7 @@ from shunter.engine.config import Execution
 from shunter.engine.data.arrays import read_array
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.loop.evaluation import evaluate
-from shunter.engine.metrics import grouped_area_under_roc
+from shunter.engine.metrics import further_metrics, grouped_area_under_roc
 from shunter.engine.results import Evaluation
 from shunter.ingestion.batch import MISSING_KEY
 from shunter.reporting.card.bootstrap import RESAMPLES, STATISTICS, bootstrap
@@ -60,6 +60,7 @@ def judge_quality(
                 gauc=None
                 if own is None or dataset.user is None
                 else _defined(grouped_area_under_roc(labels, logits, own, weights)),
+                more=further_metrics(labels, logits, weights),
                 users=None if own is None else min(len(np.unique(own[labels == label])) for label in (0, 1)),
             )
         )

@@ -76,6 +76,7 @@ def _quality(card: ModelCard) -> list[Part]:
         rows = [(WORDS[figure.name], _interval(figure, quality)) for figure in quality.figures]
         if quality.gauc is not None:
             rows.append(("GAUC: AUC by user, weighed by the rows of each", f"{quality.gauc:.4f}"))
+        rows += [(name, f"{value:.4f}") for name, value in quality.more.items()]
         rows.append(("expected calibration error of the bins below", f"{quality.calibration_error:.4f}"))
         label = f"label {quality.task}" if quality.task else "figure"
         parts += [

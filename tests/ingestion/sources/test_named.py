@@ -14,7 +14,6 @@ from shunter.errors import DataError
 from shunter.ingestion.cache import ingest_source
 from shunter.ingestion.encoding.columns import text_keys
 from shunter.ingestion.encoding.encoder import Encoder
-from shunter.ingestion.schema import Options
 from shunter.ingestion.sources import named
 from shunter.ingestion.sources.criteo import parse_text
 from shunter.ingestion.sources.names import is_named, named_datasets
@@ -108,7 +107,7 @@ def test_generated_text_is_what_was_generated(tmp_path: Path) -> None:
 
 
 def test_generated_clicks_can_be_learned(tmp_path: Path) -> None:
-    dataset, _ = ingest_source(named.open_named("synthetic:30_000:1", Options(), tmp_path), tmp_path, 0, 0.0)
+    dataset, _ = ingest_source(named.open_synthetic("30_000:1", None, tmp_path), tmp_path, 0, 0.0)
 
     def load(split: str) -> tuple[np.ndarray, np.ndarray]:
         ids = np.load(dataset.directory / f"{split}.categorical.npy")
