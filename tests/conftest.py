@@ -314,18 +314,27 @@ def _traces_of_all_homes(kept_traces: Path) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def furnish(
-    empty_database: Path, empty_prefect: Path, kept_profiles: Path, kept_traces: Path
-) -> Callable[[Path], Path]:
+def add_profiles(kept_profiles: Path, kept_traces: Path) -> Callable[[Path], Path]:
+    """Puts into a home what is known of this machine and of steps, as an earlier command would; else it is bare."""
+
+    def add_to(home: Path) -> Path:
+        shutil.copytree(kept_profiles, home / "profiles")
+        (home / "traces").symlink_to(kept_traces)
+        return home
+
+    return add_to
+
+
+@pytest.fixture(scope="session")
+def furnish(empty_database: Path, empty_prefect: Path, add_profiles: Callable[[Path], Path]) -> Callable[[Path], Path]:
     """Puts into a home what its first run would make: the tables of MLflow and Prefect, this machine's profiles.
 
     Traces of steps are common to all homes.
     """
 
     def furnish_home(home: Path) -> Path:
-        shutil.copytree(kept_profiles, home / "profiles")
-        (home / "traces").symlink_to(kept_traces)
-        (home / "mlflow").mkdir(parents=True)
+        add_profiles(home)
+        (home / "mlflow").mkdir()
         shutil.copy(empty_database, home / "mlflow" / "mlflow.db")
         (home / "prefect").mkdir()
         shutil.copy(empty_prefect, home / "prefect" / "prefect.db")

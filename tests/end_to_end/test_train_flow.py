@@ -2,7 +2,6 @@
 
 import io
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -258,13 +257,13 @@ def status_of(url: str) -> int:
 
 
 def test_interrupted_command_says_so_and_the_next_one_resumes_where_the_home_is_now(
-    shunter_home: Path, kept_profiles: Path, monkeypatch: pytest.MonkeyPatch
+    shunter_home: Path, add_profiles: Callable[[Path], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-C as a terminal sends it: to every process of the group, the temporary server's included.
 
     But for what is known of the machine the home is bare: the tables of MLflow and Prefect are made as for a user.
     """
-    shutil.copytree(kept_profiles, shunter_home / "profiles")
+    add_profiles(shunter_home)
     monkeypatch.setenv("PREFECT_HOME", str(shunter_home / "prefect"))  # not the database of the tests' own server
     shunter = Path(sys.executable).with_name("shunter")
     command = [shunter, "train", "--data", "synthetic:6000", "--trials", "2", "--max-epochs", "2"]

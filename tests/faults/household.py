@@ -92,8 +92,14 @@ class Household:
     home: Path
     program: Path
 
-    def start(self, name: str, *arguments: str) -> "subprocess.Popen[str]":
-        """Start a command by its name, such as `plan diff`."""
+    def start(self, name: str, *arguments: str, prefect: str | None = None) -> "subprocess.Popen[str]":
+        """Start a command by its name, such as `plan diff`.
+
+        Args:
+            name: Name of the command.
+            arguments: Its arguments.
+            prefect: Address of Prefect's server; if None, the command starts one.
+        """
         number = str(next(_NUMBERS))
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("PREFECT_", "MLFLOW_"))}
         return subprocess.Popen(
@@ -103,15 +109,15 @@ class Household:
                 *(one.replace(NEW, number) for one in arguments),
             ],
             cwd=self.folder,
-            env={**kept, "SHUNTER_HOME": str(self.home)},
+            env={**kept, "SHUNTER_HOME": str(self.home), **({"PREFECT_API_URL": prefect} if prefect else {})},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
 
-    def run(self, name: str, *arguments: str) -> str:
+    def run(self, name: str, *arguments: str, prefect: str | None = None) -> str:
         """Run a command to its end, and return what it printed; fails unless the command succeeds."""
-        process = self.start(name, *arguments)
+        process = self.start(name, *arguments, prefect=prefect)
         said, _ = process.communicate(timeout=PATIENCE_SECONDS)
         assert process.returncode == 0, f"{name} ended with {process.returncode}: {said[-3000:]}"
         return said

@@ -37,7 +37,9 @@ for step, _ in enumerate(sys.stdin):
 
 
 @pytest.fixture(scope="module")
-def household(tmp_path_factory: pytest.TempPathFactory, furnish: Callable[[Path], Path]) -> Iterator[Household]:
+def household(
+    tmp_path_factory: pytest.TempPathFactory, furnish: Callable[[Path], Path], prefect_server: str
+) -> Iterator[Household]:
     """A home with two versions of a model, the second the champion."""
     folder = tmp_path_factory.mktemp("household")
     write_household(folder / "folder")
@@ -45,7 +47,7 @@ def household(tmp_path_factory: pytest.TempPathFactory, furnish: Callable[[Path]
     with warm_commands(folder / "warm") as programs:
         found = Household(folder / "folder", furnish(folder / "home"), programs / "shunter")
         for seed in ("1", "2"):
-            found.run("train", *LOG, *TRIED, "--seed", seed)
+            found.run("train", *LOG, *TRIED, "--seed", seed, prefect=prefect_server)
         yield found
 
 

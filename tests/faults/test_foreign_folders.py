@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -82,8 +83,10 @@ def test_prefect_reads_no_settings_of_the_current_folder(foreign: Path, markers:
 
 
 @pytest.mark.slow
-def test_commands_and_servers_run_nothing_of_the_current_folder(foreign: Path, markers: Path, tmp_path: Path) -> None:
-    home = tmp_path / "home"
+def test_commands_and_servers_run_nothing_of_the_current_folder(
+    foreign: Path, markers: Path, tmp_path: Path, add_profiles: Callable[[Path], Path]
+) -> None:
+    home = add_profiles(tmp_path / "home")
     give(foreign, home, "check", "logs/day_2026-01-01.parquet")
     give(foreign, home, "train", "--data", "logs/day_*.parquet", "--schema", "schema.yaml", "--dry-run")
     ports = ("--prefect-port", str(free_port()), "--mlflow-port", str(free_port()))

@@ -5,7 +5,7 @@ import os
 import subprocess
 import threading
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -91,8 +91,10 @@ def test_waiting_for_a_busy_server_ends_by_the_clock(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     "proxies", [{"HTTP_PROXY": DEAD, "HTTPS_PROXY": DEAD}, pytest.param({"ALL_PROXY": SOCKS}, marks=pytest.mark.long)]
 )
-def test_command_with_a_server_works_behind_a_dead_proxy(proxies: dict[str, str], tmp_path: Path) -> None:
+def test_command_with_a_server_works_behind_a_dead_proxy(
+    proxies: dict[str, str], tmp_path: Path, add_profiles: Callable[[Path], Path]
+) -> None:
     train = ("train", "--data", "synthetic:2000", "--dry-run")
-    environment = {**os.environ, **proxies, "SHUNTER_HOME": str(tmp_path / "home")}
+    environment = {**os.environ, **proxies, "SHUNTER_HOME": str(add_profiles(tmp_path / "home"))}
     done = subprocess.run([SHUNTER, *train], env=environment, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]

@@ -1,7 +1,6 @@
 """Signals of terminals and of orchestrators end a command as Ctrl-C does, and leave no process."""
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -112,11 +111,11 @@ def _is_server(process: psutil.Process, home: Path) -> bool:
     ],
 )
 def test_a_signal_to_the_whole_terminal_leaves_no_server_and_no_running_run(
-    number: signal.Signals, is_there: Callable[[Path], bool], kept_profiles: Path, tmp_path: Path
+    number: signal.Signals, is_there: Callable[[Path], bool], add_profiles: Callable[[Path], Path], tmp_path: Path
 ) -> None:
     home = tmp_path / "home"
     home.mkdir(mode=0o700)
-    shutil.copytree(kept_profiles, home / "profiles")
+    add_profiles(home)
     environment = {**os.environ, "SHUNTER_HOME": str(home), "PREFECT_HOME": str(home / "prefect")}
     command = [SHUNTER, "train", "--data", "synthetic:6000", "--max-epochs", "50", "--baselines", "none"]
     process = subprocess.Popen(

@@ -1,49 +1,66 @@
 """Compiled layers learn the same within rounding, resume bit by bit, and are done without where nothing compiles."""
 
-import os
-import subprocess
-import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from shunter.engine.config import Schedule
+from shunter.engine.config import Execution, Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.data.loader import BatchLoader
 from shunter.engine.job import Checkpointing, Hooks, TrainingJob
 from shunter.engine.loop.compile import compile_layers, may_pay, pays
-from shunter.engine.loop.step import autocast
+from shunter.engine.loop.step import applied, autocast
 from shunter.engine.loop.trainer import train
 from shunter.engine.probes.steps import time_steps
 from shunter.engine.results import TrainResult
 from shunter.errors import CheckpointError
-from shunter.models.registry import build_model
-from shunter.settings import PROJECT_ROOT
+from shunter.models.registry import Model, build_model
 from tests.engine.compilable import COMPILED, SPEC
 from tests.engine.compilable import RATES as DECAYING
 from tests.engine.synthetic import write_dataset
 
 RATES = replace(DECAYING, weight_decay=0.0)
 SCHEDULE = Schedule(max_epochs=2, seed=3)
-IN_BF16 = replace(COMPILED, precision="bf16")  # one for all tests of the layers alone, which find it in the cache
-
-WITHOUT_COMPILER = """
-import sys
-from pathlib import Path
-from shunter.engine.data.dataset import Dataset
-from shunter.engine.job import TrainingJob
-from shunter.engine.loop.trainer import train
-from tests.engine.loop.test_compile import COMPILED, RATES, SCHEDULE, SPEC
-result = train(TrainingJob(Dataset.load(Path(sys.argv[1])), SPEC, RATES, COMPILED, SCHEDULE))
-print(result.compile_seconds, repr(result.validation.ne))
-"""
+IN_BF16 = replace(COMPILED, precision="bf16")
+WARNS = "shunter.engine.loop.compile"
 
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return write_dataset(tmp_path_factory.mktemp("data"), rows=1_000)
+
+
+@dataclass(frozen=True)
+class CompiledOnce:
+    """A model with compiled layers, and what it was before.
+
+    Attributes:
+        model: The model in training mode.
+        weights: Its weights before.
+        random_state: State of torch's generator before.
+        random_state_after: The same state after.
+    """
+
+    model: Model
+    weights: list[torch.Tensor]
+    random_state: torch.Tensor
+    random_state_after: torch.Tensor
+
+
+def compiled_layers(dataset: Dataset, execution: Execution) -> CompiledOnce:
+    with applied(execution):
+        model = build_model(SPEC, dataset.features).train()
+        weights, random_state = [parameter.clone() for parameter in model.parameters()], torch.get_rng_state()
+        assert compile_layers(model, execution) is not None
+        return CompiledOnce(model, weights, random_state, torch.get_rng_state())
+
+
+@pytest.fixture(scope="module")
+def in_bf16(dataset: Dataset) -> CompiledOnce:
+    """One model for the tests of layers alone; compiling is most of what they take."""
+    return compiled_layers(dataset, IN_BF16)
 
 
 def weights_of(result: TrainResult) -> list[torch.Tensor]:
@@ -62,28 +79,39 @@ def test_compiled_training_equals_eager_training_within_rounding(dataset: Datase
     assert compiled.validation.ne == pytest.approx(eager.validation.ne, rel=1e-4)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("precision", "tolerance"), [pytest.param("fp32", 1e-5, marks=pytest.mark.long), ("bf16", 2e-2)]
-)
-def test_compiled_logits_and_gradients_equal_eager_ones(
-    dataset: Dataset, precision: str, tolerance: float, request: pytest.FixtureRequest
-) -> None:
-    execution = replace(COMPILED, precision=precision)  # type: ignore[arg-type]
-    found = []
-    threads = torch.get_num_threads()
-    torch.set_num_threads(execution.threads or threads)  # as a training has them, whose compiled code serves here too
-    request.addfinalizer(lambda: torch.set_num_threads(threads))
-    for compiled in (False, True):
-        model = build_model(SPEC, dataset.features).train()
-        if compiled:
-            assert compile_layers(model, execution) is not None
-        with autocast(torch.device("cpu"), precision):
-            logits = model(*next(BatchLoader(dataset, "train", 64).batches()).inputs)
-        logits.square().mean().backward()
-        found.append((logits, *(parameter.grad for parameter in model.parameters())))
+def logits_and_gradients(model: Model, dataset: Dataset, execution: Execution) -> list[torch.Tensor]:
+    model.zero_grad()
+    with applied(execution), autocast(torch.device("cpu"), execution.precision):
+        logits = model(*next(BatchLoader(dataset, "train", 64).batches()).inputs)
+    logits.square().mean().backward()
+    gradients = [parameter.grad for parameter in model.parameters()]
+    assert None not in gradients
+    return [logits, *(gradient.clone() for gradient in gradients if gradient is not None)]
+
+
+def assert_compiled_equals_eager(dataset: Dataset, compiled: CompiledOnce, execution: Execution) -> None:
+    tolerance = {"fp32": 1e-5, "bf16": 2e-2}[execution.precision]
+    eager = build_model(SPEC, dataset.features).train()
+    found = [logits_and_gradients(model, dataset, execution) for model in (eager, compiled.model)]
     for one, other in zip(*found, strict=True):
         assert (one - other).norm() <= tolerance * other.norm()
+
+
+@pytest.mark.slow
+def test_compiling_leaves_weights_gradients_and_random_state(in_bf16: CompiledOnce) -> None:
+    assert all(map(torch.equal, in_bf16.weights, in_bf16.model.parameters()))
+    assert all(parameter.grad is None for parameter in in_bf16.model.parameters())
+    assert torch.equal(in_bf16.random_state_after, in_bf16.random_state)
+
+
+@pytest.mark.slow
+def test_compiled_logits_and_gradients_equal_eager_ones(dataset: Dataset, in_bf16: CompiledOnce) -> None:
+    assert_compiled_equals_eager(dataset, in_bf16, IN_BF16)
+
+
+@pytest.mark.long
+def test_compiled_logits_and_gradients_equal_eager_ones_in_single_precision(dataset: Dataset) -> None:
+    assert_compiled_equals_eager(dataset, compiled_layers(dataset, COMPILED), COMPILED)
 
 
 @pytest.mark.slow
@@ -107,25 +135,17 @@ def test_an_interrupted_compiled_training_resumes_bitwise_and_only_compiled(data
     assert resumed.compile_seconds > 0
 
 
-@pytest.mark.slow
-def test_compiling_leaves_weights_gradients_and_random_state(dataset: Dataset) -> None:
-    model = build_model(SPEC, dataset.features).train()
-    before = [parameter.clone() for parameter in model.parameters()]
-    random_state = torch.get_rng_state()
-    assert compile_layers(model, IN_BF16) is not None
-    assert all(map(torch.equal, before, model.parameters()))
-    assert all(parameter.grad is None for parameter in model.parameters())
-    assert torch.equal(torch.get_rng_state(), random_state)
+def test_without_a_working_compiler_training_goes_on_eagerly(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from torch._inductor import config
 
-
-def test_without_a_working_compiler_training_goes_on_eagerly(dataset: Dataset, tmp_path: Path) -> None:
-    environment = {**os.environ, "CXX": "no-such-compiler", "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
-    command = [sys.executable, "-c", WITHOUT_COMPILER, str(dataset.directory)]
-    finished = subprocess.run(command, capture_output=True, text=True, cwd=PROJECT_ROOT, env=environment, check=False)
-    assert finished.returncode == 0, finished.stderr
-    assert "stays uncompiled" in finished.stderr
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))  # with nothing of earlier tests
+    with config.patch({"cpp.cxx": (None, "no-such-compiler")}):
+        done = train(TrainingJob(dataset, SPEC, RATES, COMPILED, SCHEDULE))
+    assert [record.name for record in caplog.records if record.levelname == "WARNING"] == [WARNS]
     eager = train(TrainingJob(dataset, SPEC, RATES, replace(COMPILED, compiled=False), SCHEDULE))
-    assert finished.stdout.split() == ["0.0", repr(eager.validation.ne)]
+    assert (done.compile_seconds, done.validation.ne) == (0.0, eager.validation.ne)
 
 
 @pytest.mark.slow
@@ -145,9 +165,8 @@ def test_what_compiling_took_is_told_apart_from_the_steps(dataset: Dataset, monk
 
 
 @pytest.mark.slow
-def test_other_batch_sizes_and_scoring_stay_uncompiled(dataset: Dataset) -> None:
-    model = build_model(SPEC, dataset.features).train()
-    assert compile_layers(model, IN_BF16) is not None
+def test_other_batch_sizes_and_scoring_stay_uncompiled(dataset: Dataset, in_bf16: CompiledOnce) -> None:
+    model = in_bf16.model.train()
     batches = BatchLoader(dataset, "train", 50).batches()
     compilations = torch._dynamo.utils.counters["stats"]["unique_graphs"]
     with autocast(torch.device("cpu"), "bf16"):

@@ -1,5 +1,7 @@
 """This machine, measured in a hurry: real figures for tests that need some and not their precision."""
 
+import pytest
+
 from shunter.engine.profiling.cache import ProfileKey, write_profiles
 from shunter.engine.profiling.measure import measure
 from shunter.hardware.devices.discovery import host_fingerprint, local_accelerators
@@ -7,12 +9,16 @@ from shunter.hardware.devices.identity import machine_id
 from shunter.hardware.types import HardwareProfile
 from shunter.settings import Settings
 
+TABLE_BYTES = 2**24  # a table of a real measurement takes up to a GiB, whose pages take longer than the rest
+
 
 def measure_shortly(seconds_each: float = 0.02) -> list[HardwareProfile]:
     """Measure the accelerators shortly."""
     accelerators = local_accelerators()
     host = host_fingerprint(accelerators)
-    measured = [measure(accelerator, host, seconds_each) for accelerator in accelerators]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("shunter.hardware.probes.rates.large_bytes", lambda accelerator: TABLE_BYTES)
+        measured = [measure(accelerator, host, seconds_each) for accelerator in accelerators]
     return [profile.model_copy(update={"machine": machine_id()}) for profile in measured]
 
 

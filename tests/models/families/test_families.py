@@ -17,7 +17,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from shunter.engine.checkpoint.storage import load_model, save_model
 from shunter.errors import RequestError
 from shunter.model_families import MODEL_FAMILIES, reads_positions
-from shunter.models.counting import count_flops_per_sample, count_model
+from shunter.models.counting import count_flops_per_sample, count_model, count_parameter_bytes
+from shunter.models.embeddings.role import EmbeddingTables
 from shunter.models.ensemble import Ensemble
 from shunter.models.families.deepfm import DeepfmLayers
 from shunter.models.families.dhen import DhenLayer, DhenSpec
@@ -101,6 +102,17 @@ SPECS = {
     "dmt of two towers": model_spec(family="dmt", towers=2, tower_vectors=1, tower_cross_layers=2),
 }
 every_spec = pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())
+# Counting a model traces four steps, which takes more than all else here; one of them tells the products of a variant.
+every_counted_spec = pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param(spec, id=name, marks=() if name in MODEL_FAMILIES.names else pytest.mark.long)
+        for name, spec in SPECS.items()
+    ],
+)
+every_variant = pytest.mark.parametrize(
+    "spec", [pytest.param(spec, id=name) for name, spec in SPECS.items() if name not in MODEL_FAMILIES.names]
+)
 # The multi-valued field has an order too, which matters to the families that read histories position by position.
 BAG = CategoricalFeature(name="b0", rows=7, multi_valued=True, length=3)
 FEATURES = Features(dense=("d0", "d1"), categorical=(*features_of(2, 2).categorical, BAG))
@@ -140,15 +152,28 @@ def test_gradients_reach_every_parameter_and_every_touched_row(spec: ModelSpec) 
     assert set((model.embeddings.weight != before).any(1).nonzero().flatten().tolist()) == touched
 
 
-@every_spec
-def test_flops_are_those_that_torch_counts_in_a_real_step(spec: ModelSpec) -> None:
+def flops_of_a_real_step(layers: nn.Module, spec: ModelSpec) -> float:
+    """Return the operations of the matrix products of a sample, as torch counts them."""
     batch = 32
-    layers = build_model(spec, FEATURES).layers.train()
     with FlopCounterMode(display=False) as counter:
         layers(*layer_inputs(spec, FEATURES, batch, "cpu")).sum().backward()
+    return counter.get_total_flops() / batch
+
+
+@every_counted_spec
+def test_flops_are_those_that_torch_counts_in_a_real_step(spec: ModelSpec) -> None:
+    layers = build_model(spec, FEATURES).layers.train()
     counts = count_model(spec, FEATURES)
-    assert counts.matmul_flops_per_sample == counter.get_total_flops() / batch
+    assert counts.matmul_flops_per_sample == flops_of_a_real_step(layers, spec)
     assert counts.dense_parameter_bytes == 4 * sum(parameter.numel() for parameter in layers.parameters())
+
+
+@every_variant
+def test_flops_and_weights_of_a_variant_are_those_of_a_real_step(spec: ModelSpec) -> None:
+    layers = build_model(spec, FEATURES).layers.train()
+    assert count_flops_per_sample(spec, FEATURES) == flops_of_a_real_step(layers, spec)
+    dense_bytes = count_parameter_bytes(spec, FEATURES) - EmbeddingTables.count_bytes(spec.tables(FEATURES)).weights
+    assert dense_bytes == 4 * sum(parameter.numel() for parameter in layers.parameters())
 
 
 @every_spec
