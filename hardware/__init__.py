@@ -1,1 +1,1 @@
-"""Where a model is trained: accelerators, meters, probes and the cost model. Knows no orchestrator and no model."""
+"""Hardware package: accelerators, power meters, probes and the cost model. Imports no orchestrator and no models."""

@@ -1,7 +1,7 @@
-"""What trainings hold of this machine: GPUs, and cores of the processor with memory; a lease dies with its process.
+"""Leases of this machine's GPUs, CPU cores and memory; a lease ends with the process that holds it.
 
-Each GPU and each core is a lock of the file system in the home, beside which its holder says who it is. Nothing has to
-be given back by a killed process, and there is no ledger that could be out of date: what is not locked is free.
+Each GPU and each core is a file lock in Shunter's home, beside a file that describes its holder. A killed process has
+nothing to give back and no ledger can become outdated: an unlocked slot is free.
 """
 
 import os
@@ -22,15 +22,16 @@ CPU = "cpu"
 
 
 class Lease(BaseModel):
-    """Who uses an accelerator, for the one who waits.
+    """Holder of an accelerator, as shown to processes that wait for it.
 
     Attributes:
         name: Name of the flow run.
-        pid: Its process.
-        since: When it took it.
-        cores: Of the processor; 1 for a GPU.
-        memory_bytes: Of the accelerator, as predicted; 0 while nobody can say, which leaves nothing for others.
-        until: When it expects to be through; None while nobody can say.
+        pid: Process id of the holder.
+        since: Start of the lease.
+        cores: Number of CPU cores; 1 for a GPU.
+        memory_bytes: Predicted memory on the accelerator; 0 if unknown, and then no other process shares the
+            accelerator.
+        until: Expected end of the lease; None if unknown.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -44,11 +45,11 @@ class Lease(BaseModel):
 
     @property
     def description(self) -> str:
-        """For instance `train-ml-100k (process 4711, since 2026-03-01 12:00 UTC)`."""
+        """Return the holder, such as `train-ml-100k (process 4711, since 2026-03-01 12:00 UTC)`."""
         return f"{self.name} (process {self.pid}, since {self.since:%Y-%m-%d %H:%M} UTC)"
 
     def sentence(self, accelerator: str) -> str:
-        """What it holds, for `shunter status`."""
+        """Describe the leased resources for `shunter status`."""
         cores = f" ({self.cores} cores)" if accelerator == CPU else ""
         memory = f", {self.memory_bytes / 2**30:.2g} GiB" if self.memory_bytes else ""
         until = f", expected until {self.until:%Y-%m-%d %H:%M} UTC" if self.until else ""
@@ -56,13 +57,13 @@ class Lease(BaseModel):
 
 
 def slots(name: str) -> list[str]:
-    """What an accelerator is leased by: the cores of the processor, a GPU as a whole."""
+    """Return the lock names of an accelerator: one for each CPU core, one for a whole GPU."""
     return [f"{CPU}-{core}" for core in range(usable_cores())] if name == CPU else [_identity(name)]
 
 
 @contextmanager
 def looking() -> Iterator[None]:
-    """Alone with the locks: two that take cores at once, or one that looks who holds them, are in nobody's way."""
+    """Hold the lease lock while the block runs, so that processes take and inspect slots one at a time."""
     path = Settings().locks / "looking"
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path, is_singleton=True):
@@ -70,7 +71,7 @@ def looking() -> Iterator[None]:
 
 
 def take_free(name: str) -> list[tuple[str, FileLock]]:
-    """Lock the slots of an accelerator that no other process holds, again those that this process has locked before."""
+    """Lock the accelerator's slots that no other process holds; slots that this process holds are locked once more."""
     found = []
     for slot in slots(name):
         lock = FileLock(_path(slot), is_singleton=True)
@@ -81,12 +82,12 @@ def take_free(name: str) -> list[tuple[str, FileLock]]:
 
 
 def write_lease(slot: str, lease: Lease) -> None:
-    """Say who holds a slot that is locked."""
+    """Write the holder of a locked slot."""
     write_checked(_path(slot).with_suffix(".json"), lease.model_dump_json())
 
 
 def leases_of_others(name: str) -> list[Lease]:
-    """Who uses an accelerator now, each process once, the first to come first; never this process."""
+    """Return the leases of other processes on an accelerator, one for each process, oldest first."""
     found: dict[int, Lease] = {}
     with looking():
         for slot in slots(name):
@@ -97,7 +98,7 @@ def leases_of_others(name: str) -> list[Lease]:
 
 
 def all_leases() -> list[tuple[str, Lease]]:
-    """Everything that is held on this machine: `cpu`, or the name of a GPU's lock, with its holder."""
+    """Return all leases on this machine as pairs of `cpu`, or a GPU's lock name, and lease."""
     found: dict[tuple[str, int], Lease] = {}
     with looking():
         for path in sorted(Settings().locks.glob("*.lock")):
@@ -108,14 +109,14 @@ def all_leases() -> list[tuple[str, Lease]]:
 
 
 def _identity(name: str) -> str:
-    """The same for a GPU whichever devices a process sees."""
+    """Return a GPU's lock name, independent of which devices a process sees."""
     import torch
 
     return f"gpu-{torch.cuda.get_device_properties(torch.device(name)).uuid}"
 
 
 def _read_held(path: Path) -> Lease | None:
-    """Who holds a slot; None where nobody does, whatever was written beside it."""
+    """Return the lease of a slot; None if the slot is not locked, even if an old description file exists."""
     lock = FileLock(path)
     try:
         lock.acquire(timeout=0)

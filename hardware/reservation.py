@@ -1,4 +1,4 @@
-"""Accelerators held for a training, so that two flows never fight for a device or for cores of the processor."""
+"""Reservations of accelerators for training jobs, so that two flows never share a device or CPU cores by accident."""
 
 import os
 import threading
@@ -24,7 +24,7 @@ Watch = Callable[[Collection[str]], None]
 
 
 class _HeldHere:
-    """What this process holds by all its reservations, which nest, and who wants to know when that changes."""
+    """All accelerators that this process holds through its nested reservations, with callbacks on changes."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -60,13 +60,13 @@ _here = _HeldHere()
 
 
 def held_here() -> tuple[str, ...]:
-    """Accelerators that this process holds, by whichever of its reservations."""
+    """Return the accelerators that this process holds through any of its reservations."""
     return _here.names
 
 
 @contextmanager
 def watching(watch: Watch) -> Iterator[None]:
-    """Have a function told what this process holds: at once, and for the length of the block whenever that changes.
+    """Call a function with the held accelerators: at once, and on each change while the block runs.
 
     Args:
         watch: Function of the names.
@@ -79,16 +79,16 @@ def watching(watch: Watch) -> Iterator[None]:
 
 
 def cores_held_here() -> int:
-    """Cores of the processor that this process holds; 0 where it holds none of it."""
+    """Return the number of CPU cores that this process holds."""
     return _here.cores
 
 
 class Reservation:
-    """Accelerators of this machine that this process holds: GPUs as a whole, of the processor all cores or some.
+    """Reservation of accelerators of this machine by this process: whole GPUs, and all or some CPU cores.
 
-    Each is a lock of the file system and no slot of Prefect's server, because a training may be started without that
-    server, and because what a killed process held is free at once. Within one process the locks nest: a flow called by
-    another one gets what its caller holds.
+    Each is a file lock and not a slot of Prefect's server. A training job may run without that server, and a killed
+    process frees its locks at once. Within one process the locks nest: a flow called by another flow gets the
+    accelerators of its caller.
     """
 
     def __init__(self) -> None:
@@ -100,30 +100,30 @@ class Reservation:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What is held."""
+        """Return the names of the reserved accelerators."""
         return tuple(self._locks)
 
     @property
     def cores(self) -> int:
-        """How many cores of the processor are held."""
+        """Return the number of reserved CPU cores."""
         return len(self._locks.get(CPU, ()))
 
     def of(self, profiles: Sequence[HardwareProfile]) -> list[HardwareProfile]:
-        """Those of the profiles whose accelerator is held, the processor with what is left of cores and memory."""
+        """Return the profiles of reserved accelerators; the CPU's profile has the remaining cores and memory."""
         return [self._left_of(profile) for profile in profiles if profile.accelerator.name in self._locks]
 
     def keep(
         self, placement: Placement, processes: int = 1, *, memory_bytes: int = 0, until: datetime | None = None
     ) -> None:
-        """Give back all but what so many processes use at the placement.
+        """Release everything except what this number of processes uses at the placement.
 
-        Of the processor, one training keeps as many cores as it has threads, if it is known what memory it needs.
+        One training job keeps as many CPU cores as it has threads, if its memory need is known.
 
         Args:
-            placement: Where it trains.
-            processes: How many train together.
-            memory_bytes: What it needs of the accelerator's memory; 0 where that is unknown.
-            until: When it expects to be through.
+            placement: Placement of the training.
+            processes: Number of processes that train together.
+            memory_bytes: Needed memory of the accelerator; 0 if unknown.
+            until: Expected end of the training.
         """
         kept = set(_used_by(placement.accelerator, processes))
         for name in [name for name in self._locks if name not in kept]:
@@ -136,7 +136,7 @@ class Reservation:
         _here.tell()
 
     def take(self, groups: Sequence[Sequence[str]], holder: str) -> str | None:
-        """Take one accelerator of each group, or none at all; returns the name of one that was missing."""
+        """Reserve one accelerator of each group, or none; return the first name of a group without a free one."""
         for group in groups:
             if not any(self._acquire(name, holder) for name in group):
                 self._release_all()
@@ -145,10 +145,10 @@ class Reservation:
         return None
 
     def take_what_is_free(self, groups: Sequence[Sequence[str]], holder: str) -> bool:
-        """Take one accelerator of each group that has a free one, and of the processor what is left.
+        """Reserve one accelerator of each group that has a free one; of the CPU, reserve the remaining cores.
 
         Returns:
-            Whether there was anything.
+            Whether anything was reserved.
         """
         for group in groups:
             any(self._acquire(name, holder, in_part=True) for name in group)
@@ -156,23 +156,23 @@ class Reservation:
         return bool(self._locks)
 
     def take_if_free(self, groups: Sequence[Sequence[str]], holder: str) -> str | None:
-        """As `take`; returns in words by whom one is used."""
+        """Reserve as `take`; on failure return a description of who uses the missing accelerator."""
         missing = self.take(groups, holder)
         return None if missing is None else _description_of_use(missing, leases_of_others(missing))
 
     def exchange(self, after: Placement, memory_bytes: int, until: datetime | None) -> bool:
-        """Hold what another placement of one training uses, and no longer what it used before.
+        """Switch the reservation of one training job to another placement, and release the former one.
 
         Args:
-            after: The placement; of the processor it may be more of the cores that are held.
-            memory_bytes: What it needs of the accelerator's memory.
-            until: When it expects to be through.
+            after: The new placement; on the CPU it may need more cores than are held.
+            memory_bytes: Needed memory of the accelerator.
+            until: Expected end of the training.
 
         Returns:
-            Whether that was free; else nothing has changed.
+            Whether the new placement was free; if not, nothing has changed.
         """
         name, cores = after.accelerator, self.cores
-        if self._thread != threading.get_ident():  # locks nest in the thread that has taken them
+        if self._thread != threading.get_ident():  # only the thread that took the locks can nest them
             return False
         if not self._acquire(name, self._holder, in_part=True):
             return False
@@ -185,7 +185,7 @@ class Reservation:
         return True
 
     def release(self) -> None:
-        """Give back everything."""
+        """Release everything."""
         self._release_all()
         _here.tell()
 
@@ -204,13 +204,13 @@ class Reservation:
 
     def _acquire(self, name: str, holder: str, *, in_part: bool = False) -> bool:
         with looking():
-            may_share = in_part and _memory_is_known(name)  # asked before anything is taken, which others have named
+            may_share = in_part and _memory_is_known(name)  # before slots are taken
             taken = take_free(name)
             if not taken or (len(taken) < len(slots(name)) and not may_share):
                 for _, lock in taken:
                     lock.release()
                 return False
-            for _, lock in self._locks.get(name, ()):  # held by this very reservation already
+            for _, lock in self._locks.get(name, ()):  # already held by this reservation
                 lock.release()
             if name not in self._locks:
                 _here.add(name, 1)
@@ -220,7 +220,7 @@ class Reservation:
         return True
 
     def _write(self, name: str, memory_bytes: int, until: datetime | None) -> None:
-        """Say who holds it."""
+        """Write this process as holder of all slots of the accelerator."""
         held = self._locks[name]
         lease = Lease(
             name=self._holder,
@@ -257,19 +257,18 @@ def reserve(
     accept: Accept | None = None,
     priority: int = 0,
 ) -> Iterator[Reservation]:
-    """Hold one accelerator of each group for the length of the block; waits for what others use, and says so.
+    """Reserve one accelerator of each group while the block runs; wait for those in use, and report the wait.
 
-    Nothing is held while it waits, so that two that want the same two never wait for each other. Who waits with a
-    higher priority for something of that goes first; among equals it is whoever asks when it is free.
+    Nothing is held during the wait, so that two jobs that want the same two accelerators never deadlock. A waiting job
+    with a higher priority for one of them goes first. Among equal priorities the first to ask after the release wins.
 
     Args:
-        groups: Names as in `Accelerator.name`; within a group any will do.
-        holder: Name that others are told who have to wait.
-        patience_seconds: Longest wait, after which the block runs although it holds nothing; None waits as long as it
-            takes.
-        tell: Told each sentence about the wait; if omitted, `say`.
-        accept: Asked whether what is free will do where not all is; None insists on all.
-        priority: Over others that wait.
+        groups: Names as in `Accelerator.name`; within a group any name is acceptable.
+        holder: Name shown to waiting jobs.
+        patience_seconds: Longest wait, after which the block runs without a reservation; None waits without limit.
+        tell: Called with each message about the wait; if omitted, `say`.
+        accept: Decides whether the free part is enough if not everything is free; None requires all of it.
+        priority: Priority in the queue.
     """
     tell = tell or say
     reservation = Reservation()
@@ -301,7 +300,7 @@ def _wait(
     accept: Accept | None,
     priority: int,
 ) -> None:
-    """Until the reservation holds what `reserve` asks for; in the waiting line from the first time that it cannot."""
+    """Wait until the reservation holds what `reserve` requests; join the queue after the first failed attempt."""
     names = [name for group in groups for name in group]
     waiting_for = None
     started = time.monotonic()
@@ -312,7 +311,7 @@ def _wait(
             if missing is None:
                 break
             others = leases_of_others(missing)
-            # Without others it has been given up since: there is nothing new to tell.
+            # Without other leases the accelerator has just been released: no new message.
             words = waiting_for if waiting_for and not others else _description_of_use(missing, others)
         else:
             words = f"{ahead.description} comes first"
@@ -339,12 +338,14 @@ def _wait(
 def wanted(
     profiles: Sequence[HardwareProfile], *, processes: int = 1, chosen: Placement | None = None
 ) -> list[list[str]]:
-    """What to reserve: before a choice one accelerator of each model, for equal ones are chosen alike.
+    """Return the groups to reserve: before a placement is chosen, one accelerator of each model.
+
+    Accelerators of the same model are interchangeable.
 
     Args:
         profiles: Accelerators of this machine.
-        processes: Number that train together; more than one need a GPU each, whichever they get.
-        chosen: Placement that an interrupted run has chosen; then what it uses is enough.
+        processes: Number of processes that train together; several processes reserve every accelerator.
+        chosen: Placement chosen by an interrupted run; then only its accelerators are needed.
     """
     if chosen is not None:
         return [[name] for name in _used_by(chosen.accelerator, processes)]
@@ -357,26 +358,26 @@ def wanted(
 
 
 def trainings_together(request: TrainRequest, profiles: Sequence[HardwareProfile], processes: int) -> int:
-    """How many GPUs a run takes at a time where it takes any: for processes that share a training, or for trials.
+    """Return the number of GPUs that a run uses at a time: for processes of one training job, or for parallel trials.
 
     Args:
-        request: Number of trials.
+        request: Training request with the number of parallel trials.
         profiles: Accelerators of this machine.
-        processes: Those of a training.
+        processes: Number of processes of one training job.
     """
     gpus = sum(profile.accelerator.kind == "cuda" for profile in profiles)
     return max(processes, min(request.search.trials_at_a_time, gpus))
 
 
 def _used_by(accelerator: str, processes: int) -> tuple[str, ...]:
-    """Many processes on GPUs take the first ones, whichever was named."""
+    """Return the accelerators used; several processes on GPUs take the first GPUs, whichever was named."""
     if processes == 1 or not accelerator.startswith("cuda"):
         return (accelerator,)
     return tuple(f"cuda:{index}" for index in range(processes))
 
 
 def _memory_is_known(name: str) -> bool:
-    """Whether all who use an accelerator have said what memory they need; until then nobody shares it with them."""
+    """Return True if all leases on an accelerator state their memory; otherwise the accelerator is not shared."""
     return all(lease.memory_bytes for lease in leases_of_others(name))
 
 

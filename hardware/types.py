@@ -1,4 +1,4 @@
-"""The nouns of the hardware floor, each with its units in its names."""
+"""Data types of the hardware package, with units in the field names."""
 
 from typing import Any, Literal, Self
 
@@ -8,13 +8,13 @@ from shunter.frozen import Frozen
 
 Source = Literal["measured", "catalogue", "estimated"]
 Precision = Literal["fp32", "bf16"]
-# Of the joules of a stretch of work, those that must be measured for its power to be learned from. Set before any GPU
-# was measured beside a processor without counters; on the first one (H100) it was about two thirds.
+# Smallest measured share of the joules for which the mean power is used for learning. Set before any GPU was measured
+# beside a processor without counters; on the first such machine (H100) the share was about two thirds.
 LEAST_MEASURED_SHARE = 0.5
 
 
 class Quantity(Frozen):
-    """A number and where it comes from."""
+    """Number with its source and, if repeated, its spread."""
 
     value: float
     source: Source
@@ -32,14 +32,14 @@ class MatmulRate(Frozen):
 
 
 class RowRate(Frozen):
-    """Rate at which random rows of one width are worked on, in a table too large for the caches."""
+    """Rate of reading or updating random rows of one width, in a table too large for the caches."""
 
     row_bytes: int
     bytes_per_second: Quantity = Field(description="Payload: each row counted once, also where it is read and written.")
 
 
 class StepCosts(Frozen):
-    """What a training step costs beyond arithmetic and copies, with one number of threads; fitted to short probes."""
+    """Costs of a training step beyond arithmetic and copies, for one number of threads; fitted to short probes."""
 
     threads: int
     start_seconds: float = Field(description="Of a step that computes nothing, the cost of its operators taken off.")
@@ -54,15 +54,15 @@ class StepCosts(Frozen):
 
 
 class DiskRates(Frozen):
-    """Reading a file that is not in the page cache."""
+    """Read rates of a file that is not in the page cache."""
 
     sequential_bytes_per_second: Quantity
     random_reads_per_second: Quantity = Field(description="Reads of 4 KiB at random places, one after the other.")
 
 
 Collective = Literal["all_reduce", "all_to_all", "reduce_scatter", "all_gather"]
-# Whose place the exchange through memory that processes share takes: vectors of whole tables both ways, partial sums of
-# tables by row, and their gradients.
+# Collectives that an exchange through shared memory replaces: vectors of whole tables both ways, partial sums of
+# row-wise tables, and their gradients.
 SHARED_OPERATIONS: tuple[Collective, ...] = ("all_to_all", "reduce_scatter", "all_gather")
 
 
@@ -74,10 +74,10 @@ class CollectivePoint(Frozen):
 
 
 class CollectiveCost(Frozen):
-    """What a collective operation takes: `latency_seconds + message_bytes / bytes_per_second`, fitted to `points`.
+    """Cost of a collective operation: `latency_seconds + message_bytes / bytes_per_second`, fitted to `points`.
 
-    A message is what one process brings in: for all-reduce, all-to-all and reduce-scatter the whole input of a process,
-    for all-gather its part of the result.
+    The message is the contribution of one process. For all-reduce, all-to-all and reduce-scatter it is the whole input
+    of a process; for all-gather it is the process's part of the result.
     """
 
     operation: Collective
@@ -89,7 +89,7 @@ class CollectiveCost(Frozen):
     points: tuple[CollectivePoint, ...]
 
     def seconds(self, message_bytes: float) -> float:
-        """Time of one operation on messages of this size, from the fitted line."""
+        """Return the seconds of one operation on messages of this size, from the fitted line."""
         return self.latency_seconds + message_bytes / self.bytes_per_second
 
 
@@ -104,7 +104,7 @@ class Cache(Frozen):
 
 
 class CpuTopology(Frozen):
-    """How the processor of a machine is put together, whatever part of it a process may use."""
+    """Topology of the whole machine's processor, including parts that a process may not use."""
 
     sockets: int
     physical_cores: int
@@ -115,7 +115,7 @@ class CpuTopology(Frozen):
 
     @property
     def label(self) -> str:
-        """In one line: `2 sockets, 64 cores, 128 threads, 2 NUMA nodes, L3 8 x 32 MiB`."""
+        """Return one line such as `2 sockets, 64 cores, 128 threads, 2 NUMA nodes, L3 8 x 32 MiB`."""
         last = max(self.caches, key=lambda cache: cache.level, default=None)
         cache = f", L{last.level} {last.count} x {last.size_bytes / 2**20:g} MiB" if last else ""
         counts = {"socket": self.sockets, "core": self.physical_cores, "thread": self.threads}
@@ -124,7 +124,7 @@ class CpuTopology(Frozen):
 
 
 class Accelerator(Frozen):
-    """One device of this machine on which a training can run."""
+    """Device of this machine that can run a training job."""
 
     name: str = Field(description="Unique on the machine: `cpu`, `cuda:0`, ...")
     model: str = Field(description="What the vendor calls it.")
@@ -138,7 +138,7 @@ class Accelerator(Frozen):
 
 
 class HardwareProfile(Frozen):
-    """What one accelerator was measured to do."""
+    """Measured or estimated rates and power of one accelerator."""
 
     accelerator: Accelerator
     host: str = Field(description="Fingerprint of the kind of machine: the cache key of the profile.")
@@ -187,13 +187,13 @@ class HardwareProfile(Frozen):
 
     @property
     def rated_cores(self) -> int:
-        """Cores that its figures are of; a GPU counts as one."""
+        """Return the number of cores that the figures refer to; 1 for a GPU."""
         if self.accelerator.kind == "cuda":
             return 1
         return self.measured_cores or self.accelerator.cores
 
     def with_cores(self, cores: int) -> Self:
-        """The same of a processor of which no more than so many cores are offered."""
+        """Return the profile of a CPU that offers at most this number of cores; the figures stay those of all cores."""
         if self.accelerator.kind == "cuda" or cores >= self.accelerator.cores:
             return self
         offered = self.accelerator.model_copy(update={"cores": cores})
@@ -201,14 +201,14 @@ class HardwareProfile(Frozen):
 
 
 class PowerSample(Frozen):
-    """Mean power over the time since the sample before."""
+    """Mean power since the previous sample."""
 
     seconds: float = Field(description="Since the start of the work.")
     watts: float
 
 
 class EnergyReading(Frozen):
-    """Energy of a stretch of work. Only what a counter or a power sensor gave is called measured."""
+    """Energy of a measured period. Only values of a counter or a power sensor are called measured."""
 
     joules: float | None = Field(description="None when nothing could count them.")
     seconds: float
@@ -231,17 +231,17 @@ class EnergyReading(Frozen):
     def of(
         cls, joules: float, seconds: float, method: Literal["measured", "estimated"], source: str, **more: Any
     ) -> Self:
-        """Reading with its mean power filled in; `more` are further fields."""
+        """Create a reading and compute its mean power; `more` are further fields."""
         mean_watts = joules / seconds if seconds > 0 else None
         fields = {"measured_joules": joules if method == "measured" else 0.0, **more}
         return cls(joules=joules, seconds=seconds, mean_watts=mean_watts, method=method, source=source, **fields)
 
     @property
     def teaches_power(self) -> bool:
-        """Whether its mean power may be learned from: what follows from a model would confirm that model.
+        """Return True if the mean power may be used for learning; a modelled power would only confirm its model.
 
-        A virtual machine shows the counters of its GPUs and none of its processor, whose part is then an estimate of
-        the same kind that predictions make.
+        A virtual machine shows the counters of its GPUs but not of its processor. The processor's part is then an
+        estimate of the same kind that predictions make.
         """
         if self.joules is None or self.method == "unavailable":
             return False
@@ -249,13 +249,13 @@ class EnergyReading(Frozen):
 
 
 def _size(count: int) -> str:
-    """Bytes as `64MiB` or `1.5GiB`."""
+    """Format bytes as `64MiB` or `1.5GiB`."""
     unit, name = (2**30, "GiB") if count >= 2**30 else (2**20, "MiB")
     return f"{count / unit:.3g}{name}"
 
 
 class Placement(Frozen):
-    """Where and how one training runs."""
+    """Accelerator and execution settings of one training job."""
 
     accelerator: str = Field(
         description="Name of the accelerator, `cpu` or `cuda:0`; `cpu@node` is that of a node of a cluster."
@@ -271,25 +271,25 @@ class Placement(Frozen):
     embedding_memory_bytes: int | None = Field(
         default=None,
         gt=0,
-        exclude_if=lambda value: value is None,  # as placements were stored before there was a choice
+        exclude_if=lambda value: value is None,  # keeps the stored form of placements without this field
         description="Memory for the embedding tables, of which larger ones lie in a file; None keeps all in memory.",
     )
 
     @property
     def device(self) -> str:
-        """Name of the accelerator on its own machine."""
+        """Return the accelerator's name on its own machine."""
         return self.accelerator.partition("@")[0]
 
     @property
     def node(self) -> str | None:
-        """Node of the cluster that it belongs to; None for this machine."""
+        """Return the accelerator's node of the cluster; None for this machine."""
         return self.accelerator.partition("@")[2] or None
 
     @property
     def label(self) -> str:
-        """Short text for tables: `cpu x2 fp32 b512`, `p2` for two processes, `250W` for a power limit.
+        """Return a short text for tables: `cpu x2 fp32 b512`, `p2` for two processes, `250W` for a power limit.
 
-        Tables in a file say how much of them lies in memory: `e64MiB`.
+        If tables are in a file, the text ends with the memory for them: `e64MiB`.
         """
         processes = f" p{self.processes}" if self.processes > 1 else ""
         watts = "" if self.power_limit_watts is None else f" {self.power_limit_watts:g}W"
@@ -297,12 +297,12 @@ class Placement(Frozen):
         return f"{self.accelerator} x{self.threads} {self.precision} b{self.batch_size}{processes}{watts}{tables}"
 
     def __hash__(self) -> int:
-        """Measurements are kept by placement; spelled out, since type checkers do not see the one pydantic makes."""
+        """Return a hash, so that placements can be dict keys; type checkers do not see pydantic's own `__hash__`."""
         return hash(tuple(self.__dict__.values()))
 
 
 class Matmul(Frozen):
-    """A matrix product `[m, k] x [k, n]` of a training step, done `count` times; for one sample."""
+    """Matrix product `[m, k] x [k, n]` of a training step, computed `count` times; sizes are for one sample."""
 
     count: int
     m: int
@@ -314,7 +314,7 @@ class Matmul(Frozen):
     half: bool = Field(description="Whether it is computed in bf16 where the placement says so.")
 
     def sizes(self, batch_size: int) -> tuple[int, int, int, int]:
-        """(count, m, n, k) in a step of `batch_size` samples."""
+        """Return (count, m, n, k) in a step of `batch_size` samples."""
         count, m, n, k = (
             getattr(self, axis) * (batch_size if axis == self.batch_axis else 1) for axis in ("count", "m", "n", "k")
         )
@@ -322,7 +322,7 @@ class Matmul(Frozen):
 
 
 class DenseDemand(Frozen):
-    """What the dense part of a step asks for in one precision, beyond its matrix products."""
+    """Demand of the dense part of a step in one precision, without its matrix products."""
 
     traffic_bytes_per_sample: float = Field(description="Read and written by operators that are no matrix product.")
     traffic_bytes_per_step: float = Field(description="The same whatever the batch size: casts and update of weights.")
@@ -332,9 +332,10 @@ class DenseDemand(Frozen):
 
 
 class Workload(Frozen):
-    """What one sample asks of a machine, counted from the model and the data; nothing here is guessed.
+    """Demand of one sample and of one step, counted from the model and the data; no value is guessed.
 
-    The fields with defaults refine the others; where they are empty, the cost model makes do with the others.
+    The fields with defaults refine the required fields. If they are empty, the cost model uses the required fields
+    alone.
     """
 
     matmul_flops_per_sample: float = Field(description="Forward and backward, multiply and add counted as two.")
@@ -370,7 +371,7 @@ class Workload(Frozen):
     )
 
     def cached_share(self, cache_bytes: float) -> float:
-        """Share of lookups that a cache of this size answers when it holds the most frequent rows; 0 when unknown."""
+        """Return the share of lookups served by a cache of this size with the most frequent rows; 0 if unknown."""
         if not self.access_curve:
             return 0.0
         before = (0.0, 0.0)
@@ -383,7 +384,7 @@ class Workload(Frozen):
 
 
 class Prediction(Frozen):
-    """What a placement is expected to take for one epoch, or was measured to take."""
+    """Predicted or measured time, energy and memory of one epoch at a placement."""
 
     step_seconds: float
     epoch_seconds: float
@@ -407,7 +408,7 @@ class Prediction(Frozen):
 
     @property
     def step_seconds_spread(self) -> tuple[float, float] | None:
-        """The interval of the step time as multiples of it; None when unknown."""
+        """Return the step time's interval as multiples of the step time; None if unknown."""
         if self.step_seconds_interval is None:
             return None
         low, high = self.step_seconds_interval

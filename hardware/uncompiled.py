@@ -1,4 +1,4 @@
-"""torch's optimisers as they are, without what loads torch's compiler."""
+"""torch optimisers without the import of torch's compiler."""
 
 import inspect
 
@@ -6,9 +6,9 @@ import torch
 
 
 class Uncompiled(torch.optim.Optimizer):
-    """torch's own, without the wrappers that keep an optimiser out of what is compiled.
+    """torch optimiser without the wrappers that exclude its methods from compilation.
 
-    These load all of torch's compiler, which takes a second. Nothing here is compiled by way of an optimiser, see
+    The wrappers import torch's whole compiler, which takes a second. Shunter compiles no optimiser, see
     `shunter.engine.loop.compiled_step`.
     """
 
@@ -19,7 +19,7 @@ class Uncompiled(torch.optim.Optimizer):
 
 
 class Adam(Uncompiled, torch.optim.Adam):
-    """torch's Adam; trainings have one that does less around its operator (`shunter.engine.loop.fused_adam`)."""
+    """torch's Adam; training uses a variant with less overhead (`shunter.engine.loop.fused_adam`)."""
 
     step = torch.no_grad()(inspect.unwrap(torch.optim.Adam.step))
 

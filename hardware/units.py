@@ -1,3 +1,3 @@
-"""Units of energy; this module needs no library."""
+"""Units of energy; this module imports no library."""
 
 JOULES_PER_KWH = 3.6e6

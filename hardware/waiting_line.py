@@ -1,4 +1,4 @@
-"""Who waits for accelerators of this machine, and with what priority; an entry dies with its process."""
+"""Queue of processes that wait for accelerators of this machine, by priority; an entry ends with its process."""
 
 import os
 import uuid
@@ -15,13 +15,13 @@ from shunter.settings import Settings
 
 
 class Waiter(BaseModel):
-    """One that waits.
+    """Queue entry of a waiting process.
 
     Attributes:
         name: Name of the flow run.
-        pid: Its process.
-        priority: Whoever has a higher one goes first.
-        wanted: Accelerators that would do.
+        pid: Process id.
+        priority: Entries with a higher priority go first.
+        wanted: Names of acceptable accelerators.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -33,19 +33,19 @@ class Waiter(BaseModel):
 
     @property
     def description(self) -> str:
-        """For instance `train-ml-100k (process 4711, priority 2)`."""
+        """Return the entry as text, such as `train-ml-100k (process 4711, priority 2)`."""
         return f"{self.name} (process {self.pid}, priority {self.priority})"
 
 
 @contextmanager
 def in_line(name: str, priority: int, wanted: Iterable[str]) -> Iterator[None]:
-    """Be known to wait for the length of the block."""
+    """Register this process in the queue while the block runs."""
     waiter = Waiter(name=name, pid=os.getpid(), priority=priority, wanted=tuple(wanted))
     path = _folder() / f"{waiter.pid}-{uuid.uuid4().hex[:8]}"
     path.parent.mkdir(parents=True, exist_ok=True)
     entry = path.with_suffix(".json")
     with FileLock(path.with_suffix(".lock")):
-        write_checked(entry, waiter.model_dump_json())  # only now does anybody look at it
+        write_checked(entry, waiter.model_dump_json())  # other processes read the entry from now on
         try:
             yield
         finally:
@@ -54,17 +54,17 @@ def in_line(name: str, priority: int, wanted: Iterable[str]) -> Iterator[None]:
 
 
 def is_wanted(names: Iterable[str]) -> bool:
-    """Whether anybody waits for something of this, whatever the priority."""
+    """Return True if a process waits for one of these accelerators, at any priority."""
     asked = set(names)
     return any(asked.intersection(one.wanted) for one in _waiting())
 
 
 def first_in_line(priority: int, wanted: Iterable[str]) -> Waiter | None:
-    """Of those with a higher priority that wait for something of this, the one with the highest; None without any.
+    """Return the entry of highest priority, above `priority`, that waits for one of `wanted`; None if there is none.
 
     Args:
-        priority: Of whoever asks.
-        wanted: Accelerators that would do.
+        priority: Priority of the caller.
+        wanted: Names of accelerators that the caller wants.
     """
     asked = set(wanted)
     ahead = [one for one in _waiting() if one.priority > priority and asked.intersection(one.wanted)]
@@ -79,7 +79,7 @@ def _waiting() -> Iterator[Waiter]:
         except Timeout:
             try:
                 yield read_checked(entry, Waiter.model_validate_json)
-            except (OSError, DamagedFileError):  # it has just gone
+            except (OSError, DamagedFileError):  # the process has just left the queue
                 continue
         else:  # its process was killed
             entry.unlink(missing_ok=True)

@@ -1,1 +1,1 @@
-"""Accelerators one could have: data sheets, prices, and profiles made of them."""
+"""Catalogue of accelerators: data sheets, prices, and hardware profiles derived from both."""

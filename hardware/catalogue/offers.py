@@ -1,9 +1,8 @@
-"""The profile of an accelerator that one does not have: what the catalogue publishes, times what is reached of it.
+"""Hardware profile of an accelerator that is not available: published peaks times the share that training reaches.
 
-A data sheet gives the peak; a training step reaches a part of it. The parts assumed here are plain round numbers and
-nothing that was measured, so every figure made with them is called estimated, and predictions with them carry a wide
-interval. Where a profile of the same kind was measured on this machine and its row is known, the parts measured there
-take their place.
+A data sheet gives the peak; a training step reaches a share of the peak. The shares assumed here are round numbers, not
+measurements. Every figure made with them is therefore marked as estimated, and predictions carry a wide interval. If a
+profile of the same kind was measured on this machine and its catalogue row is known, the measured shares are used.
 """
 
 from collections.abc import Sequence
@@ -14,9 +13,9 @@ from shunter.hardware.catalogue.rows import AcceleratorRow, Catalogue, CpuIdenti
 from shunter.hardware.types import Accelerator, CollectiveCost, HardwareProfile, Precision, Quantity, Source
 
 HOST = "catalogue"  # in place of a fingerprint: no machine was measured
-# Bytes that a random row of 64 really moves: whole sectors and pages' look-ups beside them.
+# Memory traffic of a random 64-byte row, as a multiple of its payload: whole sectors and page-table look-ups.
 GATHER_WASTE = 4.0
-# Launching a kernel from PyTorch's eager mode, on the host's side, and on a processor without a device.
+# Host seconds to launch a CUDA kernel in PyTorch's eager mode; seconds to dispatch an operator on a CPU.
 LAUNCH_SECONDS, CPU_OPERATOR_SECONDS = 6e-6, 4e-6
 COLLECTIVE_START_SECONDS = 20e-6
 CPU_FLOPS_PER_CORE = 80e9  # for a processor whose number of cores is not known: AVX2 at 2.5 GHz
@@ -24,7 +23,7 @@ CPU_FLOPS_PER_CORE = 80e9  # for a processor whose number of cores is not known:
 
 @dataclass(frozen=True, kw_only=True)
 class ReachedShares:
-    """What a training reaches of the published peaks.
+    """Shares of the published peaks that a training job reaches.
 
     Attributes:
         matmul: Share of the arithmetic of a large product.
@@ -45,15 +44,15 @@ ASSUMED = ReachedShares(
 
 
 def measured_shares(profile: HardwareProfile, row: AcceleratorRow) -> ReachedShares:
-    """What a measured accelerator reaches of its own published peaks; of a processor, by the cores in use.
+    """Return the shares of its published peaks that an accelerator reaches; a CPU's peaks are scaled to its used cores.
 
     Args:
-        profile: Profile that was measured here.
-        row: Row of the accelerator.
+        profile: Profile measured on this machine.
+        row: Catalogue row of the accelerator.
     """
     part = 1.0 if row.kind != "cpu" else min(1.0, profile.accelerator.cores / row_cores(row))
     matmul = profile.matmul_flops_per_second["fp32"].value / (peak_flops(row, "fp32")[0] * part)
-    # A few cores can draw more than their part of the memory's bandwidth: never more than all of it.
+    # A few cores can use more than their proportional share of the memory bandwidth, so the shares are capped at 1.
     bandwidth = row.memory_bytes_per_second
     return ReachedShares(
         matmul=min(1.0, matmul),
@@ -68,18 +67,18 @@ def catalogue_profile(
     local: Sequence[tuple[HardwareProfile, AcceleratorRow]] = (),
     catalogue: Catalogue | None = None,
 ) -> HardwareProfile:
-    """What an accelerator of the catalogue is expected to do.
+    """Return the estimated hardware profile of a catalogue accelerator.
 
     Args:
         row: Row of the accelerator.
-        local: Measured profiles with their own rows; those of the same kind tell which share of the peaks is reached.
-        catalogue: Catalogue that knows the processors' cores; loaded if None.
+        local: Measured profiles with their catalogue rows; the first of the same kind gives the shares of the peaks.
+        catalogue: Catalogue with the processors' core counts; loaded if None.
     """
     alike = [(profile, its_row) for profile, its_row in local if (its_row.kind == "cpu") == (row.kind == "cpu")]
     shares = measured_shares(*alike[0]) if alike else ASSUMED
     is_cpu = row.kind == "cpu"
     cores = row_cores(row, catalogue) if is_cpu else 1
-    # On a device, kernels are launched by a host that is not known, so never faster than by the one here.
+    # The device's host is unknown, so its launch overhead is never taken to be smaller than this machine's.
     overhead = max([CPU_OPERATOR_SECONDS if is_cpu else LAUNCH_SECONDS, *_operator_seconds(alike or local)])
     return HardwareProfile(
         accelerator=Accelerator(
@@ -108,7 +107,7 @@ def catalogue_profile(
 
 
 def row_cores(row: AcceleratorRow, catalogue: Catalogue | None = None) -> int:
-    """Physical cores of a processor of the catalogue; estimated from its arithmetic where no row of power names it."""
+    """Return a CPU's physical cores; estimated from its peak FLOP/s if no row of processor power matches its name."""
     known = (catalogue or load_catalogue()).find_cpu(CpuIdentity(model_name=row.name))
     if known is not None:
         return known.cores
@@ -116,10 +115,10 @@ def row_cores(row: AcceleratorRow, catalogue: Catalogue | None = None) -> int:
 
 
 def peak_flops(row: AcceleratorRow, precision: Precision) -> tuple[float, Source]:
-    """Published peak of the data type that torch computes this precision in.
+    """Return the published peak FLOP/s of a precision, and whether the value is published or estimated.
 
-    fp32 is plain, which is less than a GPU reaches that trains in TF32; without a rate for bf16 it is emulated at that
-    of fp32. An accelerator that publishes bf16 alone is taken to compute fp32 at a quarter of it.
+    fp32 means plain fp32, which is slower than TF32 on a GPU. Without a published bf16 rate, bf16 runs emulated at the
+    fp32 rate. If only bf16 is published, fp32 is estimated as a quarter of the bf16 rate.
     """
     peaks = row.peak_flops_per_second
     if precision == "bf16":
@@ -132,7 +131,7 @@ def peak_flops(row: AcceleratorRow, precision: Precision) -> tuple[float, Source
 
 
 def _matmul_rates(row: AcceleratorRow, shares: ReachedShares) -> dict[Precision, Quantity]:
-    """By precision; bf16 only where the accelerator has it."""
+    """Return FLOP/s by precision; bf16 is included only if the accelerator publishes it."""
     precisions: list[Precision] = ["fp32", "bf16"] if "bf16" in row.peak_flops_per_second else ["fp32"]
     return {precision: _estimated(peak_flops(row, precision)[0] * shares.matmul) for precision in precisions}
 
@@ -142,7 +141,7 @@ def _operator_seconds(local: Sequence[tuple[HardwareProfile, AcceleratorRow]]) -
 
 
 def _collectives(row: AcceleratorRow, shares: ReachedShares) -> tuple[CollectiveCost, ...]:
-    """Two devices over the published link; none where it is not published."""
+    """Return the cost of collectives of two devices over the published link; empty if no link rate is published."""
     rate = row.interconnect_bytes_per_second or row.host_link_bytes_per_second
     if rate is None:
         return ()

@@ -1,9 +1,9 @@
-"""What the accelerators cost an hour: the user's `prices.yaml`, and the catalogue of SkyPilot that it may name.
+"""Accelerator prices per hour: the user's `prices.yaml`, and the SkyPilot catalogue that it can name.
 
-accelerators:            # each of them, whichever machine it is in: as in `shunter profile`, or a name of the catalogue
+accelerators:            # price of one, on any machine; named as in `shunter profile` or as in the catalogue
   cpu: 0.40
   NVIDIA L4: 0.70
-nodes:                   # a whole machine, by its host name or its name in the cluster
+nodes:                   # price of a whole machine, by its host name or its name in the cluster
   gpu-box-3: 4.10
 skypilot:                # further prices: US dollars
   file: vms.csv          # columns InstanceType, AcceleratorName, AcceleratorCount, Price, SpotPrice, Region
@@ -30,7 +30,7 @@ class _Part(BaseModel):
 
 
 class SkyPilotPrices(_Part):
-    """Which of SkyPilot's prices count: of its catalogue of one cloud, as it keeps it under `~/.sky/catalogs`."""
+    """Selection of prices from SkyPilot's catalogue of one cloud, a CSV file under `~/.sky/catalogs`."""
 
     file: Path = Field(description="CSV file; a relative path is taken from the folder of `prices.yaml`.")
     region: str | None = Field(default=None, description="Region; if omitted, the cheapest of all counts.")
@@ -38,7 +38,7 @@ class SkyPilotPrices(_Part):
 
 
 class Prices(_Part):
-    """Prices an hour, in the user's currency."""
+    """Prices per hour, in the user's currency."""
 
     accelerators: dict[str, PositiveFloat] = Field(default={}, description="Of one, by its name here or its model's.")
     nodes: dict[str, PositiveFloat] = Field(default={}, description="Of a whole machine, by its name.")
@@ -46,10 +46,10 @@ class Prices(_Part):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """The user's file.
+        """Read the user's `prices.yaml`.
 
         Raises:
-            RequestError: it cannot be read, or says something else.
+            RequestError: the file cannot be read, is no YAML, or has an unknown key or a wrong value.
         """
         try:
             prices = cls.model_validate(load_yaml(yaml_text(path)) or {})
@@ -67,11 +67,11 @@ class Prices(_Part):
         return prices.model_copy(update={"skypilot": sky})
 
     def price_per_hour(self, accelerator: Accelerator, *, is_here: bool = True) -> float | None:
-        """Of one accelerator: its own price, else its model's, its machine's, or SkyPilot's; None when there is none.
+        """Return the hourly price of an accelerator: its own, its model's, its machine's or SkyPilot's; None if none.
 
         Args:
             accelerator: Accelerator of this machine, of a cluster (`cpu@NODE`) or of the catalogue.
-            is_here: Whether it is of this machine or the cluster; else no machine of the user's has it.
+            is_here: Whether the accelerator is in this machine or the cluster; if not, prices of machines do not apply.
 
         Raises:
             RequestError: SkyPilot's file cannot be read.
@@ -91,14 +91,14 @@ class Prices(_Part):
 
 
 def skypilot_price(prices: SkyPilotPrices, model: str) -> float | None:
-    """The least price of one accelerator with its host, over regions and sizes of machines; None when it has none.
+    """Return the lowest hourly price of one accelerator with its host, over regions and machine sizes; None if unknown.
 
-    A machine of several is divided by their number. Rows without an instance are left out: there the host, which one
-    needs too, is priced apart.
+    The price of a machine with several accelerators is divided by their number. Rows without an instance type are
+    skipped, because there the host is priced separately.
 
     Args:
-        prices: Which prices count.
-        model: Name of the accelerator, as its vendor or the catalogue calls it.
+        prices: SkyPilot file, region and kind of price.
+        model: Name of the accelerator, as its vendor or the catalogue writes it.
 
     Raises:
         RequestError: the file cannot be read, or lacks a column.
@@ -124,7 +124,7 @@ def skypilot_price(prices: SkyPilotPrices, model: str) -> float | None:
 
 
 def row_name(model: str) -> str | None:
-    """Name of an accelerator's row in the catalogue; None where it has none."""
+    """Return the name of an accelerator's catalogue row; None if the catalogue has no such row."""
     try:
         return load_catalogue().find_accelerator(model).name
     except RequestError:

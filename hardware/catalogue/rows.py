@@ -1,7 +1,7 @@
-"""The catalogue: what makers publish about accelerators and processors, and what they cost, each row dated and sourced.
+"""Accelerator catalogue: published specifications and prices of accelerators and processors, dated and sourced.
 
-`accelerators.yaml` beside this file is shipped; a file of the user (`SHUNTER_CATALOGUE`, or `catalogue.yaml` in
-Shunter's home) adds rows and changes fields of shipped ones by name.
+`accelerators.yaml` in this folder is shipped. A file of the user (`SHUNTER_CATALOGUE`, or `catalogue.yaml` in Shunter's
+home) adds rows and changes fields of shipped rows by name.
 """
 
 import datetime
@@ -27,7 +27,7 @@ Dtype = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4"]
 MAX_PRICE_AGE = datetime.timedelta(days=180)
 MAX_SPECIFICATION_AGE = datetime.timedelta(days=730)
 
-# Words that some systems put into a device's name and others leave out.
+# Words in a device's name that some systems write and others omit.
 _NOISE = re.compile(
     r"\((r|tm)\)|@ [\d.]+ghz|\d+-core processor"
     r"|\b(nvidia|tesla|geforce|quadro|amd|instinct|intel|google|aws|cloud|cpu)\b"
@@ -37,7 +37,7 @@ Row = TypeVar("Row", bound=BaseModel)
 
 
 def _number(value: object) -> object:
-    """Read `80e9`, which YAML takes for text, as the number it is."""
+    """Convert text such as `80e9`, which YAML reads as a string, to a number."""
     try:
         return float(value) if isinstance(value, str) else value
     except ValueError:
@@ -49,7 +49,7 @@ PositiveBytes = Annotated[int, BeforeValidator(_number), Field(gt=0)]
 
 
 class AcceleratorRow(Frozen):
-    """What is published about one accelerator; one row is one device as its software numbers it."""
+    """Published specification of one accelerator; one row is one device as its software numbers devices."""
 
     name: str
     aliases: tuple[str, ...] = Field(default=(), description="Other names, as drivers and price lists write them.")
@@ -82,10 +82,10 @@ class AcceleratorRow(Frozen):
         return self
 
     def staleness(self, today: datetime.date) -> str | None:
-        """What of the row is too old to rely on, in words; None while it is fresh.
+        """Return a message that names the outdated price or specification; None if both are recent enough.
 
         Args:
-            today: Day to judge by.
+            today: Reference day.
         """
         if self.price_date is not None and today - self.price_date > MAX_PRICE_AGE:
             return f"the price of {self.name} is of {self.price_date}, more than {MAX_PRICE_AGE.days} days old"
@@ -95,7 +95,7 @@ class AcceleratorRow(Frozen):
 
 
 class CatalogueCpu(Frozen):
-    """Power of a processor package, or of a generation of them, for the energy estimate."""
+    """Power of a processor package, or of a processor generation, for the energy estimate."""
 
     title: str
     name: str | None = Field(default=None, description="Regular expression on the model name.")
@@ -114,7 +114,7 @@ class CatalogueCpu(Frozen):
         return self
 
     def matches(self, cpu: "CpuIdentity") -> bool:
-        """Whether the row describes `cpu`."""
+        """Return True if the row describes `cpu`."""
         if self.name is not None:
             return re.search(self.name, cpu.model_name) is not None
         assert self.models is not None
@@ -123,7 +123,7 @@ class CatalogueCpu(Frozen):
 
 
 class CpuIdentity(Frozen):
-    """How a processor introduces itself; numbers are -1 where it does not say."""
+    """Identity of a processor as the kernel reports it; unreported numbers are -1."""
 
     model_name: str
     vendor: str = ""
@@ -132,7 +132,7 @@ class CpuIdentity(Frozen):
 
 
 class Catalogue(Frozen):
-    """All rows; processors are tried in their order."""
+    """All catalogue rows; the first processor row that matches is used."""
 
     sources: dict[str, str] = Field(description="Where the rows' figures come from, in words.")
     cpus: tuple[CatalogueCpu, ...]
@@ -158,10 +158,10 @@ class Catalogue(Frozen):
         return self
 
     def find_accelerator(self, name: str) -> AcceleratorRow:
-        """The row of this name or alias; case, spacing and the maker's name do not matter.
+        """Return the row of this name or alias; case, spacing and the vendor's name do not matter.
 
         Raises:
-            RequestError: no such row; the message names the nearest ones.
+            RequestError: no row has the name; the message names the most similar rows.
         """
         rows = {_normalised(name): row for row in self.accelerators for name in (row.name, *row.aliases)}
         wanted = _normalised(name)
@@ -174,18 +174,18 @@ class Catalogue(Frozen):
         )
 
     def find_cpu(self, cpu: CpuIdentity) -> CatalogueCpu | None:
-        """First row that describes `cpu`."""
+        """Return the first row that describes `cpu`; None if there is none."""
         return next((row for row in self.cpus if row.matches(cpu)), None)
 
 
 def load_catalogue(user_file: Path | None = None) -> Catalogue:
-    """The shipped catalogue, with the user's rows merged in by name.
+    """Load the shipped catalogue and merge the user's rows into it by name.
 
     Args:
-        user_file: The user's file; if None, the one that the settings name, which need not exist.
+        user_file: The user's file; if None, the file named in the settings, which need not exist.
 
     Raises:
-        RequestError: a file cannot be read, or a row of it is wrong; the message names file, row and field.
+        RequestError: a file cannot be read, or a row is wrong; the message names file, row and field.
     """
     path = user_file or settings().catalogue_path
     if user_file is None and settings().catalogue is None and not path.is_file():
@@ -202,7 +202,7 @@ def load_catalogue(user_file: Path | None = None) -> Catalogue:
 
 @lru_cache(maxsize=4)
 def _catalogue(text: str | None, name: str) -> Catalogue:
-    """The shipped rows under those of the user's file; the same text is parsed once, as a choice asks often."""
+    """Merge the user's file into the shipped rows; cached by text, because planning loads the catalogue often."""
     shipped = _read(files("shunter.hardware.catalogue").joinpath("accelerators.yaml").read_text(), "accelerators.yaml")
     return _build(shipped if text is None else _merge(shipped, _read(text, name)), name)
 
@@ -226,7 +226,7 @@ def _read(text: str, name: str) -> dict[str, Any]:
 
 
 def _merge(shipped: Mapping[str, Any], user: Mapping[str, Any]) -> dict[str, Any]:
-    """The user's fields over those of the shipped row of the same name; new rows of processors are tried first."""
+    """Overwrite fields of shipped rows by the user's rows of the same name; the user's processors are matched first."""
     rows = {_normalised(row["name"]): dict(row) for row in shipped["accelerators"]}
     for row in user.get("accelerators", ()):
         rows.setdefault(_normalised(row["name"]), {}).update(row)
@@ -239,7 +239,7 @@ def _merge(shipped: Mapping[str, Any], user: Mapping[str, Any]) -> dict[str, Any
 
 
 def _build(content: Mapping[str, Any], name: str) -> Catalogue:
-    """Check row by row, so that a message can say which one is wrong."""
+    """Validate row by row, so that the error message names the wrong row."""
     try:
         return Catalogue(
             sources=content["sources"],
@@ -263,7 +263,7 @@ def _row(kind: type[Row], row: Mapping[str, Any], title: str, file: str) -> Row:
 
 
 def _advice(kind: type[BaseModel], field: str, fault: Any) -> str:
-    """What to do about a wrong field, in the words of someone who edits the file."""
+    """Return what to correct in a wrong field, for the user who edits the file."""
     if fault["type"] == "extra_forbidden":
         near = [name for name in kind.model_fields if name.startswith(field)]
         near = near or difflib.get_close_matches(field, kind.model_fields, n=1, cutoff=0.4)
@@ -278,5 +278,5 @@ def _advice(kind: type[BaseModel], field: str, fault: Any) -> str:
 
 
 def _normalised(name: str) -> str:
-    """Letters, digits and plus signs of a name without the words that some systems add."""
+    """Return the name's letters, digits and plus signs, without the words in `_NOISE`."""
     return re.sub(r"[^a-z0-9+]", "", _NOISE.sub(" ", name.casefold()))

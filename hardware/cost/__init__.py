@@ -1,1 +1,1 @@
-"""What work will take: the cost model of a step in time, memory and watts."""
+"""Cost model of a training step: time, memory and power."""

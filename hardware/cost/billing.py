@@ -1,4 +1,4 @@
-"""How time is charged: by units that count in full once they are begun."""
+"""Billing units: a started unit is charged in full."""
 
 import math
 
@@ -9,7 +9,7 @@ SHORTEST_BILLED_SECONDS = 60
 
 
 def affordable_seconds(max_cost: float, price_per_hour: float, billing: Billing) -> float:
-    """The longest time that is charged at most `max_cost`: whole units, and nothing where the shortest bill is more."""
+    """Return the longest billed time in seconds that costs at most `max_cost`; 0 if the shortest bill costs more."""
     seconds = max_cost / price_per_hour * 3600
     unit = BILLED_UNIT_SECONDS.get(billing)
     if unit is None:

@@ -1,7 +1,7 @@
-"""Predicts what a placement takes: time by `StepModel`, power by `PowerModel`, memory by `predict_memory_bytes`.
+"""Cost model of a placement: time by `StepModel`, power by `PowerModel`, memory by `predict_memory_bytes`.
 
-Every figure is an estimate of a machine at its measured rates. What runs teach on top of it is
-`shunter.hardware.cost.residual`'s.
+Every figure is an estimate from the machine's measured rates. `shunter.hardware.cost.residual` corrects the estimates
+by past runs.
 """
 
 import math
@@ -12,18 +12,18 @@ from shunter.hardware.cost.step_model import StepModel, StepParts
 from shunter.hardware.types import HardwareProfile, Placement, Prediction, Workload
 
 # Standard deviation of log(measured / predicted): two steps in three are within 40 % of the prediction for a measured
-# machine, and within a factor of two of that for a catalogue's.
+# machine; for a catalogue profile the deviation is twice as large.
 COLD_LOG_DEVIATION = 0.35
 CATALOGUE_LOG_DEVIATION = 0.7
-QUANTILE_95 = 1.645  # A symmetric interval of 90 % of a normal distribution ends here, in standard deviations.
+QUANTILE_95 = 1.645  # Half width of a symmetric 90 % interval of a normal distribution, in standard deviations.
 
 
 class CostModel:
-    """Predicts placements on one accelerator; for many of them, make it once.
+    """Cost model of one accelerator; create it once to predict many placements.
 
     Args:
         profile: Measured rates and power of the accelerator, or a catalogue's (`shunter.hardware.catalogue.offers`).
-        power: Power of the accelerator; if None, what the profile tells.
+        power: Power model of the accelerator; if None, the model is fitted to the profile.
     """
 
     def __init__(self, profile: HardwareProfile, power: PowerModel | None = None) -> None:
@@ -34,7 +34,7 @@ class CostModel:
         self._log_deviation = COLD_LOG_DEVIATION if measured else CATALOGUE_LOG_DEVIATION
 
     def predict(self, workload: Workload, placement: Placement, process_bytes: int = 0) -> Prediction:
-        """What one epoch of `workload` is expected to take at `placement`; see `predict`."""
+        """Predict one epoch of `workload` at `placement`; see the function `predict`."""
         assert placement.accelerator == self.profile.accelerator.name, "the profile is another accelerator's"
         parts = self.step_model.parts(workload, placement)
         epoch_seconds = epoch_steps(workload, placement) * parts.total
@@ -59,11 +59,11 @@ class CostModel:
         )
 
     def watts(self, placement: Placement, share_at_work: float = 1.0) -> float | None:
-        """Mean power while training, of all the devices that the placement takes; None when unknown.
+        """Return the mean power during training of all the placement's devices, in watts; None if unknown.
 
         Args:
             placement: Placement on the accelerator.
-            share_at_work: Share of the time in which it computes; else it draws what it draws at rest.
+            share_at_work: Share of the time in which the accelerator computes; otherwise it draws idle power.
         """
         if self.power is None:
             return None
@@ -71,10 +71,11 @@ class CostModel:
         return devices * self.power.watts(busy_cores(placement, self.profile) * share_at_work)
 
     def _share_at_work(self, parts: StepParts) -> float:
-        """A GPU rests while the host launches its kernels or reads a batch; the threads of a processor do all that.
+        """Return the share of the step in which the accelerator computes; 1 for a CPU.
 
-        A training of recommendations is mostly of such steps: on an H100 and an H200, two runs looked at by hand, full
-        power was 4.5 and 2.9 times what the first training really drew, and this is 2.4 and .75 times.
+        A GPU idles while the host launches kernels or reads a batch, and training recommenders is mostly made of such
+        steps. On an H100 and an H200 (two runs checked by hand), full power was 4.5 and 2.9 times the measured power of
+        the first training. This estimate is 2.4 and 0.75 times the measured power.
         """
         if self.profile.accelerator.kind != "cuda":
             return 1.0
@@ -82,7 +83,7 @@ class CostModel:
 
 
 def predict(workload: Workload, placement: Placement, profile: HardwareProfile, process_bytes: int = 0) -> Prediction:
-    """What one epoch of `workload` is expected to take at `placement`; every figure is an estimate.
+    """Predict one epoch of `workload` at `placement`; every figure is an estimate.
 
     Args:
         workload: Demand of one sample and of one step.
@@ -94,13 +95,13 @@ def predict(workload: Workload, placement: Placement, profile: HardwareProfile, 
 
 
 def interval(seconds: float, deviation: float) -> tuple[float, float]:
-    """What holds a figure with 90 % probability, whose logarithm has this standard deviation."""
+    """Return the 90 % interval of a time whose logarithm is normal with this standard deviation."""
     width = math.exp(QUANTILE_95 * deviation)
     return seconds / width, seconds * width
 
 
 def log_deviation(prediction: Prediction) -> float:
-    """Inverse of `interval`; that of a measured machine where the prediction has none."""
+    """Return the deviation of log seconds (inverse of `interval`); `COLD_LOG_DEVIATION` without an interval."""
     if prediction.step_seconds_interval is None:
         return COLD_LOG_DEVIATION
     low, high = prediction.step_seconds_interval
@@ -108,5 +109,5 @@ def log_deviation(prediction: Prediction) -> float:
 
 
 def epoch_steps(workload: Workload, placement: Placement) -> int:
-    """Optimiser steps of one pass over the training part."""
+    """Return the number of optimiser steps in one pass over the training set."""
     return math.ceil(workload.train_samples / placement.batch_size)

@@ -1,8 +1,8 @@
-"""A Gaussian process over the errors of predictions: a constant, a Matern kernel, and noise.
+"""Gaussian process over prediction errors: a constant, a Matern 5/2 kernel, and noise.
 
-Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006, algorithm 2.1 and section 5.4.1. It answers as
-scikit-learn's regressor does with the same kernel, which a test compares; loading that library takes half a second of
-every training, more than all that is learned here.
+Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006, algorithm 2.1 and section 5.4.1. The results
+equal those of scikit-learn's regressor with the same kernel; a test compares them. Importing scikit-learn takes half a
+second of every training, longer than all fits made here.
 """
 
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ ROOT5 = 5**0.5
 
 @dataclass(frozen=True)
 class Scales:
-    """What the errors are like.
+    """Hyperparameters of the Gaussian process.
 
     Attributes:
-        common: Variance of what is common to all of them.
-        own: Variance of what varies with the inputs.
-        length: Distance of inputs over which that varies.
-        noise: Variance of each observation about its value.
+        common: Variance of the constant term, shared by all errors.
+        own: Variance of the Matern term, which depends on the inputs.
+        length: Length scale of the Matern term, as a distance of inputs.
+        noise: Variance of the observation noise.
     """
 
     common: float
@@ -33,13 +33,13 @@ class Scales:
 
 @dataclass(frozen=True)
 class ErrorProcess:
-    """What was learned from observations; made by `fit`.
+    """Gaussian process conditioned on observations; made by `fit`.
 
     Attributes:
-        scales: What the errors are like.
+        scales: Hyperparameters.
         inputs: Inputs of the observations, `[n, columns]`.
-        factor: Lower Cholesky factor of their covariance, `[n, n]`.
-        alpha: Their values times the inverse of that covariance, `[n]`.
+        factor: Lower Cholesky factor of the observations' covariance, `[n, n]`.
+        alpha: Inverse of the covariance times the observed values, `[n]`.
     """
 
     scales: Scales
@@ -56,14 +56,14 @@ class ErrorProcess:
         scales: Scales,
         bounds: tuple[Scales, Scales] | None = None,
     ) -> Self:
-        """Learn from observations.
+        """Fit the process to observations.
 
         Args:
-            inputs: Inputs, `[n, columns]`, at least one.
-            values: Error at each, `[n]`.
-            deviations: Standard deviation of each beyond the noise that all share, `[n]`.
-            scales: Scales of the errors, or where the search for the likeliest begins.
-            bounds: The least and the largest scales of that search; None takes them as they are.
+            inputs: Inputs, `[n, columns]`, at least one row.
+            values: Error at each input, `[n]`.
+            deviations: Standard deviation of each observation in addition to the shared noise, `[n]`.
+            scales: Hyperparameters, or the start of the search that maximises the marginal likelihood.
+            bounds: Lower and upper bounds of the search; None uses `scales` unchanged.
         """
         extra = JITTER + np.square(deviations)
         if bounds is not None:
@@ -73,7 +73,7 @@ class ErrorProcess:
         return cls(scales, inputs, factor, np.linalg.solve(covariance, values))
 
     def predict(self, inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation of one more observation at each of the inputs, `[n, columns]`."""
+        """Return mean and standard deviation, `[n]` each, of a new observation at the inputs, `[n, columns]`."""
         from scipy.linalg import solve_triangular
 
         cross = _kernel(_distances(inputs, self.inputs), self.scales)
@@ -83,7 +83,7 @@ class ErrorProcess:
 
 
 def _distances(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Euclidean distances, `[a, b]`."""
+    """Return Euclidean distances, `[a, b]`, between rows of `first`, `[a, columns]`, and `second`, `[b, columns]`."""
     squares = np.square(first).sum(axis=1)[:, None] + np.square(second).sum(axis=1) - 2 * first @ second.T
     if first is second:
         np.fill_diagonal(squares, 0.0)
@@ -91,7 +91,7 @@ def _distances(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def _kernel(distances: np.ndarray, scales: Scales) -> np.ndarray:
-    """Prior covariance of the values themselves: constant plus Matern 5/2."""
+    """Return the prior covariance without noise: constant plus Matern 5/2."""
     return scales.common + scales.own * _matern(ROOT5 * distances / scales.length)
 
 
@@ -102,14 +102,14 @@ def _matern(reach: np.ndarray) -> np.ndarray:
 def _likeliest(
     distances: np.ndarray, values: np.ndarray, extra: np.ndarray, scales: Scales, bounds: tuple[Scales, Scales]
 ) -> Scales:
-    """The scales under which the values are likeliest, searched on logarithms from those that are given."""
+    """Maximise the marginal likelihood over the logarithms of the hyperparameters, starting from `scales`."""
     from scipy.linalg import cho_factor, cho_solve
     from scipy.optimize import minimize
 
     identity = np.eye(len(values))
 
     def surprise(logs: np.ndarray) -> tuple[float, np.ndarray]:
-        """Negative logarithm of the marginal likelihood but for a constant, and its gradient."""
+        """Return the negative log marginal likelihood, up to a constant, and its gradient."""
         one = Scales(*np.exp(logs).tolist())
         reach = ROOT5 * distances / one.length
         decay, matern = np.exp(-reach), _matern(reach)

@@ -1,4 +1,4 @@
-"""Carbon intensity of the electricity that a training uses: one number, or one for each hour of the day."""
+"""Carbon intensity of electricity: one number, or one number for each hour of the day."""
 
 import csv
 import math
@@ -17,21 +17,21 @@ HOURS = 24
 
 
 class Grid(Frozen):
-    """Grams of CO2 equivalent for each kilowatt hour, and the hour at which the work begins."""
+    """Carbon intensity in grams of CO2 equivalent per kilowatt hour, and the hour at which the work begins."""
 
     grams_per_kwh: tuple[float, ...] = Field(description="One figure, or one for each hour of the day in UTC.")
     start_hour: float = Field(default=0.0, description="Hour of the day, UTC, at which the work begins.")
 
     @classmethod
     def read(cls, text: str, now: datetime | None = None) -> Self:
-        """From an option: a number, or a CSV file with the columns `hour` (0 to 23, UTC) and `grams_per_kwh`.
+        """Parse the option `--grid`: a number, or a CSV file with columns `hour` (0 to 23, UTC) and `grams_per_kwh`.
 
         Args:
             text: Value of the option `--grid`.
-            now: Beginning of the work; if None, the present.
+            now: Start of the work; if None, the current time.
 
         Raises:
-            RequestError: the file cannot be read, lacks an hour, or a figure is no number from 0 on.
+            RequestError: the file cannot be read or lacks an hour, or a figure is not a finite number of at least 0.
         """
         now = (now or datetime.now(UTC)).astimezone(UTC)
         start_hour = now.hour + now.minute / 60 + now.second / 3600
@@ -44,7 +44,7 @@ class Grid(Frozen):
         return cls(grams_per_kwh=figures, start_hour=start_hour)
 
     def mean_grams_per_kwh(self, hours: ArrayLike) -> NDArray[np.float64]:
-        """Mean over work of even power that begins now and takes so many hours, of each; NaN stays NaN."""
+        """Return the mean carbon intensity of constant work from now on, for each duration in hours; NaN stays NaN."""
         hours = np.asarray(hours, dtype=np.float64)
         by_hour = np.resize(np.array(self.grams_per_kwh), HOURS)
         edges = np.concatenate([[0.0], np.cumsum(by_hour)])

@@ -1,13 +1,13 @@
-"""Watts of trainings on one accelerator, learned from those that a counter or sensor has measured.
+"""Learned power: watts of training jobs on one accelerator, learned from jobs measured by a counter or sensor.
 
-The linear `PowerModel` knows rest, cores, arithmetic and traffic. What it misses repeats: a training draws nearly what
-it drew at the neighbouring batch size, thread count or power limit, and other trainings on the same accelerator err
-alike. So the logarithm of measured over modelled watts is learned as a Gaussian process (Rasmussen and Williams,
-"Gaussian Processes for Machine Learning", 2006, chapter 2; the error by leaving one out by section 5.4.2). It is a sum
-of three: what all trainings on the accelerator share, what trainings of like intensity share, and what one training
-keeps from placement to placement. Far from every measurement the linear model remains.
+The linear `PowerModel` covers idle power, cores, arithmetic and traffic. Its errors repeat. A training job draws nearly
+the same power at the neighbouring batch size, thread count or power limit. The model's errors are also alike across
+training jobs on the same accelerator. The logarithm of measured over modelled watts is therefore learned as a Gaussian
+process (Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006, chapter 2; leave-one-out errors by
+section 5.4.2). The process is a sum of three terms: a constant of the accelerator, a term shared by jobs of similar
+intensity, and a term of one job across its placements. Far from every measurement the prediction is the linear model's.
 
-Only measured power is learned from. An estimate follows from the model itself, and would confirm it.
+Only measured power is used for learning. An estimate follows from the model itself and would only confirm it.
 """
 
 import math
@@ -22,27 +22,27 @@ from shunter.errors import HardwareError
 from shunter.hardware.cost.power_model import Load, PowerModel, PowerSample, busy_cores
 from shunter.hardware.types import HardwareProfile, Placement, Prediction, Workload
 
-# Standard deviations of the three parts and of the noise from run to run, in logarithms of watts, and the distances at
-# which two placements have e^-1/2 in common. Set on what is known of devices, on no table: a design power is 30 % off
-# what a training draws, intensities explain half of that, and a placement's neighbours agree within a tenth.
+# Standard deviations of the three terms and of the run-to-run noise, in log watts. The lengths below are the distances
+# at which the correlation of two placements is e^-1/2. Set by general knowledge of devices, not fitted: design power is
+# 30 % off the power of a training, intensity explains half of that, and neighbouring placements agree within 10 %.
 COMMON, INTENSITY, OWN, NOISE = 0.3, 0.15, 0.15, 0.03
-# From so many measurements on, those of the second and third part follow from the measurements themselves: the pair
-# under which these are likeliest (chapter 5.4.1).
+# From this number of measurements on, the deviations of the second and third term are the pair that maximises the
+# likelihood of the measurements (Rasmussen and Williams, section 5.4.1).
 FEWEST_FOR_PARTS = 12
 INTENSITIES, OWNS = (0.05, 0.15, 0.45), (0.1, 0.2, 0.4, 0.8)
 SHARE_LENGTH, LIMIT_LENGTH, CORES_LENGTH, BATCH_LENGTH, RATE_LENGTH = 0.3, 0.3, 2.0, 2.0, 1.0
-FEWEST_FOR_LINE = 8  # Below, the profile's two points are the linear model.
+FEWEST_FOR_LINE = 8  # With fewer measurements, the linear model is fitted to the profile's two points alone.
 
 
 class TrainingLoad(Load):
-    """What one training asks of an accelerator at a placement.
+    """Load that one training job puts on an accelerator at a placement.
 
     Attributes:
-        workload: Name of what is trained, equal for placements of one training.
+        workload: Identifier of the trained model, equal for all placements of one training job.
         batch_size: Samples a step.
         samples_per_second: Rate of training.
-        is_half: Whether matrices are multiplied in bf16.
-        limit_watts: Power limit in force; None where it is the device's own.
+        is_half: Whether matrix products are computed in bf16.
+        limit_watts: Power limit in force; None for the device's default limit.
     """
 
     workload: str = ""
@@ -53,19 +53,19 @@ class TrainingLoad(Load):
 
 
 class MeasuredLoad(TrainingLoad):
-    """The same with the mean power that was measured meanwhile."""
+    """Training load with the mean power measured during the training."""
 
     watts: float
 
 
 def load_of(workload: Workload, placement: Placement, profile: HardwareProfile, step_seconds: float) -> TrainingLoad:
-    """What a training asks of the accelerator when a step takes so long.
+    """Return the load that a training job puts on the accelerator at a given step time.
 
     Args:
         workload: Demand of the training.
         placement: Placement of the training.
-        profile: Profile of the accelerator there.
-        step_seconds: Wall clock of a step.
+        profile: Profile of the placement's accelerator.
+        step_seconds: Wall-clock seconds of a step.
     """
     samples_per_second = placement.batch_size / step_seconds
     # Rows are read forward, and read and written by the update; activations are written forward and read backward.
@@ -88,10 +88,10 @@ def load_of(workload: Workload, placement: Placement, profile: HardwareProfile, 
 
 
 class LearnedPower:
-    """Watts of trainings on one accelerator; made by `fit`.
+    """Power model of training jobs on one accelerator, corrected by measurements; made by `fit`.
 
     Attributes:
-        measurements: Number of measured loads that it has learned from.
+        measurements: Number of measured loads used in the fit.
     """
 
     def __init__(self, profile: HardwareProfile, line: PowerModel | None, loads: Sequence[MeasuredLoad]) -> None:
@@ -107,7 +107,7 @@ class LearnedPower:
         pairs = list(product(INTENSITIES, OWNS)) if len(targets) >= FEWEST_FOR_PARTS else [self._parts]
         likeliest = -math.inf
         kernels = self._kernels(self._loads, self._loads)
-        # Matrices of a few hundred rows gain nothing from threads, and lose much where others use the cores.
+        # Matrices of a few hundred rows gain nothing from threads, and slow down if other processes use the cores.
         with threadpool_limits(1):
             for pair in pairs:
                 inverse = np.linalg.inv(_mixed(kernels, pair) + NOISE**2 * np.eye(len(targets)))
@@ -118,16 +118,16 @@ class LearnedPower:
 
     @classmethod
     def fit(cls, profile: HardwareProfile, loads: Sequence[MeasuredLoad] = ()) -> "LearnedPower":
-        """Learn from measured loads on the accelerator; without any, the profile's own two points remain.
+        """Fit measured loads on the accelerator; without loads, the linear model of the profile's two points is used.
 
         Args:
             profile: Profile of the accelerator.
-            loads: Loads with measured power; those above and below what could be true are left to the caller.
+            loads: Loads with measured power; the caller removes implausible values.
         """
         return cls(profile, _line(profile, loads), loads)
 
     def watts(self, load: TrainingLoad) -> float | None:
-        """Mean power expected; None where neither the profile nor a measurement says anything."""
+        """Return the expected mean power in watts; None if neither the profile nor a measurement gives power."""
         if self._line is None and not self._loads:
             return None
         modelled = self._modelled(load)
@@ -137,17 +137,17 @@ class LearnedPower:
         return modelled * math.exp(float(covariance @ self._weights))
 
     def leave_one_out_errors(self) -> NDArray[np.float64]:
-        """Relative error of each measurement by all the others, in their order."""
+        """Return the relative error of each measurement when predicted from all the others, `[measurements]`."""
         if not self._loads:
             return np.zeros(0)
         return np.abs(np.expm1(-self._weights / np.diag(self._inverse)))
 
     def leave_one_out_error(self) -> float | None:
-        """Median of `leave_one_out_errors`; None below three measurements."""
+        """Return the median of `leave_one_out_errors`; None for fewer than three measurements."""
         return float(np.median(self.leave_one_out_errors())) if len(self._loads) >= 3 else None
 
     def _modelled(self, load: TrainingLoad) -> float:
-        """Watts by the linear model, no more than the limit in force."""
+        """Return the watts of the linear model, at most the power limit in force."""
         if self._line is None:
             watts = float(np.median([known.watts for known in self._loads]))
         else:
@@ -157,14 +157,14 @@ class LearnedPower:
     def _kernels(
         self, rows: Sequence[TrainingLoad], columns: Sequence[TrainingLoad]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """What two loads have in common by their intensities, and beyond as placements of one training."""
+        """Return two kernels of rows and columns: by intensity, and between placements of the same training job."""
         intensity = _kernel(self._intensities(rows), self._intensities(columns))
         names = [np.array([load.workload for load in loads]) for loads in (rows, columns)]
         same = names[0][:, None] == names[1][None, :]
         return intensity, same * intensity * _kernel(_sizes(rows), _sizes(columns))
 
     def _intensities(self, loads: Sequence[TrainingLoad]) -> NDArray[np.float64]:
-        """How busy each part of the accelerator is, as shares of what it can do, in lengths."""
+        """Return the utilisation of each part of the accelerator, in units of the length scales, `[loads, 5]`."""
         rates = self._profile.matmul_flops_per_second
         highest = self._highest_watts()
         return np.array(
@@ -181,18 +181,18 @@ class LearnedPower:
         )
 
     def _highest_watts(self) -> float:
-        """At full work, by the profile, or the most that was measured."""
+        """Return the profile's watts at full load, or the highest measured watts."""
         busy = self._profile.busy_watts
         return busy.value if busy is not None else max((load.watts for load in self._loads), default=1.0)
 
 
 def with_learned_joules(prediction: Prediction, load: TrainingLoad, power: LearnedPower) -> Prediction:
-    """The prediction at the power that was learned; a measured energy stays.
+    """Return the prediction with energy at the learned power; measured energy stays unchanged.
 
     Args:
-        prediction: What a placement is expected to take.
-        load: The same placement's load at the predicted step time.
-        power: What was learned of its accelerator.
+        prediction: Prediction of a placement.
+        load: Load of the same placement at the predicted step time.
+        power: Learned power of the placement's accelerator.
     """
     watts = power.watts(load)
     if prediction.energy_source == "measured" or watts is None:
@@ -202,7 +202,7 @@ def with_learned_joules(prediction: Prediction, load: TrainingLoad, power: Learn
 
 
 def _line(profile: HardwareProfile, loads: Sequence[MeasuredLoad]) -> PowerModel | None:
-    """The linear model through the profile's two points, and through the measurements once there are enough."""
+    """Return the linear model fitted to the profile's two points and, if there are enough, the measurements."""
     ends = PowerModel.of(profile)
     if ends is None or len(loads) < FEWEST_FOR_LINE:
         return ends
@@ -223,7 +223,7 @@ def _line(profile: HardwareProfile, loads: Sequence[MeasuredLoad]) -> PowerModel
 
 
 def _mixed(kernels: tuple[NDArray[np.float64], NDArray[np.float64]], parts: tuple[float, float]) -> NDArray[np.float64]:
-    """Covariance of the three parts together."""
+    """Return the covariance of the sum of the three terms."""
     return COMMON**2 + parts[0] ** 2 * kernels[0] + parts[1] ** 2 * kernels[1]
 
 
@@ -234,6 +234,6 @@ def _sizes(loads: Sequence[TrainingLoad]) -> NDArray[np.float64]:
 
 
 def _kernel(rows: NDArray[np.float64], columns: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Squared exponential of the distances."""
+    """Return the squared exponential kernel, `[rows, columns]`."""
     distances = ((rows[:, None, :] - columns[None, :, :]) ** 2).sum(axis=2)
     return np.exp(-distances / 2)

@@ -1,9 +1,9 @@
-"""How long a matrix product takes, from products of other sizes that were measured.
+"""Time of a matrix product, interpolated from measured products of other sizes.
 
-A product costs its arithmetic, its traffic and its start: `seconds = flops / F + bytes / W + s`. The three are fitted
-to the measured curve, none of them negative, by least squares of the relative errors (Lawson and Hanson, "Solving
-Least Squares Problems", 1974, chapter 23). Without a curve the slower counts of two: the arithmetic at the rate of a
-large product, and the traffic at that of a large copy.
+The model is `seconds = flops / F + bytes / W + s`: arithmetic, memory traffic and a constant start. The three
+coefficients are fitted to the measured curve by non-negative least squares of the relative errors (Lawson and Hanson,
+"Solving Least Squares Problems", 1974, chapter 23). Without a curve, the time is a roofline: the larger of the
+arithmetic at the rate of a large product and the traffic at the rate of a large copy.
 """
 
 from collections.abc import Sequence
@@ -19,13 +19,13 @@ ITEM_BYTES: dict[Precision, int] = {"fp32": 4, "bf16": 2}
 
 @dataclass(frozen=True, kw_only=True)
 class MatmulModel:
-    """What one product costs with all cores of an accelerator.
+    """Cost model of one matrix product on all cores of an accelerator.
 
     Attributes:
-        seconds_per_flop: Time of the arithmetic.
-        seconds_per_byte: Time of the traffic of both operands and the result.
-        start_seconds: Time that any product takes, whatever its size.
-        together: Whether arithmetic and traffic add up, as fitted, or overlap, as a roofline has it.
+        seconds_per_flop: Seconds of one floating-point operation.
+        seconds_per_byte: Seconds to move one byte of the operands or the result.
+        start_seconds: Constant seconds of a product, independent of its size.
+        together: True if arithmetic and traffic add up (fitted curve); False if they overlap (roofline).
         item_bytes: Bytes of one number.
     """
 
@@ -37,7 +37,7 @@ class MatmulModel:
 
     @classmethod
     def of(cls, profile: HardwareProfile, precision: Precision) -> "MatmulModel":
-        """Model of an accelerator in one precision."""
+        """Return the model of an accelerator in one precision."""
         points = profile.matmul_curve.get(precision, ())
         if len(points) >= FEWEST_POINTS:
             return cls.fit(points, ITEM_BYTES[precision])
@@ -52,7 +52,7 @@ class MatmulModel:
 
     @classmethod
     def fit(cls, points: Sequence[MatmulRate], item_bytes: int) -> "MatmulModel":
-        """Fit measured products."""
+        """Fit the three coefficients to measured products."""
         from scipy.optimize import nnls
 
         flops = np.array([2.0 * rate.m * rate.n * rate.k for rate in points])
@@ -71,14 +71,14 @@ class MatmulModel:
         )
 
     def seconds(self, count: int, m: int, n: int, k: int, share: float = 1.0) -> float:
-        """Seconds of `count` products of one size that are started together.
+        """Return the seconds of `count` products `[m, k] x [k, n]` that are started together.
 
         Args:
             count: Number of products.
-            m: Rows of the left side.
-            n: Columns of the right side.
-            k: Length of the sums.
-            share: Share of the accelerator's cores at work. Half of them reach the full rate of the memory.
+            m: Rows of the left operand.
+            n: Columns of the right operand.
+            k: Inner dimension.
+            share: Share of the accelerator's cores in use. Half of the cores reach the full memory bandwidth.
         """
         arithmetic = count * 2.0 * m * n * k * self.seconds_per_flop / share
         traffic = count * product_bytes(m, n, k, self.item_bytes) * self.seconds_per_byte / min(1.0, 2 * share)
@@ -86,5 +86,5 @@ class MatmulModel:
 
 
 def product_bytes(m: int, n: int, k: int, item_bytes: int) -> int:
-    """Of both operands and the result."""
+    """Return the bytes of both operands and the result."""
     return item_bytes * (m * k + k * n + m * n)

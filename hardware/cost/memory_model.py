@@ -1,4 +1,4 @@
-"""The most memory that a training takes: of the process for a CPU, of the device for a GPU."""
+"""Peak memory of a training job: of the process on a CPU, of the device on a GPU."""
 
 import math
 from collections.abc import Collection
@@ -31,12 +31,12 @@ def predict_memory_bytes(
     *,
     restores: bool = True,
 ) -> int:
-    """Peak memory in bytes of one process, or one device, of the placement; see `memory_on`.
+    """Return the predicted peak memory in bytes of one process, or one device, of the placement; see `memory_on`.
 
     Args:
         workload: Demand of one sample and of one step.
         placement: Placement on the accelerator that `profile` describes.
-        profile: Profile that tells the kind of the accelerator.
+        profile: Profile of the accelerator.
         process_bytes: Memory that the process holds before training, counted for a CPU.
         restores: Whether the best epoch is not the last, so that its weights are read back; nobody knows beforehand.
     """
@@ -60,19 +60,19 @@ def memory_on(
     restores: bool = True,
     instruction_sets: Collection[str] = (),
 ) -> int:
-    """Peak memory in bytes of one process, or one device, of the placement.
+    """Return the predicted peak memory in bytes of one process, or one device, of the placement.
 
-    On a CPU the peak lies in a step (weights, optimiser state, and what is alive in forward and backward, with what the
-    allocator wastes) or at the end, when the best epoch's weights are read back beside those in use. On a GPU the best
-    weights may lie there all the time.
+    On a CPU the peak is in a step or at the end. A step holds weights, optimiser state and the tensors alive in forward
+    and backward, with the allocator's waste. At the end the best epoch's weights are read back beside the current
+    weights. On a GPU a copy of the best weights is counted during the whole training.
 
     Args:
-        kind: Of the accelerator, `cpu` or `cuda`.
+        kind: Kind of the accelerator, `cpu` or `cuda`.
         workload: Demand of one sample and of one step.
-        placement: Placement on it.
+        placement: Placement on the accelerator.
         process_bytes: Memory that the process holds before training, counted for a CPU.
-        restores: Whether the best epoch is not the last, so that its weights are read back; nobody knows beforehand.
-        instruction_sets: Of the processor; empty where they are unknown.
+        restores: Whether the best epoch is not the last, so that its weights are read back; unknown beforehand.
+        instruction_sets: Instruction sets of the processor; empty if unknown.
     """
     samples = math.ceil(placement.batch_size / placement.processes)
     state = workload.parameter_bytes + workload.optimizer_bytes
@@ -99,7 +99,7 @@ def _read_back_bytes(workload: Workload) -> int:
 
 
 def _checkpoint_bytes(workload: Workload) -> tuple[float, float]:
-    """What checkpoints keep of their own beside a training, and what the writer of one takes."""
+    """Return the bytes that checkpoints hold during training, and the bytes that writing a checkpoint needs."""
     if not _is_in_pieces(workload):
         return 0.0, 0.0
     rows = _table_bytes(workload) * workload.lookups_per_sample / max(workload.lookup_bytes_per_sample, 1.0)
@@ -115,15 +115,16 @@ def _table_bytes(workload: Workload) -> int:
 
 
 def lies_in_file(workload: Workload, placement: Placement) -> bool:
-    """Whether the embedding tables are larger than the memory that the placement gives them."""
+    """Return True if the embedding tables exceed the placement's memory limit for embeddings."""
     asked = placement.embedding_memory_bytes
     return asked is not None and workload.table_bytes > asked
 
 
 def step_bytes(workload: Workload, placement: Placement, samples: int) -> float:
-    """Most that is alive in a step of `samples` beyond weights, optimiser state and input.
+    """Return the peak bytes alive in a step of `samples`, without weights, optimiser state and input.
 
-    The dense part as it was traced, and the pooled rows, which the tables' backward pass sorts by row once more.
+    The sum of the traced peak of the dense part, the pooled rows, and the copy that the tables' backward pass sorts by
+    row.
     """
     demand: DenseDemand | None = workload.dense.get(placement.precision)
     if demand is None:

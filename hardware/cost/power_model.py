@@ -1,10 +1,10 @@
-"""Watts of an accelerator at work, fitted to measured samples of its power.
+"""Linear power model of an accelerator, fitted to measured samples of its power.
 
     watts = idle + a busy cores + b FLOP/s + c bytes/s
 
-Power at rest flows always; each core (or a GPU as a whole) adds while it works, and arithmetic and memory traffic add
-their own (the event-based linear models of Bellosa, "The Benefits of Event-Driven Energy Accounting", 2000, and of
-Bircher and John, "Complete System Power Estimation", ISPASS 2007). No coefficient is negative.
+Idle power is constant. Each busy core (or a GPU as a whole), arithmetic and memory traffic add their own power. This is
+the event-based linear model of Bellosa, "The Benefits of Event-Driven Energy Accounting", 2000, and of Bircher and
+John, "Complete System Power Estimation", ISPASS 2007. No coefficient is negative.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from shunter.hardware.types import HardwareProfile, Placement, Source
 
 
 class Load(Frozen):
-    """What keeps an accelerator busy."""
+    """Utilisation of an accelerator: busy cores, arithmetic and memory traffic."""
 
     busy_cores: float = Field(ge=0, description="Processor seconds by seconds; for a GPU 1 at work and 0 at rest.")
     flops_per_second: float = 0.0
@@ -26,22 +26,22 @@ class Load(Frozen):
 
 
 class PowerSample(Load):
-    """Mean power over a stretch of even work."""
+    """Mean power over a period of constant load."""
 
     watts: float = Field(gt=0)
     source: Source
 
 
 class PowerModel(Frozen):
-    """Watts as a sum of what rests and what works.
+    """Power in watts as a linear function of the load.
 
     Attributes:
         idle_watts: Power at rest.
         watts_per_core: Power of each busy core.
         joules_per_flop: Energy of the arithmetic.
         joules_per_byte: Energy of the memory traffic.
-        deviation_watts: Root mean square error over the samples; None where they are as few as the coefficients.
-        source: `measured` where every sample was.
+        deviation_watts: Root mean square error over the samples; None if there are no more samples than coefficients.
+        source: Source of the samples if all share it, else `estimated`.
     """
 
     idle_watts: float
@@ -53,7 +53,7 @@ class PowerModel(Frozen):
 
     @classmethod
     def of(cls, profile: HardwareProfile) -> "PowerModel | None":
-        """From the power at rest and at full work that a profile tells; None when it does not."""
+        """Return the model of a profile's idle and full-load power; None if the profile lacks one of them."""
         if profile.idle_watts is None or profile.busy_watts is None:
             return None
         cores = profile.rated_cores
@@ -66,14 +66,13 @@ class PowerModel(Frozen):
 
     @classmethod
     def fit(cls, samples: Sequence[PowerSample]) -> "PowerModel":
-        """Fit samples that differ in what is busy, by least squares without negative coefficients.
+        """Fit samples of different loads by non-negative least squares.
 
         Args:
-            samples: At least two samples; arithmetic and traffic are fitted only when there are enough to tell them
-                apart.
+            samples: At least two samples; arithmetic and traffic are fitted only from five samples on.
 
         Raises:
-            HardwareError: the samples cannot tell rest from work.
+            HardwareError: the samples have fewer than two different numbers of busy cores.
         """
         from scipy.optimize import nnls
 
@@ -106,7 +105,7 @@ class PowerModel(Frozen):
         )
 
     def watts(self, busy_cores: float, flops_per_second: float = 0.0, bytes_per_second: float = 0.0) -> float:
-        """Mean power of even work."""
+        """Return the mean power in watts at a constant load."""
         return (
             self.idle_watts
             + self.watts_per_core * busy_cores
@@ -116,7 +115,7 @@ class PowerModel(Frozen):
 
 
 def busy_cores(placement: Placement, profile: HardwareProfile) -> float:
-    """Cores that a training keeps at work: its threads, which wait for each other awake; a GPU counts as one."""
+    """Return the cores that a training job keeps busy: its threads, which wait by spinning; a GPU counts as one."""
     if profile.accelerator.kind == "cuda":
         return 1.0
     return float(min(placement.threads, profile.accelerator.cores))

@@ -1,10 +1,9 @@
-"""What past runs teach about the cost model's errors, with how sure they make us.
+"""Correction of the cost model's errors, learned from past runs, with its uncertainty.
 
-The cost model is wrong in ways that repeat: the same kernels, batch sizes and threads err alike from one training to
-the next. So the logarithm of measured over predicted step seconds is learned as a Gaussian process (Rasmussen and
-Williams, "Gaussian Processes for Machine Learning", 2006, chapters 2 and 5) over what is known of a step before it
-runs. Near to what was observed the correction is sharp; far from it the process returns to the cost model as it is, and
-to the width of its errors there.
+The cost model's errors repeat: the same kernels, batch sizes and threads give similar errors in every training job. The
+logarithm of measured over predicted step seconds is therefore learned as a Gaussian process over features known before
+a step runs (Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006, chapters 2 and 5). Near
+observations the correction is precise. Far from them the prediction returns to the cost model and its own interval.
 """
 
 import math
@@ -18,25 +17,23 @@ from shunter.hardware.cost.cost_model import COLD_LOG_DEVIATION, QUANTILE_95, in
 from shunter.hardware.cost.error_process import ErrorProcess, Scales
 from shunter.hardware.types import Placement, Prediction, Workload
 
-# Step times of one configuration differ by as much from run to run on a quiet machine.
+# Standard deviation of log step seconds between runs of one configuration on a quiet machine.
 SMALLEST_LOG_NOISE = 0.02
-LOG_NOISE = 0.1  # of short probes, until there are enough to tell
-SMALLEST_LOG_SIZE = 0.07  # of the errors that can be learned
+LOG_NOISE = 0.1  # noise of short probes, until there are enough of them to fit the noise
+SMALLEST_LOG_SIZE = 0.07  # lower bound of the standard deviation of the learnable errors
 PART_NAMES = ("dense", "embedding", "communication", "input", "overhead")
-FEWEST_FOR_SCALES = (
-    12  # Below, size and scale of the errors stay what they are by default: so few points would be overfitted.
-)
-# One length scale serves all inputs: with one for each, a few hundred runs of a few models are overfitted, and models
-# that were never run are predicted worse than without any correction. Before anything is learned, half of the cost
-# model's variance is common to all steps, half is each one's own.
+FEWEST_FOR_SCALES = 12  # Fewer observations keep the default hyperparameters, because a fit would overfit.
+# All inputs share one length scale. With one scale for each input, a few hundred runs of a few models are overfitted,
+# and new models are predicted worse than without any correction. In the prior, half of the cost model's variance is
+# common to all steps and half is specific to each step.
 PRIOR_SCALES = Scales(common=COLD_LOG_DEVIATION**2 / 2, own=COLD_LOG_DEVIATION**2 / 2, length=1.5, noise=LOG_NOISE**2)
 LEAST_SCALES = Scales(common=1e-3, own=SMALLEST_LOG_SIZE**2, length=0.5, noise=SMALLEST_LOG_NOISE**2)
 LARGEST_SCALES = Scales(common=0.5, own=1.0, length=10.0, noise=0.3**2)
-FEWEST_MODELS = 3  # of which leaving one out tells how far the next one may be off
+FEWEST_MODELS = 3  # fewest models for the leave-one-model-out estimate of a new model's error
 
 
 class StepObservation(Frozen):
-    """The step time of one finished training or probe, beside what the cost model had said of it."""
+    """Measured step time of one finished training job or probe, with the cost model's uncorrected prediction."""
 
     workload: Workload
     placement: Placement
@@ -62,10 +59,10 @@ class StepObservation(Frozen):
 
 
 class Residual:
-    """Corrects predictions by what was observed; made by `fit`.
+    """Learned correction of predictions by observed step times; made by `fit`.
 
     Attributes:
-        observations: Number of observations that it has learned from.
+        observations: Number of observations used in the fit.
     """
 
     def __init__(
@@ -84,11 +81,11 @@ class Residual:
 
     @classmethod
     def fit(cls, observations: Sequence[StepObservation], *, compiled: bool = False) -> "Residual":
-        """Learn from past steps; without any, predictions stay as they are, in a wide interval.
+        """Fit the correction to past steps; without observations, step times stay unchanged and intervals stay wide.
 
         Args:
-            observations: Observations of any workloads, placements and accelerators; the order does not matter.
-            compiled: Whether to predict compiled steps: they teach nothing about the others, nor these about them.
+            observations: Observations of any workloads, placements and accelerators, in any order.
+            compiled: Whether to predict compiled steps. Compiled and uncompiled steps are learned separately.
         """
         observations = [observation for observation in observations if observation.compiled == compiled]
         if not observations:
@@ -110,7 +107,7 @@ class Residual:
         targets = np.log([observation.measured_seconds / observation.predicted_seconds for observation in observations])
         deviations = np.array([observation.log_deviation for observation in observations])
         bounds = (LEAST_SCALES, LARGEST_SCALES) if len(observations) >= FEWEST_FOR_SCALES else None
-        # Matrices of a few hundred rows gain nothing from threads, and lose much where others use the cores.
+        # Matrices of a few hundred rows gain nothing from threads, and slow down if other processes use the cores.
         with threadpool_limits(1):
             process = ErrorProcess.fit(inputs, targets, deviations, PRIOR_SCALES, bounds)
         return cls(process, accelerators, len(observations), [observation.workload for observation in observations])
@@ -118,12 +115,12 @@ class Residual:
     def correct(
         self, workload: Workload, placement: Placement, prediction: Prediction, accelerator_model: str | None = None
     ) -> Prediction:
-        """The prediction with corrected times, and the interval that holds the step time with 90 % probability.
+        """Return the prediction with corrected times and the 90 % interval of the step time.
 
         Args:
             workload: Demand of the training.
             placement: Placement of the training.
-            prediction: The cost model's prediction, uncorrected; a measured one is returned as it is.
+            prediction: The cost model's uncorrected prediction; a measured prediction is returned unchanged.
             accelerator_model: The vendor's name of the accelerator; if None, the placement's own.
         """
         return self.correct_all(workload, [(placement, prediction, accelerator_model or placement.accelerator)])[0]
@@ -131,7 +128,7 @@ class Residual:
     def correct_all(
         self, workload: Workload, predictions: Sequence[tuple[Placement, Prediction, str]]
     ) -> list[Prediction]:
-        """`correct` for many placements at once: (placement, prediction, accelerator model) each."""
+        """Correct many predictions at once, each given as (placement, prediction, accelerator model); see `correct`."""
         if not predictions:
             return []
         means, deviations = self._log_ratios(workload, predictions)
@@ -143,7 +140,7 @@ class Residual:
     def _log_ratios(
         self, workload: Workload, predictions: Sequence[tuple[Placement, Prediction, str]]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation of log(measured / predicted) for each."""
+        """Return mean and standard deviation, `[predictions]` each, of log(measured / predicted)."""
         own = np.array([log_deviation(prediction) for _, prediction, _ in predictions])
         if self._process is None:
             return np.zeros(len(predictions)), own
@@ -157,14 +154,14 @@ class Residual:
             ]
         )
         means, deviations = self._process.predict(inputs)
-        # What others teach about an accelerator that was never observed cannot make its own figures any surer.
+        # Observations of other accelerators never narrow the interval of an accelerator without observations.
         unknown = np.array([model not in self._accelerators for _, _, model in predictions])
         deviations = np.where(unknown, np.maximum(deviations, own), deviations)
         return means, deviations if _model_of(workload) in self._models else self._new_model_scale * deviations
 
 
 def _model_of(workload: Workload) -> tuple[float, ...]:
-    """What tells one model from another, whatever the data's size."""
+    """Return the features that identify a model, independent of the size of the data."""
     return (
         workload.matmul_flops_per_sample,
         workload.lookups_per_sample,
@@ -174,10 +171,11 @@ def _model_of(workload: Workload) -> tuple[float, ...]:
 
 
 def _left_out_scale(process: ErrorProcess, models: Sequence[tuple[float, ...]]) -> float:
-    """By how much the errors of a model are wider than expected when nothing of it was observed; at least 1.
+    """Return the factor by which errors of a model without observations exceed the expected deviation; at least 1.
 
     Each model is left out in turn, in closed form (Rasmussen and Williams, section 5.4.2, by blocks instead of single
-    points), and its errors are set against the deviations that the others lead to.
+    points). The factor is the 90 % quantile of its errors over the predicted deviations, divided by that of a normal
+    distribution.
     """
     from scipy.linalg import cho_solve
 
@@ -195,7 +193,7 @@ def _left_out_scale(process: ErrorProcess, models: Sequence[tuple[float, ...]]) 
 def _features(
     workload: Workload, placement: Placement, predicted_seconds: float, parts: dict[str, float]
 ) -> list[float]:
-    """What decides how the cost model errs, on logarithmic scales and near to the unit interval."""
+    """Return the features that determine the cost model's error, mostly logarithms scaled to about one."""
     batch = placement.batch_size
     return [
         math.log(batch) / 3,
@@ -212,12 +210,12 @@ def _features(
 
 
 def _one_hot(accelerator: str, accelerators: Sequence[str]) -> list[float]:
-    """One coordinate for each known accelerator: an unknown one is as far from each as they are from one another."""
+    """Return a one-hot vector of the accelerator; all zeros for an unknown accelerator."""
     return [float(accelerator == known) for known in accelerators]
 
 
 def scaled(prediction: Prediction, log_ratio: float, deviation: float) -> Prediction:
-    """The prediction with its times multiplied, at the same power."""
+    """Multiply the predicted times by `exp(log_ratio)` and set the interval; power stays the same."""
     ratio = math.exp(log_ratio)
     step_seconds = prediction.step_seconds * ratio
     return prediction.model_copy(

@@ -1,7 +1,7 @@
-"""The roofline of an accelerator, from measured rates, and layers placed under it.
+"""Roofline of an accelerator from measured rates, with measured layers as points.
 
 Williams, Waterman and Patterson, "Roofline: An Insightful Visual Performance Model", CACM 52(4), 2009: with I
-operations for each byte that moves, no code is faster than min(compute roof, I x bandwidth).
+operations per byte of memory traffic, FLOP/s are at most min(compute roof, I x bandwidth).
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ class Product(Frozen):
 
 
 class RooflinePoint(Frozen):
-    """One layer in one direction: what it does, and how long that takes when it is run alone."""
+    """Work and time of one layer in one direction, measured when the layer runs alone."""
 
     name: str
     phase: Literal["forward", "backward"]
@@ -35,17 +35,17 @@ class RooflinePoint(Frozen):
 
     @property
     def intensity(self) -> float:
-        """Operations for each byte that moves."""
+        """Return the operations per byte of memory traffic."""
         return self.flops / self.moved_bytes
 
     @property
     def flops_per_second(self) -> float:
-        """What it reaches."""
+        """Return the FLOP/s that the layer reaches."""
         return self.flops / self.seconds
 
 
 class Roofline(Frozen):
-    """Roofs of one accelerator and the layers under them; all measured."""
+    """Measured roofs of one accelerator and the layers below them."""
 
     accelerator: str
     precision: Precision
@@ -56,7 +56,7 @@ class Roofline(Frozen):
     points: tuple[RooflinePoint, ...]
 
     def bound(self, point: RooflinePoint) -> Literal["compute", "memory"]:
-        """Which roof the layer meets first."""
+        """Return the roof that limits the layer."""
         ridge = self.compute_roofs[self.precision] / self.copy_bytes_per_second
         return "compute" if point.intensity >= ridge else "memory"
 
@@ -64,7 +64,7 @@ class Roofline(Frozen):
 def build_roofline(
     profile: HardwareProfile, precision: Precision, points: Sequence[RooflinePoint], title: str
 ) -> Roofline:
-    """Roofs from a profile, over layers that were measured on the same accelerator."""
+    """Build a roofline from a profile and layers measured on the same accelerator."""
     return Roofline(
         accelerator=f"{profile.accelerator.name}: {profile.accelerator.model}",
         precision=precision,
@@ -79,7 +79,7 @@ def build_roofline(
 def measure_products(
     profile: HardwareProfile, precision: Precision, products: Sequence[Product], seconds_each: float = 0.02
 ) -> float:
-    """Seconds of matrix products one after the other, each measured alone, with all cores.
+    """Return the total seconds of matrix products, each measured alone on all cores.
 
     Args:
         profile: Profile of the accelerator to measure on.
@@ -100,11 +100,11 @@ def measure_products(
 
 
 def rate_at_width(curve: Sequence[RowRate], row_bytes: int) -> float:
-    """Bytes a second of rows of a width: that of the nearest width measured, on a logarithmic scale.
+    """Return the bytes per second of rows of a width, from the nearest measured width on a logarithmic scale.
 
     Args:
         curve: Measured rates, not empty.
-        row_bytes: Width of a row.
+        row_bytes: Width of a row in bytes.
     """
     nearest = min(curve, key=lambda point: abs(point.row_bytes.bit_length() - row_bytes.bit_length()))
     return nearest.bytes_per_second.value

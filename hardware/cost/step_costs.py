@@ -1,9 +1,9 @@
-"""What the tables and the step itself cost, fitted to a few short measurements.
+"""Costs of embedding tables and of the step itself, fitted to a few short measurements.
 
     seconds of the tables = start + bags a + lookups b + bytes from the caches c + bytes from memory d
     seconds of a step     = large products + operators + start + factor (tables + traffic + small products)
 
-No coefficient is negative, and relative errors count, so that the small ones are fitted as well as the large.
+No coefficient is negative. The fit minimises relative errors, so that small times count as much as large ones.
 """
 
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ from shunter.hardware.types import StepCosts
 
 @dataclass(frozen=True, kw_only=True)
 class TableTime:
-    """One measured pass over tables, forward and backward with the update.
+    """Measured pass over embedding tables: forward, and backward with the update.
 
     Attributes:
-        bags: Bags that were pooled.
-        lookups: Rows that were read and updated.
-        row_bytes: Width of a row.
+        bags: Number of pooled bags.
+        lookups: Number of rows read and updated.
+        row_bytes: Width of a row in bytes.
         cached: Whether the rows came from the caches.
         seconds: Time of the pass.
     """
@@ -34,10 +34,10 @@ class TableTime:
 
 
 def fit_table_costs(threads: int, times: Sequence[TableTime]) -> StepCosts:
-    """Fit the costs of bags, rows and bytes; those of the step itself are left at nothing.
+    """Fit the costs of bags, rows and bytes; the costs of the step itself stay 0.
 
     Args:
-        threads: Threads with which all was measured.
+        threads: Number of threads during the measurements.
         times: Passes over tables of at least four shapes.
     """
     seconds = np.array([table_pass.seconds for table_pass in times])
@@ -60,7 +60,7 @@ def fit_table_costs(threads: int, times: Sequence[TableTime]) -> StepCosts:
         bag_seconds=bag,
         lookup_seconds=lookup,
         cached_byte_seconds=cached_byte,
-        byte_seconds=max(byte, cached_byte),  # Memory is never faster than the caches, whatever the noise says.
+        byte_seconds=max(byte, cached_byte),  # Noise must not make memory faster than the caches.
     )
 
 
@@ -85,7 +85,7 @@ def fit_start(measured: Sequence[float], arithmetic: Sequence[float], memory: Se
 
 
 def relative_nnls(design: np.ndarray, seconds: np.ndarray, weights: np.ndarray | None = None) -> list[float]:
-    """Coefficients, none negative, of least squares of the errors relative to `weights`, `seconds` when None."""
+    """Return non-negative least-squares coefficients of the errors relative to `weights`, or to `seconds` if None."""
     from scipy.optimize import nnls
 
     divisor = seconds if weights is None else weights

@@ -1,20 +1,21 @@
-"""What a training step takes, part by part, from what the workload asks and what the accelerator was measured to do.
+"""Analytical model of a training step's time, by part, from the workload's demand and the accelerator's measured rates.
 
-The step is a roofline with overheads (after Williams et al., "Roofline", CACM 52(4), 2009), one for each operation
-instead of one for all. With B samples a step on a share s of the cores:
+The step is a roofline with overheads (after Williams et al., "Roofline", CACM 52(4), 2009), applied to each operation.
+With B samples a step on a share s of the cores:
 
     dense          each matrix product by `MatmulModel`; other operators read and write at the rate of a copy, times the
-                   factor by which a step of a small model was slower than its traffic alone
-    embedding      bags, rows and bytes by the costs of the short probes, where the skew of the lookups tells what comes
-                   from the caches; without probes, lookups B (seconds of a row's lookup + of its update), by its width
-                   and the same factor
+                   factor by which a measured step of a small model was slower than its traffic alone
+    embedding      bags, rows and bytes by the costs of the short probes, where the skew of the lookups gives the share
+                   of rows in the caches; without probes, lookups B (seconds of a row's lookup + of its update), by row
+                   width and times the same factor
     overhead       the start of a step, and operators x operator overhead
-    communication  of several processes: the layers' gradients are summed, the pooled rows and their gradients exchanged
-    input          what making the batches costs beyond what happens beside the step
+    communication  of several processes: all-reduce of the layers' gradients, exchange of pooled rows and their
+        gradients
+    input          time to make the batches beyond the part that overlaps with the step
 
-Dense layers, embeddings and collectives run one after the other, as in `shunter.engine.loop.step`; batches are made
-beside the step in a thread of their own, so they cost only what does not fit beside it, and the share of the cores that
-they take.
+Dense layers, embeddings and collectives run one after the other, as in `shunter.engine.loop.step`. A separate thread
+makes the batches beside the step. They cost only the time that exceeds the step, and the cores' share that the thread
+takes.
 """
 
 import math
@@ -35,19 +36,19 @@ from shunter.hardware.types import (
     Workload,
 )
 
-# Without measured collectives: what a message through the kernel's loopback starts with, and the share of a copy's rate
-# that it reaches (two copies each way, in both processes).
+# Without measured collectives: start of a message over the kernel's loopback in seconds, and its share of a copy's rate
+# (two copies each way, in both processes).
 LOOPBACK_SECONDS = 100e-6
 LOOPBACK_SHARE = 1 / 8
-# Operators of the loader for each batch, and the random reads of each sample: one for each array of the data set.
+# Loader operators of each batch, and random reads of each sample: one for each array of the data set.
 LOADER_OPERATORS = 20
 LOADER_READS = 3
 
 
 def link_bytes_per_second(profile: HardwareProfile, processes: int) -> float:
-    """Return the bytes a second that each of some processes sends to the others of its machine.
+    """Return the bytes per second that each process sends to the other processes of its machine.
 
-    Measured of as many processes as come nearest; a share of a copy's rate where nothing was measured.
+    The rate is measured at the nearest number of processes; without a measurement it is a share of the copy rate.
     """
     measured = [cost for cost in profile.collectives if cost.operation == "all_to_all"]
     if not measured:
@@ -57,7 +58,7 @@ def link_bytes_per_second(profile: HardwareProfile, processes: int) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class StepParts:
-    """Seconds of one step."""
+    """Seconds of one step by part."""
 
     dense: float
     embedding: float
@@ -67,17 +68,17 @@ class StepParts:
 
     @property
     def total(self) -> float:
-        """The whole step."""
+        """Return the seconds of the whole step."""
         return self.dense + self.embedding + self.communication + self.input + self.overhead
 
 
 @dataclass(frozen=True, kw_only=True)
 class RawParts:
-    """Seconds of what is done in a step, each kind of work as if it were alone.
+    """Seconds of each kind of work in a step, each kind as if it ran alone.
 
     Attributes:
-        products: Matrix products that grow with the batch as one.
-        traffic: Small products, one for each sample, and operators that only read and write.
+        products: Large matrix products, whose size grows with the batch.
+        traffic: Small products, whose number grows with the batch, and operators that only read and write.
         tables: Look-up and update of the tables.
         operators: Dispatch of the operators.
     """
@@ -89,7 +90,7 @@ class RawParts:
 
 
 class StepModel:
-    """Predicts steps on one accelerator; what it fits to the profile's curves, it fits once.
+    """Step-time model of one accelerator; fits to the profile's curves are made once and cached.
 
     Args:
         profile: Profile of the accelerator.
@@ -101,7 +102,7 @@ class StepModel:
         self._cores = profile.rated_cores
 
     def parts(self, workload: Workload, placement: Placement) -> StepParts:
-        """Seconds of one step, by the formulas at the head of this file."""
+        """Return the seconds of one step by part, by the formulas in the module docstring."""
         raw = self.raw_parts(workload, placement)
         share = busy_share(placement, self.profile)
         factor = self._scaled([(costs.threads, costs.memory_factor) for costs in self.profile.step_costs], share) or 1.0
@@ -116,7 +117,7 @@ class StepModel:
         )
 
     def raw_parts(self, workload: Workload, placement: Placement) -> RawParts:
-        """What each kind of work takes alone; `parts` puts it together."""
+        """Return the seconds of each kind of work alone; `parts` combines them."""
         samples = math.ceil(placement.batch_size / self._devices(placement))
         share = busy_share(placement, self.profile)
         products, traffic = self._dense_seconds(workload, placement.precision, samples, share)
@@ -131,13 +132,13 @@ class StepModel:
         return scaled_seconds([(threads / self._cores, value) for threads, value in by_threads], share)
 
     def _devices(self, placement: Placement) -> int:
-        """Processes on one CPU share its cores; each of several GPUs takes its part of the batch."""
+        """Return the number of devices that split a batch; processes on one CPU share its cores and count as one."""
         return placement.processes if self.profile.accelerator.kind == "cuda" else 1
 
     def _dense_seconds(
         self, workload: Workload, precision: Precision, samples: int, share: float
     ) -> tuple[float, float]:
-        """Seconds of the large products; of the small ones, which are bound by memory, and of all other operators."""
+        """Return the seconds of large products, and of small products and other operators, both bound by memory."""
         copy_rate = self.profile.copy_bytes_per_second.value * min(1.0, 2 * share)
         if not workload.matmuls:
             flops = workload.matmul_flops_per_sample * samples
@@ -180,7 +181,7 @@ class StepModel:
         return samples * workload.lookups_per_sample * (lookup + update) / share
 
     def _communication_seconds(self, workload: Workload, placement: Placement) -> float:
-        """A sum of the layers' gradients, and two exchanges of pooled rows: forward, and their gradients backward."""
+        """Return the seconds of one all-reduce of gradients and two exchanges of pooled rows (forward and backward)."""
         if placement.processes == 1:
             return 0.0
         samples = math.ceil(placement.batch_size / placement.processes)
@@ -198,7 +199,7 @@ class StepModel:
         return LOOPBACK_SECONDS + message_share(operation, processes) * message_bytes / rate
 
     def _input_seconds(self, workload: Workload, placement: Placement, step_seconds: float) -> float:
-        """What making a batch costs the step: the processor time that the step's own cores must give, or the wait."""
+        """Return the step's extra seconds for making a batch: time taken from the step's cores, or the wait."""
         overhead = self.profile.operator_overhead_seconds.value
         read_seconds = 64 / self.profile.gather_bytes_per_second.value
         making = LOADER_OPERATORS * overhead + placement.batch_size * LOADER_READS * read_seconds
@@ -215,13 +216,13 @@ class StepModel:
 
 
 def table_seconds(costs: StepCosts, workload: Workload, samples: int, cache_bytes: int) -> float:
-    """Seconds of looking up and updating the tables once, with the threads that `costs` was measured with.
+    """Return the seconds to look up and update the tables once, with the thread count of `costs`.
 
     Args:
         costs: Costs of bags, rows and bytes.
-        workload: Demand, whose skew tells which share of the rows comes from the caches.
+        workload: Demand, whose skew gives the share of the rows that comes from the caches.
         samples: Samples of the step.
-        cache_bytes: Size of the last cache.
+        cache_bytes: Size of the last-level cache.
     """
     bags = workload.tables or workload.lookups_per_sample
     cached = workload.cached_share(cache_bytes)
@@ -235,7 +236,7 @@ def table_seconds(costs: StepCosts, workload: Workload, samples: int, cache_byte
 
 
 def scaled_seconds(measured: Sequence[tuple[float, float]], share: float) -> float:
-    """Seconds at a share of the cores, between measured shares by a power law; 0 where nothing was measured.
+    """Return the seconds at a share of the cores, by power-law interpolation; 0 without measurements.
 
     Args:
         measured: Pairs of share of the cores and seconds, rising.
@@ -250,30 +251,30 @@ def scaled_seconds(measured: Sequence[tuple[float, float]], share: float) -> flo
 
 
 def operators(workload: Workload, precision: Precision) -> int:
-    """Operators dispatched in one step."""
+    """Return the number of operators dispatched in one step."""
     return workload.dense[precision].operators_per_step if workload.dense else workload.operators_per_step
 
 
 def share_of_products(workload: Workload, profile: HardwareProfile) -> float:
-    """What is left of the time of the matrix products on an accelerator that skips zeros; 1 on all others.
+    """Return the remaining share of the matrix products' time if the accelerator skips zeros; else 1.
 
-    Two thirds of the products are those of the backward pass, where the zeros are known.
+    Two thirds of the products belong to the backward pass, where the zeros are known.
     """
     speedup = workload.backward_speedups.get(profile.skips_zeros or "", 1.0)
     return (1 + 2 / speedup) / 3
 
 
 def busy_share(placement: Placement, profile: HardwareProfile) -> float:
-    """Share of the accelerator's cores that the placement keeps busy; a GPU is used as a whole."""
+    """Return the share of the accelerator's cores that the placement keeps busy; 1 for a GPU."""
     if profile.accelerator.kind == "cuda":
         return 1.0
     return min(1.0, placement.threads / profile.rated_cores)
 
 
 def row_seconds(curve: Sequence[RowRate], row_bytes: float) -> float | None:
-    """Seconds that one row takes, between the measured widths by interpolation; None without a curve.
+    """Return the seconds of one row, interpolated between measured widths; None without a curve.
 
-    Wider rows than the widest take time in proportion, narrower ones than the narrowest as much as that.
+    Rows wider than the widest measured row take time in proportion. Rows narrower than the narrowest take its time.
     """
     if not curve:
         return None
@@ -285,7 +286,7 @@ def row_seconds(curve: Sequence[RowRate], row_bytes: float) -> float | None:
 
 
 def scaled_collective_seconds(known: Sequence[CollectiveCost], message_bytes: float, processes: int) -> float:
-    """Time of a collective, from the measured number of processes that is nearest.
+    """Return the seconds of a collective, scaled from the nearest measured number of processes.
 
     Latency grows with the logarithm of the processes, traffic as `message_share` (Thakur, Rabenseifner and Gropp,
     "Optimization of Collective Communication Operations in MPICH", IJHPCA 19(1), 2005).
@@ -297,7 +298,7 @@ def scaled_collective_seconds(known: Sequence[CollectiveCost], message_bytes: fl
 
 
 def message_share(operation: Collective, processes: int) -> float:
-    """How often a process sends its message through its link: a ring sums twice round, others pass once."""
+    """Return how many times its message size a process sends: 2 (g - 1) / g in an all-reduce of g processes."""
     once = (processes - 1) / processes
     return {"all_reduce": 2 * once, "reduce_scatter": once, "all_to_all": once, "all_gather": float(processes - 1)}[
         operation

@@ -1,4 +1,4 @@
-"""What the kernel's control groups leave to this process: a container sees the whole host unless it asks here."""
+"""CPU and memory limits of the kernel's control groups, without which a container sees the whole host."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +7,7 @@ HOST_ROOT = Path("/")
 
 
 def cpu_quota(root: Path = HOST_ROOT) -> float | None:
-    """Cores' worth of processor time that this process may use, or None when nothing limits it.
+    """Return the processor time that this process may use, in cores; None without a limit.
 
     Args:
         root: Root of the file system; tests point it at a copy.
@@ -23,7 +23,7 @@ def cpu_quota(root: Path = HOST_ROOT) -> float | None:
 
 
 def memory_limit_bytes(root: Path = HOST_ROOT) -> int | None:
-    """Bytes of memory that this process may use, or None when nothing limits it.
+    """Return the bytes of memory that this process may use; None without a limit.
 
     Args:
         root: Root of the file system; tests point it at a copy.
@@ -37,7 +37,7 @@ def memory_limit_bytes(root: Path = HOST_ROOT) -> int | None:
 
 
 def _folders(root: Path, controller: str) -> Iterator[Path]:
-    """Folders of this process' group and of the groups around it, for version 2 and version 1 of control groups."""
+    """Yield the folders of this process's control group and its parent groups, for cgroup versions 1 and 2."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -54,7 +54,7 @@ def _folders(root: Path, controller: str) -> Iterator[Path]:
 
 
 def _fields(path: Path) -> tuple[str, ...]:
-    """Words of a kernel file; empty when the file is not there."""
+    """Return the words of a kernel file; empty if the file is absent."""
     try:
         return tuple(path.read_text().split())
     except OSError:

@@ -1,4 +1,4 @@
-"""What communication costs, learned from measurements: a line for each collective, a model over trainings."""
+"""Communication costs fitted to measurements: a line for each collective, and a model across training jobs."""
 
 from collections.abc import Sequence
 from typing import Self
@@ -18,20 +18,20 @@ HUBER_ERROR, HUBER_ROUNDS = 0.2, 20
 def fit_collective(
     operation: Collective, processes: int, link: str, points: Sequence[CollectivePoint]
 ) -> CollectiveCost:
-    """Fit latency and bandwidth, neither negative, to the median times of messages of several sizes.
+    """Fit non-negative latency and bandwidth to the median times of messages of several sizes.
 
-    Non-negative least squares of the relative errors, so that microseconds of small messages count as much as
-    milliseconds of large ones; reweighted after Huber, so that one disturbed size does not bend the line. R2 is that of
-    the seconds themselves.
+    Non-negative least squares minimises relative errors, so that microseconds of small messages count as much as
+    milliseconds of large messages. Huber weights keep one disturbed size from bending the line. R2 refers to the
+    unscaled seconds.
 
     Args:
         operation: Operation that was timed.
         processes: Number of processes.
-        link: What the messages went through, in words.
+        link: Description of the link, such as `gloo over loopback`.
         points: Times of at least three sizes.
 
     Raises:
-        HardwareError: the times do not grow with the size, so that there is no bandwidth.
+        HardwareError: the times do not grow with the size, so that no bandwidth can be fitted.
     """
     assert len(points) >= 3, "a line through two points explains anything"
     sizes = np.array([point.message_bytes for point in points], dtype=float)
@@ -54,7 +54,7 @@ def fit_collective(
 
 
 def _robust_line(sizes: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
-    """Non-negative intercept and slope; a point further off than `HUBER_ERROR` counts in proportion less."""
+    """Fit a non-negative intercept and slope; points with a relative error above `HUBER_ERROR` get less weight."""
     from scipy.optimize import nnls
 
     design, weights = np.column_stack([1 / seconds, sizes / seconds]), np.ones(len(sizes))
@@ -67,7 +67,7 @@ def _robust_line(sizes: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
 
 
 class CommunicationSample(Frozen):
-    """What one training was measured to lose to communication in a step."""
+    """Measured seconds that one training job loses to communication in a step."""
 
     model: str
     buckets: int
@@ -79,7 +79,7 @@ class CommunicationSample(Frozen):
 
 
 class CommunicationModel(Frozen):
-    """Seconds of communication a step, for trainings and links that were not measured.
+    """Model of communication seconds per step, for training jobs and links without measurements.
 
         a buckets + beta allreduce bytes 2 (g - 1) / g / bandwidth + gamma all-to-all bytes (g - 1) / g / bandwidth
 
@@ -96,10 +96,10 @@ class CommunicationModel(Frozen):
 
     @classmethod
     def fit(cls, samples: Sequence[CommunicationSample]) -> Self:
-        """Fit the three factors, none negative, by least squares.
+        """Fit the three non-negative factors by least squares.
 
         Raises:
-            HardwareError: fewer than four models were measured, or the model explains too little of what was measured.
+            HardwareError: fewer than four models were measured, or R2 is below 0.8.
         """
         from scipy.optimize import nnls
 
@@ -136,7 +136,7 @@ class CommunicationModel(Frozen):
         processes: int,
         bytes_per_second: float,
     ) -> float:
-        """Estimated communication of one step.
+        """Return the estimated communication seconds of one step.
 
         Args:
             buckets: Collective operations a step.

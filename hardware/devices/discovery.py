@@ -1,4 +1,4 @@
-"""Which accelerators this process can use: the CPU always, and every CUDA device that torch can run on."""
+"""Accelerators that this process can use: the CPU, and every CUDA device that torch can run on."""
 
 import hashlib
 import logging
@@ -17,12 +17,12 @@ log = logging.getLogger(__name__)
 
 
 def local_accelerators() -> list[Accelerator]:
-    """Every device of this machine on which a training can run, the CPU first."""
+    """Return every device of this machine that can run a training job, the CPU first."""
     return [_local_cpu(), *_local_cuda_devices()]
 
 
 def host_fingerprint(accelerators: list[Accelerator]) -> str:
-    """Identify the machine by what makes it fast or slow: equal machines, and all containers on one, share it."""
+    """Return a fingerprint of the kind of machine, shared by equal machines and by all containers on one machine."""
     facts = [
         (
             accelerator.name,
@@ -37,7 +37,7 @@ def host_fingerprint(accelerators: list[Accelerator]) -> str:
 
 
 def usable_cores(root: Path = Path("/")) -> int:
-    """Physical cores that this process may keep busy: within its affinity mask and its processor-time quota.
+    """Return the physical cores that this process may use, within its affinity mask and its CPU quota.
 
     Args:
         root: Root of the file system; tests point it at a copy.
@@ -49,14 +49,14 @@ def usable_cores(root: Path = Path("/")) -> int:
 
 
 def usable_memory_bytes(root: Path = Path("/")) -> int:
-    """Memory that this process may use, in bytes: what the machine has, or less where a control group limits it."""
+    """Return the bytes of memory that this process may use: the machine's, or a lower control group limit."""
     total = psutil.virtual_memory().total
     limit = memory_limit_bytes(root)
     return total if limit is None else min(total, limit)
 
 
 def cpu_identity(root: Path = Path("/")) -> CpuIdentity:
-    """Vendor, family, model and name of the processor, as the kernel reports them."""
+    """Return vendor, family, model and name of the processor, as the kernel reports them."""
     facts = cpu_facts(root)
     return CpuIdentity(
         model_name=facts.get("model name") or platform.processor() or platform.machine(),
@@ -67,7 +67,7 @@ def cpu_identity(root: Path = Path("/")) -> CpuIdentity:
 
 
 def last_level_cache_bytes(root: Path = Path("/")) -> int:
-    """Size of the largest cache of the first processor in bytes; 32 MiB where the kernel does not say."""
+    """Return the bytes of the first processor's largest cache; 32 MiB if the kernel does not report caches."""
     return max((cache.size_bytes for cache in cpu_topology(root).caches), default=32 * 2**20)
 
 
@@ -84,7 +84,7 @@ def _local_cpu() -> Accelerator:
 
 
 def _local_cuda_devices() -> list[Accelerator]:
-    """CUDA devices that torch can run on, AMD's under ROCm among them; what lies idle is named in the log."""
+    """Return the CUDA devices that torch can use, including AMD's under ROCm; log a warning if torch misses some."""
     import torch
 
     from shunter.hardware.devices.gpu import amd_device_names
@@ -118,7 +118,7 @@ def _local_cuda_devices() -> list[Accelerator]:
 
 
 def _affinity() -> list[int]:
-    """Logical processors that the scheduler may put this process on."""
+    """Return the logical processors that the scheduler may run this process on."""
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))

@@ -1,4 +1,4 @@
-"""What the management library knows of a GPU that torch calls `cuda:<i>`: NVML or AMD SMI, through Zeus."""
+"""Handle of the management library (NVML or AMD SMI, through Zeus) for torch's device `cuda:<i>`."""
 
 import logging
 from collections.abc import Sequence
@@ -13,10 +13,10 @@ log = logging.getLogger(__name__)
 
 
 def zeus_gpu(accelerator: str) -> "GPU":
-    """Zeus' object for torch's device `cuda:<i>`; a ROCm build of torch calls AMD's devices so, too.
+    """Return Zeus' object for torch's device `cuda:<i>`, of NVIDIA or (in a ROCm build of torch) of AMD.
 
     Raises:
-        HardwareError: the library does not list the device, or does not let this process ask it.
+        HardwareError: the library does not list the device, or refuses access to this process.
     """
     import torch
 
@@ -24,7 +24,7 @@ def zeus_gpu(accelerator: str) -> "GPU":
 
 
 def amd_device_names() -> list[str]:
-    """AMD GPUs that AMD SMI lists; empty without its library, and empty with the reason in the log when it fails."""
+    """Return the names of AMD GPUs listed by AMD SMI; empty without the library, or (with a log entry) if it fails."""
     from zeus.device.gpu.amd import amdsmi_is_available
 
     if not amdsmi_is_available():
@@ -63,7 +63,7 @@ def _amd_gpu(accelerator: str) -> "GPU":
 
 
 def _amd_gpus() -> "Sequence[GPU]":
-    """Zeus' objects in torch's order; Zeus has tried which of their counters can be trusted.
+    """Return Zeus' objects in torch's order; Zeus has tested which of their counters are reliable.
 
     Raises:
         HardwareError: the library refuses.

@@ -1,12 +1,12 @@
-"""Which machine this is, where `host_fingerprint` says what kind it is of: equal machines differ here.
+"""Identifier of this machine; unlike `host_fingerprint`, it differs between machines of the same kind.
 
-What identifies a machine to everybody on it is the id of its installation (`man machine-id`) together with the
-addresses of its built-in network cards, for images are copied with their machine-id. A container has the machine-id of
-its image, or none, and cards of its own for as long as it lives; there the board's number counts, which the containers
-of a machine share, else the numbers of its disks, else its present boot. Copies of a virtual machine that share all of
-these, and have no board, cannot be told apart.
+Outside containers the identifier is made of the installation's id (`man machine-id`) and the addresses of the built-in
+network cards, because images are copied with their machine-id. A container has the machine-id of its image, or none,
+and its network cards last only as long as the container. There the board's number is used, which all containers of a
+machine share; without it the serial numbers of the disks, else the id of the current boot. Copies of a virtual machine
+that share all of these numbers, and have no board, cannot be distinguished.
 
-Only a keyed hash is kept, as systemd asks of whoever uses a machine-id.
+Only a keyed hash is kept, as systemd requires of programs that use a machine-id.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ import socket
 from pathlib import Path
 
 PRODUCT = b"shunter machine"
-# What makers write where a number was to be: one machine of many thousands.
+# Placeholders that vendors write instead of a serial number; many thousands of machines share them.
 PLACEHOLDERS = {"", "none", "default string", "to be filled by o.e.m.", "not specified", "system serial number"}
 CONTAINER_MARKS = (".dockerenv", "run/.containerenv")
 CONTAINER_WORDS = ("docker", "kubepods", "containerd", "lxc", "libpod")
@@ -23,7 +23,7 @@ ETHERNET = "1"
 
 
 def machine_id(root: Path = Path("/")) -> str:
-    """Sixteen hexadecimal digits that stay with this machine, whatever kind it is of; nothing can be read from them.
+    """Return 16 hexadecimal digits that identify this machine permanently; the hash does not reveal the ids behind it.
 
     Args:
         root: Root of the file system; tests point it at a copy.
@@ -33,7 +33,7 @@ def machine_id(root: Path = Path("/")) -> str:
 
 
 def is_container(root: Path = Path("/")) -> bool:
-    """Whether this process sees the file system of an image instead of the machine's.
+    """Return True if this process sees the file system of a container image instead of the machine's.
 
     Args:
         root: Root of the file system; tests point it at a copy.
@@ -46,14 +46,14 @@ def is_container(root: Path = Path("/")) -> bool:
 
 
 def _of_an_installation(root: Path) -> list[str]:
-    """The id of the installation with its network cards; the machine's name where there is neither."""
+    """Return the installation's id and network card addresses; the host name if there are neither."""
     facts = [_number(root / "etc/machine-id"), *_card_addresses(root)]
     found = [fact for fact in facts if fact]
     return ["installation", *found] if found else ["name", socket.gethostname()]
 
 
 def _of_a_container(root: Path) -> list[str]:
-    """The first that can be read of what all containers of a machine see alike."""
+    """Return the first readable identifier that all containers of a machine share."""
     boards = [_number(root / "sys/class/dmi/id" / name) for name in ("product_uuid", "board_serial")]
     if any(boards):
         return ["board", *boards]
@@ -65,7 +65,7 @@ def _of_a_container(root: Path) -> list[str]:
 
 
 def _card_addresses(root: Path) -> list[str]:
-    """Hardware addresses of Ethernet cards on the board: those of bridges, containers, wireless and USB change."""
+    """Return the sorted addresses of built-in Ethernet cards; addresses of all other cards can change."""
     addresses = []
     for card in root.glob("sys/class/net/*"):
         device = card / "device"
@@ -76,7 +76,7 @@ def _card_addresses(root: Path) -> list[str]:
 
 
 def _number(path: Path) -> str:
-    """What the file holds, without what says nothing; empty where it cannot be read."""
+    """Return the file's content; empty if the file is unreadable or holds a placeholder or only zeros and Fs."""
     text = _text(path).lower()
     return "" if text in PLACEHOLDERS or not text.strip("0f-:. ") else text
 

@@ -1,4 +1,4 @@
-"""Whether the kernel has ended processes for want of memory, by which such an end is told from any other kill."""
+"""Count of processes killed by the kernel for lack of memory, to distinguish such kills from other kills."""
 
 from pathlib import Path
 
@@ -7,17 +7,17 @@ MACHINE = Path("/proc/vmstat")
 
 
 def memory_kills() -> int | None:
-    """Processes that the kernel has ended for want of memory so far; None where it does not say.
+    """Return the number of processes that the kernel has killed for lack of memory; None if unavailable.
 
-    Those of this process's own control group (cgroup v2), where it tells of them, else those of the machine: the
-    counters `oom_kill` of `memory.events` and of `/proc/vmstat` (Linux, Documentation/admin-guide/cgroup-v2.rst).
+    The counter is `oom_kill` in `memory.events` of this process's control group (cgroup v2), else in `/proc/vmstat` of
+    the machine (Linux, Documentation/admin-guide/cgroup-v2.rst).
     """
     counts = (_counter(path) for path in (*_own_events(), MACHINE))
     return next((count for count in counts if count is not None), None)
 
 
 def _own_events() -> list[Path]:
-    """The file of the own group; none where the groups are those of version 1."""
+    """Return the event file of this process's control group; empty under cgroup version 1."""
     try:
         lines = OWN_GROUP.read_text().splitlines()
     except OSError:

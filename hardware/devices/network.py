@@ -1,4 +1,4 @@
-"""The network between machines as arithmetic: how long a collective operation holds up a process.
+"""Analytical network model: the time of a collective operation between machines.
 
 After the cost model of Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication Operations in MPICH",
 IJHPCA 19(1), 2005, section 3: latency + bytes / bandwidth for each message, with ring algorithms.
@@ -6,7 +6,7 @@ IJHPCA 19(1), 2005, section 3: latency + bytes / bandwidth for each message, wit
 
 from dataclasses import dataclass
 
-# Bytes on the wire of each process, as a share of its message, in a ring or by pairs of n processes.
+# Bytes that each of n processes sends, as a multiple of its message, in a ring or pairwise exchange.
 WIRE_SHARES = {
     "all_reduce": lambda n: 2 * (n - 1) / n,
     "reduce_scatter": lambda n: (n - 1) / n,
@@ -25,10 +25,10 @@ MESSAGES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Link:
-    """What connects each machine to the others.
+    """Network link of each machine to the other machines.
 
     Attributes:
-        bytes_per_second: Bandwidth of a machine, shared by its processes.
+        bytes_per_second: Bandwidth of a machine's link, shared by its processes.
         latency_seconds: Latency of one message.
         machines: Machines over which the processes are spread evenly.
     """
@@ -39,7 +39,7 @@ class Link:
 
 
 def wire_bytes(operation: str, message_bytes: float, processes: int) -> float:
-    """Bytes that each process sends in a collective operation.
+    """Return the bytes that each process sends in a collective operation.
 
     Args:
         operation: Key of `WIRE_SHARES`.
@@ -50,14 +50,14 @@ def wire_bytes(operation: str, message_bytes: float, processes: int) -> float:
 
 
 def transfer_seconds(operation: str, message_bytes: float, processes: int, link: Link) -> float:
-    """Time that a collective operation spends on the links between machines.
+    """Return the seconds that a collective operation spends on the links between machines.
 
-    A ring crosses a machine's link once, whatever the number of processes within; an all-to-all is what all processes
-    of a machine send to those of the others.
+    A ring crosses a machine's link once, independent of the number of processes in the machine. In an all-to-all, all
+    processes of a machine send their messages to the processes of the other machines.
 
     Args:
         operation: Key of `WIRE_SHARES`.
-        message_bytes: Bytes that each process brings in.
+        message_bytes: Bytes that each process contributes.
         processes: Number of processes, on all machines.
         link: Link of each machine.
     """

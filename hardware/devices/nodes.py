@@ -1,6 +1,6 @@
-"""The machines of a Ray cluster, and what each of them has.
+"""Nodes of a Ray cluster and their accelerators.
 
-Shunter must be installed on every node, in the same version. Ray is imported where it is used: it takes a second.
+Shunter must be installed on every node, in the same version. Ray is imported lazily, because its import takes a second.
 """
 
 import logging
@@ -20,15 +20,15 @@ from shunter.hardware.types import Accelerator
 
 log = logging.getLogger(__name__)
 
-# A node that has to start a Python process first answers in seconds, a dead one never.
+# A node that must first start a Python process answers within seconds; a dead node never answers.
 ANSWER_SECONDS = 120.0
 CONNECT_SECONDS = 10.0
-NODE_LABEL = "ray.io/node-id"  # which every node has
-STARTS_ONE = {"", "local"}  # addresses at which Ray starts a cluster of its own
+NODE_LABEL = "ray.io/node-id"  # label of every node
+STARTS_ONE = {"", "local"}  # addresses for which Ray starts a new cluster
 
 
 class ClusterNode(Frozen):
-    """One machine of a cluster."""
+    """One node of a Ray cluster."""
 
     node_id: str
     name: str = Field(description="As given to `ray start --node-name`, else its address; unique in the cluster.")
@@ -40,13 +40,13 @@ class ClusterNode(Frozen):
 
 @contextmanager
 def connected(address: str) -> Iterator[None]:
-    """Be connected to a Ray cluster for the length of the block; a connection that is there already is used and kept.
+    """Connect to a Ray cluster while the block runs; an existing connection is used and stays open.
 
     Args:
         address: Address `host:port` of the head node, `auto` for the cluster that this machine is part of.
 
     Raises:
-        HardwareError: no cluster answers there.
+        HardwareError: no cluster answers at the address.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     import ray
@@ -66,7 +66,7 @@ def connected(address: str) -> Iterator[None]:
 
 
 def cluster_nodes(address: str, resource: str | None = None) -> list[ClusterNode]:
-    """Every machine of the cluster with its accelerators, the head node first; one that does not answer is left out.
+    """Return the cluster's nodes with their accelerators, the head node first; nodes that do not answer are left out.
 
     Args:
         address: Address, as in `connected`.
@@ -90,7 +90,7 @@ def cluster_nodes(address: str, resource: str | None = None) -> list[ClusterNode
 
 
 def _check_answers(address: str) -> None:
-    """Knock at the door first: where nobody is, Ray tries for minutes, or starts a cluster that anybody may reach."""
+    """Raise if the address does not accept a TCP connection; Ray would retry for minutes, or start an open cluster."""
     if address.strip() in STARTS_ONE:
         raise HardwareError(
             f"The Ray cluster {address!r} is none that runs, and Shunter starts none, for it would listen on every "
@@ -112,7 +112,7 @@ def _no_cluster(address: str, error: Exception) -> HardwareError:
 
 
 def _on_everynode_of(work: Callable[[], Any], nodes: Sequence[dict[str, Any]]) -> list[tuple[dict[str, Any], Any]]:
-    """What `work` returns on each of the nodes that answers."""
+    """Run `work` on each node and return pairs of node and result; nodes that do not answer are left out."""
     import ray
 
     remote = ray.remote(num_cpus=0)(work)
@@ -120,7 +120,7 @@ def _on_everynode_of(work: Callable[[], Any], nodes: Sequence[dict[str, Any]]) -
 
 
 def gather(pending: Sequence[tuple[dict[str, Any], Any]]) -> list[tuple[dict[str, Any], Any]]:
-    """The answers that come in time; a node without one is named in the log."""
+    """Return the answers that arrive within `ANSWER_SECONDS`; nodes without an answer are logged."""
     import ray
     from ray.exceptions import RayError
 
@@ -137,7 +137,7 @@ def gather(pending: Sequence[tuple[dict[str, Any], Any]]) -> list[tuple[dict[str
 
 
 def alive_nodes() -> list[dict[str, Any]]:
-    """Ray's records of the nodes that are up, the head node first."""
+    """Return Ray's records of the live nodes, the head node first."""
     import ray
 
     alive = [node for node in ray.nodes() if node["Alive"]]
@@ -145,25 +145,25 @@ def alive_nodes() -> list[dict[str, Any]]:
 
 
 def free_resources() -> dict[str, dict[str, float]]:
-    """What Ray could give out at this moment, by the id of each node that is up."""
-    from ray._private.state import available_resources_per_node  # by node, Ray says it nowhere else
+    """Return the resources that are currently free in Ray, by node id."""
+    from ray._private.state import available_resources_per_node  # no public API of Ray gives them by node
 
     return available_resources_per_node()
 
 
 def placed(node_id: str) -> dict[str, Any]:
-    """Options that bind a task or an actor of Ray to one node."""
+    """Return the options that bind a Ray task or actor to one node."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node_id=node_id, soft=False)}
 
 
 def reserved(bundles: Sequence[dict[str, float]], nodes: Sequence[ClusterNode]) -> Any:
-    """Ray's placement group that keeps these resources together, each on its node: all of them or none.
+    """Return a Ray placement group that reserves all of these resources, each on its node, or none of them.
 
     Args:
-        bundles: Resources.
-        nodes: The node of each.
+        bundles: Resources by name, one mapping for each bundle.
+        nodes: Node of each bundle.
     """
     from ray.util.placement_group import placement_group
 
@@ -171,7 +171,7 @@ def reserved(bundles: Sequence[dict[str, float]], nodes: Sequence[ClusterNode]) 
 
 
 def node_of(node: dict[str, Any], accelerators: Sequence[Accelerator]) -> ClusterNode:
-    """Ray's record of a node as a value, with its accelerators."""
+    """Convert Ray's record of a node to a `ClusterNode` with its accelerators."""
     return ClusterNode(
         node_id=node["NodeID"],
         name=_name(node),
@@ -183,7 +183,7 @@ def node_of(node: dict[str, Any], accelerators: Sequence[Accelerator]) -> Cluste
 
 
 def _name(node: dict[str, Any]) -> str:
-    """The name that the node was given; with the head of its id where another one has the same."""
+    """Return the node's name, followed by six digits of its id if another node has the same name."""
     name = node.get("NodeName") or node["NodeManagerAddress"]
     shared = sum((other.get("NodeName") or other["NodeManagerAddress"]) == name for other in alive_nodes()) > 1
     return f"{name}-{node['NodeID'][:6]}" if shared else name

@@ -1,4 +1,4 @@
-"""NVIDIA's management library, asked in one place: without a driver it is simply a machine without such devices."""
+"""Access to NVIDIA's management library (NVML); a machine without driver counts as one without NVIDIA devices."""
 
 import logging
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class NvmlDevice:
-    """One device as NVML numbers it, which may differ from torch's order."""
+    """NVIDIA device under NVML's number, which may differ from torch's."""
 
     index: int
     name: str
@@ -19,9 +19,10 @@ class NvmlDevice:
 
 
 def nvml_devices() -> list[NvmlDevice]:
-    """Every NVIDIA device of the machine, whether torch can use it or not.
+    """Return every NVIDIA device of the machine, including devices that torch cannot use.
 
-    Empty without a driver; empty with the reason in the log where NVML is there but refuses.
+    The list is empty without a driver. If NVML is installed but refuses access, the list is empty and the reason is
+    logged.
     """
     try:
         return _devices()
@@ -31,10 +32,10 @@ def nvml_devices() -> list[NvmlDevice]:
 
 
 def nvml_index(accelerator: str) -> int | None:
-    """NVML's number of torch's device `cuda:<i>`, matched by UUID; None when torch or NVML does not list it.
+    """Return NVML's number of torch's device `cuda:<i>`, matched by UUID; None if torch or NVML does not list it.
 
     Raises:
-        HardwareError: NVML is there but refuses.
+        HardwareError: NVML is installed but refuses access.
     """
     import torch
 
@@ -45,10 +46,10 @@ def nvml_index(accelerator: str) -> int | None:
 
 
 def nvml_handle(accelerator: str) -> Any:
-    """NVML's handle of torch's device `cuda:<i>`.
+    """Return NVML's handle of torch's device `cuda:<i>`.
 
     Raises:
-        HardwareError: NVML does not list the device, or refuses it to this process.
+        HardwareError: NVML does not list the device, or refuses access to this process.
     """
     import pynvml
 
@@ -62,7 +63,7 @@ def nvml_handle(accelerator: str) -> Any:
 
 
 def _devices() -> list[NvmlDevice]:
-    """As `nvml_devices`, but a refusal is raised."""
+    """Return the NVIDIA devices as `nvml_devices`; raise HardwareError if NVML refuses access."""
     import pynvml
 
     absent = (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED)

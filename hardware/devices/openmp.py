@@ -1,10 +1,10 @@
-"""The threads that OpenMP keeps waiting for the next parallel loop of whoever called it last.
+"""Control of the OpenMP worker threads that wait for the next parallel loop of the thread that created them.
 
-libgomp keeps a team of threads for each thread that has run a parallel loop. As soon as all teams together have more
-threads than there are cores, none of them spins while it waits any more: each loop wakes its threads anew, on the core
-of the waker as a rule, and a small training step takes three times as long (`gomp_throttled_spin_count_var` of libgomp;
-measured by `benchmarks/train_step` as waiting threads that sleep). So a thread that hands work over to another and
-waits for it ends its own team first, and one that works beside a training has none.
+libgomp keeps a team of threads for each thread that has run a parallel loop. If all teams together have more threads
+than there are cores, waiting threads no longer spin. Each loop then wakes its threads again, usually on the waker's
+core, and a small training step takes three times as long (`gomp_throttled_spin_count_var` of libgomp;
+`benchmarks/train_step` measures sleeping threads). A thread that hands work to another thread and waits for it
+therefore ends its own team first. A thread that works beside a training has no team.
 """
 
 import ctypes
@@ -13,13 +13,13 @@ from contextlib import suppress
 from pathlib import Path
 
 _MAPS = Path("/proc/self/maps")
-_HARD = 2  # omp_pause_hard of omp.h: the next parallel loop starts threads anew
+_HARD = 2  # omp_pause_hard of omp.h: the next parallel loop starts new threads
 
 
 def end_waiting_threads() -> None:
-    """End the OpenMP threads that wait for this thread; its next parallel loop starts others.
+    """End the OpenMP worker threads of this thread; its next parallel loop starts new ones.
 
-    Nothing happens where no libgomp is loaded, or one without this function of OpenMP 5.
+    Nothing happens if no libgomp is loaded, or if it lacks this function of OpenMP 5.
     """
     for path in _loaded_libraries():
         with suppress(OSError, AttributeError):
@@ -27,20 +27,20 @@ def end_waiting_threads() -> None:
 
 
 def work_without_team() -> None:
-    """From now on this thread does torch's parallel loops alone, so that the team of the thread it works for may spin.
+    """Run this thread's torch loops on one thread from now on, so that the training thread's team keeps spinning.
 
-    Those of MKL (large matrix products, `exp`) are told how many threads to take, and would begin a team still.
+    MKL's loops (large matrix products, `exp`) get an explicit thread count and would still start a team.
     """
     import torch
 
-    torch.get_num_threads()  # the first question of a thread sets the number for it, which would undo this
+    torch.get_num_threads()  # a thread's first call sets its thread count and would undo the line below
     for path in _loaded_libraries():
         with suppress(OSError, AttributeError):
             ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_LOCAL).omp_set_num_threads(1)
 
 
 def _loaded_libraries() -> set[str]:
-    """Files of the OpenMP libraries in this process; a compiler's may stand beside that of torch."""
+    """Return the paths of the libgomp libraries in this process; a compiler's copy can be loaded beside torch's."""
     try:
         lines = _MAPS.read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""What the kernel keeps of files in memory: dropped on purpose, so that a read comes from the disk."""
+"""The kernel's page cache: drop files so that reads come from disk, and measure the cached share."""
 
 import ctypes
 import mmap
@@ -10,24 +10,24 @@ BLOCK_BYTES = 4096
 
 
 def drop_from_page_cache(paths: Iterable[Path]) -> None:
-    """Ask the kernel to forget files; no rights are needed.
+    """Ask the kernel to drop files from the page cache; no privileges are needed.
 
-    What a process has mapped stays, and so does everything on a file system that lives in memory:
-    `page_cache_share` says whether it worked.
+    Pages that a process has mapped stay cached, as do files on an in-memory file system. `page_cache_share` returns the
+    share that is still cached.
     """
     for path in paths:
         descriptor = os.open(path, os.O_RDONLY)
         try:
-            os.fsync(descriptor)  # a page that is still to be written is not dropped
+            os.fsync(descriptor)  # dirty pages are not dropped
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(descriptor)
 
 
 def page_cache_share(paths: Iterable[Path]) -> float | None:
-    """Share of the files' pages that lie in the page cache; None where the kernel does not tell.
+    """Return the share of the files' pages in the page cache; None if the kernel does not report it.
 
-    It is told of files that this process may write. Nothing is read: a sample of reads would bring in what it asks for.
+    The kernel reports only files that this process may write. No page is read, because reading would load the page.
     """
     cached = pages = 0
     for path in paths:
@@ -43,7 +43,7 @@ def page_cache_share(paths: Iterable[Path]) -> float | None:
 
 
 def _resident_pages(path: Path) -> list[bool] | None:
-    """Whether each page of a file is in memory, by mincore(2) on a mapping that touches none of them."""
+    """Return for each page of a file whether it is in memory, by mincore(2) on a mapping without page accesses."""
     mincore = getattr(ctypes.CDLL(None, use_errno=True), "mincore", None)
     if mincore is None:
         return None
@@ -51,5 +51,5 @@ def _resident_pages(path: Path) -> list[bool] | None:
         found = (ctypes.c_ubyte * -(-len(mapped) // mmap.PAGESIZE))()
         start = ctypes.c_char.from_buffer(mapped)
         failed = mincore(ctypes.c_void_p(ctypes.addressof(start)), ctypes.c_size_t(len(mapped)), found)
-        del start  # a mapping that is pointed into cannot be closed
+        del start  # a mapping with an exported pointer cannot be closed
     return None if failed else [bool(page & 1) for page in found]

@@ -1,4 +1,4 @@
-"""A GPU's power limit, for the length of a block: only with the operator's permission, and always put back."""
+"""Temporary power limit of a GPU: set only with the operator's permission, and always restored."""
 
 import atexit
 import json
@@ -29,27 +29,27 @@ class PowerLimited(Protocol):
 
     Attributes:
         name: Name, as in `Accelerator.name`.
-        identity: Name of the device whichever devices a process sees.
+        identity: UUID of the device, independent of which devices a process sees.
     """
 
     name: str
     identity: str
 
     def limit_watts(self) -> float:
-        """The limit now; raises HardwareError."""
+        """Return the current limit in watts; raise HardwareError if it cannot be read."""
         ...
 
     def limit_range_watts(self) -> tuple[float, float]:
-        """The lowest and the highest limit that the device takes; raises HardwareError."""
+        """Return the lowest and highest limit that the device accepts, in watts; raise HardwareError if unreadable."""
         ...
 
     def set_limit_watts(self, watts: float) -> None:
-        """Change the limit; raises HardwareError, in particular without the rights."""
+        """Set the limit in watts; raise HardwareError on failure, for instance without the privileges."""
         ...
 
 
 class GpuPowerLimit:
-    """The power limit of torch's device `cuda:<i>`, of NVIDIA or AMD.
+    """Power limit of torch's device `cuda:<i>`, of NVIDIA or AMD.
 
     Raises:
         HardwareError: the management library does not list the device or refuses it.
@@ -63,16 +63,16 @@ class GpuPowerLimit:
         self.identity = str(torch.cuda.get_device_properties(torch.device(name)).uuid)
 
     def limit_watts(self) -> float:
-        """As `PowerLimited`."""
+        """See `PowerLimited`."""
         return self._ask(self._device.get_power_management_limit) / 1000
 
     def limit_range_watts(self) -> tuple[float, float]:
-        """As `PowerLimited`."""
+        """See `PowerLimited`."""
         lowest, highest = self._ask(self._device.get_power_management_limit_constraints)
         return lowest / 1000, highest / 1000
 
     def set_limit_watts(self, watts: float) -> None:
-        """As `PowerLimited`."""
+        """See `PowerLimited`."""
         self._ask(lambda: self._device.set_power_management_limit(round(watts * 1000)))
 
     def _ask(self, call: Callable[[], Answer]) -> Answer:
@@ -88,20 +88,20 @@ class GpuPowerLimit:
 def power_limit(
     device: PowerLimited, watts: float | None, *, allowed: bool, record: Path | None = None
 ) -> Iterator[None]:
-    """Limit a device's power for the length of the block; afterwards it has its former limit again.
+    """Limit a device's power while the block runs; afterwards restore the former limit.
 
-    That holds for errors, Ctrl-C, SIGTERM and the end of Python. What a kill -9 leaves behind is in the record, and
-    `restore_abandoned`, or the next limit on the device, puts it right.
+    The limit is also restored after errors, Ctrl-C, SIGTERM and at the end of Python. After a kill -9 the former limit
+    is still in the record; `restore_abandoned`, or the next limit on the device, restores it.
 
     Args:
         device: Device of this machine.
         watts: The limit; None changes nothing.
         allowed: Whether the operator permits it (`Settings().allow_power_limit`).
-        record: File of the limits to put back; if None, `power_limits.json` in Shunter's home.
+        record: File of the limits to restore; if None, `power_limits.json` in Shunter's home.
 
     Raises:
-        RequestError: it is not permitted, or out of the device's range.
-        HardwareError: this process has no rights to it, or another one holds a limit on the device.
+        RequestError: the limit is not permitted, or is outside the device's range.
+        HardwareError: this process lacks the privileges, or another process has limited the device.
     """
     if watts is None:
         yield
@@ -123,15 +123,15 @@ def power_limit(
 
 @contextmanager
 def limited(accelerator: str, watts: float | None) -> Iterator[None]:
-    """`power_limit` on an accelerator of this machine by its name, permitted where the settings say so.
+    """Apply `power_limit` to an accelerator of this machine by name, if the settings permit it.
 
     Args:
         accelerator: `cuda:<i>`.
-        watts: The limit; None changes nothing, and asks no device.
+        watts: The limit; None changes nothing and accesses no device.
 
     Raises:
         RequestError: Refused as by `power_limit`.
-        HardwareError: Refused as by `power_limit`, or the device cannot be asked.
+        HardwareError: Refused as by `power_limit`, or the device cannot be accessed.
     """
     if watts is None:
         yield
@@ -151,22 +151,22 @@ def _check_permission(name: str, watts: float, allowed: bool) -> None:
 
 
 def default_record() -> Path:
-    """File of the limits that have to be put back."""
+    """Return the path of the file of limits to restore."""
     return Settings().home / "power_limits.json"
 
 
 def restore_abandoned(device: PowerLimited, record: Path | None = None) -> float | None:
-    """Put back the limit that a killed process left on `device`.
+    """Restore the limit that a killed process changed on `device`.
 
     Args:
         device: Device of this machine.
         record: File of the limits, as in `power_limit`.
 
     Returns:
-        The limit that was put back, in watts; None when there was nothing to do.
+        The restored limit in watts; None if there was nothing to restore.
 
     Raises:
-        HardwareError: this process has no rights to it.
+        HardwareError: this process lacks the privileges.
     """
     record = record or default_record()
     entry = _entries(record).get(device.identity)
@@ -184,7 +184,7 @@ def restore_abandoned(device: PowerLimited, record: Path | None = None) -> float
 
 
 class _Held:
-    """A limit that is put back once, by whoever asks first."""
+    """Power limit that is restored exactly once."""
 
     def __init__(self, device: PowerLimited, record: Path) -> None:
         restore_abandoned(device, record)
@@ -199,7 +199,7 @@ class _Held:
         self._is_set = False
 
     def set(self, watts: float) -> None:
-        """Note the former limit, then change it."""
+        """Record the former limit, then change it."""
         entry = {"watts": self._former, "pid": os.getpid(), "mark": process_mark(os.getpid())}
         _write(self._record, {**_entries(self._record), self._device.identity: entry})
         self._is_set = True
@@ -214,7 +214,7 @@ class _Held:
             ) from error
 
     def restore(self) -> None:
-        """Put the former limit back, unless that is done."""
+        """Restore the former limit, unless it is already restored."""
         with self._lock:
             if not self._is_set:
                 return
@@ -234,9 +234,9 @@ class _Held:
 
 @contextmanager
 def _before_the_end(restore: Callable[[], None]) -> Iterator[None]:
-    """Call `restore` when SIGTERM or the end of Python comes within the block, then let that take its course.
+    """Call `restore` on SIGTERM or at the end of Python during the block, then proceed with the signal or the exit.
 
-    Outside the main thread Python delivers no signals; there the end of Python and the block's own end must do.
+    Python delivers signals only to the main thread. In other threads only the end of Python and of the block count.
     """
     atexit.register(restore)
     in_main_thread = threading.current_thread() is threading.main_thread()
@@ -277,7 +277,7 @@ def _entries(record: Path) -> dict[str, dict[str, Any]]:
 
 
 def _is_running(entry: dict[str, Any]) -> bool:
-    """Whether the process that set the limit still runs: its number may since be another's."""
+    """Return True if the process that set the limit still runs; its pid may meanwhile belong to another process."""
     return process_mark(entry["pid"]) == entry.get("mark", "of an earlier version")
 
 

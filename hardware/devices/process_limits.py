@@ -1,4 +1,4 @@
-"""What the limits of this process (setrlimit(2), `ulimit`) leave it of memory."""
+"""Memory limits of this process (setrlimit(2), `ulimit`)."""
 
 from pathlib import Path
 
@@ -6,10 +6,10 @@ STATUS = Path("/proc/self/status")
 
 
 def memory_left_bytes() -> int | None:
-    """Bytes that this process may still take before its own limits refuse more; None where it has none.
+    """Return the bytes that this process may still allocate under its own limits; None without a limit.
 
-    `RLIMIT_AS` counts every mapping, `RLIMIT_DATA` what is private and writable: libraries' data, heap and stacks, but
-    no file that is mapped for reading or shared.
+    `RLIMIT_AS` counts every mapping. `RLIMIT_DATA` counts private writable memory (libraries' data, heap and stacks),
+    but no files mapped for reading or shared.
     """
     try:
         import resource
@@ -24,7 +24,7 @@ def memory_left_bytes() -> int | None:
 
 
 def held_bytes(field: str) -> int:
-    """A field of the kernel's account of this process; 0 where it does not say."""
+    """Return a field of `/proc/self/status` in bytes; 0 if the kernel does not report it."""
     try:
         line = next(line for line in STATUS.read_text().splitlines() if line.startswith(field))
         return int(line.split()[1]) * 1024

@@ -1,4 +1,4 @@
-"""What tells one process from every other, whatever becomes of the clock."""
+"""Identifier of a process that stays unique even if pids are reused or the clock changes."""
 
 from pathlib import Path
 
@@ -6,10 +6,10 @@ BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 def process_mark(pid: int) -> str | None:
-    """The boot and the tick at which a process began; None where there is none of that number.
+    """Return the boot id and the start tick of a process; None if no process has the pid.
 
-    Neither a reboot nor a change of the clock makes two processes alike, or one unlike itself: the time of its begin,
-    as `psutil` tells it, moves with the clock. An ended process that nobody has waited for counts as gone.
+    The identifier stays unique and constant across reboots and clock changes. The start time that `psutil` gives moves
+    with the clock. An ended process that nobody has waited for counts as gone.
     """
     try:
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

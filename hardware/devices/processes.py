@@ -1,11 +1,11 @@
-"""Python processes of this machine that work together: started, watched and ended as one.
+"""Groups of Python processes on this machine that are started, monitored and ended together.
 
-The one who starts them to measure something calls `run_group`; the module that it names ends with
+The measuring process calls `run_group`; the module that it names ends with
 
     if __name__ == "__main__":
         run_member(main)
 
-where `main(folder, report)` runs in each process, and joins torch's default group with `join_group`.
+where `main(folder, report)` runs in each process and joins torch's default group with `join_group`.
 """
 
 import json
@@ -28,22 +28,22 @@ from shunter.hardware.devices.python_process import PythonProcess
 
 Report = Callable[[str, Any], None]
 POLL_SECONDS, GRACE_SECONDS = 0.1, 5.0
-LAST_WORDS_SECONDS = 1.0  # who lost a connection may end before the one who caused it
+LAST_WORDS_SECONDS = 1.0  # a process that lost its connection may end before the process that caused the loss
 TIMEOUT = timedelta(minutes=5)
 REPORT_DESCRIPTOR = "SHUNTER_REPORT_DESCRIPTOR"
 STORE = "store"
-NETWORK_INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")  # which the communication libraries listen on
+NETWORK_INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")  # interfaces of the communication libraries
 
 
 class Group:
-    """Processes that run one module together; one that fails is a reason to end the others.
+    """Group of processes that run one module; if one process fails, the caller ends all of them.
 
     Args:
-        module: Module that each of them runs, with the folder as its argument.
-        folder: An empty one, in which they meet and leave their output and their errors; closed to other users.
+        module: Module that each process runs, with the folder as its argument.
+        folder: Empty folder for the rendezvous file, output and errors; access by other users is removed.
         processes: Number of processes.
-        threads: Threads of each.
-        descriptor: An open file that the first process inherits, to be heard by.
+        threads: Threads of each process.
+        descriptor: Open file for reports, inherited by the first process.
     """
 
     def __init__(self, module: str, folder: Path, processes: int, *, threads: int, descriptor: int) -> None:
@@ -68,27 +68,27 @@ class Group:
 
     @property
     def codes(self) -> list[int | None]:
-        """Exit code of each; None while it runs."""
+        """Return the exit code of each process; None while it runs."""
         return [member.code for member in self.members]
 
     @property
     def has_failed(self) -> bool:
-        """Whether one of them ended with an error."""
+        """Return True if a process ended with an error."""
         return any(self.codes)
 
     @property
     def has_ended(self) -> bool:
-        """Whether all of them have ended."""
+        """Return True if all processes have ended."""
         return None not in self.codes
 
     def wait(self, seconds: float) -> None:
-        """Wait until all have ended, no longer than this."""
+        """Wait at most this many seconds until all processes have ended."""
         deadline = time.monotonic() + seconds
         for member in self.members:
             member.wait(max(0.0, deadline - time.monotonic()))
 
     def end(self) -> None:
-        """End those that still run, by force after a while."""
+        """Terminate the running processes, and kill them after `GRACE_SECONDS`."""
         for member in self.members:
             if member.code is None:
                 member.terminate()
@@ -97,14 +97,14 @@ class Group:
             member.kill()
 
     def error(self) -> ShunterError | None:
-        """The error of ours that one of them has left."""
+        """Return the first `ShunterError` that a process has written; None if there is none."""
         for path in sorted(self.folder.glob("error*.json")):
             name, message = json.loads(path.read_text())
             return getattr(shunter.errors, name)(message)
         return None
 
     def culprit(self) -> int | None:
-        """Rank of the one that failed by itself, rather than by losing its connection to it; None where none failed."""
+        """Return the rank of the process that failed first-hand, not by a lost connection; None if none failed."""
         failed = [rank for rank, code in enumerate(self.codes) if code and code != -signal.SIGTERM]
         failed = failed or [rank for rank, code in enumerate(self.codes) if code]
         return min(failed, key=self._guilt, default=None)
@@ -114,25 +114,25 @@ class Group:
 
 
 def run_group(module: str, folder: Path, processes: int, *, threads: int, on_report: Report) -> None:
-    """Run `python -m module folder` in many processes until all have ended; one that fails ends the others.
+    """Run `python -m module folder` in several processes until all have ended; a failure ends all processes.
 
     Args:
-        module: Module that each of them runs; see the head of this file.
-        folder: Empty folder, in which they meet.
+        module: Module that each process runs; see the module docstring.
+        folder: Empty folder for rendezvous and output.
         processes: Number of processes.
-        threads: Threads of each.
+        threads: Threads of each process.
         on_report: Called with the name and the value of each report of the first process.
 
     Raises:
-        ShunterError: One of them raised it.
-        HardwareError: One of them failed in another way; the message holds its last words.
+        ShunterError: A process raised it.
+        HardwareError: A process failed in another way; the message quotes its last output line or error.
     """
     reading, writing = os.pipe()
     try:
         try:
             group = Group(module, folder, processes, threads=threads, descriptor=writing)
         finally:
-            os.close(writing)  # once: its number may be another thread's file from here on
+            os.close(writing)  # close once: another thread may reuse the descriptor number
         try:
             _follow(group, reading, on_report)
             if group.has_failed:
@@ -144,22 +144,22 @@ def run_group(module: str, folder: Path, processes: int, *, threads: int, on_rep
 
 
 def run_member(main: Callable[[Path, Report], None]) -> NoReturn:
-    """Be one process of a group; never returns.
+    """Run `main` as one process of a group and exit; never returns.
 
     Args:
-        main: Called with the folder and with a function that reports a name and a value, as JSON, to the one who
-            started it all; only the first process is heard.
+        main: Called with the folder and a function that reports a name and a JSON value to the process that started the
+            group; only reports of the first process are sent.
     """
     folder, rank = Path(sys.argv[1]), int(os.environ["RANK"])
     end_process(folder, rank, lambda: main(folder, _reporter(rank)))
 
 
 def end_process(folder: Path, rank: int, work: Callable[[], int | None]) -> NoReturn:
-    """Do the work of one process of a group, and end the process with what came of it.
+    """Run the work of one process of a group, then end the process with the exit code.
 
     Args:
-        folder: Where the group meets; an error of ours is left there.
-        rank: Number of this process.
+        folder: Folder of the group; a `ShunterError` is written there.
+        rank: Rank of this process.
         work: Returns the exit code; None is 0.
     """
     try:
@@ -172,20 +172,20 @@ def end_process(folder: Path, rank: int, work: Callable[[], int | None]) -> NoRe
         code = 1
     sys.stdout.flush()
     sys.stderr.flush()
-    # Not `sys.exit`: while Python takes itself down, threads of the communication library are now and then found
-    # running, and abort a process that had come to its end.
+    # Not `sys.exit`: threads of the communication library sometimes still run during Python's shutdown and abort the
+    # process.
     os._exit(code)
 
 
 def join_group(folder: Path, backend: str = "gloo", timeout: timedelta | None = TIMEOUT) -> None:
-    """Join torch's default group; all processes of the `Group` must.
+    """Join torch's default process group; all processes of the `Group` must join.
 
-    They meet by a file in the folder, so that nobody listens for them on the network.
+    The rendezvous is a file in the folder, so that no process listens on the network for it.
 
     Args:
-        folder: Folder in which they meet.
-        backend: Backend of the group, `gloo` or one that has been registered with torch.
-        timeout: Longest time that one waits for the others; None is torch's own.
+        folder: Folder of the group.
+        backend: Backend of the process group, `gloo` or a backend registered with torch.
+        timeout: Longest time that a process waits for the other processes; None is torch's default.
     """
     from torch import distributed
 
@@ -199,10 +199,10 @@ def join_group(folder: Path, backend: str = "gloo", timeout: timedelta | None = 
 
 
 def interface_of(address: str) -> str:
-    """Name of the network interface of this machine that has an address.
+    """Return the name of this machine's network interface with the given address.
 
     Raises:
-        HardwareError: None has it.
+        HardwareError: No interface has the address.
     """
     import psutil
 
@@ -216,13 +216,13 @@ def interface_of(address: str) -> str:
 
 
 def _loopback() -> str:
-    """Name of the network interface that no other machine reaches."""
+    """Return the name of the loopback interface, which no other machine reaches."""
     return next((name for _, name in socket.if_nameindex() if name.startswith("lo")), "lo")
 
 
 def _environment(rank: int, processes: int, report: int) -> dict[str, str]:
     return {
-        **dict.fromkeys(NETWORK_INTERFACES, _loopback()),  # whatever the environment says: nobody outside takes part
+        **dict.fromkeys(NETWORK_INTERFACES, _loopback()),  # overrides the environment: no other machine can join
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
         "WORLD_SIZE": str(processes),
@@ -232,7 +232,7 @@ def _environment(rank: int, processes: int, report: int) -> dict[str, str]:
 
 
 def _follow(group: Group, reading: int, on_report: Report) -> None:
-    """Pass reports on until all have ended, or one has failed."""
+    """Pass reports to `on_report` until all processes have ended or one has failed."""
     rest = b""
     while True:
         ready, _, _ = select.select([reading], [], [], POLL_SECONDS)
@@ -266,7 +266,7 @@ def _reporter(rank: int) -> Report:
     descriptor = int(os.environ[REPORT_DESCRIPTOR])
 
     def report(kind: str, value: Any) -> None:
-        with suppress(BrokenPipeError):  # nobody listens any more, and the end is near
+        with suppress(BrokenPipeError):  # the reader has closed the pipe
             line = json.dumps([kind, value]).encode() + b"\n"
             while line:
                 line = line[os.write(descriptor, line) :]

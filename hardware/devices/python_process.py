@@ -1,4 +1,4 @@
-"""A Python process of this machine that runs a module of ours: started alike everywhere, and able to say its end."""
+"""Python subprocess of this machine that runs a module of Shunter and can describe how it ended."""
 
 import os
 import signal
@@ -12,21 +12,21 @@ from shunter.hardware.devices.memory_kills import memory_kills
 from shunter.python_processes import start_python
 
 FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM)
-LONGEST_WORDS = 300  # of a process's output in a message
+LONGEST_WORDS = 300  # most characters of a process's output in a message
 
 
 class PythonProcess:
-    """Runs `python -m module arguments` until it has ended.
+    """Subprocess that runs `python -m module arguments`.
 
-    It is in a session of its own, where Ctrl-C in a terminal does not reach it: whoever started it ends it.
+    The process has its own session, so that Ctrl-C in a terminal does not reach it. The caller must end it.
 
     Args:
-        module: The module, found wherever this process was started from.
-        arguments: Its command line.
-        threads: Threads of the libraries that ask the environment.
-        log: File of its output; None keeps the output out of sight.
-        environment: Variables beside those of this process.
-        descriptors: Open files that it inherits under the same numbers, which are all that it can be told by.
+        module: The module, found as in this process.
+        arguments: Command-line arguments.
+        threads: Threads of the libraries that read the environment (`OMP_NUM_THREADS`).
+        log: File of the output; None uses a temporary file.
+        environment: Variables added to those of this process.
+        descriptors: Open files that the process inherits under the same numbers.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class PythonProcess:
         self._memory_kills = memory_kills()
         self._process = start_python(
             *("-m", module, *arguments),
-            folder=Path.cwd(),  # its tasks name files relative to the folder of the command
+            folder=Path.cwd(),  # tasks name files relative to the folder of the command
             environment={
                 **os.environ,
                 "PYTHONPATH": os.pathsep.join(paths),
@@ -60,11 +60,11 @@ class PythonProcess:
 
     @property
     def code(self) -> int | None:
-        """Its exit code, or minus the number of the signal that ended it; None while it runs."""
+        """Return the exit code, or minus the number of the signal that ended the process; None while it runs."""
         return self._process.poll()
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait until it has ended, no longer than so many seconds; returns whether it has."""
+        """Wait at most this many seconds for the end; return True if the process has ended."""
         try:
             self._process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -72,38 +72,38 @@ class PythonProcess:
         return True
 
     def terminate(self) -> None:
-        """Ask it to end."""
+        """Send SIGTERM."""
         self._process.terminate()
 
     def kill(self) -> None:
-        """End it now, whatever it does."""
+        """Send SIGKILL, wait for the end, and close the log."""
         self._process.kill()
         self._process.wait()
         self._log.close()
 
     @property
     def ran_out_of_memory(self) -> bool:
-        """Whether the kernel has ended it, as far as its counters tell, for want of memory."""
+        """Return True if the kernel killed the process for lack of memory, as far as its counters show."""
         return self.code == -signal.SIGKILL and memory_kills() != self._memory_kills
 
     @property
     def was_ended_from_outside(self) -> bool:
-        """Whether somebody has ended it, for reasons that are not its own."""
+        """Return True if SIGKILL or SIGTERM ended the process, except for lack of memory."""
         return self.code in FROM_OUTSIDE and not self.ran_out_of_memory
 
     def ending(self) -> str:
-        """How it ended, as the end of a sentence; waits for it."""
+        """Wait for the end, and return a description of it that completes a sentence."""
         code = self._process.wait()
         return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended by itself with code {code}"
 
     def output(self) -> str:
-        """All that it has written."""
+        """Return the whole output; empty after `kill`."""
         if self._log.closed:
             return ""
         return os.pread(self._log.fileno(), os.fstat(self._log.fileno()).st_size, 0).decode(errors="replace")
 
     def last_words(self) -> str:
-        """The last error in its output, or else its last line."""
+        """Return the last error in the output, else its last line."""
         lines = [line.strip() for line in self.output().splitlines() if line.strip()]
         errors = [line for line in lines if "Error: " in line]
         return ([*lines, *errors] or ["without a message"])[-1][:LONGEST_WORDS]

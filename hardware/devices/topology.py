@@ -1,4 +1,4 @@
-"""How the processor of this machine is put together, as the kernel tells it: sockets, cores, NUMA nodes, caches."""
+"""Topology of this machine's processor as the kernel reports it: sockets, cores, NUMA nodes, caches."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ from shunter.hardware.types import Cache, CpuTopology
 
 HOST_ROOT = Path("/")
 
-# The instruction sets that decide how fast a matrix product or a gather can be; the rest of the flags is noise.
+# Instruction sets that determine the speed of matrix products and gathers; all other flags are ignored.
 TELLING_FLAGS = (
     *("sse4_2", "avx", "avx2", "fma", "avx512f", "avx512bw", "avx512_vnni", "avx512_bf16", "avx512_fp16"),
     *("amx_tile", "amx_bf16", "amx_int8", "asimd", "sve", "sve2", "bf16", "i8mm"),
@@ -15,10 +15,10 @@ TELLING_FLAGS = (
 
 
 def cpu_topology(root: Path = HOST_ROOT) -> CpuTopology:
-    """The whole machine's processor, whatever part of it this process may use.
+    """Return the topology of the whole machine's processor, including the parts that this process may not use.
 
-    What the kernel does not tell (in some containers and virtual machines) counts as one socket, one NUMA node, and
-    one thread a core.
+    If the kernel reports nothing (in some containers and virtual machines), one socket, one NUMA node and one thread
+    per core are assumed.
 
     Args:
         root: Root of the file system; tests point it at a copy.
@@ -37,28 +37,28 @@ def cpu_topology(root: Path = HOST_ROOT) -> CpuTopology:
 
 
 def instruction_sets(root: Path = HOST_ROOT) -> tuple[str, ...]:
-    """Those of `TELLING_FLAGS` that the processor has."""
+    """Return the flags in `TELLING_FLAGS` that the processor has."""
     facts = cpu_facts(root)
     flags = set((facts.get("flags") or facts.get("Features", "")).split())
     return tuple(flag for flag in TELLING_FLAGS if flag in flags)
 
 
 def core_of(processor: int, root: Path = HOST_ROOT) -> tuple[str, str]:
-    """Package and core of a logical processor, so that two hardware threads of one core count once."""
+    """Return package and core of a logical processor, so that two hardware threads of one core count once."""
     topology = root / f"sys/devices/system/cpu/cpu{processor}/topology"
     package, core = _text(topology / "physical_package_id").strip(), _text(topology / "core_id").strip()
     return (package, core) if package and core else ("?", str(processor))
 
 
 def cpu_facts(root: Path = HOST_ROOT) -> dict[str, str]:
-    """The first processor's block of /proc/cpuinfo; empty where there is none."""
+    """Return the first processor's block of /proc/cpuinfo; empty if there is none."""
     block = _text(root / "proc/cpuinfo").split("\n\n", 1)[0]
     pairs = (line.split(":", 1) for line in block.splitlines() if ":" in line)
     return {key.strip(): value.strip() for key, value in pairs}
 
 
 def parse_list(text: str) -> list[int]:
-    """Numbers of a kernel list such as `0-3,8`."""
+    """Return the numbers of a kernel list such as `0-3,8`."""
     numbers: list[int] = []
     for part in filter(None, text.strip().split(",")):
         first, _, last = part.partition("-")
@@ -75,7 +75,7 @@ def _online(root: Path) -> list[int]:
 
 
 def _caches(processors: list[int], root: Path) -> tuple[Cache, ...]:
-    """Each kind of cache once, with how many of it the machine has."""
+    """Return each kind of cache once, with its number in the machine."""
     found: dict[tuple[int, str, int, int], set[str]] = {}
     for processor in processors:
         for folder in (root / f"sys/devices/system/cpu/cpu{processor}/cache").glob("index[0-9]*"):
@@ -98,7 +98,7 @@ def _size_bytes(text: str) -> int | None:
 
 
 def _text(path: Path) -> str:
-    """Content of a kernel file; empty where it is not there or may not be read."""
+    """Return the content of a kernel file; empty if the file is absent or unreadable."""
     try:
         return path.read_text()
     except OSError:

@@ -1,4 +1,4 @@
-"""One consumer of energy with the sources that may count it."""
+"""Energy consumer with several sources that can count its joules."""
 
 from collections.abc import Sequence
 
@@ -9,15 +9,15 @@ from shunter.hardware.types import EnergyReading
 
 
 class Component:
-    """One consumer of energy with the sources that may count it, the best first.
+    """Energy consumer with the sources that may count its joules, the best source first.
 
-    All sources run from the start, so that the next one can stand in for the whole window when a counter turns out to
-    stand still, to run backwards or to fail.
+    All sources run from the start. If a counter stands still, runs backwards or fails, the next source covers the whole
+    window.
 
     Args:
         name: `processor` or the accelerator's name.
-        sources: Ways to count, in the order in which they are trusted.
-        refused: Reasons why better sources could not even be opened.
+        sources: Energy sources in order of preference.
+        refused: Reasons why better sources could not be opened.
     """
 
     def __init__(self, name: str, sources: Sequence[EnergySource], refused: Sequence[str] = ()) -> None:
@@ -33,14 +33,14 @@ class Component:
 
     @property
     def interval_seconds(self) -> float:
-        """How often the best source, and those that must not be left alone, want to be read."""
+        """Return the shortest reading interval of the best source and of sources that need regular sampling."""
         wishes = [
             source.interval_seconds for source in self._sources if source.needs_sampling or source is self._sources[0]
         ]
         return min(wishes, default=1.0)
 
     def start(self) -> None:
-        """Read every source once; those that cannot be read are left out with the reason kept."""
+        """Read every source once; a source that cannot be read is left out and the reason is stored."""
         self._start, self._faults, self._series, self._backwards = {}, {}, {}, set()
         for source in self._sources:
             try:
@@ -51,7 +51,7 @@ class Component:
         self._highest = dict(self._start)
 
     def sample(self, seconds: float) -> None:
-        """Read the best source and those that count wrong unless they are read often.
+        """Read the best source, and the sources that count incorrectly unless they are read often.
 
         Args:
             seconds: Time since `start`.
@@ -63,11 +63,11 @@ class Component:
                 believed = believed or (joules is not None and joules > 0)
 
     def read(self, seconds: float, *, look: bool = True) -> EnergyReading:
-        """Joules since `start` from the first source that gives a believable answer.
+        """Return the joules since `start` from the first source with a plausible result.
 
         Args:
             seconds: Time since `start`.
-            look: Whether the sources are read now; else what the last look at them has shown counts.
+            look: Whether the sources are read now; if not, their last readings are used.
         """
         still = []
         for source in self._start:
@@ -82,7 +82,7 @@ class Component:
         return EnergyReading(joules=None, seconds=seconds, mean_watts=None, method="unavailable", source=description)
 
     def series(self, reading: EnergyReading) -> JouleSeries:
-        """Joules over time from the source that gave `reading`, the last of `read`, with that as its last point."""
+        """Return joules over time of the source of `reading`, the last result of `read` and the last point."""
         assert self._used is not None, "nothing was read"
         assert reading.joules is not None, "nothing was counted"
         series = self._series[self._used]
@@ -90,7 +90,7 @@ class Component:
         return series
 
     def _advance(self, source: EnergySource, seconds: float) -> float | None:
-        """Joules of a source since the start; None while it fails, and for good once it ran backwards."""
+        """Read a source; return its joules since the start, or None if it fails or has ever run backwards."""
         if source in self._backwards:
             return None
         try:
@@ -108,7 +108,7 @@ class Component:
         return now - self._start[source]
 
     def _seen(self, source: EnergySource) -> float | None:
-        """Joules of a source since the start, by the last look at it; None where it failed then."""
+        """Return a source's joules since the start at its last reading; None if that reading failed."""
         failed = source in self._backwards or source in self._faults
         return None if failed else self._highest[source] - self._start[source]
 
@@ -126,5 +126,5 @@ class Component:
         )
 
     def _reasons(self, still: Sequence[str]) -> list[str]:
-        """Why better sources did not count, each reason once."""
+        """Return the distinct reasons why better sources were not used."""
         return list(dict.fromkeys([*self._refused, *self._faults.values(), *still]))

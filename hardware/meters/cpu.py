@@ -1,4 +1,4 @@
-"""Joules of the processor: its counters, the share of them that is this process', and the estimate by its time."""
+"""Energy sources of the processor: RAPL counters, this process's share of them, and an estimate by processor time."""
 
 import statistics
 import time
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 class RaplCounter(EnergySource):
-    """The processor's own counters (RAPL): packages and memory of the whole machine.
+    """Energy counters of the processor (RAPL): packages and memory of the whole machine.
 
-    Zeus finds the zones, or asks its daemon where this process has no rights. Files are read here: Zeus counts
-    overflows in one more Python process for each zone, which looks once a second, so that a reading right after an
-    overflow falls back by the counter's whole range; one subtraction modulo the range does not, as long as the counter
-    is read more than once each time it overflows (minutes apart, at the soonest).
+    Zeus finds the zones, or uses its daemon if this process lacks the privileges. This class reads the files itself.
+    Zeus counts overflows in an extra Python process for each zone, once a second, so that a reading right after an
+    overflow drops by the counter's whole range. A subtraction modulo the range has no such error if the counter is read
+    at least once per overflow (minutes apart at the soonest).
     """
 
     method = "measured"
@@ -42,14 +42,14 @@ class RaplCounter(EnergySource):
             cpus = get_cpus().cpus
         except (ZeusBaseError, OSError) as error:
             raise HardwareError(f"no RAPL counter can be read here ({first_line(error)})") from error
-        # The zone `psys` covers the packages once more: counting both would double the joules.
+        # The zone `psys` includes the packages: counting both would double the joules.
         cpus = [cpu for cpu in cpus if getattr(getattr(cpu, "rapl_file", None), "name", "") != "psys"]
         if not cpus:
             raise HardwareError("no RAPL counter can be read here (the machine lists no package)")
         self._zones = [read for cpu in cpus for read in _zones_of(cpu)]
 
     def joules(self) -> float:
-        """Sum over packages and their memory, overflows undone."""
+        """Return the sum over packages and their memory, corrected for overflows."""
         from zeus.exception import ZeusBaseError
 
         try:
@@ -58,16 +58,16 @@ class RaplCounter(EnergySource):
             raise HardwareError(f"the RAPL counter cannot be read ({first_line(error)})") from error
 
     def uncertainty(self, joules: float, seconds: float) -> Uncertainty:
-        """The sensor's share; the counter's own steps are far below a joule."""
+        """Return the sensor's error share; the counter's resolution is far below a joule."""
         return Uncertainty(SENSOR_SHARE * joules, f"{SENSOR_SHARE:.0%} of the counter")
 
 
 class RaplZone:
-    """One RAPL file, read as joules that never fall.
+    """RAPL file, read as joules that never decrease.
 
     Args:
         path: File of the counter, in microjoules.
-        range_microjoules: Value at which the counter starts again from zero.
+        range_microjoules: Value at which the counter wraps to zero.
     """
 
     def __init__(self, path: Path, range_microjoules: float) -> None:
@@ -77,7 +77,7 @@ class RaplZone:
         self._total = 0.0
 
     def __call__(self) -> float:
-        """Joules since the first reading."""
+        """Return the joules since the first reading."""
         now = float(self._path.read_text())
         if self._last is not None:
             self._total += (now - self._last) % self._range
@@ -86,7 +86,7 @@ class RaplZone:
 
 
 def _zones_of(cpu: "CPU") -> list[Callable[[], float]]:
-    """How to read the zones of one package: its files, or the daemon where Zeus goes through that."""
+    """Return the readers of one package's zones: its files, or Zeus' daemon."""
     files = [file for file in (getattr(cpu, "rapl_file", None), getattr(cpu, "dram", None)) if file is not None]
     if files:
         return [RaplZone(Path(file.energy_uj_path), file.max_energy_range_uj) for file in files]
@@ -99,17 +99,17 @@ def _zones_of(cpu: "CPU") -> list[Callable[[], float]]:
 
 
 class ProcessShare(EnergySource):
-    """The part of a machine's counter that belongs to this process and its descendants.
+    """Share of a machine's energy counter that belongs to this process and its descendants.
 
-    Each stretch between two readings is divided in proportion to busy core-seconds, as power models for containers do
-    (Scaphandre, Kepler): idle power and shared caches are divided the same way. Where others were busy for no more of
-    the time than the sensor may err, the share is as good as the counter; else it is an estimate, however exact that.
+    Each interval between two readings is divided in proportion to busy core-seconds, as power models for containers do
+    (Scaphandre, Kepler). Idle power and shared caches are divided the same way. The share counts as measured while
+    other processes use at most `SENSOR_SHARE` of the busy time; otherwise it counts as an estimate.
 
     Args:
         whole: Counter of the machine.
         time_used: Processor time of this process and of the machine.
-        idle_watts: Power of the machine at rest; None where unknown.
-        clock: Clock in seconds; tests put their own here.
+        idle_watts: Idle power of the machine; None if unknown.
+        clock: Clock in seconds; tests pass their own.
     """
 
     needs_sampling = True
@@ -133,7 +133,7 @@ class ProcessShare(EnergySource):
         self.description = f"{whole.description}, divided by busy core-seconds: the share of this process tree"
 
     def joules(self) -> float:
-        """Joules of the process since the first reading."""
+        """Return the joules of the process tree since the first reading."""
         busy = self._time_used.process_seconds(), self._time_used.machine_seconds()
         now = self._whole.joules(), *busy, self._clock()
         if self._last is not None:
@@ -151,11 +151,11 @@ class ProcessShare(EnergySource):
         return self._joules
 
     def idle_joules(self, joules: float, seconds: float) -> float | None:
-        """The process' share of what the machine draws at rest."""
+        """Return the process tree's share of the machine's idle energy."""
         return None if self._idle_watts is None else min(joules, self._idle_joules)
 
     def uncertainty(self, joules: float, seconds: float) -> Uncertainty:
-        """Between nothing of the idle power and all of it, that is `IDLE_SHARE` of what others did not use either."""
+        """Return the sensor's error plus `IDLE_SHARE` of the other processes' joules, as misassigned idle power."""
         sensor = self._whole.uncertainty(joules, seconds)
         shared = IDLE_SHARE * max(0.0, self._whole_joules - joules)
         return Uncertainty(
@@ -166,12 +166,12 @@ class ProcessShare(EnergySource):
 
 
 class CpuPowerModel:
-    """Watts of the usable cores: an idle share that always flows, and the rest for each core while it is busy.
+    """Power model of the usable cores: constant idle power, plus power for each busy core.
 
     Attributes:
-        idle_watts: Power of `cores` at rest.
-        busy_watts_per_core: Power on top of it of each busy core.
-        description: Figures and where they come from, in words.
+        idle_watts: Idle power of `cores`.
+        busy_watts_per_core: Additional power of each busy core.
+        description: Figures and their source as text.
     """
 
     def __init__(self, cpu: CpuIdentity, cores: int) -> None:
@@ -179,7 +179,7 @@ class CpuPowerModel:
         row = catalogue.find_cpu(cpu)
         all_watts = [listed.tdp_watts / listed.cores for listed in catalogue.cpus]
         self._per_core = statistics.median(all_watts) if row is None else row.tdp_watts / row.cores
-        # Nothing but the middle half of the catalogue is known of a processor that it does not list.
+        # For a processor that the catalogue does not list, the error is half the interquartile range of all rows.
         quarters = statistics.quantiles(all_watts, n=4)
         self._per_core_error = 0.0 if row is not None else (quarters[2] - quarters[0]) / 2
         self._cores = cores
@@ -197,11 +197,11 @@ class CpuPowerModel:
         )
 
     def watts(self, busy_cores: float) -> float:
-        """Power with `busy_cores` cores at work."""
+        """Return the power in watts with `busy_cores` busy cores."""
         return self.idle_watts + self.busy_watts_per_core * busy_cores
 
     def uncertainty(self, seconds: float, core_seconds: float) -> Uncertainty:
-        """What other idle shares would have given, and what other processors draw where this one is not listed."""
+        """Return the error from the idle share, the sensor and, for unlisted processors, the catalogue's spread."""
         free_seconds = self._cores * seconds - core_seconds
         spread = max(abs(share - IDLE_SHARE) for share in IDLE_SHARE_BOUNDS) * self._per_core * abs(free_seconds)
         listed = self._per_core_error / self._per_core * self.watts(core_seconds / seconds) * seconds if seconds else 0
@@ -215,10 +215,10 @@ class CpuPowerModel:
 
 
 class CpuTimeEstimate(EnergySource):
-    """Processor time of this process and its children, put through a `CpuPowerModel`."""
+    """Energy estimate from the processor time of this process and its children, by a `CpuPowerModel`."""
 
     method = "estimated"
-    interval_seconds = 2.0  # It counts as well when it is read seldom, and with child processes reading it is dear.
+    interval_seconds = 2.0  # Rare readings are equally exact, and a reading with child processes is slow.
 
     def __init__(self, model: CpuPowerModel, time_used: ProcessTime | None = None) -> None:
         self._model = model
@@ -226,16 +226,16 @@ class CpuTimeEstimate(EnergySource):
         self.description = model.description
 
     def joules(self) -> float:
-        """Idle watts since the machine's clock began, plus busy watts for the core-seconds used so far."""
+        """Return idle joules since the origin of the monotonic clock, plus busy joules of the core-seconds used."""
         busy_joules = self._model.busy_watts_per_core * self._time_used.process_seconds()
         return self._model.idle_watts * time.monotonic() + busy_joules
 
     def idle_joules(self, joules: float, seconds: float) -> float:
-        """What the cores draw at rest, by the model."""
+        """Return the idle energy of the cores, by the model."""
         return min(joules, self._model.idle_watts * seconds)
 
     def uncertainty(self, joules: float, seconds: float) -> Uncertainty:
-        """Of the model."""
+        """Return the uncertainty of the power model."""
         idle_joules = self._model.idle_watts * seconds
         core_seconds = max(0.0, joules - idle_joules) / self._model.busy_watts_per_core
         return self._model.uncertainty(seconds, core_seconds)

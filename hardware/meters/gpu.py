@@ -1,27 +1,27 @@
-"""Joules of a GPU: its energy counter, the integral of its power sensor, and the estimate by its utilisation."""
+"""Energy sources of a GPU: its energy counter, the integral of its power sensor, and an estimate by utilisation."""
 
 from shunter.errors import HardwareError, RequestError, first_line
 from shunter.hardware.catalogue.rows import load_catalogue
 from shunter.hardware.devices.gpu import zeus_gpu
 from shunter.hardware.meters.source import SENSOR_SHARE, EnergySource, PowerIntegral, Uncertainty
 
-# The counter moves on every 20 to 100 ms, depending on the generation: Yang, Adamek and Armour, "Part-time Power
-# Measurements: nvidia-smi's Lack of Attention", SC 2024, section 4. The longest is assumed at one end of a window.
+# The counter is updated every 20 to 100 ms, depending on the generation: Yang, Adamek and Armour, "Part-time Power
+# Measurements: nvidia-smi's Lack of Attention", SC 2024, section 4. The longest interval is assumed.
 COUNTER_STEP_SECONDS = 0.1
 
-# Of the design power while nothing runs: 10 of 70 W for a T4, 50 of 400 W for an A100.
+# Idle power as a share of the design power: 10 of 70 W for a T4, 50 of 400 W for an A100.
 IDLE_SHARE = 0.15
 IDLE_SHARE_BOUNDS = (0.05, 0.3)
 
 
 class GpuCounter(EnergySource):
-    """The energy counter of one device: NVIDIA since Volta, AMD Instinct.
+    """Energy counter of one device: NVIDIA since Volta, AMD Instinct.
 
     Args:
         accelerator: Name `cuda:<i>` of the device.
 
     Raises:
-        HardwareError: the device cannot be asked.
+        HardwareError: the device cannot be accessed.
     """
 
     method = "measured"
@@ -31,7 +31,7 @@ class GpuCounter(EnergySource):
         self._device = zeus_gpu(accelerator)
 
     def joules(self) -> float:
-        """Joules since the driver was loaded."""
+        """Return the joules since the driver was loaded."""
         from zeus.exception import ZeusBaseError
 
         try:
@@ -40,17 +40,17 @@ class GpuCounter(EnergySource):
             raise HardwareError(f"the device's energy counter cannot be read ({first_line(error)})") from error
 
     def uncertainty(self, joules: float, seconds: float) -> Uncertainty:
-        """The sensor's share, and one step of the counter at either end."""
+        """Return the sensor's error share plus one update step of the counter."""
         step_joules = joules * min(1.0, COUNTER_STEP_SECONDS / seconds) if seconds > 0 else joules
         description = f"{SENSOR_SHARE:.0%} of the counter, and one step of {COUNTER_STEP_SECONDS:g} s at either end"
         return Uncertainty(SENSOR_SHARE * joules + step_joules, description)
 
 
 def gpu_power(accelerator: str) -> PowerIntegral:
-    """Integral of the power sensor of `cuda:<i>`: every generation has one.
+    """Return the integral of the power sensor of `cuda:<i>`, which every generation has.
 
     Raises:
-        HardwareError: the device cannot be asked.
+        HardwareError: the device cannot be accessed.
     """
     from zeus.exception import ZeusBaseError
 
@@ -69,13 +69,13 @@ def gpu_power(accelerator: str) -> PowerIntegral:
 
 
 class GpuUtilisationEstimate(PowerIntegral):
-    """Share of the time in which kernels ran, times the design power, for devices that tell nothing better.
+    """Energy estimate by utilisation (the share of the time with running kernels) times design power.
 
     Args:
         accelerator: Name `cuda:<i>` of the device.
 
     Raises:
-        HardwareError: NVML or the catalogue does not know the device.
+        HardwareError: NVML does not list the device, or its design power is unknown.
     """
 
     method = "estimated"
@@ -100,7 +100,7 @@ class GpuUtilisationEstimate(PowerIntegral):
         )
 
     def uncertainty(self, joules: float, seconds: float) -> Uncertainty:
-        """Kernels that keep few units busy count as full use: the truth lies between idle power and estimate."""
+        """Return the error: a kernel on few units counts as full use, so the true value can be as low as idle power."""
         low, high = IDLE_SHARE_BOUNDS
         idle = low * self._design_watts * seconds
         above = max(0.0, (high - IDLE_SHARE) * (self._design_watts * seconds - joules) / (1 - IDLE_SHARE))
@@ -111,7 +111,7 @@ class GpuUtilisationEstimate(PowerIntegral):
 
 
 def gpu_idle_watts(accelerator: str) -> float | None:
-    """What `cuda:<i>` is taken to draw at rest; None where its design power is not known.
+    """Return the assumed idle power of `cuda:<i>` in watts; None if its design power is unknown.
 
     Raises:
         HardwareError: NVML does not list the device.
@@ -126,7 +126,7 @@ def gpu_idle_watts(accelerator: str) -> float | None:
 
 
 def _design_watts(handle: object) -> tuple[float, str]:
-    """Design power and who says so: the driver, else the catalogue."""
+    """Return the design power in watts and its source: the driver, else the catalogue."""
     import pynvml
 
     try:
@@ -143,7 +143,7 @@ def _design_watts(handle: object) -> tuple[float, str]:
 
 
 def _plain_power(accelerator: str) -> float:
-    """Milliwatts by NVML's oldest call, the only one before Volta.
+    """Return the power in milliwatts by NVML's oldest call, the only one before Volta.
 
     Raises:
         HardwareError: NVML does not answer.

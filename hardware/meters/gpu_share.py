@@ -1,4 +1,4 @@
-"""The part of a GPU's joules that belongs to this process tree, where several processes share the device."""
+"""Share of a GPU's joules that belongs to this process tree, if several processes share the device."""
 
 import os
 from collections.abc import Callable
@@ -9,13 +9,13 @@ from shunter.hardware.meters.source import SENSOR_SHARE, EnergySource, Uncertain
 
 
 class GpuUse:
-    """Which processes use a device, and how much of it each, by NVML.
+    """Use of a device by process, from NVML.
 
     Args:
         accelerator: Name `cuda:<i>` of the device.
 
     Raises:
-        HardwareError: NVML does not list the device, or does not know this process there.
+        HardwareError: NVML does not list the device, or refuses access.
     """
 
     def __init__(self, accelerator: str) -> None:
@@ -25,10 +25,10 @@ class GpuUse:
         self._seen_until_microseconds = 0
 
     def own_share(self) -> float | None:
-        """Share of this process tree since the last call; None while NVML shows none of it on the device.
+        """Return this process tree's share of the use since the last call; None if NVML lists none of its processes.
 
-        By utilisation of the multiprocessors; where nothing ran, each process that holds memory there counts alike. In
-        a container NVML may number processes otherwise: then none is found, and nothing can be divided.
+        The share is by multiprocessor utilisation. If nothing ran, each process with memory on the device counts
+        equally. In a container NVML may number processes differently, so that none is found and nothing can be divided.
 
         Raises:
             HardwareError: NVML does not answer.
@@ -51,7 +51,7 @@ class GpuUse:
         return sum(percent for pid, percent in used.items() if pid in own) / total
 
     def _utilisation(self) -> dict[int, float]:
-        """Sum of the samples of each process since the last call; empty where the device keeps none."""
+        """Return the summed utilisation samples by process since the last call; empty if the device keeps none."""
         import pynvml
 
         try:
@@ -68,12 +68,12 @@ class GpuUse:
 
 
 class GpuShare(EnergySource):
-    """A device's joules, each stretch between two readings divided by the use of the processes on it.
+    """Joules of a device, divided between two readings by the use of the processes on it.
 
     Args:
         whole: Counter, sensor or estimate of the device.
-        own_share: Share of this process tree since the last call, as `GpuUse.own_share` says.
-        idle_watts: Power of the device at rest; None where unknown.
+        own_share: Share of this process tree since the last call, as `GpuUse.own_share` returns it.
+        idle_watts: Idle power of the device; None if unknown.
     """
 
     needs_sampling = True
@@ -90,14 +90,14 @@ class GpuShare(EnergySource):
         self._unknown = ""
 
     def joules(self) -> float:
-        """Joules of this process tree since the first reading."""
+        """Return the joules of this process tree since the first reading."""
         now = self._whole.joules()
         if self._last is None:
             self._last = now
             return 0.0
         stretch, self._last = now - self._last, now
         if stretch < 0:
-            return self._joules + stretch  # the counter ran backwards, and whoever compares is to see it
+            return self._joules + stretch  # the counter ran backwards; the decrease lets `Component` detect it
         self._whole_joules += stretch
         self._joules += stretch * self._share()
         others = self._whole_joules - self._joules
@@ -106,14 +106,14 @@ class GpuShare(EnergySource):
         return self._joules
 
     def _describe(self) -> str:
-        """What is read, and how it was divided."""
+        """Return the description of the source and of the division."""
         if self._unknown:
             return f"{self._whole.description}, other processes there included ({self._unknown})"
         divided = self._joules < self._whole_joules
         return self._whole.description + (", divided by the use of the processes on it" if divided else "")
 
     def _share(self) -> float:
-        """All of it where nobody can tell whose it is; the description says so."""
+        """Return this process tree's share; 1 if the share is unknown, with the reason in the description."""
         try:
             share = self._own_share()
         except HardwareError as error:
@@ -125,14 +125,14 @@ class GpuShare(EnergySource):
         return share
 
     def idle_joules(self, joules: float, seconds: float) -> float | None:
-        """What flows at rest, in the proportion in which the whole was divided."""
+        """Return the idle energy in the same proportion as the total was divided."""
         if self._idle_watts is None:
             return None
         share = self._joules / self._whole_joules if self._whole_joules else 1.0
         return min(joules, self._idle_watts * seconds * share)
 
     def uncertainty(self, joules: float, seconds: float) -> Uncertainty | None:
-        """That of the whole, and half of what was counted to others: utilisation counts kernels, not busy units."""
+        """Return the source's error plus half of the other processes' joules: utilisation counts kernels, not units."""
         known = self._whole.uncertainty(joules, seconds)
         others = max(0.0, self._whole_joules - self._joules)
         if known is None or not others:

@@ -1,8 +1,8 @@
-"""Energy of a stretch of work: measured where a counter or sensor exists, else estimated, else called unavailable.
+"""Energy meter of a period of work: measured by a counter or sensor, else estimated, else reported as unavailable.
 
-For each component the best source that gives a believable answer counts: energy counter, integral of power samples,
-utilisation times design power. A thread reads them while the work runs, so that power samples are regular, counters
-that overflow are followed, and the watts can be drawn over time.
+For each component the best source with a plausible result is used: energy counter, integral of power samples,
+utilisation times design power. A thread reads the sources during the work. Power samples are therefore regular, counter
+overflows are tracked, and watts are available over time.
 """
 
 import threading
@@ -24,22 +24,22 @@ from shunter.hardware.meters.series import JouleSeries, add_up, watts_over_time
 from shunter.hardware.meters.source import EnergySource
 from shunter.hardware.types import EnergyReading
 
-# The thread that reads the sources takes at most these shares of the time, of the processor and on the wall, and waits
-# longer where reading takes long: the training may be waiting for Python's lock meanwhile.
+# Largest shares of processor time and of wall-clock time of the thread that reads the sources. After a slow reading the
+# thread waits longer, because the training may be waiting for the GIL meanwhile.
 MOST_SAMPLING_SHARE = 0.005
 MOST_LOOKING_SHARE = 0.02
-# What the thread has read is good for so long, and for so many of its waits; after that whoever asks reads himself.
+# Readings of the thread are used for this long, or this many of its waits; later calls read the sources themselves.
 FRESH_SECONDS = 5.0
 FRESH_WAITS = 3
 PROCESSOR = "processor"
 
 
 class Stretch:
-    """A component from the moment at which it begins to count, until it is closed or the meter ends.
+    """Counting period of a component, from its start until it is closed or the meter ends.
 
     Args:
-        component: What is counted; it is started here.
-        since_seconds: Seconds of the meter at which it begins.
+        component: Component to count; it is started here.
+        since_seconds: Start of the period, in seconds of the meter.
     """
 
     def __init__(self, component: Component, since_seconds: float = 0.0) -> None:
@@ -55,31 +55,31 @@ class Stretch:
 
     @property
     def is_open(self) -> bool:
-        """Whether it still counts."""
+        """Return True until the period is closed."""
         return self._last_words is None
 
     @property
     def interval_seconds(self) -> float:
-        """How often it wants to be read."""
+        """Return the component's reading interval in seconds."""
         return self._component.interval_seconds
 
     def close(self, seconds: float) -> None:
-        """Count no more; `seconds` are the meter's."""
+        """Stop counting at `seconds` of the meter."""
         self._last_words = self.read(seconds)
 
     def sample(self, seconds: float) -> None:
-        """Look at the sources, at so many seconds of the meter."""
+        """Read the sources, at `seconds` of the meter."""
         if self.is_open:
             self._component.sample(seconds - self._since_seconds)
 
     def read(self, seconds: float, *, look: bool = True) -> EnergyReading:
-        """Energy of the stretch until `seconds` of the meter; by the last look at the sources unless `look`."""
+        """Return the energy of the period until `seconds` of the meter, from the last source reading unless `look`."""
         if self._last_words is not None:
             return self._last_words
         return self._component.read(max(0.0, seconds - self._since_seconds), look=look)
 
     def series(self, reading: EnergyReading) -> JouleSeries:
-        """Joules over the meter's time, of the last `reading`."""
+        """Return joules over the meter's time, of the last `reading`."""
         return self._component.series(reading).later(self._since_seconds)
 
 
@@ -88,7 +88,7 @@ def measure_energy(
     scope: Literal["machine", "process"] = "process",
     cores: int | None = None,
 ) -> "EnergyMeter":
-    """Meter of the processor, which every training keeps busy, and of the named CUDA devices.
+    """Return a meter of the processor, which every training job keeps busy, and of the named CUDA devices.
 
     Example:
         with measure_energy("cuda:0") as meter:
@@ -99,7 +99,7 @@ def measure_energy(
         accelerators: Names, as in `Accelerator.name`; `cpu` may be given and is counted once.
         scope: Extent of what is counted: the share of this process and its children (`process`), or all that counters
             show (`machine`); the estimate that stands in for the processor's counter is always that of the process.
-        cores: Cores whose idle power the estimate counts, for a process that shares the machine; None: all usable ones.
+        cores: Cores whose idle power the estimate counts, for a process that shares the machine; None: all usable.
     """
     counter = _process_counter if scope == "process" else RaplCounter
     processor = _open(PROCESSOR, counter, partial(_cpu_estimate, cores))
@@ -109,22 +109,22 @@ def measure_energy(
 
 
 def cpu_power_model(cores: int | None = None) -> CpuPowerModel:
-    """The estimate's model of this machine's processor.
+    """Return the power model of this machine's processor.
 
     Args:
-        cores: Cores of it that count; None: all that this process may use.
+        cores: Number of cores that count; None: all that this process may use.
     """
     return CpuPowerModel(cpu_identity(), usable_cores() if cores is None else cores)
 
 
 class EnergyMeter:
-    """Context manager around a stretch of work; it may also be read while the work runs.
+    """Context manager that measures the energy of a period of work; readable while the work runs.
 
     Args:
         components: Components to count.
-        clock: Clock in seconds; tests put their own here.
-        sample: Whether a thread reads the sources meanwhile.
-        opener: Function that opens the component of an accelerator, for those that are counted later.
+        clock: Clock in seconds; tests pass their own.
+        sample: Whether a thread reads the sources during the work.
+        opener: Function that opens the component of an accelerator that is added later.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class EnergyMeter:
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
-        """Begin to count; entering again begins anew."""
+        """Start counting; entering again restarts from zero."""
         self._reading = self._seen = None
         self._latest_seconds = 0.0
         self._stretches = [Stretch(component) for component in self._components]
@@ -164,7 +164,7 @@ class EnergyMeter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Take the final reading, also when the work failed."""
+        """Take the final reading, also if the work failed."""
         self._stop.set()
         with self._lock:
             self._reading = self._read(with_power=True)
@@ -172,10 +172,10 @@ class EnergyMeter:
             self._thread.join()
 
     def count_only(self, accelerators: Collection[str]) -> None:
-        """Count the processor and these accelerators from now on; what others have used until now stays counted.
+        """Count the processor and these accelerators from now on; energy counted before stays in the total.
 
         Args:
-            accelerators: Names, as in `measure_energy`: those that are held.
+            accelerators: Names, as in `measure_energy`, of the reserved accelerators.
         """
         wanted = {PROCESSOR, *accelerators} - {"cpu"}
         with self._lock:
@@ -191,15 +191,15 @@ class EnergyMeter:
 
     @property
     def reading(self) -> EnergyReading:
-        """The whole stretch once it has ended, or what it has used so far, with watts over time."""
+        """Return the energy of the whole period after its end, else the energy so far, with watts over time."""
         with self._lock:
             return self._reading or self._read(with_power=True)
 
     def so_far(self) -> EnergyReading:
-        """What has been used until the last look at the sources, without watts over time.
+        """Return the energy until the last source reading, without watts over time.
 
-        It reads no source and waits for no lock while the thread looks at them regularly, so that it may be asked
-        within a training step.
+        While the thread reads the sources regularly, this property reads no source and takes no lock. It can therefore
+        be called within a training step.
         """
         if self._reading is not None:
             return self._reading
@@ -210,21 +210,21 @@ class EnergyMeter:
             return self._read(with_power=False)
 
     def seconds_so_far(self) -> float:
-        """Seconds since the meter was entered, until it was left."""
+        """Return the seconds between entering and leaving the meter, or until now."""
         return self._reading.seconds if self._reading is not None else self._elapsed()
 
     def joules_so_far(self) -> float | None:
-        """Joules of `so_far`, None when nothing can count them."""
+        """Return the joules of `so_far`; None if unavailable."""
         return self.so_far().joules
 
     def _elapsed(self) -> float:
-        """Seconds since the start; a clock that runs backwards stands still instead."""
+        """Return the seconds since the start; the value never decreases, even if the clock runs backwards."""
         assert self._started_at is not None, "the meter is read before it was entered"
         self._latest_seconds = max(self._latest_seconds, self._clock() - self._started_at)
         return self._latest_seconds
 
     def _read(self, with_power: bool, *, seen_at: float | None = None) -> EnergyReading:
-        """What was used until now; or until `seen_at`, when the sources were looked at, without another look."""
+        """Return the energy until now, or (without reading the sources again) until their reading at `seen_at`."""
         seconds = self._elapsed() if seen_at is None else seen_at
         parts = [stretch.read(seconds, look=seen_at is None) for stretch in self._stretches]
         total = _sum(parts, seconds)
@@ -234,7 +234,7 @@ class EnergyMeter:
         return total
 
     def _watch(self, stop: threading.Event) -> None:
-        """Read the sources at regular times until told to stop."""
+        """Read the sources regularly until `stop` is set."""
         self._wait = self._interval()
         while not stop.wait(self._wait):
             began, began_looking = time.thread_time(), time.perf_counter()
@@ -249,26 +249,26 @@ class EnergyMeter:
             self._wait = wait_seconds(interval, time.thread_time() - began, time.perf_counter() - began_looking)
 
     def _interval(self) -> float:
-        """How often the sources that count now want to be read."""
+        """Return the shortest reading interval of the open periods in seconds."""
         wishes = [stretch.interval_seconds for stretch in self._stretches if stretch.is_open]
         return min(wishes, default=1.0)
 
 
 def wait_seconds(interval_seconds: float, processor_seconds: float, looking_seconds: float) -> float:
-    """Time until the next look at the sources: the interval, or longer where looking would take too large a share.
+    """Return the seconds until the next reading: the interval, or longer if readings take too large a share of time.
 
     Args:
-        interval_seconds: Interval that the sources ask for.
+        interval_seconds: Interval of the sources.
         processor_seconds: Processor time of the last reading.
-        looking_seconds: Wall clock of the last reading, waiting for locks and drivers included.
+        looking_seconds: Wall-clock time of the last reading, including waits for locks and drivers.
     """
     return max(interval_seconds, processor_seconds / MOST_SAMPLING_SHARE, looking_seconds / MOST_LOOKING_SHARE)
 
 
 def _sum(parts: Sequence[EnergyReading], seconds: float) -> EnergyReading:
-    """Total of the components: as trustworthy as its weakest part, and unknown when one part is unknown.
+    """Return the total of the components: estimated if any part is estimated, unavailable if any part is unavailable.
 
-    Uncertainties add up, as one sensor's fault may well be the other's.
+    Uncertainties add up, because errors of two sensors can have the same cause.
     """
     source = "; ".join(dict.fromkeys(part.source for part in parts))
     joules = [part.joules for part in parts]
@@ -298,24 +298,24 @@ def _process_counter() -> ProcessShare:
 
 
 def _device(name: str, *, is_shared: bool) -> Component:
-    """Component of `cuda:<i>`, of which others may use a part."""
+    """Return the component of `cuda:<i>`, which other processes may share."""
     openers = (GpuCounter, gpu_power, GpuUtilisationEstimate)
     return _open(name, *(partial(_device_source, opener, name, is_shared) for opener in openers))
 
 
 def _device_source(opener: Callable[[str], EnergySource], name: str, is_shared: bool) -> EnergySource:
-    """One way to count a device's joules: of all of it, or of the part that this process tree uses."""
+    """Open one energy source of a device: the whole device, or the share of this process tree."""
     source = opener(name)
     if not is_shared:
         return source
     try:
         return GpuShare(source, GpuUse(name).own_share, gpu_idle_watts(name))
     except HardwareError:
-        return source  # an AMD device, whose library tells nothing of processes
+        return source  # an AMD device: its library does not report use by process
 
 
 def _open(name: str, *openers: Callable[[], EnergySource]) -> Component:
-    """Component of the sources that can be opened, with the reasons of those that cannot."""
+    """Return a component of the sources that can be opened, with the reasons why others cannot."""
     sources, reasons = [], []
     for opener in openers:
         try:

@@ -9,7 +9,7 @@ import psutil
 from shunter.errors import HardwareError
 
 PROC = Path("/proc")
-# Positions, after the name in brackets, of a process' own time and that of its ended children in `/proc/PID/stat`:
+# Fields, after the name in brackets, of a process's own time and that of its ended children in `/proc/PID/stat`:
 # utime, stime, cutime and cstime (`man 5 proc_pid_stat`, fields 14 to 17).
 _TIMES = slice(11, 15)
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
@@ -22,27 +22,27 @@ class ProcessTime:
         self._most = 0.0
 
     def process_seconds(self) -> float:
-        """User and system time of the process, of its ended children, and of the descendants that run now."""
+        """Return the user and system time of the process, its ended children, and its running descendants."""
         times = os.times()
         used = time.process_time() + times.children_user + times.children_system
         used += sum(_used_seconds(pid) for pid in descendants())
-        # A child that ends while we look is missing from both accounts until the next reading: never count backwards.
+        # A child that ends during this reading is missing from both terms until the next one: never count backwards.
         self._most = max(self._most, used)
         return self._most
 
     def machine_seconds(self) -> float:
-        """Time that all processors of the machine were busy."""
+        """Return the busy core-seconds of all processors of the machine."""
         times = psutil.cpu_times()
-        # Guests are counted in user and nice time as well.
+        # User and nice time already include guest time.
         resting = ("idle", "iowait", "guest", "guest_nice")
         return sum(times) - sum(getattr(times, name, 0.0) for name in resting)
 
 
 def descendants() -> list[int]:
-    """Processes that this one started, and theirs.
+    """Return the pids of all running descendants of this process.
 
-    Whether there are any is asked first, which takes a microsecond. Then the kernel's own lists of children are read:
-    the table of all processes would take milliseconds, in which the training waits for Python's lock.
+    A check for any child comes first and takes a microsecond. Then the kernel's lists of children are read. Scanning
+    the table of all processes would take milliseconds, in which the training waits for the GIL.
 
     Raises:
         HardwareError: the processes cannot be listed.
@@ -62,7 +62,7 @@ def descendants() -> list[int]:
 
 
 def _children(pid: int) -> list[int]:
-    """Processes that any thread of a process started; none of one that has ended meanwhile."""
+    """Return the pids of a process's children, of all its threads; empty if the process has ended."""
     found: list[int] = []
     try:
         for thread in (PROC / str(pid) / "task").iterdir():
@@ -80,7 +80,7 @@ def _descendants_by_table() -> list[int]:
 
 
 def _used_seconds(pid: int) -> float:
-    """Core-seconds of a process and its ended children; 0 once it has ended."""
+    """Return the core-seconds of a process and its ended children; 0 if the process has ended."""
     try:
         fields = (PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
     except OSError:

@@ -1,18 +1,18 @@
-"""Joules over time: kept within bounds while they are collected, turned into watts, and merged across streams."""
+"""Joules over time: bounded in length while collected, convertible to watts, and summed across components."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
 
 from shunter.hardware.types import PowerSample
 
-# Enough for a curve on a screen, and few enough to travel with the reading; half are left when it is thinned out.
+# Enough points for a curve on a screen, and few enough to send with a reading. Thinning keeps half of the points.
 MAX_POINTS = 240
 
 
 class JouleSeries:
-    """Joules since the start at growing times; thinned out to every second point when it becomes long.
+    """Joules since the start at increasing times; thinned to every second point when it becomes too long.
 
-    Thinning loses detail, never energy: a point says what was used until then.
+    Thinning loses detail but no energy, because a point holds the joules used until then.
     """
 
     def __init__(self, max_points: int = MAX_POINTS) -> None:
@@ -23,7 +23,7 @@ class JouleSeries:
         self.joules: list[float] = [0.0]
 
     def add(self, seconds: float, joules: float) -> None:
-        """Add a point; one that is not later than the last is left out."""
+        """Add a point; ignore it if it is not later than the last point."""
         if seconds <= self.seconds[-1]:
             return
         self._skipped += 1
@@ -34,16 +34,16 @@ class JouleSeries:
         self.joules.append(joules)
         if len(self.seconds) > self._max_points:
             self._every *= 2
-            kept = [0, *range(1 + len(self.seconds) % 2, len(self.seconds), 2)]  # the first and the last among them
+            kept = [0, *range(1 + len(self.seconds) % 2, len(self.seconds), 2)]  # keeps the first and the last point
             self.seconds, self.joules = [self.seconds[i] for i in kept], [self.joules[i] for i in kept]
 
     def finish(self, seconds: float, joules: float) -> None:
-        """Add the last point, also where the thinning would leave it out."""
+        """Add the last point, even if thinning would skip it."""
         self._skipped = self._every
         self.add(seconds, joules)
 
     def later(self, seconds: float) -> "JouleSeries":
-        """The same, begun so many seconds later; itself where that is not later."""
+        """Return the series shifted to later times by `seconds`; the series itself if `seconds` is not positive."""
         if seconds <= 0:
             return self
         shifted = JouleSeries(self._max_points)
@@ -53,7 +53,7 @@ class JouleSeries:
         return shifted
 
     def at(self, seconds: float) -> float:
-        """Joules until a moment, on the line between the two points around it; level before and after them."""
+        """Return the joules until a moment by linear interpolation; constant outside of the first and last point."""
         right = bisect_right(self.seconds, seconds)
         if right == len(self.seconds):
             return self.joules[-1]
@@ -65,7 +65,7 @@ class JouleSeries:
 
 
 def add_up(series: Sequence[JouleSeries]) -> JouleSeries:
-    """Sum of several series at every moment at which any of them has a point."""
+    """Return the sum of several series at every time at which any series has a point."""
     total = JouleSeries(max_points=sum(len(part.seconds) for part in series) + 1)
     for seconds in sorted({moment for part in series for moment in part.seconds[1:]}):
         total.add(seconds, sum(part.at(seconds) for part in series))
@@ -73,9 +73,9 @@ def add_up(series: Sequence[JouleSeries]) -> JouleSeries:
 
 
 def watts_over_time(series: JouleSeries, shortest_seconds: float = 1.0) -> tuple[PowerSample, ...]:
-    """Mean watts between points that are at least `shortest_seconds` apart, the last stretch perhaps shorter.
+    """Return mean watts between points at least `shortest_seconds` apart; the last interval can be shorter.
 
-    The watts times their stretches add up to the joules of the series, but for the rounding to three digits.
+    Watts times interval lengths add up to the joules of the series, except for rounding to three decimals.
     """
     samples = []
     since_seconds = since_joules = 0.0

@@ -1,8 +1,8 @@
-"""What every way to count joules has in common, and the integral of power samples.
+"""Base class of energy sources, and the integral of power samples.
 
-A source counts joules since an origin of its own; a meter takes differences. No source returns a made-up value: one
-that cannot be read raises `HardwareError`, and the meter turns to the next one and says so. Every source says how far
-its joules may be off, and why.
+A source counts joules from its own origin; a meter takes differences. No source invents a value: a source that cannot
+be read raises `HardwareError`, and the meter uses the next source and reports the reason. Every source states its
+uncertainty and the cause.
 """
 
 import time
@@ -10,11 +10,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
-# Power sensors of boards and packages are taken to be right within 5 %: NVIDIA states +-5 % for the readings of its
-# management library (NVML API reference, nvmlDeviceGetPowerUsage); nobody states less for the others.
+# Assumed error of power sensors of boards and packages: NVIDIA states +-5 % for the readings of its management library
+# (NVML API reference, nvmlDeviceGetPowerUsage); no smaller figure is published for other sensors.
 SENSOR_SHARE = 0.05
 
-# Power samples further apart than so many intervals, and than a second, leave a gap of which nothing is known.
+# Power samples further apart than this many intervals, and than a second, leave a gap with unknown power.
 GAP_INTERVALS = 5
 SHORTEST_GAP_SECONDS = 1.0
 
@@ -22,11 +22,11 @@ Method = Literal["measured", "estimated"]
 
 
 class Uncertainty(NamedTuple):
-    """How far a reading may be off.
+    """Uncertainty of an energy reading.
 
     Attributes:
         joules: Error to either side.
-        description: What the error follows from, in words.
+        description: Cause of the error as text.
     """
 
     joules: float
@@ -34,16 +34,16 @@ class Uncertainty(NamedTuple):
 
 
 class EnergySource(ABC):
-    """One way to count the joules of one component.
+    """Energy source: one way to count the joules of one component.
 
-    A meter reads it once when a window opens, then every `interval_seconds` from a thread of its own, and whenever the
-    window's joules are asked for; never from two threads at once.
+    A meter reads the source once at the start of a window, then every `interval_seconds` from a separate thread, and
+    for each request of the window's joules. Two threads never read it at the same time.
 
     Attributes:
         method: Whether the joules come from a counter or sensor, or from a model.
-        description: Name of the counter or the model, in words.
-        interval_seconds: Interval at which the source wants to be read.
-        needs_sampling: Whether it counts wrong unless it is read that often, even while another one is trusted.
+        description: Name of the counter or the model as text.
+        interval_seconds: Requested reading interval.
+        needs_sampling: Whether it counts incorrectly unless read that often, even while another source is used.
     """
 
     method: Method
@@ -53,14 +53,14 @@ class EnergySource(ABC):
 
     @abstractmethod
     def joules(self) -> float:
-        """Joules since the source's own origin.
+        """Return the joules since the source's own origin.
 
         Raises:
             HardwareError: the source cannot be read.
         """
 
     def idle_joules(self, joules: float, seconds: float) -> float | None:
-        """How many of `joules`, counted in `seconds`, flow at rest too; None where that is unknown.
+        """Return how many of `joules`, counted in `seconds`, are idle energy; None if unknown.
 
         Args:
             joules: Difference of two readings.
@@ -69,7 +69,7 @@ class EnergySource(ABC):
         return None
 
     def uncertainty(self, joules: float, seconds: float) -> Uncertainty | None:
-        """How far `joules`, counted in `seconds`, may be off; None when nothing is known about it.
+        """Return the uncertainty of `joules`, counted in `seconds`; None if unknown.
 
         Args:
             joules: Difference of two readings.
@@ -79,16 +79,16 @@ class EnergySource(ABC):
 
 
 class PowerIntegral(EnergySource):
-    """Samples of a power sensor joined by trapezoids.
+    """Energy source that integrates samples of a power sensor by the trapezoidal rule.
 
-    Its error has three parts: that of the sensor; that of the integration, taken as the difference to the integral of
-    every second sample; and the gaps, in which the power may have been anything between its extremes.
+    The error has three parts: the sensor's error, the integration error (the difference to the integral of every second
+    sample), and the gaps, in which power may have had any value between its extremes.
 
     Args:
-        read_watts: Reader of the sensor; raises HardwareError when it does not answer.
-        description: Name of the sensor, in words.
+        read_watts: Reader of the sensor; raises HardwareError if the sensor does not answer.
+        description: Name of the sensor as text.
         interval_seconds: Time between two samples.
-        clock: Clock in seconds; tests put their own here.
+        clock: Clock in seconds; tests pass their own.
     """
 
     method = "measured"
@@ -113,11 +113,11 @@ class PowerIntegral(EnergySource):
         self._lowest, self._highest = float("inf"), float("-inf")
 
     def joules(self) -> float:
-        """Take a sample and add the trapezoid since the one before."""
+        """Take a sample, add the trapezoid since the previous sample, and return the sum."""
         point = self._clock(), self._read_watts()
         self._lowest, self._highest = min(self._lowest, point[1]), max(self._highest, point[1])
         if self._last is not None and point[0] < self._last[0]:
-            self._gaps += 1  # The clock ran backwards: nothing is known of the time in between.
+            self._gaps += 1  # The clock ran backwards: the power in between is unknown.
             self._coarse_last, self._coarse_joules = None, self._joules
         elif self._last is not None:
             self._add(point)
@@ -146,7 +146,7 @@ class PowerIntegral(EnergySource):
         return f"{self._sensor}, samples {apart} joined by trapezoids{gaps}"
 
     def uncertainty(self, joules: float, seconds: float) -> Uncertainty:
-        """Sensor, integration and gaps added up; two samples alone may be wrong altogether."""
+        """Return the sum of sensor, integration and gap errors; with two samples, the error equals the joules."""
         integration = self._error_joules if self._samples > 2 else joules
         gaps = self._gap_seconds * (self._highest - self._lowest) / 2
         description = f"{SENSOR_SHARE:.0%} of the sensor, and the difference to the integral of every second sample" + (
@@ -156,5 +156,5 @@ class PowerIntegral(EnergySource):
 
 
 def _trapezoid(first: tuple[float, float], second: tuple[float, float]) -> float:
-    """Joules between two pairs of seconds and watts."""
+    """Return the joules between two pairs of seconds and watts."""
     return (second[0] - first[0]) * (first[1] + second[1]) / 2

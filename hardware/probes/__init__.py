@@ -1,1 +1,1 @@
-"""What a device really does: rates measured in seconds."""
+"""Probes that measure a device's actual rates within seconds."""

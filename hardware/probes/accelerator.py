@@ -1,4 +1,4 @@
-"""Puts the profile of one accelerator together: its rates, its power, and how its energy is obtained."""
+"""Measured profile of one accelerator: its rates, its power, and how its energy is obtained."""
 
 import time
 from datetime import UTC, datetime
@@ -12,19 +12,19 @@ from shunter.hardware.probes.tf32 import products_in_tf32
 from shunter.hardware.probes.timing import SECONDS_EACH, threads
 from shunter.hardware.types import Accelerator, EnergyReading, HardwareProfile, Quantity
 
-METERED = 2  # times as long as a rate: counters of energy are brought up to date ten times a second at most
+METERED = 2  # power measurement time over rate measurement time: energy counters update at most 10 times a second
 
 
 def measure_profile(accelerator: Accelerator, host: str, seconds_each: float = SECONDS_EACH) -> HardwareProfile:
-    """Measure what `accelerator` does here; about ten times `seconds_each`.
+    """Measure the profile of `accelerator`; takes about ten times `seconds_each`.
 
     Args:
         accelerator: Device of this machine.
         host: Fingerprint of the machine.
-        seconds_each: Length of each single measurement; those of power take longer.
+        seconds_each: Length of each single measurement; power measurements take longer.
 
     Raises:
-        HardwareError: the device refuses to work.
+        HardwareError: torch does not see the device, or a measurement fails.
     """
     if accelerator.kind == "cuda" and not torch.cuda.is_available():
         raise HardwareError(
@@ -60,7 +60,7 @@ def measure_profile(accelerator: Accelerator, host: str, seconds_each: float = S
 
 
 def _is_estimated(accelerator: Accelerator) -> bool:
-    """Whether a processor has no counter: its watts are the estimate's own, and no time need be spent on them."""
+    """Return True if a CPU has no energy counter; its watts come from the model and need no measurement time."""
     return accelerator.kind == "cpu" and _energy_at_rest(accelerator, 0.0).method == "estimated"
 
 
@@ -71,7 +71,7 @@ def _energy_at_rest(accelerator: Accelerator, seconds: float) -> EnergyReading:
 
 
 def _energy_at_work(accelerator: Accelerator, seconds: float) -> EnergyReading:
-    """Matrix products for `seconds`: the work that draws most."""
+    """Measure energy during matrix products for `seconds`, the work with the highest power."""
     device = torch.device(accelerator.name)
     side = 8192 if accelerator.kind == "cuda" else 1024
     left, right = (torch.randn(side, side, device=device) for _ in range(2))
@@ -92,7 +92,7 @@ def _energy_at_work(accelerator: Accelerator, seconds: float) -> EnergyReading:
 def _watts(
     accelerator: Accelerator, resting: EnergyReading, working: EnergyReading
 ) -> tuple[Quantity | None, Quantity | None]:
-    """Idle and busy power; where a processor has no counter, exactly what the estimate's model says."""
+    """Return idle and busy power; for a CPU without counter, the power model's values."""
     if accelerator.kind == "cpu" and "estimated" in (resting.method, working.method):
         model = cpu_power_model()
         return (

@@ -1,4 +1,4 @@
-"""Collective operations between processes of this machine, by size of the message.
+"""Measured collective operations between processes of this machine, by message size.
 
 Run as `python -m shunter.hardware.probes.collectives FOLDER` in each of the processes.
 """
@@ -31,14 +31,14 @@ log = logging.getLogger(__name__)
 def measure_collectives(processes: int, message_bytes: Sequence[int] = MESSAGE_BYTES) -> tuple[CollectiveCost, ...]:
     """Time all-reduce, all-to-all, reduce-scatter and all-gather between processes of one thread each.
 
-    They talk over loopback by gloo, as trainings in many processes on a CPU do.
+    The processes communicate over loopback by gloo, as multi-process training on a CPU does.
 
     Args:
         processes: Number of processes, at least two.
         message_bytes: At least three sizes, multiples of four bytes for each process.
 
     Returns:
-        One for each operation; one whose bandwidth cannot be told is named in the log and left out.
+        One cost for each operation; an operation without a fitted bandwidth is logged and left out.
 
     Raises:
         HardwareError: the processes failed.
@@ -50,7 +50,7 @@ def measure_collectives(processes: int, message_bytes: Sequence[int] = MESSAGE_B
 def timed_in_group(
     module: str, processes: int, message_bytes: Sequence[int]
 ) -> dict[tuple[Collective, int], list[float]]:
-    """Seconds of each repetition, by operation and size, as processes of one thread that run a module report them.
+    """Run a module in processes of one thread and return the seconds of each repetition, by operation and size.
 
     Raises:
         HardwareError: the processes failed.
@@ -74,14 +74,14 @@ def fitted(
     message_bytes: Sequence[int] = MESSAGE_BYTES,
     operations: Sequence[Collective] = get_args(Collective),
 ) -> tuple[CollectiveCost, ...]:
-    """The line of each operation; one whose bandwidth cannot be told is named in the log and left out.
+    """Fit the cost of each operation; an operation without a fitted bandwidth is logged and left out.
 
     Args:
         durations: Seconds of each repetition, by operation and size of the message.
         processes: Number of processes.
-        link: What the messages went through, in words.
+        link: Description of the link, such as `gloo over loopback`.
         message_bytes: Sizes.
-        operations: Those that were timed.
+        operations: Timed operations.
     """
     costs = []
     for operation in operations:
@@ -106,7 +106,7 @@ def main(folder: Path, report: Report) -> None:
 
 
 def timed(message_bytes: Sequence[int] = MESSAGE_BYTES) -> Iterator[tuple[tuple[Collective, int], list[float]]]:
-    """Take part in all operations of torch's default group: each with its size and its seconds, the slowest's."""
+    """Time all operations in torch's default group; yield operation and size with the slowest process's seconds."""
     for size in message_bytes:
         for operation, run in _operations(size // 4).items():
             yield (operation, size), slowest_durations(run)
@@ -127,7 +127,7 @@ def _operations(floats: int) -> dict[Collective, Callable[[], object]]:
 
 
 def slowest_durations(run: Callable[[], object]) -> list[float]:
-    """Seconds until the last process is through, each repetition begun together."""
+    """Return the seconds of the slowest process for each repetition; all processes start a repetition together."""
     for _ in range(3):
         run()
     own = []

@@ -1,4 +1,4 @@
-"""Reading from the disk that holds a folder: in sequence, and 4 KiB at random places."""
+"""Read rates of the disk that holds a folder: sequential, and 4 KiB at random positions."""
 
 import os
 import tempfile
@@ -24,7 +24,7 @@ def measure_disk(folder: Path, file_bytes: int = FILE_BYTES) -> DiskRates:
     """Write a file, drop it from the page cache, read it, and remove it.
 
     Args:
-        folder: Folder on the disk to measure; made when it is not there.
+        folder: Folder on the disk to measure; created if absent.
         file_bytes: Size of the file.
 
     Raises:
@@ -48,7 +48,7 @@ def measure_disk(folder: Path, file_bytes: int = FILE_BYTES) -> DiskRates:
 
 
 def _fill(descriptor: int, size: int) -> None:
-    """Write what cannot be compressed, down to the disk."""
+    """Write incompressible bytes and flush them to the disk."""
     block = np.random.default_rng(0).bytes(CHUNK_BYTES)
     for _ in range(0, size, CHUNK_BYTES):
         os.write(descriptor, block)
@@ -78,7 +78,7 @@ def _sequential_seconds(path: Path, size: int) -> float:
 
 
 def _random_seconds(path: Path, size: int) -> list[float]:
-    """Seconds of each hundred reads; no block is read twice."""
+    """Return the seconds of each hundred reads; no block is read twice."""
     _drop(path)
     blocks = np.random.default_rng(0).permutation(size // BLOCK_BYTES)[:RANDOM_READS]
     descriptor = os.open(path, os.O_RDONLY)

@@ -1,4 +1,4 @@
-"""Repeated measurements become quantities that keep their spread."""
+"""Conversion of repeated measurements to quantities with a spread."""
 
 from collections.abc import Sequence
 
@@ -7,12 +7,12 @@ from shunter.statistics.intervals import deciles
 
 
 def measured_rate(amount: float, durations: Sequence[float]) -> Quantity:
-    """`amount` a second: the median of the repetitions, and between which rates eight of ten of them lie."""
+    """Return `amount` per second: the median of the repetitions, and their 10th and 90th percentile."""
     fast, median, slow = deciles(durations)
     return Quantity(value=amount / median, source="measured", low=amount / slow, high=amount / fast)
 
 
 def measured_seconds(durations: Sequence[float]) -> Quantity:
-    """Median duration, and between which durations eight of ten of the repetitions lie."""
+    """Return the median duration of the repetitions, and their 10th and 90th percentile."""
     low, median, high = deciles(durations)
     return Quantity(value=median, source="measured", low=low, high=high)

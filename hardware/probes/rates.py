@@ -1,6 +1,6 @@
-"""What an accelerator really does: small measurements, each the median of several repetitions.
+"""Rates of an accelerator by small measurements, each the median of several repetitions.
 
-A data sheet tells the peak; a training step gets what the library, the clock and the neighbours leave of it.
+A data sheet gives the peak; a training step reaches less, depending on library, clock and other load.
 """
 
 from dataclasses import dataclass
@@ -18,13 +18,13 @@ from shunter.hardware.types import Accelerator, MatmulRate, Precision, Quantity
 from shunter.hardware.uncompiled import Adam
 
 DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
-ROW_BYTES = 64  # An embedding row of 16 float32, the commonest width and one cache line.
+ROW_BYTES = 64  # An embedding row of 16 float32, the most common width and one cache line.
 # Dense layers of a recommender: batches of samples through square layers of these widths.
 CURVE_BATCHES, CURVE_WIDTHS = (128, 512, 2048), (16, 64, 256, 1024)
-CURVE_SHARE = 0.1  # of the time of a single measurement that a point of the curve gets
+CURVE_SHARE = 0.1  # time of a point of the curve over the time of a single measurement
 PINNED_BYTES = 2**26
-# Where a processor lacks the instructions of a data type, its products take a hundred times those of fp32: a side at
-# which they still take milliseconds, and the share of fp32's rate below which nothing would ever be trained so.
+# On a processor without instructions for a data type, products take a hundred times as long as in fp32. The side is
+# small enough for milliseconds even then. Below this share of the fp32 rate, no training uses the data type.
 SMALL_SIDE, EMULATED_SHARE = 256, 0.1
 
 
@@ -34,8 +34,8 @@ class ProbeResult:
 
     Attributes:
         matmul_flops_per_second: Square matrix product by data type, multiply and add counted as two.
-        matmul_curve: Matrix products of the shapes of dense layers, small to large; none where the data type is
-            emulated, since each would take seconds and nothing is trained so.
+        matmul_curve: Matrix products of the shapes of dense layers, small to large; empty for an emulated data type,
+            which takes seconds a product and is never used for training.
         copy_bytes_per_second: Bytes read plus bytes written of a copy too large for the caches.
         gather_bytes_per_second: Payload of reading random 64-byte rows from a table too large for the caches.
         operator_overhead_seconds: Cost of one small operator in a training step, on one thread.
@@ -51,7 +51,7 @@ class ProbeResult:
 
 
 def probe(accelerator: Accelerator, seconds_each: float = SECONDS_EACH) -> ProbeResult:
-    """Measure one accelerator; takes about eight to ten times `seconds_each`.
+    """Measure the rates of one accelerator; takes about eight to ten times `seconds_each`.
 
     Args:
         accelerator: A CPU or a CUDA device of this machine.
@@ -85,13 +85,13 @@ def probe(accelerator: Accelerator, seconds_each: float = SECONDS_EACH) -> Probe
 
 
 def large_bytes(accelerator: Accelerator) -> int:
-    """Eight times the last-level cache, so that seven of eight rows come from memory; at most 1/16 of the memory."""
+    """Return 8 x the last-level cache (7 of 8 rows come from memory), at most 1/16 of the memory and 1 GiB."""
     cache = last_level_cache_bytes() if accelerator.kind == "cpu" else 64 * 2**20
     return min(8 * cache, accelerator.memory_bytes // 16, 2**30)
 
 
 def _is_emulated(device: torch.device, dtype: torch.dtype, seconds: float) -> bool:
-    """Whether small products in this data type are far slower than the same in fp32."""
+    """Return True if small products in this data type run below `EMULATED_SHARE` of the fp32 rate."""
     if dtype == torch.float32:
         return False
     side = (SMALL_SIDE, SMALL_SIDE, SMALL_SIDE)
@@ -100,7 +100,7 @@ def _is_emulated(device: torch.device, dtype: torch.dtype, seconds: float) -> bo
 
 
 def _square_matmul(device: torch.device, dtype: torch.dtype, seconds: float, *, small: bool) -> Quantity:
-    # The sides at which either kind of device is near its best rate and one product still takes milliseconds.
+    # The side at which each kind of device is near its best rate and a product still takes milliseconds.
     side = SMALL_SIDE if small else 4096 if device.type == "cuda" else 1024
     return measure_matmul(device, dtype, (side, side, side), seconds).flops_per_second
 
@@ -108,7 +108,7 @@ def _square_matmul(device: torch.device, dtype: torch.dtype, seconds: float, *, 
 def measure_matmul(
     device: torch.device, dtype: torch.dtype, shape: tuple[int, int, int], seconds: float, count: int = 1
 ) -> MatmulRate:
-    """Rate of the product `[m, k] x [k, n]`, or of a batch of `count` of them; on a GPU in TF32, as in training.
+    """Measure the rate of the product `[m, k] x [k, n]`, or of `count` at once; on a GPU in TF32, as in training.
 
     Args:
         device: Device to measure on.
@@ -150,9 +150,9 @@ def _host_to_device(device: torch.device, seconds: float) -> Quantity:
 
 
 def _operator_overhead_seconds(device: torch.device, seconds: float) -> Quantity:
-    """A training step too small to compute anything, by the number of operators that it dispatches.
+    """Return the seconds per dispatched operator of a training step too small for noticeable arithmetic.
 
-    So modules, autograd and the optimiser's own bookkeeping are in it, as they are in every step.
+    The figure includes modules, autograd and the optimiser's bookkeeping, as every step does.
     """
     layers = [layer for _ in range(4) for layer in (nn.Linear(8, 8), nn.ReLU())]
     model = nn.Sequential(*layers, nn.Linear(8, 1)).to(device)
@@ -164,7 +164,7 @@ def _operator_overhead_seconds(device: torch.device, seconds: float) -> Quantity
         nn.functional.binary_cross_entropy_with_logits(model(samples), labels).backward()
         optimizer.step()
 
-    step()  # The optimiser makes its state in the first step, which would be counted.
+    step()  # The optimiser creates its state in the first step, which must not be counted.
     with _CountOperators() as count:
         step()
     with threads(1):
@@ -172,7 +172,7 @@ def _operator_overhead_seconds(device: torch.device, seconds: float) -> Quantity
 
 
 class _CountOperators(TorchDispatchMode):
-    """Counts what reaches torch's dispatcher."""
+    """Dispatch mode that counts the operators that reach torch's dispatcher."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -180,7 +180,7 @@ class _CountOperators(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Nothing is compiled here, and to be told to keep out loads all of torch's compiler."""
+        """Return False: nothing is compiled here, and True would import torch's whole compiler."""
         return False
 
     def __torch_dispatch__(

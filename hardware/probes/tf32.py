@@ -1,4 +1,4 @@
-"""Products of fp32 matrices on the tensor cores of a GPU, with torch alone."""
+"""TF32 products of fp32 matrices on the tensor cores of a GPU."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,14 +8,14 @@ import torch
 
 @contextmanager
 def products_in_tf32(device: torch.device, *, wanted: bool = True) -> Iterator[None]:
-    """Let a GPU round the factors of fp32 products to TF32, 10 bits of mantissa, and give back what held before.
+    """Let a GPU round the factors of fp32 products to TF32, 10 bits of mantissa, while the block runs.
 
-    Sums stay in fp32. GPUs from NVIDIA's Ampere on compute such products several times as fast; others, and a
-    processor, are left alone.
+    Sums stay in fp32. GPUs from NVIDIA's Ampere on compute such products several times as fast; other GPUs and CPUs are
+    not affected.
 
     Args:
         device: Device of the products.
-        wanted: Whether to do so at all; if not, a GPU computes in full precision.
+        wanted: Whether to use TF32; if not, a GPU computes in full precision.
     """
     if device.type != "cuda":
         yield

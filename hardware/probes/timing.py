@@ -1,4 +1,4 @@
-"""Timing small pieces of work, with torch alone."""
+"""Timing of small pieces of work with torch."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -7,11 +7,11 @@ from contextlib import contextmanager
 import torch
 
 FEWEST_REPETITIONS = 3
-SECONDS_EACH = 0.25  # of a measurement of a profile; twice as long changes no median beyond what neighbours do
+SECONDS_EACH = 0.25  # length of one profile measurement; twice as long changes medians no more than other load does
 
 
 def repeat(work: Callable[[], object], device: torch.device, seconds: float) -> list[float]:
-    """Durations of `work` in seconds, after one unmeasured call, repeated for `seconds` but at least three times."""
+    """Return the durations of `work` in seconds, after one warm-up call, for `seconds` but at least three times."""
     durations: list[float] = []
     work()
     synchronize(device)
@@ -25,14 +25,14 @@ def repeat(work: Callable[[], object], device: torch.device, seconds: float) -> 
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until the device has done all that it was given."""
+    """Wait until the device has finished all submitted work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 @contextmanager
 def threads(number: int) -> Iterator[None]:
-    """Run with `number` intra-operator threads, then as before."""
+    """Use `number` intra-operator threads while the block runs."""
     before = torch.get_num_threads()
     torch.set_num_threads(number)
     try:
