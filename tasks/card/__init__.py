@@ -12,12 +12,9 @@ from shunter.engine.trained_model import TrainedModel
 from shunter.hardware.types import Placement
 from shunter.markdown import plain
 from shunter.reporting.card.baselines import Rival, TrainedBaseline, baseline_metrics, compare_baselines
-from shunter.reporting.card.document import to_html, to_markdown
-from shunter.reporting.card.facts import gather
 from shunter.reporting.card.figures import ModelCard
 from shunter.reporting.card.promise import Promise
 from shunter.reporting.card.quality import gauc_metrics
-from shunter.reporting.card.sections import card_title, pictures, sections, summary_sentence
 from shunter.tasks.card.ranking import CARD, write_ranking_card
 from shunter.tracking.passes import log_passes
 from shunter.tracking.registry.card import artifact_link, describe_model, log_texts
@@ -58,6 +55,8 @@ def write_card(
 
     `notes` are sentences that the training adds to what to look out for.
     """
+    from shunter.reporting.card.facts import gather
+
     execution = execution_of(placement)
     compared = compare_baselines(dataset, baselines, result, execution, seed=seed)
     run = open_run(parent_run_id)
@@ -88,6 +87,9 @@ def publish_card(card: ModelCard) -> None:
     Raises:
         TrackingError: The store fails.
     """
+    from shunter.reporting.card.document import to_html, to_markdown
+    from shunter.reporting.card.sections import card_title, pictures, sections
+
     title, parts = card_title(card), sections(card)
     markdown = to_markdown(title, parts)
     files = {
@@ -107,6 +109,8 @@ def describe_version(card: ModelCard, registered: RegisteredModel) -> None:
     Raises:
         TrackingError: The store fails.
     """
+    from shunter.reporting.card.sections import card_title, summary_sentence
+
     link = artifact_link(card.run_id, CARD_PAGE)
     limits = "\n".join(f"- {plain(sentence)}" for sentence in card.limits)
     promotion = f" {plain(registered.not_promoted)}" if registered.not_promoted else ""

@@ -8,8 +8,6 @@ from prefect.cache_policies import NO_CACHE
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.ranking.result import TrainedRanker
 from shunter.engine.ranking.trainer import RankingData
-from shunter.reporting.card.item_index import index_of
-from shunter.reporting.card.ranking import ranking_card
 from shunter.reporting.card.ranking_baselines import (
     RankedBaseline,
     RankingBaseline,
@@ -17,7 +15,6 @@ from shunter.reporting.card.ranking_baselines import (
     compare_rankings,
     ranking_baseline_metrics,
 )
-from shunter.reporting.card.ranking_breakdown import SIDES, RankingSides, summarise_ranking
 from shunter.tracking.ranking import INDEX, popularity_metrics, ranking_metrics
 from shunter.tracking.registry.card import log_texts
 from shunter.tracking.runs import open_run
@@ -45,6 +42,10 @@ def write_ranking_card(
         reason: Why it was kept, in one sentence.
         learned_validation: Whether the result has learned from the validation part too.
     """
+    from shunter.reporting.card.item_index import index_of
+    from shunter.reporting.card.ranking import ranking_card
+    from shunter.reporting.card.ranking_breakdown import SIDES, RankingSides, summarise_ranking
+
     own, others = breakdown_on_test(dataset, result), [breakdown_on_test(dataset, one.model) for one in baselines]
     compared = compare_rankings(baselines, [one.figures for one in others], result, own.figures)
     sides = RankingSides(

@@ -3,7 +3,6 @@
 from typing import Any
 
 from shunter.planner.decide import Decision
-from shunter.reporting.decision_figure import decision_figure
 from shunter.tracking.convention import placement_params, prediction_metrics, prediction_tags, workload_params
 from shunter.tracking.learning import log_steps
 from shunter.tracking.runs import open_run
@@ -20,6 +19,8 @@ def log_decision(parent_run_id: str, decision: Decision) -> None:
     Raises:
         TrackingError: the store fails, or the run holds another decision.
     """
+    from shunter.reporting.decision_figure import decision_figure
+
     run = open_run(parent_run_id)
     run.log_params(placement_params(decision.placement))
     if decision.workload is not None:

@@ -13,7 +13,6 @@ from shunter.search.result import TuneResult
 from shunter.search.study.address import FILE
 from shunter.tasks.share_progress import share_progress
 from shunter.tasks.story import tell
-from shunter.tasks.tune.front_report import publish_front
 from shunter.tracking.convention import search_stop_tags
 from shunter.tracking.reports import log_files
 from shunter.tracking.runs import open_run
@@ -65,6 +64,8 @@ def publish_search(run_id: str, result: TuneResult, directory: Path) -> None:
     Raises:
         TrackingError: The store fails.
     """
+    from shunter.tasks.tune.front_report import publish_front
+
     run = open_run(run_id)
     figures = {
         "search.complete_trials": result.complete_trials,
