@@ -10,7 +10,7 @@ from torch import distributed as dist
 
 from shunter.engine.parallel.hosts import Hosts
 from shunter.engine.parallel.plan import Sharding, make_plan
-from shunter.extensions.towers.sptt import TowerEmbeddings, TowerLayout
+from shunter.model_families import MODEL_FAMILIES
 from shunter.models.embeddings.kinds import build_tables
 from shunter.models.embeddings.request import EmbeddingCache, Kernel, TableRequest
 from shunter.models.embeddings.role import EPSILON, EmbeddingTables
@@ -270,14 +270,16 @@ def sharded(sharding_type: str, *, is_weighted: bool = False) -> ShardedEmbeddin
     )
 
 
-def by_tower() -> TowerEmbeddings:
+def by_tower() -> EmbeddingTables:
+    from shunter.extensions.towers.sptt import TowerEmbeddings, TowerLayout
+
     hosts, layout = Hosts(1), TowerLayout.divide(((0, 2), (1,)), 1, ROWS)
     return TowerEmbeddings(ROWS, DIM, learning_rate=RATE, device=CPU, hosts=hosts, layout=layout, kernel="torch")
 
 
 DIVIDED: dict[str, Make] = {
     **{name: lambda name=name: sharded(name) for name in ("data_parallel", "table_wise", "row_wise", "column_wise")},
-    "by tower": by_tower,
+    **({"by tower": by_tower} if "dmt" in MODEL_FAMILIES.names else {}),
 }
 
 
