@@ -20,6 +20,8 @@ import shunter
 import shunter.flows.cli, shunter.flows.train, shunter.flows.profiling
 from shunter.errors import MissingExtensionError
 from shunter.flows.command.command_registry import COMMANDS
+from shunter.flows.command.options import JOB_REQUESTS
+from shunter.flows.nightly import MOVED
 from shunter.model_families import MODEL_FAMILIES
 from shunter.models.optimizers import DENSE_OPTIMIZERS, searched_optimizers
 from shunter.reporting.page.sections import REPORT_SECTIONS
@@ -29,6 +31,12 @@ from shunter.tasks.accelerators import MOVES, installed_move
 from shunter.tasks.doctor import HOME_PARTS, parts
 from shunter.tasks.profile import TRAINING_ANALYSES, check_request
 assert "adam" in searched_optimizers()
+registries = [JOB_REQUESTS, MOVED]
+if "operation" not in sys.argv[2:]:
+    from shunter.operation.background_services import SCHEDULES
+    from shunter.operation.deployments import DEPLOYED_FLOWS, deployed_flows
+    assert len(deployed_flows()) == len(DEPLOYED_FLOWS.names)
+    registries += [DEPLOYED_FLOWS, SCHEDULES]
 deployed_flows = []
 if "operation" not in sys.argv[2:]:
     from shunter.operation.deployments import DEPLOYED_FLOWS

@@ -8,17 +8,16 @@ from typer.testing import CliRunner
 from shunter.errors import RequestError
 from shunter.flows.command import cli, flow_commands
 from shunter.flows.command.cli import app
-from shunter.flows.command.options import build, option_name, options_of
+from shunter.flows.command.options import JOB_REQUESTS, build, option_name, options_of
 from shunter.requests import Objective, Request, SelectRequest, TrainRequest
 from shunter.requests.job_file import job_text
-from shunter.retraining.nightly_request import NightlyRequest
 
 
 def flat_defaults() -> dict[str, object]:
     return {parameter.name: parameter.default for parameter in options_of(TrainRequest)}
 
 
-@pytest.mark.parametrize("request_type", [TrainRequest, SelectRequest, NightlyRequest])
+@pytest.mark.parametrize("request_type", [JOB_REQUESTS.load(name) for name in JOB_REQUESTS.names])
 def test_every_field_of_the_request_and_of_its_groups_is_one_option(request_type: type[Request]) -> None:
     groups = request_type.groups()
     options = [parameter.name for parameter in options_of(request_type)]

@@ -9,11 +9,10 @@ from typer.testing import CliRunner
 
 from shunter.errors import DataError, RequestError
 from shunter.flows.command.cli import app
-from shunter.flows.command.options import build
+from shunter.flows.command.options import JOB_REQUESTS, build
 from shunter.flows.command.start import _check
 from shunter.ingestion.schema import Options, Schema, read_schema
 from shunter.requests import ProfileRequest, Request, SelectRequest, TrainRequest
-from shunter.retraining.nightly_request import NightlyRequest
 
 FOREIGN = re.compile(
     r"Input should|Extra inputs|Value error|Field required|String should|unable to parse|pydantic|Traceback|type=|\n",
@@ -72,11 +71,14 @@ CASES: list[tuple[type[Request], dict[str, Any], str]] = [
     (SelectRequest, {"max_hours": "x"}, "--max-hours is x: give a number"),
     (SelectRequest, {"min_auc": 2}, "--min-auc is 2: give a number "),
     (ProfileRequest, {"data": 1}, "--data is 1: give a text"),
-    (NightlyRequest, {"nightly_epochs": "two"}, "--nightly-epochs is two: give a "),
-    (NightlyRequest, {"day": "2026-99-01"}, "--day is '2026-99-01': give a date such as 2026-03-09"),
-    (NightlyRequest, {"day": "yesterday"}, "--day is yesterday: give a date such as 2026-03-09"),
-    (NightlyRequest, {"timezone": "Mars/Base"}, "no such time zone"),
 ]
+if "nightly" in JOB_REQUESTS.names:
+    CASES += [
+        (JOB_REQUESTS.load("nightly"), {"nightly_epochs": "two"}, "--nightly-epochs is two: give a "),
+        (JOB_REQUESTS.load("nightly"), {"day": "2026-99-01"}, "--day is '2026-99-01': give a date such as 2026-03-09"),
+        (JOB_REQUESTS.load("nightly"), {"day": "yesterday"}, "--day is yesterday: give a date such as 2026-03-09"),
+        (JOB_REQUESTS.load("nightly"), {"timezone": "Mars/Base"}, "no such time zone"),
+    ]
 SCHEMAS = [
     ("label: [click]\nnumeric: price", "label is ['click']: give keys with values"),
     ("label: {column: [a]}\nnumeric: price", "column in label is ['a']: give a text"),

@@ -1,5 +1,7 @@
 """Selection with real probes of the real model on this machine."""
 
+from typing import ClassVar, Literal
+
 import pytest
 
 from shunter.engine.data.dataset import Dataset
@@ -21,7 +23,6 @@ from shunter.planner.predict.probes import PILOT_STEPS, PILOTS, next_to_probe, p
 from shunter.planner.rank.ranking import rank
 from shunter.planner.rank.totals import Terms
 from shunter.requests import JobRequest, Limits, TrainRequest, Weights
-from shunter.retraining.nightly_request import NightlyRequest
 from shunter.tasks.select import select
 from shunter.tracking.convention import data_params
 from shunter.tracking.evidence import EvidenceKind
@@ -210,6 +211,10 @@ def test_the_task_shows_the_decision_in_the_flow_run(
     assert shown["decision-reason"].count("needs the least time") == 1, "told once"
 
 
+class Night(JobRequest, frozen=True):
+    job_kind: ClassVar[Literal["train", "nightly"]] = "nightly"
+
+
 def test_nights_learn_their_work_from_nights_and_trainings_from_trainings(
     dataset: Dataset, profiles: list[HardwareProfile]
 ) -> None:
@@ -235,7 +240,7 @@ def test_nights_learn_their_work_from_nights_and_trainings_from_trainings(
     )
     requests: dict[EvidenceKind, JobRequest] = {
         "train": TrainRequest(model="dlrm"),
-        "nightly": NightlyRequest(model="dlrm"),
+        "nightly": Night.model_validate({"model": "dlrm"}),
     }
     for of, request in requests.items():
         table = choose(dataset, request, profiles, probe_seconds=0, history=history).table

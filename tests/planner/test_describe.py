@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -22,8 +23,11 @@ from shunter.planner.describe import (
     members_to_train,
 )
 from shunter.requests import JobRequest, TrainRequest
-from shunter.retraining.nightly_request import NightlyRequest
 from tests.engine.synthetic import write_dataset
+
+
+class WithoutSearch(JobRequest, frozen=True):
+    searches: ClassVar[bool] = False
 
 
 @pytest.fixture
@@ -129,7 +133,9 @@ def test_optuna_itself_spends_less_on_average_than_is_estimated() -> None:
         pytest.param(TrainRequest(trials=1, ensemble_size=1, processes=2), 1, id="many processes train anew"),
         pytest.param(TrainRequest(trials=9, ensemble_size=3, cluster="auto"), 3, id="a cluster keeps no model"),
         pytest.param(TrainRequest(search_minutes=5, trials=None, ensemble_size=2), 2, id="trials are not known"),
-        pytest.param(NightlyRequest(trials=9, ensemble_size=3), 3, id="a night trains a challenger"),
+        pytest.param(
+            WithoutSearch.model_validate({"trials": 9, "ensemble_size": 3}), 3, id="without a search all are trained"
+        ),
     ],
 )
 def test_members_that_trials_have_trained_are_not_planned_again(request_: JobRequest, left: int) -> None:

@@ -11,6 +11,7 @@ from shunter.errors import RequestError
 from shunter.ingestion.cache import ingest_source
 from shunter.ingestion.sources.days import DaysSource, open_day
 from shunter.models.registry import model_spec
+from shunter.requests import Promote
 from shunter.retraining.champion import (
     LEARNED_DAYS,
     MOST_DAYS_KEPT,
@@ -54,6 +55,7 @@ def test_newest_learned_days_are_kept_and_fit_into_a_tag() -> None:
 def test_first_training_asks_for_what_the_night_asks_for() -> None:
     request = NightlyRequest(data="logs/{date}.csv", register_as="mine", trials=2, seed=5, model="dcnv2")
     first = request.first_training("a.csv,b.csv")
+    assert NightlyRequest(promote="always").first_training("log.csv").promote == Promote.ALWAYS
     assert (first.data, first.register_as, first.search.trials, first.seed) == ("a.csv,b.csv", "mine", 2, 5)
     assert first.model == "dcnv2"
 

@@ -1,6 +1,7 @@
 """What is known of a search before it begins: how dear the settings are that it will try."""
 
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -8,13 +9,16 @@ from shunter.engine.data.dataset import Dataset
 from shunter.models.registry import model_spec
 from shunter.planner.choose import choose
 from shunter.planner.describe import describe
-from shunter.requests import SearchSpaceName, TrainRequest
-from shunter.retraining.nightly_request import NightlyRequest
+from shunter.requests import JobRequest, SearchSpaceName, TrainRequest
 from shunter.search.space.learning import FIRST_BINS
 from shunter.search.space.settings import SearchSpace
 from shunter.tasks.select.searched import MOST, drawn_specs, searched_workloads
 from tests.engine.synthetic import write_dataset
 from tests.hardware.profiles import make_profile
+
+
+class WithoutSearch(JobRequest, frozen=True):
+    searches: ClassVar[bool] = False
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +44,7 @@ def test_only_a_search_by_trials_is_told_beforehand(dataset: Dataset) -> None:
         TrainRequest(search_minutes=1.0, trials=None),
         TrainRequest(model="lightgcn"),
         TrainRequest(search_space=SearchSpaceName.ARCHITECTURE),
-        NightlyRequest(),
+        WithoutSearch(),
     ):
         assert searched_workloads(dataset, request) == []
 

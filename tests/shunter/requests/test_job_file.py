@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from shunter.errors import RequestError
+from shunter.flows.command.options import JOB_REQUESTS
 from shunter.requests import SEARCH_METHODS, Explore, Request, SearchSpaceName, SelectRequest, TrainRequest
 from shunter.requests.job_file import job_text, read_job
-from shunter.retraining.nightly_request import NightlyRequest
 
 positive = st.floats(min_value=0, exclude_min=True, allow_infinity=False, allow_nan=False)
 text = st.text(min_size=1)
@@ -47,7 +47,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 @st.composite
 def requests(draw: st.DrawFn) -> Request:
     """A request of any kind, with any values that it takes."""
-    kind = draw(st.sampled_from((TrainRequest, SelectRequest, NightlyRequest)))
+    kind = draw(st.sampled_from([*map(JOB_REQUESTS.load, JOB_REQUESTS.names)]))
     options = {name: values for name, values in VALUES.items() if name in kind.options()}
     try:
         return kind.model_validate(draw(st.fixed_dictionaries({}, optional=options)))

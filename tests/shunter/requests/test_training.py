@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from shunter.flows.command.options import JOB_REQUESTS
 from shunter.model_families import MODEL_FAMILIES
 from shunter.requests import (
     Limits,
@@ -18,7 +19,6 @@ from shunter.requests import (
     TrainRequest,
     Weights,
 )
-from shunter.retraining.nightly_request import NightlyRequest
 
 weight = st.floats(1e-3, 1e3).map(lambda number: float(f"{number:g}"))
 
@@ -126,7 +126,7 @@ def test_the_space_follows_the_method_unless_it_is_named() -> None:
     assert TrainRequest(search_space=SearchSpaceName.ARCHITECTURE).search.space == "architecture"
 
 
-@pytest.mark.parametrize("request_type", [TrainRequest, SelectRequest, NightlyRequest])
+@pytest.mark.parametrize("request_type", [JOB_REQUESTS.load(name) for name in JOB_REQUESTS.names])
 def test_towers_are_of_one_family_whatever_is_asked_for(request_type: type[Request]) -> None:
     with pytest.raises(ValidationError, match="--towers 3 has no effect without --model dmt"):
         request_type.model_validate({"model": "dlrm", "towers": 3})

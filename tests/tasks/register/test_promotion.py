@@ -13,7 +13,6 @@ from shunter.models.registry import build_model, model_spec
 from shunter.reporting.card.figures import TaskQuality
 from shunter.reporting.card.quality import judge_quality
 from shunter.requests import Promote, TrainRequest
-from shunter.retraining.nightly_request import NightlyRequest
 from shunter.tasks.register import why_not_promoted
 from shunter.tasks.register.promotion import why_ranker_not_promoted
 from shunter.tasks.run_state import RunState
@@ -100,8 +99,7 @@ def test_a_version_that_is_not_promoted_is_registered_and_leaves_the_champion_al
     assert champion.version == 2
 
 
-def test_the_option_is_there_by_day_and_by_night_and_leaves_the_key_of_a_run_as_it_was(dataset: Dataset) -> None:
-    assert NightlyRequest(promote="always").first_training("log.csv").promote == Promote.ALWAYS
+def test_the_option_leaves_the_key_of_a_run_as_it_was(dataset: Dataset) -> None:
     before = RunState(TrainRequest(), dataset, "host").directory
     assert RunState(TrainRequest(promote="confident"), dataset, "host").directory == before
     assert RunState(TrainRequest(promote="always"), dataset, "host").directory != before
