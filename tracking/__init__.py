@@ -1,1 +1,1 @@
-"""The adapter to MLflow: runs, naming convention, history, outbox, registry."""
+"""Adapter to MLflow: runs, naming convention, history, outbox and model registry."""

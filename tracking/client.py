@@ -1,7 +1,7 @@
-"""The client of the tracking store: the writes to runs that there are, kept while the store is away.
+"""Client of the tracking store, which queues writes to runs while the store is unreachable.
 
-Every text that is written passes through `without_secrets`. Reads go to the store directly, through `mlflow`; what is
-written to the registry is in `shunter.tracking.registry.client`.
+Every written text passes through `without_secrets`. Reads go to the store directly, through `mlflow`. Writes to the
+model registry are in `shunter.tracking.registry.client`.
 """
 
 import json
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import DatasetInput, FileInfo
 
-# MLflow would try each call for four minutes, and wait two for an answer.
+# By default MLflow retries each call for four minutes and waits two minutes for an answer.
 PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "20"}
 
 
 class TrackingClient:
-    """Writes to runs, which survive an outage: they wait in the outbox, in their order.
+    """Client for writes to runs that survive an outage of the store: an outbox queues the writes in order.
 
     Args:
         uri: Address of the store.
-        experiment_id: Function that finds the id of the experiment that holds the runs, given MLflow's client.
+        experiment_id: Function that takes MLflow's client and returns the id of the experiment with the runs.
 
     Attributes:
-        mlflow: MLflow's own client, for reading; it knows runs by the ids that `real_id` gives.
+        mlflow: MLflow's own client, for reading; takes the run ids that `real_id` returns.
     """
 
     def __init__(self, uri: str, experiment_id: "Callable[[MlflowClient], str]") -> None:
@@ -48,11 +48,11 @@ class TrackingClient:
         self._outbox = Outbox(uri)
 
     def real_id(self, run_id: str) -> str:
-        """The store's id of a run that was opened while it was away, when it has it by now; else the same."""
+        """Return the store's id of a run created during an outage, once delivered; else return `run_id` unchanged."""
         return self._outbox.real_id(run_id)
 
     def create_run(self, name: str, tags: Mapping[str, str]) -> str:
-        """Open a run; while the store is away, one with an id of our own.
+        """Create a run and return its id; while the store is unreachable, a local id that starts with `LOCAL`.
 
         Args:
             name: Name of the run.
@@ -70,7 +70,7 @@ class TrackingClient:
         return self.real_id(str(entry["run_id"]))
 
     def reopen_run(self, run_id: str) -> None:
-        """Set a run to RUNNING; at once, or it fails."""
+        """Set the status of a run to RUNNING; the write is not queued and fails while the store is unreachable."""
         self.mlflow.update_run(self.real_id(run_id), status="RUNNING")
 
     def log_params(self, run_id: str, params: Mapping[str, str]) -> None:
@@ -78,19 +78,19 @@ class TrackingClient:
         self._write(entries.log_batch(run_id, params=params))
 
     def log_metrics(self, run_id: str, points: Sequence[Point]) -> None:
-        """Write points of metrics, of which MLflow takes a thousand at once."""
+        """Write points of metrics, at most 1,000 per call (MLflow's limit)."""
         self._write(entries.log_batch(run_id, points))
 
     def set_tags(self, run_id: str, tags: Mapping[str, str]) -> None:
-        """Write tags; one that is there is replaced."""
+        """Write tags; existing tags are replaced."""
         self._write(entries.log_batch(run_id, tags=tags))
 
     def delete_tag(self, run_id: str, name: str) -> None:
-        """Remove a tag; at once, or it fails."""
+        """Remove a tag; the write is not queued and fails while the store is unreachable."""
         self.mlflow.delete_tag(self.real_id(run_id), name)
 
     def log_text(self, run_id: str, text: str, artifact_file: str) -> None:
-        """Write a text as an artifact; one that is there is replaced."""
+        """Write a text as an artifact; an existing artifact is replaced."""
         self._write(entries.log_text(run_id, text, artifact_file))
 
     def log_artifact(self, run_id: str, local_path: str | Path, folder: str | None = None) -> None:
@@ -98,7 +98,7 @@ class TrackingClient:
         self._write(entries.log_artifact(run_id, str(local_path), folder))
 
     def log_figure(self, run_id: str, figure: Any, artifact_file: str) -> None:
-        """Write a figure of matplotlib as an artifact."""
+        """Write a matplotlib figure as an artifact."""
         inside = Path(artifact_file)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / inside.name
@@ -106,7 +106,7 @@ class TrackingClient:
             self.log_artifact(run_id, path, str(inside.parent) if len(inside.parts) > 1 else None)
 
     def log_table(self, run_id: str, data: Mapping[str, Sequence[Any]], artifact_file: str) -> None:
-        """Write a table; while the store is away, as the file that MLflow would make of it."""
+        """Write a table artifact; while the store is unreachable, queue the file that MLflow would write."""
         if self._outbox.is_empty:
             try:
                 real = self.real_id(run_id)
@@ -118,7 +118,7 @@ class TrackingClient:
         self.log_text(run_id, json.dumps({"columns": list(data), "data": rows}), artifact_file)
 
     def log_inputs(self, run_id: str, datasets: Sequence["DatasetInput"]) -> None:
-        """Name the data of a run."""
+        """Write the input data sets of a run."""
         self._write(entries.log_inputs(run_id, datasets))
 
     def set_terminated(self, run_id: str, status: str) -> None:
@@ -126,7 +126,7 @@ class TrackingClient:
         self._write(entries.set_terminated(run_id, status))
 
     def list_artifacts(self, run_id: str, folder: str | None = None) -> "list[FileInfo]":
-        """The artifacts in a folder of a run, or at its root; none while the store is away."""
+        """Return the artifacts in a folder of a run, or at its root; empty while the store is unreachable."""
         real = self.real_id(run_id)
         if real.startswith(LOCAL):
             return []
@@ -136,7 +136,7 @@ class TrackingClient:
             return []
 
     def deliver(self) -> Delivery:
-        """Hand over what waits."""
+        """Deliver the queued writes to the store."""
         return self._outbox.deliver(self._hand_over)
 
     def _write(self, entry: Entry) -> None:
@@ -146,7 +146,7 @@ class TrackingClient:
                 return
             except StoreAwayError as error:
                 self._report(error)
-        if "file" in entry:  # it may be gone by then
+        if "file" in entry:  # the original may be deleted before delivery
             entry = {**entry, "file": self._outbox.keep_file(Path(entry["file"]))}
         self._outbox.append(entry)
         self._try_again()

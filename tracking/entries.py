@@ -1,4 +1,4 @@
-"""Writes to runs as plain entries: what the outbox keeps of them, and how MLflow takes them."""
+"""Writes to runs as plain entries, which the outbox stores and MLflow's client executes."""
 
 import errno
 import json
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import DatasetInput
 
-KEY = "run.key"  # tag of a run: what was asked for once is there once
+KEY = "run.key"  # tag with a unique key of a run, so that a repeated request creates only one run
 AWAY = {"INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE", "REQUEST_LIMIT_EXCEEDED"}
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
 Point = tuple[str, float, int, int]
@@ -25,7 +25,7 @@ Point = tuple[str, float, int, int]
 
 
 def create_run(name: str, tags: Mapping[str, str]) -> Entry:
-    """Open a run; its tag `run.key` tells whether the store has it already."""
+    """Return the entry that creates a run; the tag `run.key` identifies the run if the write is repeated."""
     own = {**tags, KEY: uuid.uuid4().hex}
     return {"call": "create_run", "name": without_secrets(name), "tags": own, "start_time": _now()}
 
@@ -36,7 +36,7 @@ def log_batch(
     params: Mapping[str, str] = MappingProxyType({}),
     tags: Mapping[str, str] = MappingProxyType({}),
 ) -> Entry:
-    """Write metrics, parameters and tags at once."""
+    """Return the entry that writes metrics, parameters and tags at once."""
     return {
         "call": "log_batch",
         "run_id": run_id,
@@ -47,40 +47,40 @@ def log_batch(
 
 
 def log_text(run_id: str, text: str, path: str) -> Entry:
-    """Write a text as an artifact."""
+    """Return the entry that writes a text as an artifact."""
     return {"call": "log_text", "run_id": run_id, "text": without_secrets(text), "path": path}
 
 
 def log_artifact(run_id: str, file: str, folder: str | None) -> Entry:
-    """Write a file as an artifact."""
+    """Return the entry that writes a file as an artifact."""
     return {"call": "log_artifact", "run_id": run_id, "file": file, "folder": folder}
 
 
 def log_inputs(run_id: str, datasets: Sequence["DatasetInput"]) -> Entry:
-    """Name the data of a run."""
+    """Return the entry that writes the input data sets of a run."""
     inputs = [{**dict(data.dataset), "tags": {tag.key: tag.value for tag in data.tags}} for data in datasets]
     return {"call": "log_inputs", "run_id": run_id, "inputs": inputs}
 
 
 def set_terminated(run_id: str, status: str) -> Entry:
-    """Close a run, now."""
+    """Return the entry that ends a run at the current time."""
     return {"call": "set_terminated", "run_id": run_id, "status": status, "end_time": _now()}
 
 
 def hand_over(client: "MlflowClient", entry: Entry, experiment_id: Callable[[], str], directory: Path) -> str | None:
-    """Let MLflow take an entry.
+    """Execute an entry with MLflow's client.
 
     Args:
         client: MLflow's client.
-        entry: Write, with the store's own ids of runs.
-        experiment_id: Function that finds the experiment of a run that is opened.
-        directory: Folder of the outbox, where files of waiting entries lie.
+        entry: Entry with the store's own run ids.
+        experiment_id: Function that returns the id of the experiment for a new run.
+        directory: Folder of the outbox with the files of queued entries.
 
     Returns:
-        The store's id of a run that was opened; None for other writes.
+        The store's id of a created run; None for other writes.
 
     Raises:
-        StoreAwayError: The store does not answer; what it says about the write itself passes.
+        StoreAwayError: The store does not answer. Errors about the write itself are raised unchanged.
     """
     return or_away(client, lambda: _hand_over(client, entry, experiment_id, directory))
 
@@ -109,18 +109,18 @@ def _hand_over(client: "MlflowClient", entry: Entry, experiment_id: Callable[[],
 
 
 def _create_once(client: "MlflowClient", entry: Entry, experiment_id: str) -> str:
-    """Open a run, unless that was done and only the answer was lost; of runs opened twice by a resend one stays."""
-    key = entry["tags"].get(KEY)  # none in what a former version kept
+    """Create a run unless an earlier request did so and only its answer was lost; delete duplicates of a resend."""
+    key = entry["tags"].get(KEY)  # None in entries of a former version
 
     def found() -> list[Any]:
         return list(client.search_runs([experiment_id], f"tags.`{KEY}` = '{key}'")) if key else []
 
-    there = found() if "run_id" in entry else []  # one that waited may have been opened
+    there = found() if "run_id" in entry else []  # a queued run may already exist
     if not there:
         there = [
             client.create_run(experiment_id, start_time=entry["start_time"], run_name=entry["name"], tags=entry["tags"])
         ]
-        if str(client.tracking_uri).startswith("http"):  # where a request is sent again that got no answer
+        if str(client.tracking_uri).startswith("http"):  # HTTP requests without an answer are sent again
             there = found() or there
     first, *again = sorted(there, key=lambda run: run.info.run_id)
     for run in again:
@@ -136,11 +136,11 @@ def _dataset_input(values: Mapping[str, Any]) -> "DatasetInput":
 
 
 def or_away(client: "MlflowClient", call: Callable[[], Any]) -> Any:
-    """What `call` gives.
+    """Return the result of `call`.
 
     Raises:
-        StoreAwayError: The store does not answer; what it says about the call itself passes.
-        WriteFailedError: It answers, and failed inside itself, or the answer makes no sense.
+        StoreAwayError: The store does not answer. Errors about the call itself are raised unchanged.
+        WriteFailedError: The store has an internal error, a full disk, or returns an invalid answer.
     """
     from mlflow.exceptions import MlflowException
 
@@ -153,7 +153,7 @@ def or_away(client: "MlflowClient", call: Callable[[], Any]) -> Any:
             raise kind(first_line(cause)[:200]) from error
         raise
     except OSError as error:
-        if error.errno in FULL:  # of the disk that artifacts are written to
+        if error.errno in FULL:  # errors of the disk for artifacts
             raise WriteFailedError(error.strerror) from error
         raise
     except json.JSONDecodeError as error:
@@ -161,7 +161,7 @@ def or_away(client: "MlflowClient", call: Callable[[], Any]) -> Any:
 
 
 def _answers(client: "MlflowClient") -> bool:
-    """Whether the store answers anything at all."""
+    """Return True if the store answers a simple query."""
     from mlflow.exceptions import MlflowException
 
     try:
@@ -172,5 +172,5 @@ def _answers(client: "MlflowClient") -> bool:
 
 
 def _now() -> int:
-    """Milliseconds since 1970."""
+    """Return the current time in milliseconds since 1970."""
     return int(time.time() * 1000)

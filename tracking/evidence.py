@@ -1,7 +1,7 @@
-"""What one run teaches, however it ended: what was asked, what was predicted, and what came of it.
+"""Training records: request, prediction and outcome of one run, with any ending, as input for later predictions.
 
-Each run keeps one record, as a JSON tag: a whole history comes with its runs and needs no further file. Prediction and
-outcome stand side by side under the same names, so that every run says how far the prediction was off.
+Each run stores one record as a JSON tag, so the history is read with the runs and needs no further file. Prediction and
+outcome have the same names, so that every run shows the error of its prediction.
 """
 
 import json
@@ -24,7 +24,7 @@ LONGEST_REASON = 300
 
 EvidenceKind = Literal["train", "nightly", "tune", "select", "trial", "member"]
 Outcome = Literal["reached", "missed", "stopped", "failed"]
-# A limit of the request, the budget of the search alone, one that is worse than others, someone's wish.
+# Limits of the request, the search budget, early stopping of a worse candidate, and an interruption by the user.
 Limit = Literal["time", "energy", "cost", "search", "early_stop", "interrupted"]
 Source = Literal["measured", "estimated", "unavailable"]
 
@@ -95,12 +95,12 @@ class Evidence(Ending):
 
     @property
     def is_censored(self) -> bool:
-        """Whether more work would have been needed, so that what it took is a lower bound only."""
+        """Whether the measured work is only a lower bound, since the run did not reach its goal."""
         return self.outcome != "reached"
 
     @property
     def work_share(self) -> float | None:
-        """Part of the planned work that was done: of its epochs, or else of its time; None where neither is known."""
+        """Completed share of the planned epochs, or else of the planned or predicted time; None if both are unknown."""
         if self.epochs and self.planned_epochs:
             return self.epochs / self.planned_epochs
         seconds, planned = self.measured.seconds, self.planned_seconds or self.predicted.seconds
@@ -108,9 +108,9 @@ class Evidence(Ending):
 
 
 def data_key(params: Mapping[str, object]) -> str:
-    """What tells whether two runs train on the same kind of data: name and fields; empty where they are not known.
+    """Return a key that is equal for runs on the same kind of data: name and numbers of fields; empty if unknown.
 
-    Not the fingerprint: tomorrow's log of the same source is what is learned for, and another seed splits it anew.
+    The key excludes the fingerprint, since records also apply to tomorrow's log of the same source and to other seeds.
 
     Args:
         params: Parameters `data.*` of the convention.
@@ -129,10 +129,10 @@ def ending_of(
     """Return how a run ended.
 
     Args:
-        auc: AUC on the validation part; None where none was measured.
-        asked_auc: Least AUC asked for; None for any.
-        reason: What ended its training; the schedule's own end is no limit.
-        error: What it raised; None where it came to its end.
+        auc: AUC on the validation split; None if not measured.
+        asked_auc: Smallest requested AUC; None for any.
+        reason: Reason why the training stopped; the end of the schedule is no limit.
+        error: Error that the run raised; None for a completed run.
     """
     if isinstance(error, QualityMissedError):
         auc, error = error.auc, None
@@ -142,7 +142,7 @@ def ending_of(
         if reason is not None and (limit := limit_of(reason)) is not None:
             return Ending(outcome="stopped", limit=limit, reason=_line(stop_text(reason)))
         return Ending(outcome="reached" if asked_auc is None else "missed")
-    # Ctrl-C, a cancelled flow, the end of a process: someone's wish
+    # Ctrl-C, a cancelled flow and a lost process count as interruptions.
     if isinstance(error, ProcessLostError) or not isinstance(error, Exception):
         return Ending(outcome="stopped", limit="interrupted", reason=_line(str(error) or type(error).__name__))
     reason = reason or (error.reason if isinstance(error, StoppedError) else None)
@@ -152,7 +152,7 @@ def ending_of(
 
 
 def limit_of(reason: StopReason) -> Limit | None:
-    """Return the limit that a reason counts as in the record; None for the end of a schedule or of all trials."""
+    """Return the limit of a stop reason in the record; None for the end of the schedule or of all trials."""
     match reason.kind:
         case StopKind.LIMIT:
             assert reason.limit is not None, "a limit of the request names its quantity"
@@ -166,7 +166,7 @@ def limit_of(reason: StopReason) -> Limit | None:
 
 
 def log_evidence(run_id: str, evidence: Evidence) -> None:
-    """Keep the record with its run; that of an earlier attempt is replaced.
+    """Write the record as a tag of its run; the record of an earlier attempt is replaced.
 
     Raises:
         TrackingError: the store fails.
@@ -175,16 +175,16 @@ def log_evidence(run_id: str, evidence: Evidence) -> None:
 
 
 def evidence_tags(evidence: Evidence) -> dict[str, str]:
-    """The tag that keeps the record."""
+    """Return the tag with the record as JSON."""
     kept = evidence.model_dump(mode="json", exclude_defaults=True)
     return {EVIDENCE: compact_json({"version": evidence.version, **kept})}
 
 
 def read_evidence(tags: Mapping[str, str]) -> Evidence | None:
-    """What `evidence_tags` wrote; None for a run of before there was a record, or one that was killed.
+    """Return the record written by `evidence_tags`; None for a run without a record (an old or a killed run).
 
     Raises:
-        TrackingError: the tag holds no record, or one of a later version.
+        TrackingError: The tag holds no valid record, or a record of another version.
     """
     if EVIDENCE not in tags:
         return None
@@ -200,7 +200,7 @@ def read_evidence(tags: Mapping[str, str]) -> Evidence | None:
 
 
 def _ran_out_of_memory(error: BaseException) -> bool:
-    """Whether the error, or one that it follows from, is about memory."""
+    """Return True if the error or one of its causes is a lack of memory."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, TooLargeError) or is_out_of_memory(cause):

@@ -1,4 +1,4 @@
-"""Which run a person means: by id, unique beginning of an id, name, or `latest`."""
+"""Lookup of a run by id, unique prefix of an id, name, or `latest`."""
 
 import difflib
 from typing import TYPE_CHECKING
@@ -11,18 +11,18 @@ if TYPE_CHECKING:
 
 LATEST = "latest"
 SHORTEST_PREFIX = 4
-MOST_RUNS = 5_000  # of which nearness is judged
+MOST_RUNS = 5_000  # newest runs that are searched
 
 
 def find_run(text: str = LATEST) -> str:
-    """Id of the run that is meant.
+    """Return the id of the run that the text identifies.
 
     Args:
-        text: An id, the beginning of one (at least `SHORTEST_PREFIX` characters), the name of a run (the newest of that
-            name), or `latest` for the newest training that has come to its end.
+        text: Run id, prefix of an id (at least `SHORTEST_PREFIX` characters), name of a run (the newest run with that
+            name), or `latest` for the newest finished training run.
 
     Raises:
-        RequestError: no run is meant, or several; the message names the nearest.
+        RequestError: No run matches (the message names the most similar run), or several runs match.
         TrackingError: the store cannot be read.
     """
     runs = _all_runs()
@@ -55,7 +55,7 @@ def find_run(text: str = LATEST) -> str:
 
 
 def _all_runs() -> list["MlflowRun"]:
-    """All of Shunter's runs, newest first; none where there is no store yet."""
+    """Return Shunter's runs (about `MOST_RUNS` at most), newest first; empty if no store exists yet."""
     if not has_store():
         return []
     client = open_store().mlflow
@@ -78,7 +78,7 @@ def _all_runs() -> list["MlflowRun"]:
 
 
 def _nearest(text: str, runs: list["MlflowRun"]) -> str:
-    """The run whose id, as far as `text` goes, or whose name is most like it."""
+    """Return id and name of the run whose id prefix or name is most similar to `text`."""
 
     def likeness(run: "MlflowRun") -> float:
         names = (run.info.run_id[: max(len(text), SHORTEST_PREFIX)], run.info.run_name or "")

@@ -1,4 +1,4 @@
-"""Past trainings, read back from MLflow."""
+"""Past training runs, read from MLflow."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """One run as the store holds it.
+    """Run as stored in the tracking store.
 
     Attributes:
         run_id: MLflow's id of the run.
-        kind: `train`, `member`, `trial`, ...; empty when the run is not one of Shunter's.
-        parent_run_id: Id of the run that it belongs to; None for a parent.
+        kind: `train`, `member`, `trial`, ...; empty for a run that Shunter did not write.
+        parent_run_id: Id of the parent run; None for a run without a parent.
         status: `FINISHED`, `FAILED`, `KILLED`, `RUNNING`, ...
-        started_at: Seconds since 1970.
-        ended_at: Seconds since 1970; None while it runs.
+        started_at: Start in seconds since 1970.
+        ended_at: End in seconds since 1970; None for a running run.
         params: Parameters, as text.
         metrics: Last value of each metric.
         tags: Tags, as text.
@@ -40,11 +40,11 @@ class TrackedRun:
 
 
 def read_runs(kinds: Sequence[RunKind] = ("train", "member"), *, limit: int = 1_000) -> list[TrackedRun]:
-    """Past runs kind by kind, newest first; none where there is no store yet.
+    """Return past runs kind by kind, newest first; empty if no store exists yet.
 
     Args:
         kinds: Kinds of run.
-        limit: Most runs of each kind.
+        limit: Largest number of runs of each kind.
 
     Raises:
         TrackingError: the store cannot be read.
@@ -61,12 +61,12 @@ def read_runs(kinds: Sequence[RunKind] = ("train", "member"), *, limit: int = 1_
 
 
 def read_children(parent_run_id: str, kind: RunKind, *, limit: int = 1_000) -> list[TrackedRun]:
-    """The runs of one kind below a run, newest first.
+    """Return the child runs of one kind, newest first.
 
     Args:
-        parent_run_id: Full id of the parent.
-        kind: Kind of the runs below.
-        limit: Most runs.
+        parent_run_id: Full id of the parent run.
+        kind: Kind of the child runs.
+        limit: Largest number of runs.
 
     Raises:
         TrackingError: the store cannot be read, or holds no such run.
@@ -80,7 +80,7 @@ def read_children(parent_run_id: str, kind: RunKind, *, limit: int = 1_000) -> l
 
 
 def tracked_run(run: "MlflowRun") -> TrackedRun:
-    """The run without MLflow's own classes."""
+    """Convert MLflow's run to a `TrackedRun`."""
     return TrackedRun(
         run_id=run.info.run_id,
         kind=run.data.tags.get("run.kind", ""),
@@ -97,7 +97,7 @@ def tracked_run(run: "MlflowRun") -> TrackedRun:
 def _newest(
     client: "MlflowClient", experiment_id: str, kind: RunKind, limit: int, also: str | None = None
 ) -> list["MlflowRun"]:
-    """Runs of one kind that meet a further condition, a page at a time."""
+    """Return up to `limit` runs of one kind, newest first, that meet the condition `also`, read page by page."""
     condition = f"tags.`run.kind` = '{kind}'" + (f" and {also}" if also else "")
     found: list[MlflowRun] = []
     token = None

@@ -1,6 +1,6 @@
-"""What later choices learn from: the step times of a run beside what the cost model had said of them.
+"""Observed step times of a run with the predictions of the cost model, as training data for later predictions.
 
-They are kept as one JSON tag, so that a whole history comes with one query and needs no file.
+The observations are stored as one JSON tag, so that one query returns the whole history without further files.
 """
 
 import json
@@ -14,12 +14,12 @@ from shunter.hardware.cost.residual import StepObservation
 from shunter.tracking.runs import LONGEST_TAG, open_run
 
 STEPS = "learning.steps"
-# A workload's lists of products and accesses are long, and nothing is learned from them.
+# The lists of matrix products and accesses of a workload are long and not used as training data.
 _LISTS = {"workload": {"matmuls", "dense", "access_curve"}}
 
 
 def log_steps(run_id: str, observations: Sequence[StepObservation]) -> None:
-    """Keep what was observed; nothing for none.
+    """Write the observations as a tag of the run; do nothing without observations.
 
     Raises:
         TrackingError: the store fails.
@@ -29,7 +29,7 @@ def log_steps(run_id: str, observations: Sequence[StepObservation]) -> None:
 
 
 def step_tags(observations: Sequence[StepObservation]) -> dict[str, str]:
-    """The tag that keeps the observations, the last of them where not all have room; at least one."""
+    """Return the tag with the observations; the oldest are dropped beyond `LONGEST_TAG`, but one always remains."""
     kept = list(observations)
     while len(kept) > 1 and len(_text(kept)) > LONGEST_TAG:
         kept.pop(0)
@@ -37,10 +37,10 @@ def step_tags(observations: Sequence[StepObservation]) -> dict[str, str]:
 
 
 def read_steps(tags: Mapping[str, str]) -> tuple[StepObservation, ...]:
-    """What `step_tags` wrote; empty for a run that observed none.
+    """Return the observations written by `step_tags`; empty for a run without observations.
 
     Raises:
-        TrackingError: the tag does not hold observations.
+        TrackingError: The tag holds no valid observations.
     """
     if STEPS not in tags:
         return ()
@@ -54,7 +54,7 @@ def read_steps(tags: Mapping[str, str]) -> tuple[StepObservation, ...]:
 
 
 def _text(observations: Sequence[StepObservation]) -> str:
-    """Compact: what all observations share is said once, figures have five digits."""
+    """Return compact JSON: values common to all observations are stored once, floats have five digits."""
     rows: list[dict[str, Any]] = [
         observation.model_dump(mode="json", exclude=_LISTS, exclude_defaults=True) for observation in observations
     ]
@@ -64,7 +64,7 @@ def _text(observations: Sequence[StepObservation]) -> str:
 
 
 def compact_json(value: Any) -> str:
-    """JSON without spaces, fractions with five digits."""
+    """Return JSON without spaces, with floats rounded to five significant digits."""
     return json.dumps(_rounded(value), separators=(",", ":"))
 
 

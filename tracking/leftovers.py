@@ -1,4 +1,4 @@
-"""What killed processes have left behind: nothing that a registered model, a run to resume or the history needs."""
+"""Leftovers of killed processes, which no registered model, resumable run or history needs."""
 
 import os
 import re
@@ -26,14 +26,14 @@ _HALF_WRITTEN = re.compile(r"\.(\d+)\.(?:[0-9a-f]+\.)?(?:tmp|partial)$")
 
 @dataclass(frozen=True)
 class Leftover:
-    """Something that nobody needs any longer.
+    """Data that is no longer needed.
 
     Attributes:
-        what: What it is, in words.
-        name: Path, or id.
-        age_seconds: How long ago it was last written.
-        size_bytes: What it takes on the disk.
-        remove: Function that removes it.
+        what: Description of the kind.
+        name: Path or id.
+        age_seconds: Time since the last write in seconds.
+        size_bytes: Size on disk in bytes.
+        remove: Function that removes the data.
     """
 
     what: str
@@ -44,10 +44,10 @@ class Leftover:
 
 
 def find_leftovers(min_age_seconds: float = DAY_SECONDS) -> list[Leftover]:
-    """Everything of that kind that is old enough, the largest first.
+    """Return all leftovers that are old enough, largest first.
 
     Args:
-        min_age_seconds: Age below which somebody may still be at work on it.
+        min_age_seconds: Smallest age in seconds; a process may still use younger data.
 
     Raises:
         TrackingError: The store cannot be read.
@@ -65,14 +65,14 @@ def _model_copies() -> Iterator[Leftover]:
 
 
 def _quarantined() -> Iterator[Leftover]:
-    """Damaged files that were moved aside."""
+    """Yield damaged files in the quarantine."""
     for folder, _, files in os.walk(Settings().home / FOLDER):
         for name in files:
             yield from on_disk("damaged file in the quarantine", Path(folder, name))
 
 
 def _half_built() -> Iterator[Leftover]:
-    """Data sets whose ingestion was killed; one that is being built is locked."""
+    """Yield incomplete data sets of killed ingestions; data sets in progress are locked and skipped."""
     cache = Settings().cache_directory
     for folder in cache.glob(".*.building"):
         lock = FileLock(cache / "locks" / f"{folder.name.removeprefix('.').removesuffix('.building')}.lock", timeout=0)
@@ -85,7 +85,7 @@ def _half_built() -> Iterator[Leftover]:
 
 
 def _half_written() -> Iterator[Leftover]:
-    """Files beside which a process died before it put them in their place."""
+    """Yield temporary files of dead processes that were never renamed to their target."""
     for file, status in _tree(Settings().home):
         match = _HALF_WRITTEN.search(file.name)
         if match and stat.S_ISREG(status.st_mode) and not _is_alive(int(match[1])):
@@ -93,7 +93,7 @@ def _half_written() -> Iterator[Leftover]:
 
 
 def _pending_models() -> Iterator[Leftover]:
-    """Models that were begun in MLflow and never got their files; no version can come of one."""
+    """Yield pending models in MLflow whose registration was never completed; no version refers to these models."""
     client = open_store().mlflow
     with tracking_errors():
         experiment = client.get_experiment_by_name(EXPERIMENT)

@@ -1,4 +1,4 @@
-"""Where a person finds a run in MLflow's pages."""
+"""Links to runs in MLflow's web pages."""
 
 from urllib.parse import quote
 
@@ -6,14 +6,14 @@ from shunter.checked_json import json_object, read_or_quarantine
 from shunter.settings import Settings
 from shunter.tracking.store import open_store, tracking_address, tracking_errors
 
-DEFAULT_PORT = 5000  # of `shunter ui` and `shunter up`, unless another was named
-PORTS = "ports"  # file among the services' that names those of the last start
-# Without it MLflow opens on pages for language models, where the columns of trainings are missing.
+DEFAULT_PORT = 5000  # default port of `shunter ui` and `shunter up`
+PORTS = "ports"  # file in the services folder with the ports of the last start
+# Without this parameter MLflow shows pages for language models, which lack the columns of training runs.
 VIEW = "workflowType=machine_learning"
 
 
 def pages_address() -> str:
-    """Address of MLflow's pages: of the server that keeps the runs, or of the one that `shunter ui` starts."""
+    """Return the address of MLflow's pages: of the tracking server, or of the server that `shunter ui` starts."""
     link = tracking_address().link
     if link.startswith(("http://", "https://")):
         return link.rstrip("/")
@@ -23,7 +23,7 @@ def pages_address() -> str:
 
 
 def run_link(run_id: str) -> str:
-    """Address of the page of a run.
+    """Return the address of the page of a run.
 
     Raises:
         TrackingError: The store cannot be read.
@@ -36,5 +36,5 @@ def run_link(run_id: str) -> str:
 
 
 def runs_link() -> str:
-    """Address of the list of trainings; the first experiment of a store of our own is that of the trainings."""
+    """Return the address of the list of training runs, which are in experiment 1 of Shunter's own store."""
     return f"{pages_address()}/#/experiments/1/runs?{VIEW}"

@@ -1,7 +1,7 @@
-"""Short lists of what the store holds: past trainings and registered models, for commands that answer at once.
+"""Short lists of past training runs and registered models, for commands that must answer at once.
 
-MLflow's client takes seconds of processor time to be imported. Where the store is SQLite, as it is unless another one
-is named, its tables are read without it; where they are of another version, or the store is a server, MLflow reads.
+The import of MLflow's client takes seconds of CPU time. The tables of a SQLite store, which is the default, are
+therefore read directly. Tables of another schema version and stores on a server are read by MLflow's client.
 """
 
 import contextlib
@@ -16,8 +16,7 @@ from shunter.tracking.store import EXPERIMENT, failure, has_store, open_store, s
 if TYPE_CHECKING:
     from mlflow.entities import Run as MlflowRun
 
-# Column of the list -> the kind of entry and its name in `shunter.tracking.convention`, which takes seconds to be
-# imported.
+# Column of the list -> the kind of entry and its name in `shunter.tracking.convention`, whose import takes seconds.
 COLUMNS = {
     "data": ("params", "data.name"),
     "model": ("params", "request.model"),
@@ -32,7 +31,7 @@ COLUMNS = {
     "energy_source": ("tags", "energy.source"),
     "registered": ("tags", "model.registered"),
 }
-# The same of a version: figures of the run that it came out of.
+# The same for a model version: figures of the run that produced the version.
 VERSION_COLUMNS = {
     **{name: COLUMNS[name] for name in ("data", "model", "test_auc", "test_ne", "total_seconds", "energy_joules")},
     "test_ndcg20": ("metrics", "quality.test.ndcg20"),
@@ -44,13 +43,13 @@ Row = dict[str, Any]
 
 
 def list_trainings(limit: int = 20) -> list[Row]:
-    """Past trainings, newest first; what a run did not come to is None.
+    """Return past training runs, newest first; figures that a run did not record are None.
 
     Args:
-        limit: Most runs.
+        limit: Largest number of runs.
 
     Returns:
-        For each its `run_id`, `started` (seconds since 1970), `status`, and the names in `COLUMNS`.
+        One row per run with `run_id`, `started` (seconds since 1970), `status`, and the names in `COLUMNS`.
 
     Raises:
         TrackingError: the store cannot be read.
@@ -59,11 +58,11 @@ def list_trainings(limit: int = 20) -> list[Row]:
 
 
 def list_versions() -> list[Row]:
-    """Registered models, by name, the newest version first.
+    """Return the versions of registered models by name, newest version first.
 
     Returns:
-        For each its `name`, `version`, `aliases`, `registered_at` (seconds since 1970), `run_id`, and the names in
-        `VERSION_COLUMNS`, None where they are not known.
+        One row per version with `name`, `version`, `aliases`, `registered_at` (seconds since 1970), `run_id`, and the
+        names in `VERSION_COLUMNS`, None for unknown values.
 
     Raises:
         TrackingError: the store cannot be read.

@@ -1,14 +1,14 @@
-"""A home that was moved or copied: MLflow's own store says where its artifacts are now.
+"""Update of artifact paths in MLflow's SQLite store after the home is moved or copied.
 
-MLflow writes the full path of each artifact into its database and offers no way to change it, so the columns that hold
-one are changed there, all at once or not at all.
+MLflow stores full artifact paths in its database and offers no way to change these paths. The columns with paths are
+therefore updated in the database, in one transaction.
 """
 
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-# Of MLflow 3.17, which is pinned; a column that another version has not is passed over.
+# Columns with paths in MLflow 3.17, which is pinned; columns missing in another version are skipped.
 COLUMNS = (
     ("experiments", "artifact_location"),
     ("runs", "artifact_uri"),
@@ -19,12 +19,12 @@ COLUMNS = (
 
 
 def follow_move(database: Path, experiment: str, root: Path) -> bool:
-    """Let the store find its artifacts in a folder that was moved or copied with it; returns whether anything changed.
+    """Update the artifact paths of a moved or copied store; return True if the paths are updated.
 
     Args:
-        database: SQLite file of the store; it may not be there yet.
-        experiment: Name of the experiment, whose folder tells where the artifacts were.
-        root: Folder where they are now.
+        database: SQLite file of the store, which may not exist yet.
+        experiment: Name of the experiment whose artifact location is the former folder.
+        root: Current folder of the artifacts.
     """
     if not database.exists() or not root.is_dir():
         return False
@@ -44,6 +44,6 @@ def follow_move(database: Path, experiment: str, root: Path) -> bool:
 def _former_root(connection: sqlite3.Connection, experiment: str) -> str | None:
     try:
         found = connection.execute("SELECT artifact_location FROM experiments WHERE name = ?", (experiment,)).fetchone()
-    except sqlite3.Error:  # no tables yet, or locked: whoever opens the store will say so
+    except sqlite3.Error:  # no tables yet, or locked: opening the store reports the error
         return None
     return found[0] if found else None

@@ -1,15 +1,15 @@
-"""What the tracking store could not take yet, kept in files until it can.
+"""Outbox: queue on disk of writes that the tracking store could not accept yet.
 
-    outbox/<store>/journal.jsonl    one line a write, in their order
-    outbox/<store>/delivered        how many lines of it the store has taken, and how often the next one has failed
-    outbox/<store>/runs.json        runs that were opened while the store was away: their own id here, and MLflow's
+    outbox/<store>/journal.jsonl    one line per write, in order
+    outbox/<store>/delivered        number of delivered lines, and number of failures of the next line
+    outbox/<store>/runs.json        runs created while the store was unreachable: local id and MLflow's id
     outbox/<store>/files/           artifacts of the writes
-    outbox/<store>/refused.jsonl    writes that the store answered with an error of its own, such as a deleted run, and
-                                    lines that a power cut has damaged
+    outbox/<store>/refused.jsonl    writes that the store refused with an error, such as writes to a deleted run, and
+                                    lines damaged by a power cut
 
-A write may be handed over twice, for instance when a process is killed between the store's answer and the note of it:
-each says for itself what it is, so that the second time changes nothing (`shunter.tracking.entries`). All processes of
-one home share the outbox. The password of a store is in no file: it comes from the environment again.
+A write may be delivered twice, for instance if a process is killed between the store's answer and its record. The
+writes are idempotent, so that the second delivery changes nothing (`shunter.tracking.entries`). All processes of one
+home share the outbox. The password of a store is in no file but comes from the environment.
 """
 
 import contextlib
@@ -31,30 +31,30 @@ from shunter.errors import TrackingError
 from shunter.secrets import without_secrets
 from shunter.settings import settings
 
-LOCAL = "local-"  # how the id of a run begins that the store does not know yet
+LOCAL = "local-"  # prefix of the id of a run that the store does not know yet
 RETRY_SECONDS = 10.0
-MOST_FAILURES = 20  # of one write while the store answers, then the others do not wait for it any longer
-AT_ONCE = 3  # failures of one write in one attempt to deliver
+MOST_FAILURES = 20  # failures of one write while the store answers, after which the write may be refused
+AT_ONCE = 3  # failures of one write in one delivery attempt
 Entry = dict[str, Any]
 Deliver = Callable[[Entry], str | None]
 
 
 class StoreAwayError(Exception):
-    """The store did not take a write because it cannot be reached; not an error of the write."""
+    """Error of a write that failed because the store is unreachable; the write itself is valid."""
 
 
 class WriteFailedError(StoreAwayError):
-    """The store answers, and failed to take a write for once, which may be the fault of either."""
+    """Error of a write that failed although the store answers; the cause may be the store or the write."""
 
 
 @dataclass(frozen=True)
 class _Place:
-    """How far the journal is delivered.
+    """Delivery position in the journal.
 
     Attributes:
-        journal: Digest of the journal's first line: a place in another one does not count.
-        position: Lines that are delivered or set aside.
-        failures: How often the next line has failed.
+        journal: Digest of the journal's first line; a position in another journal is ignored.
+        position: Number of lines that are delivered or refused.
+        failures: Number of failures of the next line.
     """
 
     journal: str
@@ -64,7 +64,7 @@ class _Place:
 
 @dataclass(frozen=True)
 class Delivery:
-    """What an attempt to deliver came to."""
+    """Numbers of delivered, refused and still queued writes of a delivery attempt."""
 
     delivered: int
     refused: int
@@ -72,7 +72,7 @@ class Delivery:
 
 
 class Outbox:
-    """The writes that wait for one store.
+    """Queue of the writes for one store.
 
     Args:
         store: Address of the store.
@@ -81,7 +81,7 @@ class Outbox:
     def __init__(self, store: str) -> None:
         self.store = without_secrets(store)
         home = settings().home
-        # A store within the home moves with it.
+        # The key of a store within the home does not depend on the path of the home.
         self.directory = home / "outbox" / _key(self.store.replace(str(home.resolve()), "$SHUNTER_HOME"))
         self._journal = self.directory / "journal.jsonl"
         self._delivered = self.directory / "delivered"
@@ -89,11 +89,11 @@ class Outbox:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing waits."""
+        """Whether no write is queued."""
         return not self._journal.exists()
 
     def waiting(self) -> int:
-        """How many writes wait."""
+        """Return the number of queued writes."""
         if self.is_empty:
             return 0
         with self._lock():
@@ -101,10 +101,10 @@ class Outbox:
             return len(lines) - self._place(lines).position
 
     def append(self, entry: Entry) -> None:
-        """Keep a write.
+        """Append a write to the journal.
 
         Raises:
-            TrackingError: not even the file can be written.
+            TrackingError: The journal cannot be written.
         """
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
@@ -117,46 +117,46 @@ class Outbox:
             ) from error
 
     def keep_file(self, path: Path) -> str:
-        """Copy a file that a write is about; the name to find it by."""
+        """Copy a file of a write to the outbox; return the path of the copy relative to the outbox."""
         target = self.directory / "files" / uuid.uuid4().hex / path.name
         target.parent.mkdir(parents=True)
         shutil.copyfile(path, target)
         return str(target.relative_to(self.directory))
 
     def real_id(self, run_id: str) -> str:
-        """The store's id of a run that was opened while it was away, when it has it by now; else the same."""
+        """Return the store's id of a run created during an outage, once delivered; else return `run_id` unchanged."""
         if not run_id.startswith(LOCAL):
             return run_id
         return self._known_runs().get(run_id, run_id)
 
     def known(self, value: Any) -> Any:
-        """A write, or a part of it, with the store's own ids of runs."""
+        """Return a write, or a part of a write, with local run ids replaced by the store's ids where known."""
         if isinstance(value, str):
             return self.real_id(value)
         return {name: self.known(part) for name, part in value.items()} if isinstance(value, dict) else value
 
     def is_due(self) -> bool:
-        """Whether the last attempt is long enough ago for another."""
+        """Return True if the last delivery attempt is at least `RETRY_SECONDS` ago."""
         try:
             age_seconds = time.time() - (self.directory / "attempted").stat().st_mtime
         except OSError:
             return True
-        return not 0 <= age_seconds < RETRY_SECONDS  # a clock that was put back would make it wait for that time
+        return not 0 <= age_seconds < RETRY_SECONDS  # a negative age, after the clock is set back, does not wait
 
     def deliver(self, deliver: Deliver) -> Delivery:
-        """Hand the writes to the store in their order, until all are or it is away again.
+        """Deliver the writes to the store in order, until the queue is empty or the store is unreachable.
 
         Args:
-            deliver: Function that takes a write and returns the store's id of a run that it opened. Raises
-                `StoreAwayError` when the store is away, any other error when it refuses the write, which is then set
-                aside.
+            deliver: Function that takes a write and returns the store's id of a created run, else None. The function
+                raises `StoreAwayError` if the store is unreachable. Any other error means that the store refuses the
+                write, which then goes to `refused.jsonl`.
         """
         if self.is_empty:
             return Delivery(0, 0, 0)
         with self._lock():
             with contextlib.suppress(OSError):
                 (self.directory / "attempted").touch()
-            self._known_runs()  # before the place is read: a damaged file means to begin at the first line
+            self._known_runs()  # first, since a damaged file resets the position to the first line
             lines = self._lines()
             place = before = self._place(lines)
             refused = 0
@@ -169,16 +169,16 @@ class Outbox:
                     place = _Place(place.journal, place.position + 1)
                     self._note(place)
                 self._clear()
-            except (StoreAwayError, OSError):  # the latter: a full disk, where what was not noted is handed over again
+            except (StoreAwayError, OSError):  # OSError: a full disk; writes without a record are delivered again
                 pass
             return Delivery(place.position - before.position - refused, refused, len(lines) - place.position)
 
     def _reason_to_refuse(self, lines: list[bytes], place: _Place, deliver: Deliver) -> str | None:
-        """Hand the next line over; why it must be set aside, None where the store has it.
+        """Deliver the next line; return the reason of a refusal, None if the store accepts the write.
 
         Raises:
-            StoreAwayError: The store shall be asked again later.
-            OSError: What came of it cannot be noted.
+            StoreAwayError: The write must be tried again later.
+            OSError: The result cannot be recorded.
         """
         try:
             entry = _entry(lines[place.position])
@@ -193,7 +193,7 @@ class Outbox:
                     return str(error)
             except StoreAwayError:
                 raise
-            except Exception as error:  # whatever it is: the others must not wait for one that will never be taken
+            except Exception as error:  # any error: later writes must not wait for a write that always fails
                 return str(error)
             else:
                 self._remember(entry, opened)
@@ -201,7 +201,7 @@ class Outbox:
         raise StoreAwayError("a write fails")
 
     def _takes(self, lines: list[bytes], deliver: Deliver) -> bool:
-        """Whether the store takes the next write, and so would another; it is handed over again in its turn."""
+        """Return True if the store accepts the first of the lines; the write is delivered again in its turn."""
         try:
             entry = _entry(lines[0])
             self._remember(entry, deliver(self.known(entry)))
@@ -218,21 +218,21 @@ class Outbox:
             stream.write(json.dumps({"because": reason[:500], **kept}) + "\n")
 
     def _clear(self) -> None:
-        """Everything is delivered."""
-        self._journal.unlink()  # first: what is left of the rest belongs to no journal
+        """Delete the journal and its files after complete delivery."""
+        self._journal.unlink()  # first, so that remaining files after a kill belong to no journal
         self._delivered.unlink(missing_ok=True)
         shutil.rmtree(self.directory / "files", ignore_errors=True)
 
     def _remember(self, entry: Entry, opened: str | None) -> None:
-        """Note the store's id of a run that it has opened."""
+        """Record the store's id of a run that the write created."""
         if opened is not None:
             runs = {**self._known_runs(), entry["run_id"]: opened}
             write_checked(self._runs, json.dumps(runs), is_durable=True)
 
     def _known_runs(self) -> dict[str, str]:
-        """Return the store's ids of the runs that were opened while it was away.
+        """Return the store's ids by local id of the runs created while the store was unreachable.
 
-        A damaged file is quarantined, and all writes are handed over again from the first, which opens no run twice.
+        A damaged file is quarantined. All writes are then delivered again from the first, which creates no run twice.
         """
         is_there = self._runs.exists()
         known = read_or_quarantine(self._runs, json_object)
@@ -241,7 +241,7 @@ class Outbox:
         return known or {}
 
     def _append_line(self, line: str) -> None:
-        """Write a line whole, or not at all; one that a power cut left without its end becomes a line of its own."""
+        """Append a complete line or nothing; an incomplete last line after a power cut becomes a line of its own."""
         with self._journal.open("ab", buffering=0) as stream:
             end = stream.tell()
             left = (b"" if self._ends_whole(end) else b"\n") + line.encode() + b"\n"
@@ -262,7 +262,7 @@ class Outbox:
             return stream.read(1) == b"\n"
 
     def _lines(self) -> list[bytes]:
-        """Complete lines: the last one may have been cut by a kill."""
+        """Return the complete lines of the journal, without a last line that a kill cut off."""
         try:
             text = self._journal.read_bytes()
         except FileNotFoundError:  # another process has delivered it meanwhile

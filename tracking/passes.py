@@ -1,4 +1,4 @@
-"""Passes that were tried, in the run that tried them."""
+"""Logging of the tried passes (measured changes to a training job or to a trained model) in their run."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from shunter.tracking.runs import open_run
 
 
 def log_passes(run_id: str, records: Sequence[PassRecord]) -> None:
-    """Keep the records as `config/passes.json` and their figures as metrics `pass.*`; nothing where there are none.
+    """Write the records as `config/passes.json` and their figures as metrics `pass.*`; do nothing without records.
 
     Raises:
         TrackingError: The store fails.

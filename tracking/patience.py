@@ -1,4 +1,4 @@
-"""Asking a store again that fails or is away, for what cannot wait in the outbox because its answer is needed."""
+"""Retries of calls to an unreachable or failing store, for calls whose answer is needed at once."""
 
 import json
 import time
@@ -12,19 +12,19 @@ from shunter.tracking.entries import AWAY
 from shunter.tracking.outbox import StoreAwayError
 from shunter.tracking.store import is_file_store, tracking_address
 
-SERVER_PATIENCE_SECONDS = 600.0  # with one call, after which whoever gives the command again goes on there
-FILE_PATIENCE_SECONDS = 15.0  # with a database of our own, which others only lock for moments
-FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS = 0.5, 30.0  # each delay is twice the one before
+SERVER_PATIENCE_SECONDS = 600.0  # retry time of one call to a server; a repeated command resumes at this call
+FILE_PATIENCE_SECONDS = 15.0  # retry time of one call to the own SQLite file, which is only locked briefly
+FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS = 0.5, 30.0  # each delay is twice the previous delay
 
 Answer = TypeVar("Answer")
 
 
 class PatientCaller:
-    """Makes calls again and again until the store takes them; says once that it waits.
+    """Caller that retries calls until the store accepts them, and prints one notice about the waiting.
 
     Args:
-        what: What waits, for the sentence to the user.
-        patience_seconds: With each call; chosen by the kind of the store if omitted.
+        what: Name of the data to write, for the notice to the user.
+        patience_seconds: Retry time of each call in seconds; None to choose by the kind of the store.
     """
 
     def __init__(self, what: str, patience_seconds: float | None = None) -> None:
@@ -33,13 +33,13 @@ class PatientCaller:
         self._what, self._has_said = what, False
 
     def __call__(self, call: Callable[[], Answer]) -> Answer:
-        """What the call gives, once the store answers.
+        """Return the result of the call, retried while the store fails temporarily.
 
         Args:
-            call: Function that changes nothing where it is called once more.
+            call: Idempotent function.
 
         Raises:
-            Exception: What the call raises: at once where it does not pass by itself, else when the patience is over.
+            Exception: Any error of the call: a permanent error at once, a temporary error after the retry time.
         """
         deadline = time.monotonic() + self._patience_seconds
         for delay_seconds in _delays():
@@ -53,7 +53,7 @@ class PatientCaller:
         raise AssertionError("the delays have no end")
 
     def _say(self, error: Exception, delay_seconds: float) -> None:
-        """Tell of it once, and not of what passes within a second."""
+        """Print the notice once, but not for delays below one second."""
         if self._has_said or delay_seconds < 1.0:
             return
         self._has_said = True
@@ -66,7 +66,7 @@ class PatientCaller:
 
 
 def is_passing(error: Exception) -> bool:
-    """Whether the same call may succeed later: the store is away, fails inside itself, or its answer makes no sense."""
+    """Return True if the same call may succeed later: no connection, an internal error, or an invalid answer."""
     from mlflow.exceptions import MlflowException
     from requests.exceptions import RequestException
 

@@ -1,4 +1,4 @@
-"""What runs keep of plans: one of kind `plan` its figures and files, a training the plan that it follows."""
+"""Logging of plans: figures and files in runs of kind `plan`, and the plan in a training run that follows a plan."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,7 @@ from shunter.tracking.runs import open_run
 def log_plan(
     run_id: str, params: Mapping[str, str | int | float], metrics: Mapping[str, float], files: Iterable[Path]
 ) -> None:
-    """Keep a plan: `plan.*`, and its files at the root of the run.
+    """Write a plan: parameters and metrics `plan.*`, and the files at the root of the run.
 
     Raises:
         TrackingError: The store fails.
@@ -27,12 +27,12 @@ TRAINED_PLAN = "plan.json"
 
 
 def log_trained_plan(run_id: str, path: Path, details: Mapping[str, Any]) -> None:
-    """Keep the plan that trainings of a run follow: the file in `plans/`, and what the report page shows of it.
+    """Write the plan that the training jobs of a run follow: the file in `plans/`, and details for the report page.
 
     Args:
         run_id: Parent run.
-        path: The plan.
-        details: Plain values: `tables`, and of a plan that was searched `rivals`.
+        path: File of the plan.
+        details: Plain values: `tables`, and `rivals` for a plan found by search.
 
     Raises:
         TrackingError: The store fails.
@@ -42,7 +42,7 @@ def log_trained_plan(run_id: str, path: Path, details: Mapping[str, Any]) -> Non
 
 
 def log_executed(run_id: str, predicted_seconds: float, measured_seconds: float) -> None:
-    """Keep what a step of a plan took in a training beside what was predicted.
+    """Write the predicted and the measured step time of a plan in a training run, in seconds.
 
     Raises:
         TrackingError: The store fails.

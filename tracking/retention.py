@@ -1,8 +1,8 @@
-"""What nobody has used for long, beside what killed processes have left: data sets of the cache, and rows of MLflow.
+"""Cleanup of long unused data: data sets of the cache, counted steps, and rows of MLflow's database.
 
-The history stays: the planner learns from every run. What goes are data sets that are read again from their logs when
-they are asked for, runs that somebody has deleted in MLflow, and the samples of processor and memory use, most of the
-rows, that explain nothing once a run is long over. A store on a server is its operator's to tidy up.
+The history stays, since the planner learns from every run. Removed are data sets (which are ingested again on request),
+runs that a user deleted in MLflow, and samples of CPU and memory use of old runs. These samples are most of the rows
+and of no use long after a run. The operator of a server cleans a store on that server.
 """
 
 import sqlite3
@@ -21,7 +21,7 @@ from shunter.tracking.leftovers import Leftover, on_disk, size_of
 from shunter.tracking.store import artifact_root, is_file_store, tracking_errors, tracking_uri
 
 UNUSED_DAYS = 90.0
-LOCK_SECONDS = 30.0  # that a database of ours may be busy
+LOCK_SECONDS = 30.0  # time to wait for a locked database
 _OLD_RUNS = "SELECT run_uuid FROM runs WHERE status != 'RUNNING' AND end_time < ?"
 _SAMPLES = f"FROM metrics WHERE key LIKE 'system/%' AND run_uuid IN ({_OLD_RUNS})"
 _DELETED = (
@@ -31,11 +31,11 @@ _DELETED = (
 
 
 def unused_datasets(min_age_seconds: float, needed: Sequence[str] = ()) -> Iterator[Leftover]:
-    """Data sets of the cache that no command has asked for in that time.
+    """Yield data sets of the cache that no command has used for a while.
 
     Args:
-        min_age_seconds: Time since the last command that asked for it.
-        needed: Names of folders that interrupted runs go on with.
+        min_age_seconds: Smallest time in seconds since the last use of a data set.
+        needed: Folder names of data sets that interrupted runs need to resume.
     """
     cache = Settings().cache_directory
     for description in sorted(cache.glob("*/dataset.json")):
@@ -51,10 +51,10 @@ def unused_datasets(min_age_seconds: float, needed: Sequence[str] = ()) -> Itera
 
 
 def unused_traces(min_age_seconds: float) -> Iterator[Leftover]:
-    """Counted steps of architectures that no command has asked for in that time, which are counted again if need be.
+    """Yield counted steps of architectures that no command has used for a while; these are counted again on demand.
 
     Args:
-        min_age_seconds: Time since the last command that asked for them.
+        min_age_seconds: Smallest time in seconds since the last use of a file.
     """
     for file in sorted(Settings().traces_directory.glob("*.json")):
         found = on_disk("count of a step that nobody asks for", file)
@@ -62,7 +62,7 @@ def unused_traces(min_age_seconds: float) -> Iterator[Leftover]:
 
 
 def unused_rows(min_age_seconds: float) -> Iterator[Leftover]:
-    """Samples of runs that are long over, and runs that were deleted in MLflow; where the store is the home's own.
+    """Yield the system samples of old runs, and runs deleted in MLflow; nothing unless the store is the home's own.
 
     Raises:
         TrackingError: The store cannot be read.
@@ -103,12 +103,12 @@ def unused_rows(min_age_seconds: float) -> Iterator[Leftover]:
 
 
 def count_of_runs(count: int) -> str:
-    """A number of runs, in words."""
+    """Return a number of runs as text."""
     return "1 run" if count == 1 else f"{count:,} runs"
 
 
 def shrink(database: Path) -> None:
-    """Give the room of removed rows back to the disk; a database that is in use keeps it for its next rows."""
+    """Free the disk space of removed rows; a database in use is left unchanged."""
     try:
         with closing(_opened(database)) as tables:
             tables.execute("VACUUM")
@@ -127,7 +127,7 @@ def _remove_samples(database: Path, before: int) -> None:
 
 
 def _remove_runs(runs: Sequence[str]) -> None:
-    """By MLflow's own collector, which knows what belongs to a run."""
+    """Remove deleted runs with `mlflow gc`, which removes all data of a run."""
     store = ("--backend-store-uri", tracking_uri(), "--tracking-uri", tracking_uri())
     command = ["-m", "mlflow", "gc", *store, "--run-ids", ",".join(runs)]
     done = run_python(*command)

@@ -1,4 +1,4 @@
-"""The tree of runs: one parent for each flow run, and below it a run for each trial, member and ensemble."""
+"""Tree of runs: one parent run for each flow run, with a child run for each trial, member and ensemble."""
 
 import contextlib
 import time
@@ -27,66 +27,66 @@ from shunter.tracking.outbox import LOCAL
 from shunter.tracking.store import open_store, tracking_errors, tracking_uri
 
 Status = Literal["FINISHED", "FAILED", "KILLED"]
-LONGEST_TAG = 5_000  # characters that every store of MLflow takes
+LONGEST_TAG = 5_000  # characters of a tag that every MLflow store accepts
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run in MLflow to which figures are written; safe to use from several threads.
+    """MLflow run for writing metrics, parameters and tags; thread-safe.
 
     Attributes:
         run_id: MLflow's id of the run.
-        client: Client of the store that holds it.
+        client: Client of the store with the run.
     """
 
     run_id: str
     client: TrackingClient = field(repr=False, compare=False)
 
     def log_params(self, values: Mapping[str, Any]) -> None:
-        """Write parameters; every number among them is written as a metric too, because text cannot be filtered on.
+        """Write parameters; numbers are written as metrics too, because MLflow cannot filter text by value.
 
         Raises:
-            TrackingError: the store fails, or a parameter of that name already has another value.
+            TrackingError: The store fails, or a parameter of the same name has another value.
         """
         with tracking_errors():
             self.client.log_params(self.run_id, {name: str(value) for name, value in values.items()})
         self.log_metrics({name: value for name, value in values.items() if is_number(value)})
 
     def log_metrics(self, values: Mapping[str, Any], step: int | None = None) -> None:
-        """Write figures, in one call; `step` is the epoch for the points of a curve."""
+        """Write metrics at one step; for points of a training curve `step` is the epoch."""
         self._log([(name, value, step or 0) for name, value in values.items()])
 
     def log_series(self, series: Mapping[str, Sequence[float]], first_step: int = 1) -> None:
-        """Write whole curves in one call: name and the values at `first_step`, `first_step + 1`, ..."""
+        """Write whole curves by metric name, with the values at `first_step`, `first_step + 1`, ..."""
         self._log(
             [(name, value, step) for name, values in series.items() for step, value in enumerate(values, first_step)]
         )
 
     def log_energy(self, reading: EnergyReading) -> None:
-        """Write joules, their uncertainty and the watts over time, with the word on where they come from."""
+        """Write energy in joules, its uncertainty, power in watts over time, and the source of the figures."""
         self.log_metrics(energy_metrics(reading))
         self._log(energy_series(reading))
         self.set_tags(energy_tags(reading))
 
     def set_tags(self, tags: Mapping[str, str]) -> None:
-        """Write tags; one that is there is replaced."""
+        """Write tags, cut to `LONGEST_TAG` characters; existing tags are replaced."""
         with tracking_errors():
             self.client.set_tags(self.run_id, {name: text[:LONGEST_TAG] for name, text in tags.items()})
 
     def rename(self, name: str) -> None:
-        """Give the run another name, which MLflow's lists and charts show."""
+        """Rename the run in MLflow's lists and charts."""
         self.set_tags({"mlflow.runName": name})
 
     def _log(self, points: Sequence[tuple[str, float, int]]) -> None:
         now_milliseconds = int(time.time() * 1000)
         metrics = [(name, float(value), now_milliseconds, step) for name, value, step in points]
         with tracking_errors():
-            for start in range(0, len(metrics), 1000):  # the most that MLflow takes at once
+            for start in range(0, len(metrics), 1000):  # MLflow's limit for one call
                 self.client.log_metrics(self.run_id, metrics[start : start + 1000])
 
 
 def open_run(run_id: str) -> Run:
-    """The run with this id, to write to."""
+    """Return the run with this id for writing."""
     return Run(run_id, open_store())
 
 
@@ -98,14 +98,14 @@ def start_run_tree(
     parent_run_id: str | None = None,
     kind: RunKind = "train",
 ) -> str:
-    """Open the parent run of one flow run, with the request and the data in it.
+    """Create or resume the parent run of one flow run, with request and data as parameters.
 
     Args:
         request: Request of the user.
-        dataset: Data that came out of ingestion.
-        flow_run_id: Prefect's id of the flow run, kept as a tag, so that one finds the other.
-        parent_run_id: Run that was interrupted, to go on writing to; when it has been deleted since, a new one is
-            opened. Runs below it that a kill left open are closed as KILLED.
+        dataset: Ingested data set.
+        flow_run_id: Prefect's id of the flow run, written as a tag for cross-reference.
+        parent_run_id: Interrupted run to resume; if the run is deleted, a new run is created. Child runs that a kill
+            left open are ended as KILLED.
         kind: Kind of the run.
 
     Returns:
@@ -128,13 +128,13 @@ def start_run_tree(
 
 
 def start_run(name: str, kind: RunKind, *, flow_run_id: str | None = None, run_id: str | None = None) -> str:
-    """Open a run that belongs to no training, for instance the profile of a machine.
+    """Create or resume a run outside any training job, for instance the profile of a machine.
 
     Args:
         name: Name of the run.
         kind: Kind of the run.
-        flow_run_id: Prefect's id of the flow run, kept as a tag, so that one finds the other.
-        run_id: Run that was interrupted, to go on writing to, as `parent_run_id` of `start_run_tree`.
+        flow_run_id: Prefect's id of the flow run, written as a tag for cross-reference.
+        run_id: Interrupted run to resume, see `parent_run_id` of `start_run_tree`.
 
     Returns:
         Id of the run.
@@ -151,12 +151,12 @@ def start_run(name: str, kind: RunKind, *, flow_run_id: str | None = None, run_i
 
 
 def finish(run_id: str, status: Status = "FINISHED", reason: str | None = None) -> None:
-    """Close a run.
+    """End a run.
 
     Args:
-        run_id: Id of a parent or a child.
-        status: State in which it ended.
-        reason: Sentence kept as the tag `run.reason`.
+        run_id: Id of a parent or child run.
+        status: Final status of the run.
+        reason: Sentence written as the tag `run.reason`.
 
     Raises:
         TrackingError: the store cannot be reached or written.
@@ -170,7 +170,7 @@ def finish(run_id: str, status: Status = "FINISHED", reason: str | None = None) 
 
 @contextlib.contextmanager
 def child_run(parent_run_id: str, name: str, kind: RunKind) -> Iterator[Run]:
-    """A run below the parent for the length of the block: FINISHED after it, FAILED on an error, KILLED on Ctrl-C.
+    """Create a child run and end the run after the block: FINISHED, FAILED on an error, KILLED on Ctrl-C.
 
     Raises:
         TrackingError: the store cannot be reached or written.
@@ -182,12 +182,12 @@ def child_run(parent_run_id: str, name: str, kind: RunKind) -> Iterator[Run]:
 
 @contextlib.contextmanager
 def closing(run_id: str) -> Iterator[None]:
-    """Close the run after the block as the block ended; what the block raised goes on to the caller."""
+    """End the run after the block with the status of the block; errors of the block are raised unchanged."""
     try:
         yield
     except BaseException as error:
-        # Only an error is a failure: Ctrl-C, a cancelled flow and the end of a process are someone's wish, and an
-        # exploration was bounded to be given up.
+        # Only an error is a failure: Ctrl-C, a cancelled flow and a lost process are interruptions, and an exploration
+        # that exceeds its bound is stopped as intended.
         is_given_up = isinstance(error, StoppedError) and error.is_exploration
         is_failure = isinstance(error, Exception) and not (isinstance(error, ProcessLostError) or is_given_up)
         status = "FAILED" if is_failure else "KILLED"
@@ -199,9 +199,9 @@ def closing(run_id: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def system_metrics(run_id: str, interval_seconds: int = 5) -> Iterator[None]:
-    """Sample processor, memory, disk, network and GPU use into the run (`system/*`) while the block runs.
+    """Sample CPU, memory, disk, network and GPU use into the run (metrics `system/*`) during the block.
 
-    These samples are many and explain nothing by themselves: while the store is away they are not kept.
+    The samples are many and of little value alone, so a run that is not yet delivered to the store gets no samples.
     """
     run_id = open_store().real_id(run_id)
     if run_id.startswith(LOCAL):
@@ -228,12 +228,12 @@ def _create(client: TrackingClient, name: str, kind: RunKind, parent_run_id: str
 
 
 def _reopen(client: TrackingClient, run_id: str) -> bool:
-    """Set a run to RUNNING again; False when it is not there any more."""
+    """Set a run to RUNNING again; return False if the run no longer exists."""
     from mlflow.exceptions import MlflowException
 
     run_id = client.real_id(run_id)
     if run_id.startswith(LOCAL):
-        return True  # the store does not know it yet
+        return True  # the run is not delivered to the store yet
     try:
         info = client.mlflow.get_run(run_id).info
     except MlflowException as error:
@@ -250,12 +250,12 @@ def _reopen(client: TrackingClient, run_id: str) -> bool:
             client.set_terminated(child.info.run_id, "KILLED")
         client.reopen_run(run_id)
         if "run.reason" in client.mlflow.get_run(run_id).data.tags:
-            client.delete_tag(run_id, "run.reason")  # why an earlier attempt ended
+            client.delete_tag(run_id, "run.reason")  # the reason of an earlier attempt
     return True
 
 
 def _log_input(run: Run, dataset: Dataset) -> None:
-    """Name the data in MLflow's own column for it, so that the compare view shows which runs share it."""
+    """Write the data set as MLflow's run input, so that the compare view shows which runs share the data."""
     import json
 
     from mlflow.entities import Dataset as InputDataset

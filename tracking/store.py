@@ -1,4 +1,4 @@
-"""Where the runs are kept: the one place that decides on MLflow's store and opens it."""
+"""Selection and opening of MLflow's tracking store."""
 
 import contextlib
 import json
@@ -28,7 +28,7 @@ SQLITE = "sqlite:///"
 
 
 def tracking_uri() -> str:
-    """Return the whole address of MLflow's store, with its secrets, for MLflow; what is shown is `tracking_address`."""
+    """Return the full address of MLflow's store including secrets; for messages use `tracking_address`."""
     return tracking_address().secret
 
 
@@ -43,15 +43,15 @@ def tracking_address() -> Address:
 
 
 def artifact_root() -> str:
-    """Folder of the artifacts when the store is our own SQLite file; an MLflow server knows its own place."""
+    """Return the artifact folder of Shunter's own SQLite store; an MLflow server has its own artifact location."""
     return str(settings().tracking_root.resolve() / "artifacts")
 
 
 def open_store() -> TrackingClient:
-    """Return a client of the store, which the first call creates.
+    """Return a client of the store; the first call creates the store.
 
-    Nothing of MLflow's global state is used: every call names its run, so that threads and tasks do not write into each
-    other's runs.
+    The client does not use MLflow's global state. Every call names its run, so that threads and tasks do not write into
+    each other's runs.
 
     Raises:
         TrackingError: The store cannot be reached or created.
@@ -62,7 +62,7 @@ def open_store() -> TrackingClient:
 
 
 def prepare_store() -> None:
-    """Give a SQLite store the schema of the installed MLflow, and our own the paths of its artifacts in the home.
+    """Create or migrate the schema of a SQLite store; in Shunter's own store also update moved artifact paths.
 
     Raises:
         TrackingError: The store cannot be written, or its schema cannot be migrated.
@@ -92,17 +92,17 @@ def store_file() -> Path | None:
 
 
 def is_file_store() -> bool:
-    """Whether the store is our own SQLite file."""
+    """Return True if the store is Shunter's own SQLite file."""
     return not os.environ.get("MLFLOW_TRACKING_URI")
 
 
 def has_store() -> bool:
-    """Whether there is a store to be read; looking at one that is not there would make its file, in seconds."""
+    """Return True if a store exists; opening a missing store would create its file, which takes seconds."""
     return not is_file_store() or (settings().tracking_root / "mlflow.db").exists()
 
 
 def experiment_id(client: "MlflowClient") -> str:
-    """Id of the experiment that holds the runs, created when it is not there yet.
+    """Return the id of the experiment with the runs; create the experiment if missing.
 
     Raises:
         TrackingError: the experiment was deleted in MLflow, or the store cannot be written.
@@ -112,13 +112,13 @@ def experiment_id(client: "MlflowClient") -> str:
     with tracking_errors():
         found = client.get_experiment_by_name(EXPERIMENT)
         if found is None:
-            # A server keeps artifacts where it was told to; a database alone would put them below the working folder.
+            # A server has its own artifact location; a database alone would use a folder below the working folder.
             is_server = tracking_uri().startswith(("http:", "https:"))
             try:
                 return client.create_experiment(
                     EXPERIMENT,
                     artifact_location=None if is_server else artifact_root(),
-                    tags={"mlflow.experimentKind": "custom_model_development"},  # the UI opens on runs, not on traces
+                    tags={"mlflow.experimentKind": "custom_model_development"},  # the UI shows runs, not traces
                 )
             except MlflowException:
                 found = client.get_experiment_by_name(EXPERIMENT)  # another process may have been faster
@@ -134,7 +134,7 @@ def experiment_id(client: "MlflowClient") -> str:
 
 @contextlib.contextmanager
 def tracking_errors() -> Iterator[None]:
-    """Turn what MLflow, its database and the file system raise, and answers without sense, into one `TrackingError`."""
+    """Convert errors of MLflow, its database and the file system, and invalid answers, to `TrackingError`."""
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -147,7 +147,7 @@ def tracking_errors() -> Iterator[None]:
 
 
 def failure(error: Exception) -> TrackingError:
-    """What is told of a store that fails."""
+    """Return the `TrackingError` for an error of the store."""
     return TrackingError(
         f"The tracking store {tracking_address()} failed ({_reason(error)}): "
         "check that it can be reached and written, or name another with MLFLOW_TRACKING_URI."
@@ -155,7 +155,7 @@ def failure(error: Exception) -> TrackingError:
 
 
 def _reason(error: Exception) -> str:
-    """Why, without the words of the library that tried to connect."""
+    """Return the reason of an error without secrets; connection errors get one short text."""
     told = without_secrets(first_line(error))
     return (
         "it does not answer" if re.search(r"Max retries exceeded|Connection refused|Connection error", told) else told
@@ -163,7 +163,7 @@ def _reason(error: Exception) -> str:
 
 
 def deliver() -> Delivery:
-    """Hand the store what it could not take while it was away.
+    """Deliver the writes that are queued since the store was unreachable.
 
     Raises:
         TrackingError: the store cannot be opened.
@@ -174,5 +174,5 @@ def deliver() -> Delivery:
 
 
 def undelivered() -> int:
-    """How many writes wait for the store."""
+    """Return the number of writes queued for the store."""
     return Outbox(tracking_uri()).waiting()

@@ -1,7 +1,8 @@
-"""MLflow's schema in a SQLite store: whole or not there, at every kill and with any number of processes.
+"""Atomic creation and migration of MLflow's schema in a SQLite store, safe under kills and concurrent processes.
 
-MLflow commits each step of a migration by itself. A kill leaves a schema that no later start can go on with, and two
-processes that begin at once spoil each other's. Here one process at a time makes or migrates it, in one transaction.
+MLflow commits each migration step separately. A kill therefore leaves a schema that later starts cannot use, and two
+concurrent processes corrupt each other's schema. This module creates or migrates the schema in one transaction, under
+a lock.
 """
 
 import sqlite3
@@ -22,19 +23,19 @@ if TYPE_CHECKING:
 
 LIBRARY = "mlflow"
 DEFAULT_EXPERIMENT = 0
-UNFINISHED = "_alembic_tmp_"  # prefix of the table that a migration writes in place of another one
-# Rows that an empty store holds. Every other row of any table is the user's.
+UNFINISHED = "_alembic_tmp_"  # prefix of the temporary table that replaces a table in a migration
+# Rows of an empty store. Every other row of any table is user data.
 SEEDED = {"experiments": f"experiment_id = {DEFAULT_EXPERIMENT}", "workspaces": "name = 'default'"}
 
 
 def ensure_schema(database: Path, artifact_root: str) -> None:
-    """Give a store the schema of the installed MLflow; a store that has it stays as it is.
+    """Create or migrate the schema of a store to that of the installed MLflow; an up-to-date store is unchanged.
 
-    An empty store, or one whose schema is half made and that holds nothing yet, gets the tables anew. A store with runs
-    is migrated, with a copy of its former state beside it.
+    A store without user data, also one with an incomplete schema, gets new tables. A store with runs is migrated, and a
+    copy of its former state is stored next to the file.
 
     Args:
-        database: SQLite file; it may be empty.
+        database: SQLite file, which may be empty.
         artifact_root: Folder of the artifacts.
 
     Raises:
@@ -45,7 +46,7 @@ def ensure_schema(database: Path, artifact_root: str) -> None:
     if _is_ready(database):
         return
     with locked(database):
-        if _is_ready(database):  # another command was faster
+        if _is_ready(database):  # another process was faster
             return
         if revision_of(database) != newest_revision():
             if _is_empty(database):
@@ -56,7 +57,7 @@ def ensure_schema(database: Path, artifact_root: str) -> None:
 
 
 def make_tables(folder: Path) -> Path:
-    """Make an empty store in an empty folder and return its file."""
+    """Create an empty store in an empty folder and return its file."""
     database = folder / "mlflow.db"
     upgrade(database)
     return database
@@ -76,7 +77,7 @@ def revision_of(database: Path) -> str | None:
 
 
 def newest_revision() -> str | None:
-    """Return the revision of the installed MLflow."""
+    """Return the schema revision of the installed MLflow."""
     return _revision_of_template(template_path(LIBRARY)) or _scripts().get_current_head()
 
 
@@ -98,7 +99,7 @@ def upgrade(database: Path, revision: str = "heads") -> None:
 
     is_new = revision_of(database) is None
     scripts = _scripts()
-    # No transaction of Python's or Alembic's own begins within the one that is begun here.
+    # Autocommit mode: neither Python nor Alembic begins a transaction within the one below.
     engine = create_engine(
         "sqlite://",
         creator=lambda: sqlite3.connect(database, timeout=BUSY_SECONDS, isolation_level=None),
@@ -122,7 +123,7 @@ def _is_ready(database: Path) -> bool:
 
 
 def _is_empty(database: Path) -> bool:
-    """Return True if a store has no table, or no row that MLflow has not written itself."""
+    """Return True if a store has no tables, or only the rows that MLflow writes itself."""
     with opened(database) as tables:
         return not any(_has_rows(tables, name) for name in _table_names(tables) - {"alembic_version"})
 
@@ -138,7 +139,7 @@ def _table_names(tables: sqlite3.Connection) -> set[str]:
 
 
 def _fill(database: Path) -> None:
-    """Replace the content of a store by MLflow's tables, in one transaction."""
+    """Replace the content of a store with MLflow's empty tables, in one transaction."""
     template = template_path(LIBRARY)
     if _revision_of_template(template):
         copy_database(template, database, is_immutable=True)
@@ -170,7 +171,7 @@ def _migrate(database: Path) -> None:
 
 @lru_cache
 def _revision_of_template(template: Path) -> str | None:
-    with suppress(sqlite3.Error):  # a damaged template is none
+    with suppress(sqlite3.Error):  # a damaged template is ignored
         return revision_of(template) if template.exists() else None
     return None
 
@@ -199,7 +200,7 @@ def _keep_copy(database: Path, kept: Path) -> None:
 
 
 def _add_default_experiment(database: Path, artifact_root: str) -> None:
-    """Add what MLflow adds to an empty store at its first start, of which only one may do it."""
+    """Add the default experiment, as MLflow does at its first start on an empty store; an existing one is unchanged."""
     now_milliseconds = int(time.time() * 1000)
     with opened(database) as tables:
         tables.execute(

@@ -1,4 +1,4 @@
-"""What one training teaches: a trial of a search, or a member that was trained to the end."""
+"""Training record of one training job: a search trial or an ensemble member."""
 
 import math
 from typing import Any, Literal, Protocol
@@ -10,41 +10,41 @@ from shunter.tracking.evidence import Ending, Evidence, Figures, data_key
 
 
 class Progress(Protocol):
-    """How far a training came: the report of its last epoch, or the figures of all of it."""
+    """Progress of a training job: the report of its last epoch, or the figures of the whole job."""
 
     @property
     def samples_seen(self) -> int:
-        """Training samples of all epochs."""
+        """Number of training samples of all epochs."""
         ...
 
     @property
     def train_seconds(self) -> float:
-        """Wall clock, validation and checkpoints included."""
+        """Wall-clock time in seconds, including validation and checkpoints."""
         ...
 
     @property
     def wait_seconds(self) -> float:
-        """Part of it that the steps waited for their batches."""
+        """Part of `train_seconds` in which the steps waited for batches."""
         ...
 
     @property
     def compute_seconds(self) -> float:
-        """Part of it in forward, backward and update."""
+        """Part of `train_seconds` in forward, backward and update."""
         ...
 
     @property
     def warm_up_steps(self) -> int:
-        """On a GPU, the first steps of each attempt."""
+        """Number of warm-up steps, the first steps of each attempt on a GPU."""
         ...
 
     @property
     def warm_up_seconds(self) -> float:
-        """Part of the two times above that these took."""
+        """Part of `wait_seconds` and `compute_seconds` in the warm-up steps."""
         ...
 
     @property
     def validation(self) -> Any:
-        """Quality on the validation part."""
+        """Quality on the validation split."""
         ...
 
 
@@ -59,17 +59,17 @@ def training_evidence(
     expected: Figures = Figures(),  # noqa: B008 - frozen
     compiled: bool = False,
 ) -> Evidence:
-    """The record of one training.
+    """Return the training record of one training job.
 
     Args:
-        kind: Kind of its run.
-        ending: How it ended.
-        job: The training, with the data set as it was ingested.
-        placement: Where it ran.
-        progress: How far it came; None where it ended before its first validation.
-        energy: Energy of it.
-        expected: Prediction for it.
-        compiled: Whether its steps were compiled.
+        kind: Kind of the run.
+        ending: Outcome of the run.
+        job: The training job with the ingested data set.
+        placement: Placement of the training.
+        progress: Progress of the training; None if it ended before its first validation.
+        energy: Measured or estimated energy of the training.
+        expected: Predicted figures of the training.
+        compiled: Whether the steps were compiled.
     """
     seconds = progress.train_seconds if progress else energy.seconds
     rows = job.dataset.splits["train"].rows
@@ -99,10 +99,11 @@ def training_evidence(
 
 
 def mean_step_seconds(progress: Progress | None, placement: Placement) -> float | None:
-    """Mean wall clock of a step, waiting for its batch included; None before the first validation.
+    """Return the mean wall-clock time of a step in seconds, including the wait for its batch.
 
-    The first ones of a GPU, which a probe leaves out too, do not count where there are others: in a training of two
-    hundred steps on an H200 the mean of all was more than three times that of a recorded one (by hand).
+    The value is None before the first validation. Warm-up steps on a GPU, which a probe excludes too, are excluded if
+    there are further steps: in a training of two hundred steps on an H200 the mean over all steps was more than three
+    times that of a recorded step (measured by hand).
     """
     if progress is None or not progress.samples_seen:
         return None
@@ -114,5 +115,5 @@ def mean_step_seconds(progress: Progress | None, placement: Placement) -> float 
 
 
 def _share(value: float | None) -> float | None:
-    """None for what is no number, such as the AUC of a single class."""
+    """Return the value, or None for NaN, such as the AUC of a single class."""
     return None if value is None or math.isnan(value) else value

@@ -1,4 +1,4 @@
-"""One run with everything below it, read back for whoever shows it."""
+"""Run with its children, curves and artifacts, read from the store for reports."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,11 +23,11 @@ Point = tuple[int, float]
 
 @dataclass(frozen=True)
 class RunTree:
-    """A parent and its children.
+    """Parent run with its children.
 
     Attributes:
         parent: Run of the flow.
-        children: Trials, members, ensemble, in the order in which they started.
+        children: Runs of trials, members and ensemble, in the order of their start.
         curves: Points (step, value) by run id and metric name, in the order of the steps; only metrics of `CURVES`.
         artifacts: Text of the parent's small artifacts, by path.
     """
@@ -38,15 +38,15 @@ class RunTree:
     artifacts: Mapping[str, str]
 
     def of_kind(self, *kinds: str) -> list[TrackedRun]:
-        """The children of these kinds."""
+        """Return the children of some kinds."""
         return [child for child in self.children if child.kind in kinds]
 
 
 def read_tree(run_id: str) -> RunTree:
-    """Read a run and what belongs to it; for the run of a trial or a member, the tree that it is in.
+    """Read the tree of a run; for a child run (a trial or a member), the tree of its parent.
 
     Args:
-        run_id: Full id.
+        run_id: Full id of the run.
 
     Raises:
         TrackingError: the store cannot be read, or holds no such run.
@@ -72,7 +72,7 @@ def read_tree(run_id: str) -> RunTree:
 
 
 def read_artifact(run_id: str, path: str) -> str | None:
-    """Text of an artifact; None when there is none of that name.
+    """Return the text of an artifact; None if the artifact does not exist.
 
     Raises:
         TrackingError: the store cannot be read.
@@ -95,7 +95,7 @@ def _curves(client: "MlflowClient", run: TrackedRun) -> dict[str, tuple[Point, .
 
 
 def _texts(client: "MlflowClient", run_id: str) -> dict[str, str]:
-    """The artifacts that are text and small: tables, configuration, words."""
+    """Return the small text artifacts by path: tables, configuration, notes and figures in SVG."""
     texts = {}
     for folder in (None, "config", "model_card"):
         for file in client.list_artifacts(run_id, folder):
@@ -106,7 +106,7 @@ def _texts(client: "MlflowClient", run_id: str) -> dict[str, str]:
 
 
 def _text(client: "MlflowClient", run_id: str, path: str) -> str:
-    """Through a temporary folder: artifacts may lie in a store that is no folder of this machine."""
+    """Return the text of an artifact, downloaded to a temporary folder, since the store may be on another machine."""
     import tempfile
 
     from mlflow.artifacts import download_artifacts

@@ -1,4 +1,4 @@
-"""Models in MLflow's registry: registered, checked before they are loaded, versioned."""
+"""Model registry in MLflow: registration, checks before loading, and versions."""
 
 from shunter.tracking.registry.models import RegisteredModel, load_champion, register_model
 

@@ -1,4 +1,4 @@
-"""A registered graph model: scores pairs of user and item, as they stand in raw rows."""
+"""Scorer of a registered graph model for the pairs of user and item in raw rows."""
 
 from typing import TYPE_CHECKING
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 class RankingScorer(RowScorer):
-    """Scores raw rows with a model that ranks: the higher, the better among items of the same user; no probability.
+    """Scorer of raw rows with a ranking model; scores order the items of one user and are no probabilities.
 
-    `shunter.models.graph.ranker` says what a user or item never seen gets.
+    `shunter.models.graph.ranker` defines the scores of users and items not seen in training.
 
     Args:
         encoder: Encoder of the data set that the model was trained on.
-        stored: Ranker, and which fields it reads.
+        stored: Ranking model with the names of its user and item fields.
 
     Attributes:
         user: Column of the user.
@@ -43,7 +43,7 @@ class RankingScorer(RowScorer):
 
     @property
     def ranker(self) -> Ranker:
-        """What scores, by ids."""
+        """Ranking model, which scores pairs of ids."""
         return self._ranker
 
     @property
@@ -52,19 +52,19 @@ class RankingScorer(RowScorer):
         return ("score",)
 
     def ids(self, frame: "pd.DataFrame") -> tuple[np.ndarray, np.ndarray]:
-        """Ids of the user and the item of raw rows, int64 `[rows]` each; 0 is what training did not know.
+        """Return the ids of user and item of raw rows, int64 `[rows]` each; 0 is a value unknown in training.
 
         Raises:
-            DataError: a column is missing.
+            DataError: A column is missing.
         """
         return self.ids_of(self.encoder.encode(frame))
 
     def scores_of(self, rows: "EncodedRows") -> np.ndarray:
-        """Scores of at most `ROWS_AT_ONCE` rows that its encoder has encoded, float64 `[rows]`."""
+        """Return the scores of at most `ROWS_AT_ONCE` encoded rows, float64 `[rows]`."""
         users, items = map(torch.from_numpy, self.ids_of(rows))
         return self._ranker(users, items).double().numpy()
 
     def ids_of(self, rows: "EncodedRows") -> tuple[np.ndarray, np.ndarray]:
-        """The same of rows that its encoder has encoded."""
+        """Return the ids of user and item of encoded rows, int64 `[rows]` each."""
         ids = rows.categorical.astype(np.int64)
         return ids[:, self._user], ids[:, self._item]

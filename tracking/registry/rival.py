@@ -1,4 +1,4 @@
-"""The other model beside a new version: the champion that it replaced, or that it did not."""
+"""Comparison version of a new model version: the current champion, or the champion that the new version replaced."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ FIGURES = {"AUC": "quality.test.auc", "NE": "quality.test.ne", "NDCG@20": "quali
 
 @dataclass(frozen=True)
 class Rival:
-    """Another version with its quality.
+    """Version to compare with, and its quality.
 
     Attributes:
-        version: Its number.
-        figures: Its quality on its own test part, by the names that people use.
-        fingerprint: Of the data that it was trained on; None where its run does not say.
+        version: Number of the version.
+        figures: Quality on the version's own test split, by display name (`AUC`, `NE`, `NDCG@20`).
+        fingerprint: Fingerprint of the training data; None if the run does not record the fingerprint.
     """
 
     version: int
@@ -26,7 +26,7 @@ class Rival:
 
 
 def rival_of(name: str, version: int) -> Rival | None:
-    """The champion, or where this version is the champion the one before; None where there is none.
+    """Return the champion, or the previous champion if `version` is the champion; None if there is none.
 
     Raises:
         TrackingError: The store cannot be read.

@@ -1,4 +1,4 @@
-"""What all registered models share: raw rows are encoded exactly as for training, counted and scored."""
+"""Base class of registered models, which encodes raw rows exactly as for training, counts and scores them."""
 
 import warnings
 from abc import ABC, abstractmethod
@@ -21,7 +21,7 @@ ROWS_AT_ONCE = 8_192
 
 
 class RowScorer(ABC):
-    """Scores raw rows.
+    """Scorer of raw rows.
 
     Attributes:
         encoder: Encoder of the data set that the model was trained on.
@@ -40,7 +40,7 @@ class RowScorer(ABC):
         """Score at most `ROWS_AT_ONCE` rows, float64 `[rows]` or `[rows, outputs]`."""
 
     def score(self, rows: "EncodedRows") -> np.ndarray:
-        """Score any number of encoded rows, as many at once as `predict` does."""
+        """Score any number of encoded rows in batches of `ROWS_AT_ONCE`; return `[rows]` or `[rows, outputs]`."""
         cuts = [*range(0, len(rows), ROWS_AT_ONCE), len(rows)]
         return self._joined([self.scores_of(rows.part(*cut)) for cut in pairwise(cuts)])
 
@@ -54,11 +54,11 @@ class RowScorer(ABC):
         return self.score(rows), self.encoder.count(rows)
 
     def predict(self, model_input: "pd.DataFrame", params: dict[str, Any] | None = None) -> "np.ndarray | pd.DataFrame":
-        """Score raw rows, with an `UnusableValuesWarning` where the model does not know or cannot read their values.
+        """Score raw rows; warn with `UnusableValuesWarning` about unknown and unreadable values.
 
         Args:
-            model_input: Raw rows with the columns of the click log; columns that the model does not know are ignored.
-            params: Parameters of MLflow's protocol; there are none.
+            model_input: Raw rows with the columns of the click log; unknown columns are ignored.
+            params: Parameters of MLflow's protocol, which are ignored.
 
         Returns:
             float64 `[rows]` or `[rows, outputs]`.
