@@ -43,6 +43,7 @@ from shunter.models.registry import build_model, layer_inputs, model_spec
 from shunter.models.spec import CategoricalFeature, Features, ModelSpec
 from shunter.registry import Entry
 from shunter.search.space.settings import SearchSpace, family_options
+from shunter.settings import PROJECT_ROOT
 from tests.models.families.test_dlrm import features_of, inputs_of
 
 ALL_INTERACTIONS = tuple(INTERACTIONS)
@@ -457,9 +458,9 @@ def test_options_of_other_families_are_not_written_down() -> None:
 
 
 def test_the_example_of_how_to_add_a_model_works(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = (Path(__file__).parents[3] / "CONTRIBUTING.md").read_text()
+    text = (PROJECT_ROOT / "tests/extensions/plugin/shunter_example/wide.py").read_text()
     module = ModuleType("shunter.models.families.wide")
-    exec(text.split("```python\n")[1].split("```")[0], vars(module))
+    exec(text, vars(module))
     monkeypatch.setitem(sys.modules, module.__name__, module)
     assert isinstance(MODEL_FAMILIES.entries, dict)
     monkeypatch.setitem(MODEL_FAMILIES.entries, "wide", Entry(target=f"{module.__name__}:WIDE"))

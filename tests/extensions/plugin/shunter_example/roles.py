@@ -1,0 +1,64 @@
+"""A loss, a metric, a reader of logs and a search method."""
+
+import hashlib
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import polars as pl
+from torch import Tensor, nn
+
+from shunter.errors import DataError
+from shunter.files import replacing
+from shunter.ingestion.batch import Source
+from shunter.ingestion.schema import Schema, read_schema
+from shunter.ingestion.sources.open import find_files
+from shunter.ingestion.sources.tabular import ParquetSource
+from shunter.search.context import SearchContext
+from shunter.search.protocol import BudgetLeft, Outcome, Parameters
+
+
+def focal_losses(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the focal loss of each label (Lin et al., ICCV 2017), which counts easy samples less."""
+    losses = nn.functional.binary_cross_entropy_with_logits(logits, labels, reduction="none")
+    return (1 - (-losses).exp()) ** 2 * losses
+
+
+def brier_score(labels: np.ndarray, logits: np.ndarray, weights: np.ndarray | None) -> float:
+    """Return the mean squared difference between label and predicted probability."""
+    return float(np.average((1 / (1 + np.exp(-logits)) - labels) ** 2, weights=weights))
+
+
+def open_jsonl(argument: str, schema_file: str | None, downloads: Path) -> Source:
+    """Open a file of JSON lines, by way of a Parquet file of the same rows.
+
+    Raises:
+        DataError: The file cannot be found, or no schema is given.
+    """
+    [path] = find_files(argument)
+    if schema_file is None:
+        raise DataError(f"{path} needs a schema: give its file with --schema.")
+    table = downloads / f"{path.stem}-{hashlib.sha256(path.read_bytes()).hexdigest()[:8]}.parquet"
+    if not table.exists():
+        downloads.mkdir(parents=True, exist_ok=True)
+        with replacing(table) as partial:
+            pl.read_ndjson(path).write_parquet(partial)
+    return ParquetSource(path.stem, read_schema(schema_file, Schema), (table,))
+
+
+class Shuffled:
+    """Draws each parameter at random from its values, after the first default."""
+
+    def __init__(self, context: SearchContext) -> None:
+        self._context = context
+
+    def ask(self, left: BudgetLeft) -> Parameters | None:
+        """Return the next point to train; seeded by its number, so that an interrupted search goes on as it was."""
+        context, number = self._context, len(self._context.study.trials)
+        if not number:
+            return context.space.defaults()[0]
+        random = Random(f"{context.seed} {number}")
+        return {name: random.choice(values) for name, values in context.space.factors().items()}
+
+    def tell(self, parameters: Parameters, outcome: Outcome) -> None:
+        """Learn nothing from a trial."""
