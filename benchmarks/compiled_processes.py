@@ -17,8 +17,7 @@ from typing import Any
 from benchmarks import report
 from benchmarks.optimizers import ingest_planted
 from shunter.engine.config import Execution, Hyperparameters, Schedule
-from shunter.engine.executors.process_group import ProcessGroup
-from shunter.engine.executors.this_machine import machine_of
+from shunter.engine.executors.process_group import ProcessGroup, machine_of
 from shunter.engine.job import ClickJob, TrainingJob
 from shunter.engine.parallel import Sharding
 from shunter.engine.profiling.profiles import machine_profiles

@@ -23,7 +23,7 @@ from shunter.engine.config import Execution, Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.executors.here import Here
 from shunter.engine.executors.process_group import ProcessGroup
-from shunter.engine.executors.this_machine import machine_of as memory_of
+from shunter.engine.executors.process_group import machine_of as memory_of
 from shunter.engine.job import Checkpointing, TrainingJob
 from shunter.engine.parallel import GivenTable, Sharding
 from shunter.engine.profiling.profiles import machine_profiles

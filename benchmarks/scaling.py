@@ -21,8 +21,7 @@ from benchmarks import report
 from benchmarks.optimizers import ingest_planted
 from shunter.engine.config import Execution, Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
-from shunter.engine.executors.process_group import ProcessGroup
-from shunter.engine.executors.this_machine import machine_of
+from shunter.engine.executors.process_group import ProcessGroup, machine_of
 from shunter.engine.job import Checkpointing, TrainingJob
 from shunter.engine.loop.trainer import train
 from shunter.engine.parallel import Machine, Sharding

@@ -40,8 +40,7 @@ from benchmarks.checkpoints import job_of, zipf_log
 from benchmarks.lookahead import RATES, SAMPLES, SPEC, TABLES, Variant, compare
 from benchmarks.report import parse_arguments, publish, result_path, table
 from shunter.engine.data.batch import Batch, make_batch
-from shunter.engine.executors.process_group import ProcessGroup
-from shunter.engine.executors.this_machine import machine_here
+from shunter.engine.executors.process_group import ProcessGroup, machine_here
 from shunter.engine.parallel import GivenTable, Sharding
 from shunter.hardware.types import Placement
 from shunter.ingestion.request import ingest_request

@@ -13,9 +13,8 @@ from pydantic import BaseModel, ConfigDict
 
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.ensemble.result import EnsembleResult
-from shunter.engine.executors.ray.choices import Choice, nowhere
-from shunter.engine.executors.ray.cluster import Cluster, requested_cluster
-from shunter.engine.executors.role import Place
+from shunter.engine.executors.registry import requested_cluster
+from shunter.engine.executors.role import Choice, Cluster, Place
 from shunter.engine.fixed import read_fixed
 from shunter.engine.probes.measurement import measure
 from shunter.engine.ranking.result import TrainedRanker
@@ -29,7 +28,6 @@ from shunter.model_families import MODEL_FAMILIES
 from shunter.models.names import check_model
 from shunter.planner.decide import Decision
 from shunter.planner.explore import gone_back
-from shunter.planner.parallel.plan import processes_of
 from shunter.process_age import seconds_before_run
 from shunter.reporting.card.figures import BaselineFigures
 from shunter.reporting.card.promise import Promise
@@ -50,6 +48,7 @@ from shunter.tasks.select import estimate, log_decision, select
 from shunter.tasks.spending import Spent, charged, spending
 from shunter.tasks.step_clock import StepClock
 from shunter.tasks.tracked_run import tracked_run
+from shunter.tasks.training_plans import processes_of
 from shunter.tasks.tune import with_trials_at_a_time
 from shunter.tracking.convention import account_metrics
 from shunter.tracking.registry.model_keys import check_model_key
@@ -339,7 +338,7 @@ def _decide(job: _Job) -> Decision:
         is_on_processor = decision.placement.device == "cpu"  # else what is predicted is the device's memory
         cluster.prefer(
             choices,
-            better_place=installed_move("cluster") or nowhere,
+            better_place=installed_move("cluster"),
             may_begin_elsewhere=decision.objective == Objective.TIME.value,
             memory_bytes=decision.prediction.memory_bytes if is_on_processor else 0,
         )

@@ -16,10 +16,10 @@ from shunter.hardware.reservation import Accept, Reservation, reserve, say, trai
 from shunter.hardware.types import HardwareProfile, Placement
 from shunter.model_families import is_ranking
 from shunter.planner.decide import Decision
-from shunter.planner.parallel.plan import processes_of
 from shunter.planner.waiting import is_better_now
 from shunter.registry import Entry, Registry
 from shunter.requests import TrainRequest
+from shunter.tasks.training_plans import processes_of
 
 LONGEST_HOURS = 24.0 * 365  # that an end is foreseen for; dates end somewhere
 # What lets a running training go on elsewhere: `machine` is a function of the reservation and the estimate that returns

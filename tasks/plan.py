@@ -3,10 +3,13 @@
 import json
 import zlib
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from shunter.checked_json import json_object, read_or_quarantine, write_checked
+from shunter.engine.executors.process_group import group_of_processes
+from shunter.engine.executors.ray.cluster import Cluster
 from shunter.engine.executors.role import Place
 from shunter.engine.executors.this_machine import ThisMachine
 from shunter.engine.fixed import read_fixed
@@ -14,10 +17,8 @@ from shunter.engine.job import ClickJob, TrainingJob
 from shunter.engine.parallel import Division, GivenTable
 from shunter.errors import RequestError
 from shunter.hardware.types import Placement
-from shunter.models.names import representative
 from shunter.models.spec import ModelSpec
-from shunter.planner.candidates.embedding_memory import need_several_processes
-from shunter.planner.describe import describe, spec_of
+from shunter.planner.describe import spec_of
 from shunter.planner.parallel.automatic import plan_training, step_of_plan, trains_as_simulated
 from shunter.planner.parallel.calibration import (
     ExecutedPlan,
@@ -49,33 +50,74 @@ class PlannedTraining:
     step: SimulatedStep
 
 
-def check_plan(run: RunContext) -> None:
-    """Refuse a plan of another model before anything is trained.
+class TablePlanner:
+    """Planner of trainings in several processes; a `shunter.tasks.training_plans.Planner`."""
 
-    Raises:
-        RequestError: It names other tables or rows, another model, or what is only simulated, or it divides columns and
-            their width is still to be searched.
-    """
-    path = run.request.training.plan
-    if path is None:
-        return
-    plan = read_plan(Path(path))
-    if plan.model != run.request.model:
-        raise RequestError(f"The plan {path} is for --model {plan.model}, not {run.request.model}: make one for it.")
-    if plan.only_simulated is not None:
-        raise RequestError(f"The plan {path} {plan.only_simulated}.")
-    if plan.divided_width not in (None, _fixed_width(run.request)):
-        raise RequestError(
-            f"The plan {path} divides columns, so that no other width of a row can be tried: add --set "
-            f"embedding_dim={plan.divided_width}."
-        )
-    features = run.dataset.features
-    names = table_names(run.dataset)
-    shapes = [
-        (name, rows, plan.tables[name].width if name in plan.tables else 1)
-        for name, rows in zip(names, features.table_rows, strict=True)
-    ]
-    check_fits(plan, shapes, path)
+    def processes(self, path: Path) -> int:
+        """Return the number of devices of the plan in a file."""
+        return len(read_plan(path).devices)
+
+    def check(self, run: RunContext, path: Path) -> None:
+        """Refuse a plan of another model before anything is trained.
+
+        Raises:
+            RequestError: It names other tables or rows, another model, or what is only simulated, or it divides columns
+                and their width is still to be searched.
+        """
+        plan = read_plan(path)
+        if plan.model != run.request.model:
+            raise RequestError(
+                f"The plan {path} is for --model {plan.model}, not {run.request.model}: make one for it."
+            )
+        if plan.only_simulated is not None:
+            raise RequestError(f"The plan {path} {plan.only_simulated}.")
+        if plan.divided_width not in (None, _fixed_width(run.request)):
+            raise RequestError(
+                f"The plan {path} divides columns, so that no other width of a row can be tried: add --set "
+                f"embedding_dim={plan.divided_width}."
+            )
+        features = run.dataset.features
+        names = table_names(run.dataset)
+        shapes = [
+            (name, rows, plan.tables[name].width if name in plan.tables else 1)
+            for name, rows in zip(names, features.table_rows, strict=True)
+        ]
+        check_fits(plan, shapes, str(path))
+
+    def training(self, run: RunContext, job: ClickJob, placement: Placement) -> PlannedTraining | None:
+        """How a training of several processes divides its tables: as the given plan says, else by the best one found.
+
+        The plan is kept in the folder of the run, so that a resumed training goes on under the same one. None where one
+        process trains, where the tables lie in files, and where no plan is found: TorchRec's planner decides then.
+
+        Raises:
+            RequestError: The given plan divides columns of other widths.
+        """
+        if run.processes == 1 or placement.embedding_memory_bytes is not None:
+            return None  # tables in files are divided by row
+        assert isinstance(job, TrainingJob), "graph models take one process"
+        path = run.request.training.plan
+        found = _given(run, job, Path(path), placement) if path is not None else _searched(run, job, placement)
+        if found is None:
+            return None
+        plan, step = found
+        division = Division(tables=given_tables(plan, table_names(run.dataset)), precision=plan.precision)
+        return PlannedTraining(_place(run, division), step)
+
+    def keep_step(self, run: RunContext, planned: PlannedTraining, trained: Any) -> None:
+        """Keep what the steps of a plan took beside what was predicted: in its run, and for the plans that follow.
+
+        Compiled steps are no lesson for those: what is predicted is a step that is not compiled.
+        """
+        seconds = typical_step_seconds(trained.history)
+        if seconds is None or trained.run_id is None:
+            return
+        log_executed(trained.run_id, planned.step.predicted_seconds, seconds)
+        if trained.compile_seconds:
+            return
+        if trains_as_simulated(trained.placement, run.profiles, planned.step, _nodes(run, trained.placement)):
+            plan = ExecutedPlan(key=trained.run_id, measured_seconds=seconds, step=planned.step)
+            keep_executed(Settings().executed_plans, plan)
 
 
 def _fixed_width(request: TrainRequest) -> int | None:
@@ -88,65 +130,11 @@ def _fixed_width(request: TrainRequest) -> int | None:
     return spec.embedding_dim
 
 
-def planned_training(run: RunContext, job: ClickJob, placement: Placement) -> PlannedTraining | None:
-    """How a training of several processes divides its tables: as the given plan says, else by the best one found.
-
-    What was found is kept in the folder of the run, so that a training that is gone on with goes on under the same
-    plan. None where one process trains, where the tables lie in files, and where no plan is found: TorchRec's planner
-    decides then.
-
-    Raises:
-        RequestError: The given plan divides columns of other widths.
-    """
-    if run.processes == 1 or placement.embedding_memory_bytes is not None:
-        return None  # tables in files are divided by row
-    assert isinstance(job, TrainingJob), "graph models take one process"
-    path = run.request.training.plan
-    found = _given(run, job, Path(path), placement) if path is not None else _searched(run, job, placement)
-    if found is None:
-        return None
-    plan, step = found
-    division = Division(tables=given_tables(plan, table_names(run.dataset)), precision=plan.precision)
-    return PlannedTraining(run.cluster.divided(division) if run.cluster else ThisMachine(division), step)
-
-
-def trial_placement(run: RunContext) -> Placement:
-    """Where the search tries settings: in one process, but for tables that only several together may hold."""
-    fixed = read_fixed(run.request.model, run.request.architecture.set).architecture
-    family = representative(run.request.model, run.dataset.features)
-    spec = spec_of(family, run.request.architecture.towers, fixed)
-    return placement_of_one(run, spec)
-
-
-def placement_of_one(run: RunContext, spec: Any) -> Placement:
-    """Where a training that one process does by right is done: in several where only together they may hold its tables.
-
-    Args:
-        run: The run.
-        spec: Architecture of the training.
-    """
-    placement = run.decision.placement
-    if run.cluster is not None or placement.embedding_memory_bytes is not None or run.processes == 1:
-        return placement
-    if need_several_processes(describe(run.dataset, spec).table_bytes, run.processes):
-        return placement.model_copy(update={"processes": run.processes})
-    return placement
-
-
-def keep_step(run: RunContext, planned: PlannedTraining, trained: Any) -> None:
-    """Keep what the steps of a plan took beside what was predicted: in its run, and for the plans that follow.
-
-    Compiled steps are no lesson for those: what is predicted is a step that is not compiled.
-    """
-    seconds = typical_step_seconds(trained.history)
-    if seconds is None or trained.run_id is None:
-        return
-    log_executed(trained.run_id, planned.step.predicted_seconds, seconds)
-    if trained.compile_seconds:
-        return
-    if trains_as_simulated(trained.placement, run.profiles, planned.step, _nodes(run, trained.placement)):
-        plan = ExecutedPlan(key=trained.run_id, measured_seconds=seconds, step=planned.step)
-        keep_executed(Settings().executed_plans, plan)
+def _place(run: RunContext, division: Division) -> Place:
+    """Return this machine, or the nodes of the cluster, dividing the tables so."""
+    if run.cluster is None:
+        return ThisMachine(partial(group_of_processes, division=division))
+    return cast(Cluster, run.cluster).divided(division)
 
 
 def given_tables(plan: Plan, names: list[str]) -> tuple[GivenTable, ...]:
@@ -188,7 +176,7 @@ def _nodes(run: RunContext, placement: Placement) -> OnNodes | None:
     """Where the processes lie on the cluster; None on this machine."""
     if run.cluster is None:
         return None
-    seats = run.cluster.seats(placement)
+    seats = cast(Cluster, run.cluster).seats(placement)
     return OnNodes(tuple(sorted({seat.node.host for seat in seats})), max(seat.shared_by for seat in seats))
 
 

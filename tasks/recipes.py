@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -45,13 +46,13 @@ from shunter.tasks.ensemble import (
 )
 from shunter.tasks.evidence import note_search, note_trainings
 from shunter.tasks.fusion import fuse
-from shunter.tasks.plan import check_plan, trial_placement
 from shunter.tasks.rankers import WHOLE, Purpose, Tried, best_again, best_of, train_rankers, try_settings
 from shunter.tasks.register import register_ranker, register_result
 from shunter.tasks.report import report
 from shunter.tasks.run_context import RunContext
 from shunter.tasks.step_clock import StepClock
 from shunter.tasks.story import tell, tell_outcome
+from shunter.tasks.training_plans import planner, trial_placement
 from shunter.tasks.tune import observer_of, publish_noise, publish_search, tune
 from shunter.tracking.registry.models import RegisteredModel
 from shunter.tracking.registry.ranker_origins import ranker_tags
@@ -119,7 +120,8 @@ class EnsembleRecipe(Recipe):
         """Train baselines and rivals, tune, train the members, combine all of them and register the result."""
         placement = scoring_placement(run.decision.placement)
         minutes = Minutes.of(run.request.search, run.stop.clock, of_command=True)
-        check_plan(run)
+        if run.request.training.plan is not None:
+            planner().check(run, Path(run.request.training.plan))
         set_ending_aside(minutes, run, clock)
         with clock.step("baselines"), minutes.clock.counting(BASELINES):
             ended = minutes.baselines_ended if minutes.most_seconds else None

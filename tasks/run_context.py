@@ -5,8 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from shunter.engine.data.dataset import Dataset
-from shunter.engine.executors.ray.cluster import Cluster
-from shunter.engine.executors.role import Place
+from shunter.engine.executors.role import Cluster, Place
 from shunter.engine.stopping import (
     Budget,
     RunClock,
@@ -22,9 +21,9 @@ from shunter.engine.stopping_text import stop_text
 from shunter.hardware.types import HardwareProfile
 from shunter.planner.decide import Decision
 from shunter.planner.history.record import FlowNotes
-from shunter.planner.parallel.plan import processes_of
 from shunter.requests import CheckpointRequest, TrainRequest
 from shunter.tasks.run_state import copies_address
+from shunter.tasks.training_plans import processes_of
 
 EXPLORATION = "exploration"  # span of the clock
 
@@ -112,7 +111,7 @@ class RunContext:
 
     @property
     def processes(self) -> int:
-        """Processes that train each member together (`shunter.planner.parallel.plan.processes_of`).
+        """Processes that train each member together (`shunter.tasks.training_plans.processes_of`).
 
         Raises:
             RequestError: The plan cannot be read.

@@ -8,7 +8,7 @@ from typing import TypeVar
 from pydantic import BaseModel
 
 from shunter.engine.executors.energy import add_readings
-from shunter.engine.executors.ray.cluster import Cluster
+from shunter.engine.executors.role import Cluster
 from shunter.engine.stopping import WORK, Budget, Meter, RunClock
 from shunter.errors import RequestError
 from shunter.hardware.catalogue.prices import Prices

@@ -38,6 +38,8 @@ MODEL_FILES = ("model.json", "model.safetensors")
 LONGEST_HISTORY = 1 << 20
 # Files of a run with choices from measurements or earlier runs: a resumed or repeated run makes the same choices.
 CHOICES = "*.choice.json"
+# Prefix of the folder of each state that several processes have left, and suffix of one that is being written.
+SHARDED, PARTIAL = "checkpoint-", ".partial"
 MEMBERS = "members."  # prefix of the weight names of an ensemble's members
 
 
@@ -75,6 +77,11 @@ def save_model(model: Model | Ensemble, directory: Path, packed: Sequence[Mappin
     if packed is not None:
         description["packed"] = True
     write_json(directory / "model.json", json.dumps(description, indent=1))
+
+
+def holds_sharded_checkpoint(directory: Path) -> bool:
+    """Return True if several processes have left a checkpoint in a folder."""
+    return any(path.suffix != PARTIAL for path in directory.glob(f"{SHARDED}*"))
 
 
 def _packed_tensors(model: Model | Ensemble, packed: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:

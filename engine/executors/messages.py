@@ -12,7 +12,6 @@ from torch import Tensor
 
 from shunter.engine.executors.checkpoint_files import Files
 from shunter.engine.job import Checkpointing, ClickJob, TrainingJob
-from shunter.engine.parallel import Division
 from shunter.engine.ranking.trainer import RankingData
 from shunter.engine.results import EpochReport, TrainingFigures, TrainResult
 from shunter.engine.stopping import StopReason
@@ -32,7 +31,7 @@ class Task:
         wants_model: Whether the weights come home with the figures.
         wants_steps: Whether each step is told.
         cores: Cores whose idle power counts as this training's, where it shares a machine; None is all of them.
-        division: How several processes divide the tables.
+        division: How several processes divide the tables, for the executor that they form; None leaves it to them.
     """
 
     job: ClickJob
@@ -40,7 +39,7 @@ class Task:
     wants_model: bool = True
     wants_steps: bool = True
     cores: int | None = None
-    division: Division = Division()  # noqa: RUF009 - frozen
+    division: Any = None
 
 
 @dataclass(frozen=True)

@@ -18,14 +18,16 @@ from shunter.engine.executors.messages import Done, Message, Order, Task, receiv
 from shunter.engine.executors.role import Executor, Reading
 from shunter.engine.job import Checkpointing, ClickJob, Hooks
 from shunter.engine.memory import cached_rows, free_memory_bytes
-from shunter.engine.parallel.plan import Sharding
+from shunter.engine.parallel.plan import Division, Machine, Sharding
 from shunter.engine.parallel.stored import gather_weights
 from shunter.engine.private_files import write_private
+from shunter.engine.profiling.profiles import local_profiles
 from shunter.engine.results import StepTiming, TrainingFigures, TrainResult
 from shunter.errors import HardwareError, ProcessLostError, RequestError, ShunterError, TrainingError
+from shunter.hardware.cost.step_model import link_bytes_per_second
 from shunter.hardware.devices.processes import LAST_WORDS_SECONDS, Group
 from shunter.hardware.meters.meter import measure_energy
-from shunter.hardware.types import Placement
+from shunter.hardware.types import HardwareProfile, Placement
 from shunter.models.embeddings.request import EmbeddingCache
 from shunter.models.embeddings.role import EmbeddingTables
 from shunter.models.registry import build_model, may_lie_in_file
@@ -122,6 +124,33 @@ class ProcessGroup(Executor):
                 if training.was_interrupted:
                     group.wait(GRACE_SECONDS)
                 group.end()
+
+
+def group_of_processes(placement: Placement, division: Division = Division()) -> ProcessGroup:  # noqa: B008 - frozen
+    """Return the executor of a placement in several processes of this machine.
+
+    Args:
+        placement: The placement.
+        division: Where each table goes; by default the planner of the group decides.
+    """
+    machine = machine_here(placement.accelerator, placement.processes)
+    return ProcessGroup(placement, Sharding(machine=machine, given=division.tables, precision=division.precision))
+
+
+def machine_here(accelerator: str, processes: int) -> Machine:
+    """See `machine_of`, for an accelerator of this machine and the processes that it holds."""
+    profile = next(found for found in local_profiles() if found.accelerator.name == accelerator)
+    return machine_of(profile, processes)
+
+
+def machine_of(profile: HardwareProfile, processes: int) -> Machine:
+    """What the planner of the tables is told: processes share a CPU's memory, and have a GPU each."""
+    shared_by = processes if profile.accelerator.kind == "cpu" else 1
+    return Machine(
+        memory_bytes=profile.accelerator.memory_bytes // shared_by,
+        memory_bytes_per_second=profile.copy_bytes_per_second.value,
+        link_bytes_per_second=link_bytes_per_second(profile, processes),
+    )
 
 
 class _GroupLine:

@@ -6,15 +6,18 @@ The flow chooses a placement, a `Place` gives an `Executor` for it, and the exec
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
+from shunter.engine.data.dataset import Dataset
 from shunter.engine.executors.compilation import Trial
 from shunter.engine.job import Checkpointing, ClickJob, Hooks
+from shunter.engine.probes.measurement import Measurement
 from shunter.engine.results import TrainingFigures, TrainResult
-from shunter.hardware.types import EnergyReading, Placement
+from shunter.hardware.types import EnergyReading, HardwareProfile, Placement
 
 
 class Reading(Protocol):
@@ -94,4 +97,52 @@ class Place(Protocol):
         Raises:
             RequestError: There are fewer such accelerators.
         """
+        ...
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Placement that keeps every limit.
+
+    Attributes:
+        placement: The placement.
+        total: Hours, kilowatt hours or money of the whole job there: the quantity that the request minimises.
+    """
+
+    placement: Placement
+    total: float
+
+
+class Cluster(Place, Protocol):
+    """Nodes that train instead of this machine.
+
+    Attributes:
+        moves: Sentences that say which trainings moved to another node, and why.
+        nodes_together: Nodes that held processes of one training, in the order of their first.
+    """
+
+    moves: list[str]
+    nodes_together: list[str]
+
+    def profiles(self, processes: int = 1) -> list[HardwareProfile]:
+        """Return the profiles of all accelerators, with collectives between nodes for several processes."""
+        ...
+
+    def measure(self, dataset: Dataset, spec: Any, placement: Placement, steps: int) -> Measurement | None:
+        """Measure some steps of a training on the node of a placement."""
+        ...
+
+    def prefer(
+        self,
+        choices: Sequence[Choice],
+        *,
+        better_place: Callable[..., str | None] | None = None,
+        may_begin_elsewhere: bool = False,
+        memory_bytes: int = 0,
+    ) -> None:
+        """Name the placements to which a training may move, the best first."""
+        ...
+
+    def meter_with(self, here: Any) -> Any:
+        """Return a meter of this process, whose meter is `here`, and of the nodes."""
         ...

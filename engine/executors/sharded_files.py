@@ -3,13 +3,12 @@
 import shutil
 from pathlib import Path
 
-from shunter.engine.checkpoint.storage import write_text
+from shunter.engine.checkpoint.storage import PARTIAL, write_text
 from shunter.engine.executors.checkpoint_files import Files
 from shunter.engine.parallel.plan import MACHINE
 from shunter.engine.parallel.stored import (
     BEST,
     INDEX,
-    PARTIAL,
     StoredLayout,
     latest_checkpoint,
     number_of,

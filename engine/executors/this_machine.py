@@ -1,38 +1,35 @@
 """This machine as a place to train."""
 
+from collections.abc import Callable
 from pathlib import Path
 
+from shunter.engine.checkpoint.storage import holds_sharded_checkpoint
 from shunter.engine.executors.here import Here
 from shunter.engine.executors.own_process import OwnProcess
-from shunter.engine.executors.process_group import ProcessGroup
+from shunter.engine.executors.registry import EXECUTORS
 from shunter.engine.executors.role import Executor
-from shunter.engine.parallel import Division, Machine, Sharding, holds_sharded_checkpoint
-from shunter.engine.profiling.profiles import local_profiles
 from shunter.errors import RequestError
-from shunter.hardware.cost.step_model import link_bytes_per_second
 from shunter.hardware.devices.discovery import usable_cores
-from shunter.hardware.types import HardwareProfile, Placement
+from shunter.hardware.types import Placement
 
 
 class ThisMachine:
     """A `shunter.engine.executors.role.Place`.
 
     Args:
-        division: How trainings in many processes divide the tables.
+        group_of: Returns the executor of a placement in several processes; None takes that of `EXECUTORS`.
     """
 
-    def __init__(self, division: Division = Division()) -> None:  # noqa: B008 - frozen
-        self._division = division
+    def __init__(self, group_of: Callable[[Placement], Executor] | None = None) -> None:
+        self._group_of = group_of
 
     def executor(self, placement: Placement, checkpoints: Path | None = None) -> Executor:
         """A group of processes where many are asked for, or have begun: one process resumes what many have left."""
         is_begun_by_many = checkpoints is not None and holds_sharded_checkpoint(checkpoints)
         if placement.processes == 1 and not is_begun_by_many:
             return Here(placement)
-        machine = machine_here(placement.accelerator, placement.processes)
-        return ProcessGroup(
-            placement, Sharding(machine=machine, given=self._division.tables, precision=self._division.precision)
-        )
+        group_of = self._group_of or EXECUTORS.load("process_group")
+        return group_of(placement)
 
     def executors(self, placement: Placement, count: int) -> list[Executor]:
         """This process (or its group) for one training at a time, else a process each.
@@ -52,22 +49,6 @@ class ThisMachine:
         _check_gpus(placement.device, count)
         names = [f"cuda:{index}" for index in range(count)]  # those that `shunter.hardware.reservation` keeps
         return [OwnProcess(placement.model_copy(update={"accelerator": name}), cores=cores) for name in names]
-
-
-def machine_here(accelerator: str, processes: int) -> Machine:
-    """See `machine_of`, for an accelerator of this machine and the processes that it holds."""
-    profile = next(found for found in local_profiles() if found.accelerator.name == accelerator)
-    return machine_of(profile, processes)
-
-
-def machine_of(profile: HardwareProfile, processes: int) -> Machine:
-    """What the planner of the tables is told: processes share a CPU's memory, and have a GPU each."""
-    shared_by = processes if profile.accelerator.kind == "cpu" else 1
-    return Machine(
-        memory_bytes=profile.accelerator.memory_bytes // shared_by,
-        memory_bytes_per_second=profile.copy_bytes_per_second.value,
-        link_bytes_per_second=link_bytes_per_second(profile, processes),
-    )
 
 
 def _check_gpus(device: str, count: int) -> None:

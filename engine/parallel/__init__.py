@@ -2,6 +2,5 @@
 
 from shunter.engine.parallel.given import GivenTable
 from shunter.engine.parallel.plan import Division, Machine, Sharding
-from shunter.engine.parallel.stored import holds_sharded_checkpoint
 
-__all__ = ["Division", "GivenTable", "Machine", "Sharding", "holds_sharded_checkpoint"]
+__all__ = ["Division", "GivenTable", "Machine", "Sharding"]

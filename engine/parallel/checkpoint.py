@@ -31,7 +31,7 @@ from shunter.engine.checkpoint.generations import check_upon, history_of
 from shunter.engine.checkpoint.keeping import BY_DEFAULT, FULL_PRECISION, CheckpointFigures, Keeping
 from shunter.engine.checkpoint.optimizer_state import optimizer_tensors, restore_optimizer, state_tensors
 from shunter.engine.checkpoint.random_state import random_tensors, restore_random
-from shunter.engine.checkpoint.storage import check_file, load_weights, read_tensors
+from shunter.engine.checkpoint.storage import check_file, holds_sharded_checkpoint, load_weights, read_tensors
 from shunter.engine.checkpoint.tables import bytes_of
 from shunter.engine.memory import available_memory_bytes
 from shunter.engine.parallel.agreement import all_do, from_all
@@ -49,7 +49,6 @@ from shunter.engine.parallel.stored import (
     checkpoint_name,
     checkpoints,
     file_of,
-    holds_sharded_checkpoint,
     number_of,
     parts_of,
     read_index,

@@ -20,7 +20,7 @@ from typing import Any
 
 from shunter.checked_json import json_object, unseal
 from shunter.engine.checkpoint.generations import Part
-from shunter.engine.checkpoint.storage import check_file, load_weights, read_json, read_tensors
+from shunter.engine.checkpoint.storage import PARTIAL, SHARDED, check_file, load_weights, read_json, read_tensors
 from shunter.engine.parallel.blocks import StoredBlocks, fill_shards
 from shunter.errors import CheckpointError
 from shunter.models.registry import Model
@@ -28,12 +28,12 @@ from shunter.models.registry import Model
 FORMAT = 1
 INDEX, DENSE = "index.json", "dense.safetensors"
 LAYERS = "layers."
-CHECKPOINT, BEST, PARTIAL = "checkpoint-", "best-", ".partial"
+BEST = "best-"
 
 
 def checkpoints(directory: Path) -> list[Path]:
     """Folders of all states, the newest first."""
-    folders = [path for path in directory.glob(f"{CHECKPOINT}*") if path.suffix != PARTIAL]
+    folders = [path for path in directory.glob(f"{SHARDED}*") if path.suffix != PARTIAL]
     return sorted(folders, key=number_of, reverse=True)
 
 
@@ -42,14 +42,9 @@ def latest_checkpoint(directory: Path) -> Path | None:
     return next(iter(checkpoints(directory)), None)
 
 
-def holds_sharded_checkpoint(directory: Path) -> bool:
-    """Whether many processes have left a checkpoint in a folder."""
-    return latest_checkpoint(directory) is not None
-
-
 def checkpoint_name(number: int) -> str:
     """Name of the folder of a state."""
-    return f"{CHECKPOINT}{number:06d}"
+    return f"{SHARDED}{number:06d}"
 
 
 def file_of(rank: int) -> str:
@@ -59,7 +54,7 @@ def file_of(rank: int) -> str:
 
 def number_of(folder: Path) -> int:
     """Number of a state, by the name of its folder."""
-    return int(folder.name.removeprefix(CHECKPOINT))
+    return int(folder.name.removeprefix(SHARDED))
 
 
 def read_index(folder: Path) -> dict[str, Any]:
@@ -99,7 +94,7 @@ def remove_older(directory: Path, keep: int, spared: frozenset[str] = frozenset(
 
 
 def _remove_all_but(directory: Path, names: set[str]) -> None:
-    for pattern in (f"{CHECKPOINT}*", f"{BEST}*"):
+    for pattern in (f"{SHARDED}*", f"{BEST}*"):
         for path in directory.glob(pattern):
             if path.name not in names:
                 shutil.rmtree(path, ignore_errors=True)
@@ -117,7 +112,7 @@ class StoredLayout:
 
     def lists(self, names: Iterable[str]) -> list[str]:
         """Indexes of states, the newest first."""
-        pattern = re.compile(rf"{CHECKPOINT}(\d+)/{INDEX}")
+        pattern = re.compile(rf"{SHARDED}(\d+)/{INDEX}")
         return sorted((name for name in names if pattern.fullmatch(name)), reverse=True)
 
     def files(self, name: str, read: Callable[[str], bytes]) -> dict[str, str | None]:

@@ -142,9 +142,9 @@ def _check(request: Request) -> None:
         if isinstance(request, TrainRequest):
             request.search.check_is_installed()
         if isinstance(request, TrainRequest) and request.training.plan is not None:
-            from shunter.planner.parallel.plan import read_plan
+            from shunter.tasks.training_plans import processes_of
 
-            read_plan(Path(request.training.plan))
+            processes_of(request)
         if isinstance(request, TrainRequest) and request.checkpoints.checkpoint_copy is not None:
             from shunter.engine.checkpoint.remote import check_address
 

@@ -19,7 +19,6 @@ from shunter.models.embeddings.sharding_types import (
     CommunicationPrecision,
     ShardingType,
 )
-from shunter.requests import TrainRequest
 from shunter.validation import clause, sentence
 from shunter.yaml_file import read_yaml
 
@@ -194,16 +193,6 @@ def read_plan(path: Path) -> Plan:
     except ValidationError as error:
         told = sentence([clause(fault, Plan) for fault in error.errors()])
         raise RequestError(f"The plan {path} cannot be used: {told}") from error
-
-
-def processes_of(request: TrainRequest) -> int:
-    """Processes that train each member together: as many as the plan has devices, or as were asked for.
-
-    Raises:
-        RequestError: The plan cannot be read.
-    """
-    plan = request.training.plan
-    return request.training.processes if plan is None else len(read_plan(Path(plan)).devices)
 
 
 def check_fits(plan: Plan, shapes: Sequence[tuple[str, int, int]], path: str = "", *, any_width: bool = False) -> None:

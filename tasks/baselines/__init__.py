@@ -20,9 +20,9 @@ from shunter.reporting.card.baselines import Rival, TrainedBaseline
 from shunter.requests import HALF_TABLES, TREES, TrainRequest, baselines_of
 from shunter.search.space.learning import FIRST_BINS, default_hyperparameters, weights_of_tasks
 from shunter.tasks.baselines.trees import train_trees
-from shunter.tasks.plan import placement_of_one
 from shunter.tasks.run_context import RunContext
 from shunter.tasks.train import train_member
+from shunter.tasks.training_plans import placement_of_one
 
 __all__ = ["baseline_epochs", "baseline_spec", "candidates_of", "train_baselines", "train_rivals"]
 

@@ -30,9 +30,9 @@ from shunter.search.study.kept import kept_model
 from shunter.tasks.accelerators import tell
 from shunter.tasks.ensemble.room import is_done, positions_with_room
 from shunter.tasks.ensemble.side_by_side import Training, side_by_side
-from shunter.tasks.plan import keep_step, planned_training
 from shunter.tasks.run_context import RunContext
 from shunter.tasks.train import adopt_trial, train_member, train_to_the_end
+from shunter.tasks.training_plans import planner
 from shunter.tracking.runs import open_run
 
 PAST_MINUTES = "past the minutes"  # span of the clock: of a training that may go on after the end of the minutes
@@ -203,7 +203,9 @@ def train_one(
 ) -> TrainedModel:
     """A training as planned, to its end; a finished one is returned at once."""
     fixed_threads = run.request.training.fixed_threads or run.cluster is not None
-    planned = planned_training(run, job, placement)
+    # Tables in files are divided by row, without a plan.
+    is_planned = run.processes > 1 and placement.embedding_memory_bytes is None
+    planned = planner().training(run, job, placement) if is_planned else None
     trained = train_member(
         job,
         placement,
@@ -217,7 +219,7 @@ def train_one(
         checkpoints=run.checkpoints,
     )
     if planned is not None:
-        keep_step(run, planned, trained)
+        planner().keep_step(run, planned, trained)
     return trained
 
 

@@ -12,7 +12,7 @@ from prefect.cache_policies import NO_CACHE
 from pydantic import SerializeAsAny
 from rich.console import RenderableType
 
-from shunter.engine.executors.ray.cluster import Cluster
+from shunter.engine.executors.role import Cluster
 from shunter.engine.profiling.profiles import Progress, local_profiles, machine_profiles, quiet
 from shunter.engine.profiling.roofline import REFERENCE_FEATURES
 from shunter.frozen import Frozen

@@ -21,7 +21,8 @@ ROOMS = (
     ("tools", r"^(requirements|docs)/"),
     (
         "core",
-        r"core_scaling|models/graph/twotower|reporting/front|history/zeros|profile_tables|flows/profiling",
+        r"core_scaling|models/graph/twotower|reporting/front|history/zeros|profile_tables|flows/profiling"
+        r"|embeddings/(row_traffic|cache_counts)",
     ),
     (
         "compression",

@@ -21,7 +21,8 @@ from shunter.planner.parallel.plan import Plan, TablePlacement, plan_text
 from shunter.requests import TrainRequest
 from shunter.settings import Settings
 from shunter.tasks import plan as step
-from shunter.tasks.plan import check_plan, given_tables, keep_step, planned_training, trial_placement
+from shunter.tasks.plan import TablePlanner, given_tables
+from shunter.tasks.training_plans import trial_placement
 from tests.engine.synthetic import write_dataset
 from tests.hardware.profiles import make_profile
 
@@ -51,9 +52,14 @@ def run_of(dataset: Any, folder: Path, **changes: Any) -> Any:
     return SimpleNamespace(request=TrainRequest(plan=str(path)), dataset=dataset, plan=plan)
 
 
+def check(run: Any) -> None:
+    """Hold the given plan against the data of a run."""
+    TablePlanner().check(run, Path(run.request.training.plan))
+
+
 def test_a_plan_of_these_tables_is_handed_on_in_their_order(dataset: Any, tmp_path: Path) -> None:
     run = run_of(dataset, tmp_path)
-    check_plan(run)
+    check(run)
     assert given_tables(run.plan, table_names(dataset)) == tuple(
         GivenTable(kind="table_wise", processes=(place % 2,)) for place in range(4)
     )
@@ -70,17 +76,17 @@ def test_a_plan_of_other_tables_is_refused(
     dataset: Any, tmp_path: Path, table: dict[str, TablePlacement], told: str
 ) -> None:
     with pytest.raises(RequestError, match=told):
-        check_plan(run_of(dataset, tmp_path, **table))
+        check(run_of(dataset, tmp_path, **table))
 
 
 def test_copies_of_frequent_rows_are_handed_on_and_divided_layers_refused(dataset: Any, tmp_path: Path) -> None:
     run = run_of(dataset, tmp_path, bag0=TablePlacement(rows=50, width=16, kind="row_wise", replicated_rows=9))
-    check_plan(run)
+    check(run)
     assert GivenTable(kind="row_wise", replicated_rows=9) in given_tables(run.plan, table_names(dataset))
     split = run.plan.model_copy(update={"layers": {"top.0": "output_split"}})
     Path(run.request.training.plan).write_text(plan_text(split))
     with pytest.raises(RequestError, match="divided layers, which are only simulated"):
-        check_plan(run)
+        check(run)
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -100,7 +106,7 @@ def test_a_plan_of_another_family_is_refused(dataset: Any, tmp_path: Path) -> No
     run = run_of(dataset, tmp_path)
     run.request = run.request.model_copy(update={"model": "deepfm"})
     with pytest.raises(RequestError, match="is for --model dlrm, not deepfm"):
-        check_plan(run)
+        check(run)
 
 
 @pytest.mark.parametrize(
@@ -113,10 +119,10 @@ def test_a_plan_of_divided_columns_wants_their_width_fixed(
     run = run_of(dataset, tmp_path, bag0=TablePlacement(rows=50, width=16, kind="column_wise", devices=(0, 1)))
     run.request = TrainRequest(plan=run.request.training.plan, **options)
     if is_fine:
-        check_plan(run)
+        check(run)
         return
     with pytest.raises(RequestError, match="add --set embedding_dim=16"):
-        check_plan(run)
+        check(run)
 
 
 @pytest.fixture
@@ -147,23 +153,23 @@ def test_processes_without_a_plan_get_one_that_they_keep_and_learn_from(
     dataset: Any, tmp_path: Path, told: list[Any]
 ) -> None:
     run, job, placement = training_of(dataset, SimpleNamespace(request=TrainRequest(processes=2)), tmp_path)
-    found = planned_training(run, job, placement)
+    found = TablePlanner().training(run, job, placement)
     assert found is not None
     (_, kept, details) = told[0]
     assert kept.exists()
     assert {one["name"] for one in details["tables"]} == set(table_names(dataset))
     assert "by hand" in details["rivals"]
-    again = planned_training(run, job, placement)
+    again = TablePlanner().training(run, job, placement)
     assert again is not None
     assert again.step == found.step
     assert len(told) == 1, "a training that is gone on with follows the plan that it began with"
     history = [SimpleNamespace(step=10, wait_seconds=0.0, compute_seconds=1.0)]
     trained = SimpleNamespace(history=history, run_id="member", placement=placement, compile_seconds=0.0)
     compiled = SimpleNamespace(**{**vars(trained), "run_id": "compiled", "compile_seconds": 7.0})
-    keep_step(run, found, compiled)
+    TablePlanner().keep_step(run, found, compiled)
     assert told[-1] == ("compiled", found.step.predicted_seconds, 0.1)
-    keep_step(run, found, trained)
-    keep_step(run, found, trained)
+    TablePlanner().keep_step(run, found, trained)
+    TablePlanner().keep_step(run, found, trained)
     (plan,) = read_executed(Settings().executed_plans, executed_on(run.profiles[0], 2, 1))
     assert plan.measured_seconds == 0.1
     assert told[-1] == ("member", found.step.predicted_seconds, 0.1)
@@ -184,18 +190,20 @@ def test_steps_over_nodes_teach_what_begins_on_another_node_of_theirs(
         here = profile.accelerator.model_copy(update={"name": f"cpu@{node}"})
         run.cluster, run.profiles = cluster, [profile.model_copy(update={"accelerator": here})]
         placement = placement.model_copy(update={"accelerator": here.name, "threads": 1})
-        found = planned_training(run, job, placement)
+        found = TablePlanner().training(run, job, placement)
         assert found is not None
         predicted.append(found.step.predicted_seconds)
         history = [SimpleNamespace(step=10, wait_seconds=0.0, compute_seconds=1.0)]
-        keep_step(run, found, SimpleNamespace(history=history, run_id=node, placement=placement, compile_seconds=0.0))
+        TablePlanner().keep_step(
+            run, found, SimpleNamespace(history=history, run_id=node, placement=placement, compile_seconds=0.0)
+        )
     assert predicted[0] != pytest.approx(0.1)
     assert predicted[1] == pytest.approx(0.1)
 
 
 def test_a_given_plan_is_followed_and_its_step_predicted(dataset: Any, tmp_path: Path, told: list[Any]) -> None:
     run, job, placement = training_of(dataset, run_of(dataset, tmp_path), tmp_path)
-    found = planned_training(run, job, placement)
+    found = TablePlanner().training(run, job, placement)
     assert found is not None
     assert told[0][2]["is_given"]
     assert found.step.predicted_seconds > 0
@@ -203,6 +211,6 @@ def test_a_given_plan_is_followed_and_its_step_predicted(dataset: Any, tmp_path:
 
 def test_one_process_and_more_processes_than_rows_get_no_plan(dataset: Any, tmp_path: Path, told: list[Any]) -> None:
     asked = SimpleNamespace(request=TrainRequest())
-    assert planned_training(*training_of(dataset, asked, tmp_path, processes=1)) is None
-    assert planned_training(*training_of(dataset, asked, tmp_path, processes=64)) is None
+    assert TablePlanner().training(*training_of(dataset, asked, tmp_path, processes=1)) is None
+    assert TablePlanner().training(*training_of(dataset, asked, tmp_path, processes=64)) is None
     assert not told

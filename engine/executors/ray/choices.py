@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shunter.engine.executors.ray.group import Seat
+from shunter.engine.executors.role import Choice
 from shunter.engine.executors.watch import Going
 from shunter.hardware.devices.nodes import free_resources
 from shunter.hardware.types import Placement
@@ -13,19 +14,6 @@ from shunter.hardware.types import Placement
 SLACK = 1e-6  # of a resource, which Ray counts in ten thousandths
 # Where a training goes on: what it takes in all at each place that is free, by name, where it is, and how it goes.
 BetterPlace = Callable[[Mapping[str, float], str, Going], str | None]
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A placement that keeps every limit.
-
-    Attributes:
-        placement: The placement.
-        total: What the whole job is expected to take there of what shall be little: hours, kilowatt hours, money.
-    """
-
-    placement: Placement
-    total: float
 
 
 def nowhere(totals: Mapping[str, float], here: str, going: Going) -> None:

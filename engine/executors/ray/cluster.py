@@ -8,12 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from shunter.engine.checkpoint.storage import holds_sharded_checkpoint
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.execution import execution_of
 from shunter.engine.executors.checkpoint_files import Files, read_checkpoint, write_checkpoint
 from shunter.engine.executors.ledger import Ledger
 from shunter.engine.executors.messages import Done, Task
-from shunter.engine.executors.ray.choices import BetterPlace, Choice, Choices, Elsewhere, are_free, nowhere
+from shunter.engine.executors.ray.choices import BetterPlace, Choices, Elsewhere, are_free, nowhere
 from shunter.engine.executors.ray.data import has_dataset, read_pieces, write_piece
 from shunter.engine.executors.ray.energy import FlowMeter
 from shunter.engine.executors.ray.group import Seat, train_on_nodes, wait_until_known
@@ -21,10 +22,11 @@ from shunter.engine.executors.ray.network import network_between
 from shunter.engine.executors.ray.node_work import measure_there, profiles_there
 from shunter.engine.executors.ray.slots import PROCESSES, OnNode, spread
 from shunter.engine.executors.ray.training import NodeLostError, train_on_node
+from shunter.engine.executors.role import Choice
 from shunter.engine.executors.sharded_files import read_sharded, write_sharded
 from shunter.engine.executors.watch import MoveError, Watch
 from shunter.engine.job import Hooks
-from shunter.engine.parallel import Division, holds_sharded_checkpoint
+from shunter.engine.parallel import Division
 from shunter.engine.probes.measurement import Measurement
 from shunter.errors import HardwareError, first_line
 from shunter.hardware.devices.nodes import ClusterNode, alive_nodes, cluster_nodes, connected, placed
@@ -32,7 +34,6 @@ from shunter.hardware.meters.meter import EnergyMeter
 from shunter.hardware.types import CollectiveCost, HardwareProfile, Placement
 from shunter.models.graph import GraphSpec
 from shunter.models.spec import ModelSpec
-from shunter.requests import ClusterRequest
 
 log = logging.getLogger(__name__)
 
@@ -53,16 +54,6 @@ def open_cluster(address: str, resource: str | None = None) -> Iterator["Cluster
     """
     with connected(address):
         yield Cluster(cluster_nodes(address, resource))
-
-
-@contextmanager
-def requested_cluster(request: ClusterRequest) -> Iterator["Cluster | None"]:
-    """The cluster that a request names, connected for the length of the block; None for this machine."""
-    if request.cluster is None:
-        yield None
-        return
-    with open_cluster(request.cluster, request.cluster_resource) as cluster:
-        yield cluster
 
 
 class Cluster:
@@ -137,12 +128,12 @@ class Cluster:
         self,
         choices: Sequence[Choice],
         *,
-        better_place: BetterPlace = nowhere,
+        better_place: BetterPlace | None = None,
         may_begin_elsewhere: bool = False,
         memory_bytes: int = 0,
     ) -> None:
         """Say where else a training may run: when its node dies, or when a better one becomes free; see `Choices`."""
-        asked = Choices(tuple(one for one in choices if one.placement.node in self.nodes), better_place)
+        asked = Choices(tuple(one for one in choices if one.placement.node in self.nodes), better_place or nowhere)
         asked = replace(asked, may_begin_elsewhere=may_begin_elsewhere, memory_bytes=memory_bytes)
         self._elsewhere = Elsewhere(asked, self.seats)
 

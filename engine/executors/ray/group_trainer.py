@@ -17,10 +17,10 @@ from torch import distributed as dist
 
 from shunter.engine.executors.checkpoint_files import Files
 from shunter.engine.executors.messages import Stop, Task, attended
+from shunter.engine.executors.process_group import machine_here
 from shunter.engine.executors.ray.data import find_dataset
 from shunter.engine.executors.ray.node_trainer import NodeTrainer
 from shunter.engine.executors.sharded_files import ShardedWatch, write_sharded
-from shunter.engine.executors.this_machine import machine_here
 from shunter.engine.executors.together import train_together
 from shunter.engine.job import Checkpointing, ClickJob, Hooks
 from shunter.engine.libraries import load_libraries
@@ -119,7 +119,9 @@ class GroupTrainer(NodeTrainer):
             if files:
                 write_sharded(files, folder, checkpointing.keeping.generations)
             with self._group(member, job.execution.device):
-                return self._train_in_group(member, job, checkpointing, task.division, wants_model=task.wants_model)
+                return self._train_in_group(
+                    member, job, checkpointing, task.division or Division(), wants_model=task.wants_model
+                )
 
     def _train_in_group(
         self, member: Membership, job: ClickJob, checkpointing: Checkpointing, division: Division, *, wants_model: bool

@@ -101,7 +101,7 @@ class OnNode(Executor):
         ledger: Ledger,
         *,
         shared_by: int = 1,
-        division: Division = Division(),  # noqa: B008 - frozen
+        division: Division | None = None,
     ) -> None:
         self.placement, self._division = placement, division
         self._cluster, self._ledger = cluster, ledger

@@ -17,13 +17,14 @@ from torch import distributed as dist
 
 import shunter.errors
 from shunter.engine.checkpoint.keeping import CheckpointFigures, Keeping
+from shunter.engine.checkpoint.storage import holds_sharded_checkpoint
 from shunter.engine.config import Execution, Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.executors.process_group import KEPT_LOG, ProcessGroup, group_failure
 from shunter.engine.job import Checkpointing, Hooks, TrainingJob
 from shunter.engine.loop.evaluation import evaluate
 from shunter.engine.loop.trainer import train
-from shunter.engine.parallel import Sharding, holds_sharded_checkpoint
+from shunter.engine.parallel import Sharding
 from shunter.engine.parallel.stored import checkpoints, latest_checkpoint
 from shunter.engine.stopping import StopKind
 from shunter.errors import HardwareError, ProcessLostError, RequestError, ShunterError, TrainingError

@@ -18,10 +18,10 @@ from shunter.planner.parallel.plan import (
     check_fits,
     differences,
     plan_text,
-    processes_of,
     read_plan,
 )
 from shunter.requests import TrainRequest
+from shunter.tasks.training_plans import processes_of
 
 PER_HOST = 2
 

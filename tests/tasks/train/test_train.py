@@ -17,7 +17,7 @@ from shunter.engine.data.dataset import Dataset
 from shunter.engine.execution import execution_of
 from shunter.engine.executors.adaptation import Adaptation
 from shunter.engine.executors.energy import add_readings
-from shunter.engine.executors.this_machine import machine_of
+from shunter.engine.executors.process_group import machine_of
 from shunter.engine.job import TrainingJob
 from shunter.engine.loop.evaluation import evaluate
 from shunter.engine.results import TrainingFigures

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from shunter.engine.executors.ray.choices import Choice, Choices, Elsewhere
+from shunter.engine.executors.ray.choices import Choices, Elsewhere
 from shunter.engine.executors.ray.group import Seat
+from shunter.engine.executors.role import Choice
 from shunter.engine.executors.watch import Going
 from shunter.hardware.devices.nodes import ClusterNode
 from shunter.hardware.types import Placement

@@ -20,10 +20,10 @@ from shunter.engine.data.dataset import Dataset
 from shunter.engine.execution import execution_of
 from shunter.engine.executors.follow import LostError
 from shunter.engine.executors.here import Here
-from shunter.engine.executors.ray.choices import Choice
 from shunter.engine.executors.ray.cluster import Cluster, open_cluster
 from shunter.engine.executors.ray.data import copy_directory, find_dataset, read_pieces, write_piece
 from shunter.engine.executors.ray.training import NodeLostError, _NodeLine
+from shunter.engine.executors.role import Choice
 from shunter.engine.job import Checkpointing, Hooks, TrainingJob
 from shunter.engine.loop.trainer import train
 from shunter.engine.probes.measurement import Measurement

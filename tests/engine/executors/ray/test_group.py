@@ -1,6 +1,7 @@
 """A training in two processes on two nodes of a real Ray cluster on this machine: the weights of one machine."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -9,9 +10,10 @@ import pytest
 from shunter.engine.config import Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.execution import execution_of
-from shunter.engine.executors.ray.choices import Choice
+from shunter.engine.executors.process_group import group_of_processes
 from shunter.engine.executors.ray.cluster import Cluster, open_cluster
 from shunter.engine.executors.ray.network import network_between
+from shunter.engine.executors.role import Choice
 from shunter.engine.executors.this_machine import ThisMachine
 from shunter.engine.job import Checkpointing, ClickJob, Hooks, TrainingJob
 from shunter.engine.loop.trainer import train
@@ -112,7 +114,8 @@ def on_one_machine(dataset: Dataset, home: Path, tmp_path_factory: pytest.TempPa
     placement = placed("cpu")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SHUNTER_HOME", str(home))
-        executor = ThisMachine(planned(dataset)).executor(placement, kept.directory)
+        group_of = partial(group_of_processes, division=planned(dataset))
+        executor = ThisMachine(group_of).executor(placement, kept.directory)
         return executor.run(job_of(dataset, placement), Hooks(), kept)
 
 
@@ -207,7 +210,8 @@ def test_what_two_processes_of_a_cluster_have_begun_is_ended_by_two_of_this_mach
         executor.run(job_of(dataset, at), Hooks(on_epoch=interrupt), kept)
     steps: list[int] = []
     hooks = Hooks(on_step=lambda done, total: steps.append(done))
-    here = ThisMachine(planned(dataset)).executor(placed("cpu"), kept.directory)
+    group_of = partial(group_of_processes, division=planned(dataset))
+    here = ThisMachine(group_of).executor(placed("cpu"), kept.directory)
     result = here.run(job_of(dataset, placed("cpu")), hooks, kept)
     assert min(steps) > 1, "it did not begin anew"
     assert_same_weights(result, on_one_machine)

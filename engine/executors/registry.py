@@ -1,0 +1,34 @@
+"""Executors beyond this process, by name: a group of processes, the nodes of a cluster."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from shunter.engine.executors.role import Cluster
+from shunter.registry import Entry, Registry
+from shunter.requests import ClusterRequest
+
+# `process_group` is a function of the placement that returns an `Executor`; `cluster` one of the address and the
+# resource that returns a context manager of a `Cluster`.
+EXECUTORS = Registry(
+    "executor",
+    {
+        "process_group": Entry(target="shunter.engine.executors.process_group:group_of_processes"),
+        "cluster": Entry(target="shunter.engine.executors.ray.cluster:open_cluster"),
+    },
+    group="shunter.executors",
+)
+
+
+@contextmanager
+def requested_cluster(request: ClusterRequest) -> Iterator[Cluster | None]:
+    """Connect to the cluster of a request for the length of the block; None for this machine.
+
+    Raises:
+        HardwareError: No cluster answers, or none of its nodes has the resource.
+        MissingExtensionError: Nothing here can use a cluster.
+    """
+    if request.cluster is None:
+        yield None
+        return
+    with EXECUTORS.load("cluster")(request.cluster, request.cluster_resource) as cluster:
+        yield cluster
