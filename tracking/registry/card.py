@@ -1,4 +1,4 @@
-"""What a model card needs of MLflow: texts as artifacts, a link to one of them, and the description of a version."""
+"""MLflow access of the model card: texts as artifacts, links to artifacts, and the description of a version."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ from shunter.tracking.store import open_store, tracking_errors
 
 
 def log_texts(run_id: str, files: Mapping[str, str]) -> None:
-    """Keep texts as artifacts, by their paths within the run; one that is there is replaced.
+    """Write texts as artifacts by their paths within the run; existing artifacts are replaced.
 
     Raises:
         TrackingError: the store fails.
@@ -22,7 +22,7 @@ def log_texts(run_id: str, files: Mapping[str, str]) -> None:
 
 
 def artifact_link(run_id: str, path: str) -> str:
-    """Where MLflow's UI shows an artifact, from any of its own pages; a store that fails is asked again.
+    """Return the link to an artifact relative to any page of MLflow's UI; the read is retried if the store fails.
 
     Raises:
         TrackingError: the store cannot be read.
@@ -35,10 +35,10 @@ def artifact_link(run_id: str, path: str) -> str:
 
 
 def describe_model(model: RegisteredModel, markdown: str) -> None:
-    """Let the registry's page of a version show a text; a store that fails is asked again.
+    """Set the description of a version on its registry page; the write is retried if the store fails.
 
     Raises:
-        TrackingError: the store cannot be written, or holds no such version.
+        TrackingError: The store cannot be written, or the version does not exist.
     """
     registry = open_registry()
     with tracking_errors():

@@ -1,6 +1,6 @@
-"""The writes to the registry that there are: they go to the store at once, and fail with it.
+"""Client for writes to the model registry, which go to the store at once and fail if the store fails.
 
-Those of a registration may be made again, whatever became of them before: what is made once has a tag to know it by.
+The writes of a registration are idempotent: a tag identifies each created object, so that a repeated write finds it.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,27 +17,27 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import LoggedModel
 
-KEY = "registration.key"  # tag of a model and of a version: the run that registers, and the name
+KEY = "registration.key"  # tag of a model and of a version: id of the registering run, and registered name
 
 
 class RegistryClient:
-    """Writes of models, versions and their aliases; texts pass through `without_secrets`.
+    """Client for writes of models, versions and aliases; texts pass through `without_secrets`.
 
     Args:
         mlflow: MLflow's client.
 
     Attributes:
-        mlflow: The same, for reading.
+        mlflow: MLflow's client, for reading.
     """
 
     def __init__(self, mlflow: "MlflowClient") -> None:
         self.mlflow = mlflow
 
     def logged_model(self, run_id: str, name: str) -> "LoggedModel":
-        """The model that a run began to register under a name, or a new one; one that was begun twice is there once.
+        """Return the logged model that a run registers under a name; create the model if missing, delete duplicates.
 
         Args:
-            run_id: Id of the run that the model came out of.
+            run_id: Id of the run that produced the model.
             name: Name of the registered model.
         """
         own = key_of(run_id, name)
@@ -57,15 +57,15 @@ class RegistryClient:
         return first
 
     def upload(self, model_id: str, file: "Path", folder: str | None) -> None:
-        """Give a model one of its files, and look whether it arrived: a server's word for it may be another's.
+        """Upload a file of a model, and verify its size in the store, since a server's answer is not reliable.
 
         Args:
             model_id: Id of the model.
             file: File on this machine.
-            folder: Folder of the model that it goes into; None for its root.
+            folder: Target folder within the model; None for its root.
 
         Raises:
-            StoreAwayError: It did not arrive.
+            StoreAwayError: The file is missing in the store or has another size.
         """
         self.mlflow.log_model_artifact(model_id, str(file), folder)
         path = f"{folder}/{file.name}" if folder else file.name
@@ -74,12 +74,12 @@ class RegistryClient:
             raise StoreAwayError(f"{path} did not arrive")
 
     def log_model_metrics(self, model: "LoggedModel", run_id: str, metrics: Mapping[str, float]) -> None:
-        """Write figures of a model; a second call changes nothing.
+        """Write metrics of a model; a second call changes nothing.
 
         Args:
-            model: The model.
-            run_id: Id of the run that the model came out of.
-            metrics: Figures of the model, under the names of the convention.
+            model: Logged model.
+            run_id: Id of the run that produced the model.
+            metrics: Metrics of the model, with the names of the convention.
         """
         from mlflow.entities import Metric
 
@@ -90,11 +90,11 @@ class RegistryClient:
         self.mlflow.log_batch(run_id, metrics=points)
 
     def finish_logged_model(self, model_id: str) -> "LoggedModel":
-        """Declare a model ready."""
+        """Set the status of a model to READY."""
         return self.mlflow.finalize_logged_model(model_id, "READY")
 
     def ensure_registered_model(self, name: str, description: str) -> None:
-        """Make a registered model, unless there is one of that name."""
+        """Create a registered model unless the name exists."""
         from mlflow.exceptions import MlflowException
 
         try:
@@ -104,9 +104,9 @@ class RegistryClient:
                 raise
 
     def version_of_run(self, name: str, run_id: str) -> int | None:
-        """The version that a run registered under a name; None where it registered none.
+        """Return the version that a run registered under a name; None if the run registered no version.
 
-        One that the store has made twice, because its answer was lost or a request reached it twice, is there once.
+        Duplicate versions, made by the store after a lost answer or a repeated request, are deleted.
         """
         found = [
             version for version in self.mlflow.search_model_versions(f"run_id = '{run_id}'") if version.name == name
@@ -115,11 +115,11 @@ class RegistryClient:
         first, *again = sorted(int(version.version) for version in found if version.tags.get(KEY) == own) or [None]
         for number in again:
             _gone(partial(self.mlflow.delete_model_version, name, str(number)))
-        others = (int(version.version) for version in found if version.tags.get(KEY) != own)  # of former versions
+        others = (int(version.version) for version in found if version.tags.get(KEY) != own)  # without the tag
         return max(others, default=None) if first is None else first
 
     def create_version(self, name: str, model: "LoggedModel", run_id: str, tags: Mapping[str, str]) -> int:
-        """Make a logged model a version of a registered one, unless it is; its number."""
+        """Create a version from a logged model unless it exists; return the version number."""
         there = self.version_of_run(name, run_id)
         if there is None:
             own_tags = {**{key: without_secrets(text) for key, text in tags.items()}, KEY: key_of(run_id, name)}
@@ -130,7 +130,7 @@ class RegistryClient:
         return there
 
     def describe_version(self, name: str, version: int, text: str) -> None:
-        """Let the registry's page of a version show a text."""
+        """Set the description of a version."""
         self.mlflow.update_model_version(name, str(version), without_secrets(text))
 
     def set_version_tag(self, name: str, version: int, key: str, text: str) -> None:
@@ -142,17 +142,17 @@ class RegistryClient:
         self.mlflow.set_registered_model_alias(name, alias, str(version))
 
     def delete_alias(self, name: str, alias: str) -> None:
-        """Take an alias away."""
+        """Delete an alias."""
         self.mlflow.delete_registered_model_alias(name, alias)
 
 
 def key_of(run_id: str, name: str) -> str:
-    """What a run registers under a name, by which it is found again."""
+    """Return the value of the tag `KEY` for a run and a registered name."""
     return f"{run_id}/{name}"
 
 
 def _gone(delete: Callable[[], None]) -> None:
-    """Delete something, unless the same request did it a moment ago."""
+    """Call `delete`; ignore the error that the object does not exist any more."""
     from mlflow.exceptions import MlflowException
 
     try:
@@ -167,7 +167,7 @@ def _by_readiness(model: "LoggedModel") -> tuple[bool, int, str]:
 
 
 def open_registry() -> RegistryClient:
-    """Client of the registry, which lies in the store of the runs.
+    """Return a client of the registry, which is in the same store as the runs.
 
     Raises:
         TrackingError: The store cannot be reached or created.

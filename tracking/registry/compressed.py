@@ -1,4 +1,4 @@
-"""Compressed versions: what the model was trained on, and how the new version stands beside it."""
+"""Registry access for compressed versions: training data of the original version, and alias of the new version."""
 
 import re
 from pathlib import Path
@@ -10,20 +10,20 @@ from shunter.tracking.registry.models import RegisteredModel
 from shunter.tracking.registry.versions import Version, version_by_number
 from shunter.tracking.store import open_store, tracking_errors
 
-CHALLENGER = "challenger"  # alias of a version that waits for a champion's place
-COMPRESSION_OF = "compression.of"  # tag of a compressed version: the version that it was made of
-COMPRESSION_BY = "compression.by"  # and the compression
+CHALLENGER = "challenger"  # alias of a candidate for the champion
+COMPRESSION_OF = "compression.of"  # tag of a compressed version: the original version
+COMPRESSION_BY = "compression.by"  # tag of a compressed version: the compression
 _NUMBERED = re.compile(r"(?P<name>[^/:@]+)/(?P<version>\d+)")
 
 
 def version_of_title(title: str) -> Version:
-    """The version of an opened model.
+    """Return the version of an opened model.
 
     Args:
-        title: As `shunter.tracking.registry.named.NamedModel` has it.
+        title: Title of a `shunter.tracking.registry.named.NamedModel`.
 
     Raises:
-        RequestError: It is a folder, or there is no such version.
+        RequestError: The title is a folder, or the version does not exist.
         TrackingError: The store cannot be read.
     """
     found = _NUMBERED.fullmatch(title)
@@ -36,14 +36,14 @@ def version_of_title(title: str) -> Version:
 
 
 def data_of_version(version: Version, cache: Path) -> Dataset:
-    """The data set that a version was trained on, from the cache.
+    """Load the training data set of a version from the cache.
 
     Args:
-        version: The version.
+        version: Version of a registered model.
         cache: Folder of the data sets.
 
     Raises:
-        DataError: It is not known or not there any more.
+        DataError: The data set is unknown or no longer in the cache.
         TrackingError: The store cannot be read.
     """
     title = f"{version.name}/{version.version}"
@@ -61,7 +61,7 @@ def data_of_version(version: Version, cache: Path) -> Dataset:
 
 
 def call_challenger(model: RegisteredModel) -> None:
-    """Put the alias `challenger` on a version.
+    """Set the alias `challenger` on a version.
 
     Raises:
         TrackingError: The store fails.

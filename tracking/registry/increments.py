@@ -1,13 +1,12 @@
-"""A registered model as what changed since an earlier one: small to ship, laid upon a model that is there already.
+"""Increment of a registered model: the difference from an earlier model, small to ship and applied to that model.
 
-increment.json           what it makes of what, by their digests (`shunter.tracking.registry.signing.digest_of`), and
-figures
-increment.safetensors    rows of tables that differ, values that are new, the weights above the tables
-model/                   the new model in MLflow's format, but for its weights and its vocabulary, which come of these
+increment.json           digests of both models (`shunter.tracking.registry.signing.digest_of`), and figures
+increment.safetensors    changed rows of tables, new values, the weights above the tables
+model/                   the new model in MLflow's format without weights and vocabulary, which the tensors restore
 
-What comes of it is the folder of the new model, to the last byte, signature included; so nothing is believed of an
-increment but what the signature of its outcome confirms. With few bits it is another model, which the home that
-exports it signs.
+Applying an increment restores the folder of the new model to the last byte, including its signature. An increment is
+therefore trusted only if the signature of the result is valid. With fewer bits the result is another model, which the
+exporting home signs.
 """
 
 import hashlib
@@ -47,24 +46,24 @@ from shunter.tracking.registry.signing import MODEL_COPY, checked_copy, digest_o
 from shunter.tracking.registry.trusted import DATA, WEIGHTS, check_model_folder
 
 INCREMENT, TENSORS, MODEL, READ_ME = "increment.json", "increment.safetensors", "model", "README.txt"
-LAYERS, VALUES = "model.", "vocabulary."  # how the names of tensors begin
+LAYERS, VALUES = "model.", "vocabulary."  # prefixes of tensor names
 
 
 class Increment(Frozen):
-    """What an increment says of itself.
+    """Description of an increment.
 
     Attributes:
-        format: Version of this format.
-        since: What the model is called that it is laid upon.
-        since_digest: Digest of that model.
-        title: What the model is called that comes of it.
-        digest: Digest of that model.
-        bits: Bits of a number of its rows.
+        format: Version of the increment format.
+        since: Title of the base model.
+        since_digest: Digest of the base model.
+        title: Title of the new model.
+        digest: Digest of the new model.
+        bits: Bits per number in the stored rows.
         origins: See `shunter.engine.checkpoint.model_increment.ModelIncrement`.
-        sha256: Checksum of its tensors.
-        rows: Rows of all tables of the model that comes of it.
-        changed_rows: Those of them that it holds.
-        row_error: Error of these by few bits, as a share of themselves (both as roots of the mean square).
+        sha256: Checksum of the tensors.
+        rows: Number of rows of all tables of the new model.
+        changed_rows: Number of rows in the increment.
+        row_error: Relative quantization error of the stored rows (root mean square error / root mean square).
     """
 
     format: Literal[1] = 1
@@ -81,11 +80,11 @@ class Increment(Frozen):
 
     @classmethod
     def read(cls, folder: Path) -> "Increment":
-        """Read what an increment says of itself.
+        """Read the description of an increment.
 
         Raises:
-            RequestError: The folder holds none.
-            CheckpointError: It is damaged.
+            RequestError: The folder holds no increment.
+            CheckpointError: The description is damaged.
         """
         if not (folder / INCREMENT).is_file():
             raise RequestError(f"{folder} holds no increment: name a folder that `shunter export --since` has made.")
@@ -99,12 +98,12 @@ class Increment(Frozen):
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model that is in memory, with the folder that it came from.
+    """Model in memory with its folder.
 
     Attributes:
-        title: What messages call it.
+        title: Name of the model in messages.
         folder: Folder in MLflow's format.
-        scorer: What scores its rows.
+        scorer: Scorer of raw rows.
     """
 
     title: str
@@ -113,10 +112,10 @@ class LoadedModel:
 
     @property
     def parts(self) -> tuple[Model | Ensemble, Encoder]:
-        """The model and its encoder.
+        """Model and encoder.
 
         Raises:
-            RequestError: It ranks items.
+            RequestError: The model ranks items.
         """
         if isinstance(self.scorer, RankingScorer):
             raise RequestError(f"{self.title} ranks items, and increments are of models of clicks: export it whole.")
@@ -124,18 +123,18 @@ class LoadedModel:
 
 
 def write_increment(now: LoadedModel, since: LoadedModel, folder: Path, bits: Bits = FULL_PRECISION) -> Increment:
-    """Write what makes one model of another, and try it.
+    """Write the increment from one model to another, and verify that applying the increment gives the new model.
 
     Args:
-        now: The new model.
-        since: The model that is there already where the increment goes.
-        folder: Folder that is made.
-        bits: Bits of a number of the rows; `auto` is 32 for tables below 1 GiB, and then 8.
+        now: New model.
+        since: Base model, which exists at the destination of the increment.
+        folder: Folder to create.
+        bits: Bits per number in the stored rows; `auto` is 32 for tables below 1 GiB, and then 8.
 
     Raises:
-        RequestError: One of them ranks items, or is compressed.
-        CheckpointError: A file cannot be written, or what came of it is not the new model.
-        OSError: The same.
+        RequestError: One of the models ranks items, or is compressed.
+        CheckpointError: A file cannot be written, or applying the increment does not give the new model.
+        OSError: A file cannot be written.
     """
     (model, encoder), (former, former_encoder) = now.parts, since.parts
     for one, title in ((model, now.title), (former, since.title)):
@@ -177,15 +176,15 @@ def write_increment(now: LoadedModel, since: LoadedModel, folder: Path, bits: Bi
 
 
 def chain_upon(digest: str, folder: Path) -> list[Path]:
-    """The increments in a folder that lead on from a model, in their order.
+    """Return the chain of increments in a folder that starts at a model, in order.
 
     Args:
         digest: Digest of the model.
-        folder: Folder of folders; what is no increment in it, or one of another chain, is passed over.
+        folder: Folder of increment folders; other folders and increments of other chains are skipped.
 
     Raises:
-        CheckpointError: The description of one is damaged.
-        RequestError: Two go on from the same model.
+        CheckpointError: The description of an increment is damaged.
+        RequestError: Two increments have the same base model.
     """
     after: dict[str, tuple[Path, str]] = {}
     for path in sorted(folder.iterdir()):
@@ -200,26 +199,26 @@ def chain_upon(digest: str, folder: Path) -> list[Path]:
         after[described.since_digest] = path, described.digest
     chain: list[Path] = []
     while digest in after:
-        path, digest = after.pop(digest)  # which makes an end of a circle
+        path, digest = after.pop(digest)  # removal ends the loop in a circular chain
         chain.append(path)
     return chain
 
 
 def apply_increment(since: LoadedModel, folder: Path, target: Path) -> LoadedModel:
-    """Make a new model from one that is in memory and an increment; the former stays as it is, and may go on scoring.
+    """Apply an increment to a model in memory; return the new model and leave the base model usable for scoring.
 
-    A process that serves a model puts the new one in its place at once; for that moment it has both in memory.
+    A serving process swaps the models at once; both models are in memory until then.
 
     Args:
-        since: The model that is there already.
-        folder: The increment.
-        target: Folder that is made for the new model, in MLflow's format; it must stay while the model is used.
+        since: Base model.
+        folder: Folder of the increment.
+        target: Folder to create for the new model, in MLflow's format; must exist while the model is used.
 
     Raises:
-        RequestError: It is no increment, or one since another model.
-        CheckpointError: It is damaged.
-        DataError: The same.
-        TrackingError: What comes of it could run code of its own, or is not what was signed.
+        RequestError: The folder holds no increment, or an increment of another base model.
+        CheckpointError: The increment is damaged.
+        DataError: The vocabulary of the increment is damaged.
+        TrackingError: The new model could run code of its own, or does not match its signature.
     """
     described = Increment.read(folder)
     if digest_of(since.folder / DATA) != described.since_digest:
@@ -239,7 +238,7 @@ def apply_increment(since: LoadedModel, folder: Path, target: Path) -> LoadedMod
 
 
 def _lay(described: Increment, folder: Path, since: LoadedModel, target: Path) -> None:
-    """Write the new model; its description names the weights that were in the model the increment was made of."""
+    """Write the folder of the new model to `target` from the base model and the increment."""
     former, former_encoder = since.parts
     tensors = read_tensors(folder / TENSORS, described.sha256)
     shutil.copytree(folder / MODEL, target)
@@ -254,7 +253,7 @@ def _lay(described: Increment, folder: Path, since: LoadedModel, target: Path) -
 
 
 def _as_another_model(described: Increment, folder: Path, trial: Path) -> Increment:
-    """Sign what came of few bits as the model that it is."""
+    """Sign the result of an increment with fewer bits as a model of its own; return the updated description."""
     description = folder / MODEL / DATA / "model" / "model.json"
     values = read_json(description) | {"sha256": _checksum(trial)}
     write_json(description, json.dumps(values, indent=1))

@@ -1,4 +1,4 @@
-"""Keys that sign registered models: the key of the home, and those that it has signed with before."""
+"""Keys that sign registered models: the current key of the home and its former keys."""
 
 import contextlib
 import hashlib
@@ -17,17 +17,17 @@ SUFFIX = ".key"
 
 
 def signing_key() -> bytes:
-    """Return the key of the home, made where there is none, and keep a copy that outlives its removal.
+    """Return the key of the home, created if missing, and store a copy that remains if the key is removed.
 
     Raises:
         TrackingError: The key is damaged.
-        OSError: It cannot be read or written.
+        OSError: The key cannot be read or written.
     """
     settings = Settings()
     path = settings.model_key_path
     if not path.exists():
         _write(path, secrets.token_bytes(KEY_BYTES))
-        record_of(path).unlink(missing_ok=True)  # of a key that was removed
+        record_of(path).unlink(missing_ok=True)  # the record of a removed key
     key = _read(path)
     _compare_with_record(path, key, make=True)
     kept = settings.model_keys_directory / f"{name_of_key(key)}{SUFFIX}"
@@ -38,11 +38,11 @@ def signing_key() -> bytes:
 
 
 def known_keys() -> dict[str, bytes]:
-    """Return by their names the key of the home and those that it has signed with before; damaged ones are left out.
+    """Return the current and the former keys of the home by name; damaged former keys are skipped.
 
     Raises:
         TrackingError: The key of the home is damaged.
-        OSError: It cannot be read.
+        OSError: The key of the home cannot be read.
     """
     keys = [path.read_bytes() for path in kept_keys() if kept_key_fault(path) is None]
     with contextlib.suppress(FileNotFoundError):
@@ -56,7 +56,7 @@ def kept_keys() -> list[Path]:
 
 
 def kept_key_fault(path: Path) -> str | None:
-    """Return what is wrong with a kept key, whose file has its name; None if nothing is."""
+    """Return the fault of a stored key, whose file is named by the key; None for an intact key."""
     try:
         with open_regular(path) as file:
             key = file.read(KEY_BYTES + 1)
@@ -66,7 +66,7 @@ def kept_key_fault(path: Path) -> str | None:
 
 
 def check_model_key() -> None:
-    """Raise if the key that is to sign a model is damaged; one that is not there yet is made when it is needed.
+    """Raise if the signing key is damaged; a missing key is no fault, since it is created on demand.
 
     Raises:
         TrackingError: The key is damaged or cannot be read.
@@ -91,7 +91,7 @@ def record_of(path: Path) -> Path:
 
 
 def _write(path: Path, key: bytes) -> None:
-    """Write a key that its owner alone may read; the key of a process that was faster stays."""
+    """Write a key readable by its owner only; an existing key of a faster process is not replaced."""
     make_private(path.parent)
     temporary = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -121,14 +121,14 @@ def _read(path: Path) -> bytes:
 
 
 def _compare_with_record(path: Path, key: bytes, *, make: bool) -> None:
-    """Compare a key with the name that was recorded when it was made.
+    """Compare a key with the name recorded at its creation; raise `TrackingError` if the names differ.
 
-    A key whose record is damaged, or that is of a former version, gets a new record when it signs the next time.
+    A key without a valid record (damaged, or from a former version) gets a new record at the next signing.
     """
     recorded = _recorded_name(record_of(path), mends=make)
     if recorded is None:
         if make:
-            with contextlib.suppress(OSError):  # of a key that homes share, in a folder that is not this home's
+            with contextlib.suppress(OSError):  # a key shared by several homes may be in a read-only folder
                 write_checked(record_of(path), json.dumps({"key": name_of_key(key)}))
     elif recorded != name_of_key(key):
         raise TrackingError(
@@ -138,7 +138,7 @@ def _compare_with_record(path: Path, key: bytes, *, make: bool) -> None:
 
 
 def _or_copy(name: str | None) -> str:
-    """Return the kept copy of a key as a part of a sentence; empty if there is none."""
+    """Return the path of the stored copy of a key as part of a sentence; empty if there is no copy."""
     return "".join(f" or {path}" for path in kept_keys() if path.stem == name)
 
 

@@ -1,4 +1,4 @@
-"""The registered model: weights and encoder in MLflow's registry, loadable in one line, nothing pickled."""
+"""Registration and loading of models in MLflow's registry: weights and encoder without pickled objects."""
 
 import shutil
 import tempfile
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
     from mlflow.pyfunc import PyFuncModel
 
 
-NOT_PROMOTED = "model.not_promoted"  # tag of a version and of its run: why it did not become the champion
+NOT_PROMOTED = "model.not_promoted"  # tag of a version and of its run: reason why the version is not the champion
 
 
 class RegisteredModel(Frozen):
-    """A version in the registry.
+    """Registered version of a model.
 
     Attributes:
         name: Name of the registered model.
-        version: Number, counted up by MLflow from 1.
-        uri: Address that `mlflow.pyfunc.load_model` takes.
-        not_promoted: Why it did not become the champion, in one sentence; None where it did.
+        version: Number of the version, counted by MLflow from 1.
+        uri: Address for `mlflow.pyfunc.load_model`.
+        not_promoted: Reason why the version did not become the champion, in one sentence; None for a champion.
     """
 
     name: str
@@ -62,26 +62,29 @@ def register_model(
     example: pd.DataFrame | None = None,
     not_promoted: str | None = None,
 ) -> RegisteredModel:
-    """Put a model into the registry and make it the champion, unless something speaks against that.
+    """Register a model and make the new version the champion unless `not_promoted` is given.
 
-    A run registers once: for a run that already did, its version is returned. A store that fails or is away is asked
-    again, later each time, and nothing is made twice by that; what waits for it in the outbox goes first. The caller
-    registers only what meets the user's limits.
+    A run registers once: if the run has a version already, that version is returned. Calls to a failing or unreachable
+    store are retried with growing delays and create nothing twice. A queued parent run is delivered first. The caller
+    registers only models that meet the user's limits.
 
     Args:
-        parent_run_id: Run that the model came out of.
-        dataset: Data it was trained on; its encoder goes with the model.
+        parent_run_id: Id of the run that produced the model.
+        dataset: Training data set, whose encoder is registered with the model.
         model_directory: Folder from `shunter.engine.checkpoint.storage.save_model`, or from
             `shunter.engine.ranking.storage.save_ranker`.
         name: Name of the registered model.
-        metrics: Figures to show beside the version, under the names of the convention.
+        metrics: Metrics of the version, with the names of the convention.
         tags: Tags of the version.
-        example: A few raw rows, kept as the model's input example.
-        not_promoted: Why it shall not become the champion, in one sentence; None makes it the champion.
+        example: A few raw rows, stored as the model's input example.
+        not_promoted: Reason why the version must not become the champion, in one sentence; None to promote the version.
+
+    Returns:
+        The registered version.
 
     Raises:
-        RequestError: MLflow does not take the name.
-        TrackingError: the store fails; the same training, started again, goes on here.
+        RequestError: MLflow does not accept the name.
+        TrackingError: The store fails; the same training job, started again, resumes here.
     """
     if not name.strip() or any(character in name for character in "/:"):
         raise RequestError(f"The name {name!r} does not suit a registered model: use one without `/` and `:`.")
@@ -112,16 +115,16 @@ def register_model(
 
 
 def load_champion(name: str = "shunter", memory: str | None = None) -> "PyFuncModel":
-    """Load the champion from Shunter's own store; `.predict(frame)` scores raw rows.
+    """Load the champion from the tracking store; `.predict(frame)` scores raw rows.
 
     Args:
         name: Name of the registered model.
-        memory: What its embedding tables may take, such as `256MiB`; of larger ones the rest stays in the file of the
-            weights, with the same scores bit by bit. None is all that they need, where that much is free.
+        memory: Memory limit of the embedding tables, such as `256MiB`; the rest of larger tables stays in the file of
+            the weights, with bit-identical scores. None for the needed memory, as far as free.
 
     Raises:
-        RequestError: The memory is no size, too little, or the model cannot stay in its file.
-        TrackingError: there is no such model, it could run code of its own or is not what was signed, or the store
+        RequestError: The memory is no valid size or too small, or the model does not support tables in its file.
+        TrackingError: The model does not exist, could run code of its own or does not match its signature, or the store
             fails.
     """
     import mlflow.pyfunc
@@ -146,7 +149,7 @@ def load_champion(name: str = "shunter", memory: str | None = None) -> "PyFuncMo
         folder = download_artifacts(artifact_uri=source, tracking_uri=tracking_uri())
     check_model_folder(Path(folder), name)
     with tempfile.TemporaryDirectory(prefix=MODEL_COPY) as temporary, tracking_errors():
-        copy = Path(temporary, "model")  # nobody can change it between the look and MLflow's reading
+        copy = Path(temporary, "model")  # a private copy cannot change between the check and MLflow's loading
         checked_copy(Path(folder, DATA), copy / DATA, name)
         copy_beside(Path(folder), copy)
         check_model_folder(copy, name)
@@ -155,10 +158,10 @@ def load_champion(name: str = "shunter", memory: str | None = None) -> "PyFuncMo
 
 
 def _id_in_store(run: Run) -> str:
-    """The store's own id of a run, handed over first where it waits in the outbox.
+    """Return the store's id of a run; a run queued in the outbox is delivered first.
 
     Raises:
-        StoreAwayError: The store has not taken it yet.
+        StoreAwayError: The store has not accepted the run yet.
     """
     if run.client.real_id(run.run_id).startswith(LOCAL):
         run.client.deliver()
@@ -172,7 +175,7 @@ def _id_in_store(run: Run) -> str:
 def _written(
     logged: "LoggedModel", run_id: str, dataset: Dataset, model_directory: Path, example: pd.DataFrame | None
 ) -> Iterator[Path]:
-    """A folder in MLflow's format, signed, for the length of the block."""
+    """Write the signed model to a temporary folder in MLflow's format, which exists during the block."""
     import mlflow.pyfunc
     from mlflow.models import Model
 
@@ -198,17 +201,17 @@ def _written(
 
 
 def _files(folder: Path) -> Iterator[tuple[Path, str | None]]:
-    """The files of a folder, each with the folder within it, None for its root."""
+    """Yield the files below a folder, each with its parent folder relative to the folder, None for the root."""
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
         inside = file.parent.relative_to(folder).as_posix()
         yield file, None if inside == "." else inside
 
 
 def raw_signature(dataset: Dataset, output: str = "probability") -> "ModelSignature":
-    """The columns of the source as input, one number as output, or one for each of several tasks, by its name.
+    """Return MLflow's signature: the columns of the source as input, and one number, or one per task, as output.
 
-    Columns are of any type: the encoder takes numbers and text alike, where MLflow would refuse, for instance, whole
-    numbers in a column of fractions. Columns that are missing are left to the encoder, which names them.
+    Columns have any type: the encoder accepts numbers and texts, while MLflow would refuse, for instance, integers in a
+    float column. All columns are optional in the signature, since the encoder reports missing columns by name.
     """
     from mlflow.models import ModelSignature
     from mlflow.types.schema import AnyType, ColSpec, Schema, TensorSpec
@@ -221,16 +224,16 @@ def raw_signature(dataset: Dataset, output: str = "probability") -> "ModelSignat
 
 
 def _requirements() -> list[str]:
-    """What Shunter needs, at the versions installed here: the model is loaded by Shunter's own code."""
+    """Return Shunter's requirements with the installed versions, since Shunter's own code loads the model."""
     names = [line for line in requires("shunter") or [] if "extra ==" not in line]
     return [f"{name}=={version(name).partition('+')[0]}" for name in names]
 
 
 @contextmanager
 def _requirements_met() -> Iterator[None]:
-    """Take the requirements as met, for they are written down from what is installed.
+    """Skip MLflow's check of the requirements, which are met since they list the installed versions.
 
-    To warn of others, MLflow reads the list of files of every installed package (3.17), for half a second.
+    For this check MLflow 3.17 reads the file lists of all installed packages, which takes half a second.
     """
     from mlflow.utils import environment
 
@@ -244,5 +247,5 @@ def _requirements_met() -> Iterator[None]:
 
 
 def _all_but(*kept: str) -> Any:
-    """Filter for `shutil.copytree` that leaves checkpoints and the like behind."""
+    """Return a filter for `shutil.copytree` that copies only the files named `kept`, without checkpoints."""
     return lambda _, names: [name for name in names if name not in kept]

@@ -1,4 +1,4 @@
-"""A model by what a user calls it: a name in the registry, with an alias or a version, or a folder."""
+"""Lookup and export of a model by name in the registry (with an alias or a version) or by folder."""
 
 import re
 import shutil
@@ -27,11 +27,11 @@ READ_ME = "README.txt"
 
 @dataclass(frozen=True)
 class ExportedModel:
-    """An exported model.
+    """Exported model.
 
     Attributes:
-        title: What messages call it.
-        fingerprint: Digest of its files, by which another home can accept it.
+        title: Name of the model in messages.
+        fingerprint: Digest of the files, by which another home can accept the model.
     """
 
     title: str
@@ -40,13 +40,13 @@ class ExportedModel:
 
 @dataclass(frozen=True)
 class ExportedIncrement:
-    """What was written.
+    """Exported increment.
 
     Attributes:
-        earlier: The earlier model, as `open_model` takes it.
-        described: What the increment says of itself.
-        size: Bytes of it.
-        whole: Bytes of the whole new model.
+        earlier: Name of the base model for `open_model`.
+        described: Description of the increment.
+        size: Size of the increment in bytes.
+        whole: Size of the whole new model in bytes.
     """
 
     earlier: str
@@ -57,11 +57,11 @@ class ExportedIncrement:
 
 @dataclass(frozen=True)
 class NamedModel:
-    """A model that was looked at: nothing in it runs code, and it is what was signed.
+    """Verified model: the folder cannot run code of its own and matches its signature.
 
     Attributes:
-        title: What messages call it.
-        folder: Folder in MLflow's format; it is gone when the model is closed.
+        title: Name of the model in messages.
+        folder: Temporary folder in MLflow's format, deleted when the model is closed.
     """
 
     title: str
@@ -73,39 +73,39 @@ class NamedModel:
         return self.folder / DATA / "model"
 
     def scorer(self, memory_bytes: int | None = None) -> "Scorer | RankingScorer":
-        """What scores raw rows; takes and raises what `shunter.tracking.registry.serving.load_scorer` does."""
+        """Load the scorer of raw rows; arguments and errors as `shunter.tracking.registry.serving.load_scorer`."""
         from shunter.tracking.registry.serving import load_scorer
 
         return load_scorer(self.folder / DATA / "model", self.folder / DATA / "encoder", memory_bytes)
 
     def fitting_scorer(self) -> "Scorer | RankingScorer":
-        """As `scorer`; tables that are too large for the memory that is free stay in their file."""
+        """Load the scorer like `scorer`; tables too large for the free memory stay in their file."""
         from shunter.tracking.registry.serving import free_memory_for
 
         return self.scorer(free_memory_for(self.weights))
 
     def loaded(self) -> LoadedModel:
-        """The model in memory; raises as `scorer` does."""
+        """Load the model into memory; errors as `scorer`."""
         return LoadedModel(self.title, self.folder, self.scorer())
 
 
 @contextmanager
 def open_model(named: str, increments: Sequence[Path] = ()) -> Iterator[NamedModel]:
-    """Find a model and look at it, for the length of the block.
+    """Find and verify a model; the verified copy exists during the block.
 
     Args:
         named: `NAME` for the champion, `NAME@ALIAS`, `NAME/VERSION`, or a folder in MLflow's format.
-        increments: Folders of `shunter export --since` that are laid upon it, one after the other.
+        increments: Folders of `shunter export --since` to apply to the model, in order.
 
     Raises:
-        RequestError: There is no such model, or an increment is one since another.
+        RequestError: The model does not exist, or an increment has another base model.
         CheckpointError: An increment is damaged.
-        TrackingError: It could run code of its own, is not what was signed, or the store fails.
+        TrackingError: The model could run code of its own or does not match its signature, or the store fails.
     """
     with tempfile.TemporaryDirectory(prefix=MODEL_COPY) as temporary:
         title, source = _local(named) or _registered(named, Path(temporary, "fetched"))
         check_model_folder(source, title)
-        copy = Path(temporary, "model")  # nobody can change it between the look and the reading
+        copy = Path(temporary, "model")  # a private copy cannot change between the check and the loading
         checked_copy(source / DATA, copy / DATA, title)
         with tracking_errors():
             copy_beside(source, copy)
@@ -118,49 +118,49 @@ def open_model(named: str, increments: Sequence[Path] = ()) -> Iterator[NamedMod
 
 
 def digest_of_model(named: str) -> str:
-    """The digest by which increments say what they are laid upon; takes and raises what `open_model` does."""
+    """Return the digest that identifies a model as the base of increments; argument and errors as `open_model`."""
     with open_model(named) as model:
         return digest_of(model.folder / DATA)
 
 
 def export_model(named: str, folder: Path, increments: Sequence[Path] = ()) -> ExportedModel:
-    """Copy a model into a folder of its own, which MLflow and `open_model` load, after a look that it loads.
+    """Copy a model to a new folder that MLflow and `open_model` can load, and check that the copy loads.
 
     Args:
-        named: As `open_model` takes it.
-        folder: Folder that is made.
-        increments: As `open_model` takes them.
+        named: Name or folder of the model, see `open_model`.
+        folder: Folder to create.
+        increments: Increments to apply, see `open_model`.
 
     Returns:
-        What the model is called, and its fingerprint.
+        Title and fingerprint of the model.
 
     Raises:
-        RequestError: There is no such model, or the folder is there already or cannot be written.
-        TrackingError: As `open_model` says.
+        RequestError: The model does not exist, or the folder exists or cannot be written.
+        TrackingError: See `open_model`.
     """
     with _made_whole(folder) as partial, open_model(named, increments) as model:
-        shutil.copytree(model.folder, partial)  # which follows the link to the weights
+        shutil.copytree(model.folder, partial)  # follows the link to the weights
         (partial / READ_ME).write_text(_read_me(model.title))
-        NamedModel(model.title, partial).scorer()  # the weights that were copied are those of the checksum
+        NamedModel(model.title, partial).scorer()  # checks that the copied weights match their checksum
         return ExportedModel(model.title, digest_of(partial / DATA))
 
 
 def export_increment(
     named: str, folder: Path, since: str, increments: Sequence[Path] = (), bits: Bits = FULL_PRECISION
 ) -> ExportedIncrement:
-    """Write what makes a model of an earlier one into a folder of its own.
+    """Export the increment from an earlier model to a model into a new folder.
 
     Args:
-        named: The new model, as `open_model` takes it.
-        folder: Folder that is made.
-        since: The earlier model, as `open_model` takes it, or the number of another version of the same one.
-        increments: Increments that lie upon the earlier one already.
-        bits: Bits of a number of the rows; see `shunter.tracking.registry.increments.write_increment`.
+        named: Name or folder of the new model, see `open_model`.
+        folder: Folder to create.
+        since: Name or folder of the earlier model, see `open_model`, or another version number of the same model.
+        increments: Increments to apply to the earlier model first.
+        bits: Bits per number in the stored rows; see `shunter.tracking.registry.increments.write_increment`.
 
     Raises:
-        RequestError: There is no such model, one of them ranks items, or the folder cannot be made.
+        RequestError: A model does not exist or ranks items, or the folder cannot be created.
         CheckpointError: A model or an increment is damaged.
-        TrackingError: As `open_model` says.
+        TrackingError: See `open_model`.
     """
     found = NAMED.fullmatch(named)
     earlier = f"{found['name']}/{since}" if since.isdigit() and found is not None and not _local(since) else since
@@ -176,10 +176,10 @@ def export_increment(
 
 @contextmanager
 def _made_whole(folder: Path) -> Iterator[Path]:
-    """A folder beside the one that is wanted, which takes its place after the block.
+    """Yield a temporary path next to `folder`; after the block the temporary folder is renamed to `folder`.
 
     Raises:
-        RequestError: The wanted one is there already, or nothing can be written there.
+        RequestError: The folder exists already, or cannot be written.
     """
     if folder.exists():
         raise RequestError(f"{folder} is there already: name a new folder, or remove it first.")
@@ -194,7 +194,7 @@ def _made_whole(folder: Path) -> Iterator[Path]:
 
 
 def bytes_below(folder: Path) -> int:
-    """Bytes of all files in a folder, and of those that links in it lead to."""
+    """Return the total size in bytes of all files in a folder, including the targets of links."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
@@ -210,13 +210,13 @@ def _read_me(title: str) -> str:
 
 
 def _local(named: str) -> tuple[str, Path] | None:
-    """A folder with a model in it; None where there is none, for a name may be that of some folder too."""
+    """Return path and folder of a model folder; None if the folder holds no model, since names may match folders."""
     folder = Path(named).expanduser()
     return (str(folder), folder) if (folder / DESCRIPTION).is_file() else None
 
 
 def _registered(named: str, fetched: Path) -> tuple[str, Path]:
-    """The folder of a version, fetched unless it is on this machine."""
+    """Return title and folder of a registered version; download the folder unless it is on this machine."""
     found = NAMED.fullmatch(named)
     if found is None:
         raise RequestError(

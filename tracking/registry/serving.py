@@ -1,11 +1,11 @@
-"""The registered model as MLflow loads it: an encoder and weights, and no code but this module's.
+"""MLflow loader and scorer of a registered model: an encoder and weights, without code besides this module.
 
 Layout of the model's data folder, `data/recommender` in MLflow's format:
 
-    encoder/    turns a raw row into ids and numbers, written by ingestion
+    encoder/    encoder of raw rows to ids and numbers, written by ingestion
     model/      architecture and safetensors weights, written by `shunter.engine.checkpoint.storage` or
     `shunter.engine.ranking.storage`
-    signed.json    signature of the home that registered it, see `shunter.tracking.registry.signing`
+    signed.json    signature of the home that registered the model, see `shunter.tracking.registry.signing`
 """
 
 import tempfile
@@ -40,7 +40,7 @@ _given_memory: ContextVar[int | None] = ContextVar("memory of the embedding tabl
 
 
 class Scorer(RowScorer):
-    """Scores raw rows with a model of clicks.
+    """Scorer of raw rows with a click model.
 
     Args:
         encoder: Encoder of the data set that the model was trained on.
@@ -53,7 +53,7 @@ class Scorer(RowScorer):
 
     @property
     def model(self) -> "Model | Ensemble":
-        """What scores."""
+        """Model that scores the encoded rows."""
         return self._model
 
     @property
@@ -62,10 +62,11 @@ class Scorer(RowScorer):
         return self._model.features.tasks or ("probability",)
 
     def predict(self, model_input: "pd.DataFrame", params: dict[str, Any] | None = None) -> "np.ndarray | pd.DataFrame":
-        """Predict the probability of a positive label; takes, raises and warns as `RowScorer.predict`.
+        """Predict the probability of a positive label; arguments, errors and warnings as `RowScorer.predict`.
 
         Returns:
-            float64 `[rows]`, between 0 and 1; of several tasks a frame with the rows' index and a column for each.
+            float64 `[rows]`, between 0 and 1; for several tasks a frame with the index of the rows and a column per
+            task.
         """
         scores = super().predict(model_input, params)
         tasks = self._model.features.tasks
@@ -76,12 +77,12 @@ class Scorer(RowScorer):
         return pd.DataFrame(scores, columns=pd.Index(tasks), index=model_input.index)
 
     def scores_of(self, rows: "EncodedRows") -> np.ndarray:
-        """Probabilities of at most `ROWS_AT_ONCE` rows that its encoder has encoded, float64 like `logits`."""
+        """Return the probabilities of at most `ROWS_AT_ONCE` encoded rows, float64 `[rows]` or `[rows, tasks]`."""
         return torch.sigmoid(torch.from_numpy(self.logits(rows)).double()).numpy()
 
     @torch.no_grad()
     def logits(self, rows: "EncodedRows") -> np.ndarray:
-        """Predict the log odds of rows that its encoder has encoded: `[rows]`, or `[rows, tasks]`."""
+        """Return the log odds of encoded rows, float32 `[rows]` or `[rows, tasks]`."""
         batch = make_batch(
             self._model.features,
             dense=rows.dense if rows.dense.shape[1] else None,
@@ -92,12 +93,12 @@ class Scorer(RowScorer):
 
 
 def _load_pyfunc(data_path: str) -> "Scorer | RankingScorer":
-    """Entry point that MLflow calls with the data folder of the model.
+    """Load a model from its data folder; entry point for MLflow.
 
     Raises:
-        TrackingError: The model could run code of its own, or is not the one that was signed.
-        CheckpointError: Its weights are missing or damaged.
-        DataError: Its encoder is.
+        TrackingError: The model could run code of its own, or does not match its signature.
+        CheckpointError: The weights are missing or damaged.
+        DataError: The encoder is missing or damaged.
     """
     data = Path(data_path)
     whole = data.parents[1]
@@ -111,7 +112,7 @@ def _load_pyfunc(data_path: str) -> "Scorer | RankingScorer":
 
 @contextmanager
 def tables_within(memory_bytes: int | None) -> Iterator[None]:
-    """Let the embedding tables of what MLflow loads within the block take so much; None is what is free."""
+    """Limit the memory in bytes of the embedding tables of models loaded in the block; None for the free memory."""
     before = _given_memory.set(memory_bytes)
     try:
         yield
@@ -120,23 +121,23 @@ def tables_within(memory_bytes: int | None) -> Iterator[None]:
 
 
 def free_memory_for(model: Path) -> int | None:
-    """As `shunter.engine.checkpoint.stored.memory_for_tables`, of any model; one that ranks lies in memory alone."""
+    """Return `memory_for_tables` of a model (`shunter.engine.checkpoint.stored`); None for a ranking model."""
     return None if is_ranker(model) else memory_for_tables(model)
 
 
 def load_scorer(model: Path, encoder: Path, memory_bytes: int | None = None) -> "Scorer | RankingScorer":
-    """What scores raw rows, from its two folders, which were looked at before.
+    """Load the scorer of raw rows from the two folders of a verified model.
 
     Args:
         model: Folder of the weights.
         encoder: Folder of the encoder.
-        memory_bytes: What the embedding tables may take, of larger ones the rest stays in the file of the weights; None
-            is what they need.
+        memory_bytes: Memory limit of the embedding tables in bytes; the rest of larger tables stays in the file of the
+            weights. None for no limit.
 
     Raises:
         CheckpointError: The weights are missing or damaged.
-        DataError: The encoder is.
-        RequestError: The memory is too little, or the model cannot stay in its file.
+        DataError: The encoder is missing or damaged.
+        RequestError: The memory limit is too small, or the model does not support tables in its file.
     """
     from shunter.ingestion.encoding.encoder import Encoder
 
@@ -151,7 +152,7 @@ def load_scorer(model: Path, encoder: Path, memory_bytes: int | None = None) -> 
 
 
 def _are_ranks(encoder: "Encoder") -> list[bool]:
-    """Of each table, whether its ids are ranks by frequency."""
+    """Return, for each table, whether its ids are frequency ranks."""
     from shunter.ingestion.encoding.vocabulary import VocabularyIds
 
     return [isinstance(field.ids, VocabularyIds) for field in encoder.model_order() if field.table is None]

@@ -1,9 +1,9 @@
-"""Signatures of registered models: whoever may write where they lie may not exchange one for another.
+"""Signatures of registered models, which protect the models against replacement by users with write access.
 
-A model's folder holds `signed.json`: a digest over all of its files, and that digest's HMAC by the key of the home,
-which never leaves it. The weights count by their checksum in `model/model.json`, against which they are read. What was
-checked is what is loaded: the files are copied while they are read for the digest, and only the copy is loaded, whose
-weights are a link that leads to where they are compared with their checksum.
+A model's folder holds `signed.json`: a digest over all files of the model, and the HMAC of the digest with the key of
+the home. The key never leaves the home. The weights enter the digest by their checksum in `model/model.json`, which is
+verified when the weights are read. The loaded files are exactly the checked files. The files are copied while the
+digest is computed, and only the copy is loaded. The copy has a link to the weights, whose checksum is verified.
 """
 
 import hashlib
@@ -21,14 +21,14 @@ from shunter.tracking.registry.model_keys import known_keys, name_of_key, signin
 from shunter.tracking.registry.trusted import DATA, DESCRIPTION, WEIGHTS, update_loader
 
 SIGNATURE = "signed.json"
-MODEL_COPY = "shunter-model-"  # how temporary folders of copies begin
+MODEL_COPY = "shunter-model-"  # prefix of temporary folders with copies
 LARGEST_SIGNATURE_BYTES = 1 << 12
 CHUNK_BYTES = 1 << 20
 FINGERPRINT = re.compile("[0-9a-f]{64}")
 
 
 def sign_folder(data: Path) -> None:
-    """Sign a model with the key of the home, which is made where there is none.
+    """Sign a model with the key of the home; create the key if missing.
 
     Args:
         data: Data folder of the model, see `shunter.tracking.registry.serving`.
@@ -42,18 +42,18 @@ def sign_folder(data: Path) -> None:
 
 
 def checked_copy(data: Path, folder: Path, name: str) -> Path:
-    """Copy a model and check its signature; the copied bytes are those that are checked.
+    """Copy a model and check its signature against the copied bytes.
 
     Args:
         data: Data folder of the model.
-        folder: Folder for the copy, which must not exist; the weights are not copied but linked.
-        name: What the message calls the model.
+        folder: Folder for the copy, which must not exist; the weights are linked instead of copied.
+        name: Name of the model for error messages.
 
     Returns:
         `folder`.
 
     Raises:
-        UntrustedModelError: No known key has signed these files, and their fingerprint is not accepted.
+        UntrustedModelError: No known key has signed the files, and their fingerprint is not accepted.
         TrackingError: The model cannot be read.
     """
     try:
@@ -74,10 +74,10 @@ def checked_copy(data: Path, folder: Path, name: str) -> Path:
 
 
 def accept_model(fingerprint: str) -> None:
-    """Let this home load the model with a fingerprint from now on, whoever has signed it.
+    """Permit this home to load the model with a fingerprint, regardless of its signature.
 
     Raises:
-        RequestError: It is no fingerprint.
+        RequestError: The text is no fingerprint.
         OSError: The home cannot be written.
     """
     if not FINGERPRINT.fullmatch(fingerprint):
@@ -92,7 +92,7 @@ def accept_model(fingerprint: str) -> None:
 
 
 def digest_of(data: Path) -> str:
-    """A hash of all that a model consists of; its weights count by the checksum that its description names.
+    """Return the digest of all files of a model; the weights enter by the checksum in `model/model.json`.
 
     Args:
         data: Data folder of the model.
@@ -104,7 +104,7 @@ def digest_of(data: Path) -> str:
 
 
 def copy_beside(folder: Path, copy: Path) -> None:
-    """Copy the files of a model's folder beside its data, with the module that loads the model now.
+    """Copy the files of a model's folder except its data folder, and update the loader module in the copy.
 
     Raises:
         OSError: A file cannot be read or written.
@@ -127,7 +127,7 @@ def _distrust(signature: dict[str, str] | None, digest: str, keys: dict[str, byt
 
 
 def _fault_of(data: Path) -> str | None:
-    """Return what is wrong with a model; a model of an unknown key is compared with its signed digest alone."""
+    """Return the fault of a model, None if there is none; with an unknown key only the signed digest is compared."""
     weights = json.loads((data / WEIGHTS).with_name("model.json").read_text())["sha256"]
     if _sum(data / WEIGHTS) != weights:
         return "its weights do not match their checksum"
@@ -149,7 +149,7 @@ def _is_accepted(digest: str) -> bool:
 
 
 def _files(data: Path) -> dict[str, Path]:
-    """All that counts for the digest, by its path within the folder."""
+    """Return the files that enter the digest, by path within the folder."""
     found = {path.relative_to(data).as_posix(): path for path in sorted(data.rglob("*")) if not path.is_dir()}
     return {name: path for name, path in found.items() if name not in (SIGNATURE, WEIGHTS)}
 
@@ -164,7 +164,7 @@ def _sum(path: Path) -> str:
 
 
 def _copy(source: Path, target: Path) -> str:
-    """Copy a file; the sha256 of the copied bytes."""
+    """Copy a file; return the SHA-256 of the copied bytes."""
     found = hashlib.sha256()
     target.parent.mkdir(parents=True, exist_ok=True)
     with open_regular(source) as file, target.open("xb") as copy:
@@ -175,7 +175,7 @@ def _copy(source: Path, target: Path) -> str:
 
 
 def _copy_signature(data: Path, folder: Path) -> dict[str, str] | None:
-    """Read the signature, None where there is none; the copy has it too, for the next to look at it."""
+    """Copy the signature for later checks and return its values; None if the model has no signature."""
     try:
         with open_regular(data / SIGNATURE) as file:
             text = file.read(LARGEST_SIGNATURE_BYTES)
@@ -190,14 +190,14 @@ def faults_of_models(folder: Path) -> Iterator[tuple[Path, str | None]]:
     """Compare the registered models below a folder with their signatures.
 
     Yields:
-        The data folder of each model, with what is wrong with it.
+        The data folder of each model and its fault, None for an intact model.
     """
     for data in sorted(folder.rglob(DATA)):
         try:
             fault = _fault_of(data)
         except (OSError, ValueError, KeyError, TypeError) as error:
             fault = f"it cannot be read ({first_line(error)})"
-        except TrackingError:  # of the key, which is a part of its own
+        except TrackingError:  # a fault of the key, which is reported separately
             fault = None
         yield data, fault
 

@@ -1,7 +1,7 @@
-"""Looks at a model of the registry before it is loaded: whoever may write there may not run code here.
+"""Checks of a registered model before loading, so that users with write access to the registry cannot run code here.
 
-MLflow's own loader imports the module that the model names, puts folders of the model on the path, and unpickles. So
-what it is given must be exactly what `shunter.tracking.registry.models` writes: our loader, JSON, arrays and
+MLflow's loader imports the module that the model names, puts folders of the model on the path, and unpickles. The model
+must therefore consist of exactly what `shunter.tracking.registry.models` writes: Shunter's loader, JSON, arrays and
 safetensors.
 """
 
@@ -12,27 +12,27 @@ from shunter.errors import TrackingError
 from shunter.yaml_file import load_yaml, yaml_text
 
 LOADER_MODULE = "shunter.tracking.registry.serving"
-# Of models registered before the project's folders became parts of the one package `shunter`, oldest last.
+# Loaders of models registered before the project's folders became parts of the package `shunter`, oldest last.
 FORMER_LOADER_MODULES = (LOADER_MODULE.removeprefix("shunter."), ".".join(("tasks", "track", "serving")))
 DATA = "data/recommender"
-WEIGHTS = "model/model.safetensors"  # among the data
+WEIGHTS = "model/model.safetensors"  # path within the data folder
 FLAVOR = "python_function"
 KEYS = {"loader_module", "data", "env", "python_version", "streamable"}
 SUFFIXES = {".json", ".npz", ".safetensors", ".txt", ".yaml"}
 DESCRIPTION = "MLmodel"
-NAMES = {DESCRIPTION, "registered_model_meta"}  # the latter is MLflow's note of what it has downloaded
+NAMES = {DESCRIPTION, "registered_model_meta"}  # MLflow writes the latter file after a download
 LARGEST_DESCRIPTION_BYTES = 1 << 20
 
 
 def check_model_folder(folder: Path, name: str) -> None:
-    """Make sure that loading a registered model runs nothing but Shunter's own code.
+    """Raise if loading a registered model could run other code than Shunter's own.
 
     Args:
         folder: Folder of the model, in MLflow's format.
-        name: Name of the registered model, for the message.
+        name: Name of the registered model, for the error message.
 
     Raises:
-        TrackingError: it names another loader, brings code, or holds a file of a kind that could.
+        TrackingError: The model names another loader, contains code, or has a file of a type that could contain code.
     """
     problem = _problem(folder)
     if problem is not None:
@@ -43,10 +43,10 @@ def check_model_folder(folder: Path, name: str) -> None:
 
 
 def update_loader(description: Path) -> None:
-    """Let MLflow load a model of a former version by the module that loads it now.
+    """Replace a former loader module in the description of a model by the current one.
 
     Args:
-        description: The model's file `MLmodel`; it is written anew if it names a former loader.
+        description: The model's file `MLmodel`; rewritten if it names a former loader.
     """
     text = description.read_text()
     for former in FORMER_LOADER_MODULES:
@@ -56,7 +56,7 @@ def update_loader(description: Path) -> None:
 
 
 def _problem(folder: Path) -> str | None:
-    """Why the model is not trusted, as a part of a sentence; None when it is."""
+    """Return why the model is not trusted, as part of a sentence; None for a trusted model."""
     path = folder / DESCRIPTION
     try:
         if path.stat().st_size > LARGEST_DESCRIPTION_BYTES:

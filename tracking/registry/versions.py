@@ -1,7 +1,7 @@
-"""Versions of a registered model: which is in use, which was before it, and moving between them.
+"""Versions of a registered model: the champion, its predecessors, promotion and rollback.
 
-The alias `champion` is on the version in use and `previous` on the one that a rollback would put back. Each version
-that replaced another keeps the other's number in its tag `champion.before`, so that rollbacks can go on step by step.
+The alias `champion` marks the version in use, and `previous` the target of the next rollback. Each version that
+replaced a champion stores the number of that champion in its tag `champion.before`, for step-by-step rollbacks.
 """
 
 import difflib
@@ -34,12 +34,12 @@ BEFORE = "champion.before"
 
 @dataclass(frozen=True)
 class Version:
-    """One version in the registry.
+    """Version in the registry.
 
     Attributes:
         name: Name of the registered model.
         version: Number of the version.
-        run_id: Run that it came out of; empty when it did not come from one.
+        run_id: Id of the run that produced the version; empty without a run.
         tags: Tags, as text.
     """
 
@@ -51,7 +51,7 @@ class Version:
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """A version's files, on this machine.
+    """Files of a version on this machine.
 
     Attributes:
         model: Folder for `shunter.engine.checkpoint.storage.load_model`, or for
@@ -64,19 +64,19 @@ class ModelFiles:
 
 
 def champion_of(name: str) -> Version | None:
-    """The version in use, None where there is none.
+    """Return the champion of a registered model; None if there is none.
 
     Raises:
-        TrackingError: the store cannot be read.
+        TrackingError: The store cannot be read.
     """
     return _by_alias(open_store().mlflow, name, CHAMPION) if has_store() else None
 
 
 def champions_of(name: str, most: int) -> list[Version]:
-    """The version in use and those that it and its forerunners replaced, the newest first, so many at most.
+    """Return the champion and the champions before it, newest first, at most `most` versions.
 
     Raises:
-        TrackingError: the store cannot be read.
+        TrackingError: The store cannot be read.
     """
     found: list[Version] = []
     version = champion_of(name)
@@ -88,10 +88,10 @@ def champions_of(name: str, most: int) -> list[Version]:
 
 
 def fingerprint_of(version: Version) -> str | None:
-    """Fingerprint of the data that a version was trained on; None where its run does not say.
+    """Return the fingerprint of the training data of a version; None if its run does not record the fingerprint.
 
     Raises:
-        TrackingError: the store cannot be read.
+        TrackingError: The store cannot be read.
     """
     if not version.run_id:
         return None
@@ -100,11 +100,11 @@ def fingerprint_of(version: Version) -> str | None:
 
 
 def version_by_alias(name: str, alias: str) -> Version:
-    """The version that an alias is on.
+    """Return the version with an alias.
 
     Raises:
-        RequestError: there is none.
-        TrackingError: the store cannot be read.
+        RequestError: The model does not exist, or no version has the alias.
+        TrackingError: The store cannot be read.
     """
     _check_store(name)
     client = open_store().mlflow
@@ -118,11 +118,11 @@ def version_by_alias(name: str, alias: str) -> Version:
 
 
 def version_by_number(name: str, number: int) -> Version:
-    """The version of this number.
+    """Return the version with a number.
 
     Raises:
-        RequestError: there is none.
-        TrackingError: the store cannot be read.
+        RequestError: The model or the version does not exist.
+        TrackingError: The store cannot be read.
     """
     _check_store(name)
     client = open_store().mlflow
@@ -131,7 +131,7 @@ def version_by_number(name: str, number: int) -> Version:
 
 
 def version_of_run(name: str, run_id: str) -> Version | None:
-    """The version that a run registered, None where it registered none."""
+    """Return the newest version that a run registered under a name; None if the run registered no version."""
     client = open_store()
     with tracking_errors():
         there = client.mlflow.search_model_versions(f"run_id = '{client.real_id(run_id)}'")
@@ -140,16 +140,16 @@ def version_of_run(name: str, run_id: str) -> Version | None:
 
 
 def download(version: Version, folder: Path) -> ModelFiles:
-    """Bring a version's files to this machine, after a look at their signature.
+    """Download the files of a version and check their signature.
 
-    Nothing in them is executed, now or later, and what is returned is what was looked at.
+    No code in the files is ever executed, and the returned files are a copy of the checked bytes.
 
     Args:
         version: Version of a registered model.
-        folder: Folder for the files; what was in it is removed.
+        folder: Folder for the files; former content is removed.
 
     Raises:
-        TrackingError: the store fails, or the version is no model of Shunter's, or not the one that was signed.
+        TrackingError: The store fails, the version was not registered by Shunter, or the signature does not match.
     """
     local = fetch(version, folder)
     if any(not (local / DATA / name).exists() for name in ("model/model.json", "encoder/encoder.json")):
@@ -162,10 +162,12 @@ def download(version: Version, folder: Path) -> ModelFiles:
 
 
 def fetch(version: Version, folder: Path) -> Path:
-    """Where a version's files are: here already, or fetched into a folder, whose former content is removed.
+    """Return the folder with the files of a version, downloaded to `folder` unless the files are on this machine.
+
+    The former content of `folder` is removed in both cases.
 
     Raises:
-        TrackingError: the store fails.
+        TrackingError: The store fails.
     """
     from mlflow.artifacts import download_artifacts
 
@@ -180,22 +182,22 @@ def fetch(version: Version, folder: Path) -> Path:
 
 
 def make_champion(registry: RegistryClient, name: str, version: int) -> None:
-    """Put the alias `champion` on a version and `previous` on the one it replaces; a second call changes nothing."""
+    """Set the alias `champion` on a version and `previous` on the replaced version; a second call changes nothing."""
     now = _by_alias(registry.mlflow, name, CHAMPION)
     if now is not None and now.version == version:
         return
     if now is not None:
-        if now.version < version:  # what was before always has a smaller number, so that steps back come to an end
+        if now.version < version:  # predecessors always have smaller numbers, so that rollbacks terminate
             registry.set_version_tag(name, version, BEFORE, str(now.version))
         registry.set_alias(name, PREVIOUS, now.version)
     registry.set_alias(name, CHAMPION, version)
 
 
 def tag_version(version: Version, tags: Mapping[str, str], note: str | None = None) -> None:
-    """Write tags of a version, and a note that MLflow shows on its page; a store that fails is asked again.
+    """Write tags of a version, and its description from `note`; the writes are retried if the store fails.
 
     Raises:
-        TrackingError: the store fails.
+        TrackingError: The store fails.
     """
     registry, patiently = open_registry(), PatientCaller("the tags of the model")
     with tracking_errors():
@@ -206,23 +208,23 @@ def tag_version(version: Version, tags: Mapping[str, str], note: str | None = No
 
 
 def roll_back(name: str, to: int | None = None) -> tuple[Version | None, Version]:
-    """Put a former champion back, or a version that was refused, after a look whether it loads.
+    """Make a former champion or another version the champion, after a check that the version loads.
 
-    Without `to` it is the version that `previous` is on; `previous` then moves to the champion before that, so that a
-    second rollback goes one step further back. With `to` it is that version, and `previous` is on the one replaced, so
-    that a rollback after it undoes it.
+    Without `to` the new champion is the version with the alias `previous`, and `previous` moves to the champion before
+    it. A second rollback therefore goes one step further back. With `to` the alias `previous` moves to the replaced
+    champion, so that a following rollback undoes the change.
 
     Args:
         name: Name of the registered model.
-        to: Version to put back.
+        to: Number of the version to promote; None for the version with the alias `previous`.
 
     Returns:
-        The champion until now, None where there was none, and the champion from now on.
+        The former champion, None if there was none, and the new champion.
 
     Raises:
-        RequestError: there is nothing to roll back to, or no such version.
-        CheckpointError: the version's weights are missing or damaged; the champion stays.
-        TrackingError: the store fails.
+        RequestError: There is no version to roll back to, or the version does not exist.
+        CheckpointError: The weights of the version are missing or damaged; the champion is unchanged.
+        TrackingError: The store fails.
     """
     registry = open_registry()
     client = registry.mlflow
@@ -246,7 +248,7 @@ def roll_back(name: str, to: int | None = None) -> tuple[Version | None, Version
     _check_loads(back)
     with tracking_errors():
         before = now if to is not None else _former(client, back)
-        # In this order: were it cut short, the same command again would do the same.
+        # The order makes the command repeatable after an interruption.
         registry.set_alias(name, CHAMPION, back.version)
         if before is None:
             registry.delete_alias(name, PREVIOUS)
@@ -256,7 +258,7 @@ def roll_back(name: str, to: int | None = None) -> tuple[Version | None, Version
 
 
 def _no_champion(client: "MlflowClient", name: str) -> str:
-    """Why nothing can be rolled back, and which versions could be named."""
+    """Return the error message for a model without a champion, with the versions that can be promoted."""
     told = f"There is no champion of a registered model {name!r}"
     there = sorted(int(one.version) for one in client.search_model_versions(f"name = '{name.replace(chr(39), '')}'"))
     if not there:
@@ -276,7 +278,7 @@ def _check_loads(version: Version) -> None:
 
 
 def _former(client: "MlflowClient", version: Version) -> Version | None:
-    """The champion before this one that is still there."""
+    """Return the champion that this version replaced; None if unknown or deleted."""
     number = version.tags.get(BEFORE)
     return None if number is None else _version_if_there(client, version.name, number)
 
@@ -290,12 +292,12 @@ def _by_number(client: "MlflowClient", name: str, number: int) -> Version:
 
 
 def _numbers(client: "MlflowClient", name: str) -> list[int]:
-    """The numbers of all versions of a model, ascending.
+    """Return the numbers of all versions of a model in ascending order.
 
     Raises:
-        RequestError: There is no such model.
+        RequestError: The model has no versions or does not exist.
     """
-    quoted = name.replace("'", "")  # which no store takes within a name
+    quoted = name.replace("'", "")  # no store accepts this character in a name
     numbers = sorted(int(version.version) for version in client.search_model_versions(f"name = '{quoted}'"))
     if not numbers:
         raise _no_model(name, [model.name for model in client.search_registered_models()])
@@ -303,7 +305,7 @@ def _numbers(client: "MlflowClient", name: str) -> list[int]:
 
 
 def _check_store(name: str) -> None:
-    """Looking for a model must not make a store."""
+    """Raise if no store exists, since a lookup must not create a store."""
     if not has_store():
         raise _no_model(name, [])
 
@@ -345,7 +347,7 @@ def _version(found: "ModelVersion") -> Version:
 
 
 def add_to_description(version: Version, title: str, text: str) -> None:
-    """Let the description of a version end with a part under a title, which replaces one of that title.
+    """Append a section with a title to the description of a version; an existing section of the title is replaced.
 
     Raises:
         TrackingError: The store fails.
@@ -357,6 +359,6 @@ def add_to_description(version: Version, title: str, text: str) -> None:
 
 
 def with_part(former: str, title: str, text: str) -> str:
-    """A text in Markdown with a part under a title of the second order at its end, instead of one that is there."""
+    """Return a Markdown text with a section of level 2 at its end; an existing section of the title is removed."""
     part = re.compile(rf"^## {re.escape(title)}\n.*?(?=^#{{1,2}} |\Z)", re.MULTILINE | re.DOTALL)
     return f"{part.sub('', former).rstrip()}\n\n## {title}\n\n{text}\n".lstrip()
