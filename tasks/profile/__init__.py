@@ -14,11 +14,9 @@ from rich.console import RenderableType
 
 from shunter.engine.executors.role import Cluster
 from shunter.engine.profiling.profiles import Progress, local_profiles, machine_profiles, quiet
-from shunter.engine.profiling.roofline import REFERENCE_FEATURES
 from shunter.frozen import Frozen
 from shunter.hardware.types import HardwareProfile
 from shunter.model_families import is_solved
-from shunter.models.registry import check_spec, model_spec
 from shunter.registry import Entry, Registry
 from shunter.requests import ProfileRequest
 from shunter.tasks.accelerators import tell
@@ -89,6 +87,9 @@ def check_request(request: ProfileRequest) -> None:
         RequestError: The model is unknown.
         MissingExtensionError: The request names data, and no analysis of a training is installed.
     """
+    from shunter.engine.profiling.roofline import REFERENCE_FEATURES
+    from shunter.models.registry import check_spec, model_spec
+
     check_spec(model_spec(request.model or "dlrm"), REFERENCE_FEATURES)
     if request.data is not None:
         TRAINING_ANALYSES.entry(ANALYSIS)
