@@ -82,7 +82,7 @@ class TextForm(Frozen):
 
     @property
     def has_usual_texts(self) -> bool:
-        """Whether numbers have a decimal point, no thousands mark, and only an empty text is a missing value."""
+        """Return True if numbers have a decimal point, no thousands mark, and only an empty text is missing."""
         return self.decimal == POINT and self.thousands is None and not self.missing
 
     @property
@@ -143,7 +143,7 @@ class Categorical(Frozen):
 
     @property
     def has_own_ids(self) -> bool:
-        """Whether the column has settings of its own for the ids of its values."""
+        """Return True if the column has settings of its own for the ids of its values."""
         return bool(self.min_count or self.max_ids or self.hash_size or self.learned_rows or self.vectors)
 
     @model_validator(mode="after")

@@ -151,12 +151,12 @@ class Spill:
 
     @property
     def is_weighted(self) -> bool:
-        """Whether the rows have weights."""
+        """Return True if the rows have weights."""
         return any(unit.is_weighted for unit in self.units)
 
     @property
     def is_timed(self) -> bool:
-        """Whether the rows have times."""
+        """Return True if the rows have times."""
         return any(unit.is_timed for unit in self.units)
 
     def read(self) -> Iterator[SpilledBatch]:

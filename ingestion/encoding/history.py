@@ -185,7 +185,7 @@ class Histories:
 
     @property
     def are_empty(self) -> bool:
-        """Whether the schema has no built histories."""
+        """Return True if the schema has no built histories."""
         return not self._logs
 
     def __enter__(self) -> Self:

@@ -194,8 +194,9 @@ def _cut(members: NDArray[np.int64], points: NDArray[np.float64], weights: Weigh
     """Find the best split of a group.
 
     Returns:
-        Negative reduction of the sum of squares, negative weight of the group (the smallest pair is split first),
-        number of the group, members sorted along the first principal direction, and number of members before the split.
+        Negative reduction of the sum of squares and negative weight of the group; the smallest pair is split first.
+        Then the number of the group, its members sorted along the first principal direction, and the number of members
+        before the split.
     """
     here, weight = points[members], weights[members]
     total = weight.sum()

@@ -1,7 +1,7 @@
 """Synthetic click data in Criteo's shape: skewed ids, gaps, and a signal that a model can learn.
 
-The logit of a click is the sum of a constant, an effect of each of six categorical values, the products of latent
-numbers of two pairs of values (learnable only with interactions), and weighted logarithms of four of the integers.
+The logit of a click is a constant plus an effect of each of six categorical values. Two pairs of values add the product
+of their latent numbers, which is learnable only with interactions. Four of the integers add their weighted logarithms.
 Effects and latent numbers are hashed from the value, so no table is stored at any size.
 """
 
