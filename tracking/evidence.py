@@ -30,9 +30,9 @@ Source = Literal["measured", "estimated", "unavailable"]
 
 
 class Figures(Frozen):
-    """Figures of the work of a run, predicted or as they came; what is not known is None.
+    """Predicted or measured figures of the work of a run; unknown figures are None.
 
-    The work is tuning and training: ingestion, profiling and selection are left out.
+    The work is tuning and training, without ingestion, profiling and selection.
     """
 
     seconds: float | None = Field(default=None, gt=0)
@@ -45,7 +45,7 @@ class Figures(Frozen):
 
 
 class Ending(Frozen):
-    """How a run ended, as far as later choices care."""
+    """Outcome of a run, as used by later predictions."""
 
     outcome: Outcome = Field(
         description="`reached`: finished, and good enough where a quality was asked for; `missed`: finished below it; "
@@ -64,7 +64,7 @@ class TooLarge(Frozen):
 
 
 class Evidence(Ending):
-    """What one run teaches; version 1 of the record."""
+    """Training record of one run, in version 1 of the format."""
 
     version: Literal[1] = 1
     kind: EvidenceKind
@@ -95,7 +95,7 @@ class Evidence(Ending):
 
     @property
     def is_censored(self) -> bool:
-        """Whether the measured work is only a lower bound, since the run did not reach its goal."""
+        """Return True if the measured work is only a lower bound, since the run did not reach its goal."""
         return self.outcome != "reached"
 
     @property

@@ -89,7 +89,7 @@ class Outbox:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no write is queued."""
+        """Return True if no write is queued."""
         return not self._journal.exists()
 
     def waiting(self) -> int:

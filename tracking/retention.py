@@ -1,8 +1,8 @@
 """Cleanup of long unused data: data sets of the cache, counted steps, and rows of MLflow's database.
 
-The history stays, since the planner learns from every run. Removed are data sets (which are ingested again on request),
-runs that a user deleted in MLflow, and samples of CPU and memory use of old runs. These samples are most of the rows
-and of no use long after a run. The operator of a server cleans a store on that server.
+The history stays, since the planner learns from every run. Unused data sets are removed and ingested again on request.
+Runs that a user deleted in MLflow are removed too. Samples of CPU and memory use of old runs are also removed, since
+the samples are most of the rows and of no use long after a run. The operator of a server cleans a store on that server.
 """
 
 import sqlite3
