@@ -1,1 +1,1 @@
-"""One training: candidates are predicted, limited, ranked, and the choice explained."""
+"""Planner of one training job: predicts candidates, applies limits, ranks, and explains the choice."""

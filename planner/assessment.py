@@ -1,4 +1,4 @@
-"""What is chosen among, and how each candidate fares: the rows of a decision's table."""
+"""Candidates of a decision and their assessment: the rows of a decision's table."""
 
 import math
 from typing import Literal
@@ -14,7 +14,7 @@ PriceSource = Literal["given", "catalogue"]
 
 
 class Candidate(Frozen):
-    """A placement, what one epoch takes there, and what its accelerator has and costs."""
+    """Placement with its prediction for one epoch, and its accelerator's memory and price."""
 
     placement: Placement
     prediction: Prediction
@@ -48,12 +48,12 @@ class Candidate(Frozen):
 
     @property
     def fits(self) -> bool:
-        """Whether it is expected to fit into the memory of its accelerator."""
+        """Return True if the placement is expected to fit into the memory of its accelerator."""
         return not self.out_of_memory and self.prediction.memory_bytes <= self.accelerator_memory_bytes
 
 
 class Miss(Frozen):
-    """A limit that a candidate breaks."""
+    """Limit that a candidate breaks."""
 
     limit: str = Field(description="What is limited: `time`, `energy`, `cost`, `memory`, ...")
     option: str | None = Field(description="Command-line option that would relax it; None where the machine sets it.")
@@ -72,7 +72,7 @@ class Miss(Frozen):
 
     @property
     def excess(self) -> float:
-        """Share of the limit by which it is missed; infinite when the figure is unknown."""
+        """Return the excess over the limit as a share of the limit; infinite if the figure is unknown."""
         if self.value is None or self.bound is None:
             return math.inf
         if self.at_least:
@@ -81,7 +81,7 @@ class Miss(Frozen):
 
     @property
     def text(self) -> str:
-        """For instance: `time 1.20 h over the limit of 1 h by 20 %`."""
+        """Return text such as `time 1.20 h over the limit of 1 h by 20 %`."""
         if self.bound is None:
             return f"{self.limit} unknown, so that it cannot be compared"
         if self.value is None:
@@ -89,7 +89,7 @@ class Miss(Frozen):
             return f"{self.limit} {problem}, limit {self.bound:.4g}{self.unit}"
         if self.at_least:
             return f"{self.limit} {self.value:.2g}{self.unit} below the least of {self.bound:.4g}{self.unit}"
-        percent = 100 * self.excess  # Rounded up: a limit missed by little is still missed.
+        percent = 100 * self.excess  # Rounded up, so that a slightly exceeded limit is still shown as exceeded.
         excess = math.ceil(percent) if percent > 10 else math.ceil(10 * percent) / 10
         sure = f" at {self.confidence:.4g} confidence" if self.confidence > 0.5 else ""
         limit = f"the limit of {self.bound:.4g}{self.unit}"
@@ -97,10 +97,10 @@ class Miss(Frozen):
 
 
 class Assessment(Frozen):
-    """One row of the decision's table: a candidate with the figures of the whole job and what excludes it.
+    """Row of the decision's table: a candidate with the figures of the whole job and the limits that exclude it.
 
-    Intervals hold with the probability of their level, by how past predictions of such jobs turned out. Where the level
-    is None, past jobs tell too little: then they are the spread of the step time alone, and promise nothing.
+    Intervals hold with the probability of their level, derived from past predictions of such jobs. If the level is
+    None, there are too few past jobs, and the interval is the spread of the step time without a probability.
     """
 
     rank: int = Field(description="From 1, the chosen one; excluded candidates come last, the nearest first.")
@@ -127,7 +127,7 @@ class Assessment(Frozen):
     )
 
     def total(self, quantity: Objective) -> float | None:
-        """Hours, kilowatt hours, money or grams of CO2 equivalent; None when unknown."""
+        """Return the hours, kilowatt hours, money or grams of CO2 equivalent; None if unknown."""
         totals = {
             Objective.TIME: self.hours,
             Objective.ENERGY: self.kwh,
@@ -137,7 +137,7 @@ class Assessment(Frozen):
         return totals[quantity]
 
     def interval(self, quantity: Objective) -> Interval | None:
-        """Where the total lies with the probability of its level; None when unknown."""
+        """Return the interval of the total, which holds with the probability of its level; None if unknown."""
         intervals = {
             Objective.TIME: self.hours_interval,
             Objective.ENERGY: self.kwh_interval,
@@ -147,13 +147,13 @@ class Assessment(Frozen):
         return intervals[quantity]
 
     def level(self, quantity: Objective) -> float | None:
-        """Probability with which the interval of the total holds; None where past jobs tell too little."""
+        """Return the probability with which the interval of the total holds; None with too few past jobs."""
         return self.time_level if quantity in (Objective.TIME, Objective.COST) else self.energy_level
 
     def score(self, weights: Weights) -> float:
-        """What is minimised: the total of a single objective, else the product, of all runs until one is good enough.
+        """Return the minimised value of all expected runs: the total of a single objective, else the weighted product.
 
-        Infinite when unknown.
+        Infinite if unknown.
         """
         used = weights.used
         runs = self.candidate.expected_runs
@@ -166,5 +166,5 @@ class Assessment(Frozen):
 
     @property
     def excess(self) -> float:
-        """Share by which the worst broken limit is missed; 0 for a feasible candidate."""
+        """Return the excess share of the worst broken limit; 0 for a feasible candidate."""
         return max((miss.excess for miss in self.excluded_by), default=0.0)

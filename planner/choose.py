@@ -1,8 +1,8 @@
-"""From data, request and profiles to a decision.
+"""Choice of a placement from data, request and hardware profiles.
 
-Each step has its room: candidates (`shunter.planner.candidates`), what each takes (`shunter.planner.predict`, with what
-past runs teach from `shunter.planner.history`), limits and order (`shunter.planner.rank`), the choice
-(`shunter.planner.decide`) and why (`shunter.planner.explain`).
+The steps are in separate packages: candidates (`shunter.planner.candidates`), predictions (`shunter.planner.predict`,
+corrected by `shunter.planner.history`), limits and order (`shunter.planner.rank`), the choice
+(`shunter.planner.decide`) and its explanation (`shunter.planner.explain`).
 """
 
 from collections.abc import Callable, Sequence
@@ -53,9 +53,9 @@ from shunter.tracking.convention import data_params
 
 PROBE_SECONDS = 15.0
 MeasureTraining = Callable[[Dataset, ModelSpec | GraphSpec, Placement, int], Measurement | None]
-FURTHER_SIZES = 2  # measured in each run of a job that recurs
-FURTHER_SHARE = 0.05  # of the time that the job is expected to take, which that may take at most
-MOST_OBSERVATIONS = 200  # the newest; the correction learned from them takes their number cubed
+FURTHER_SIZES = 2  # additional batch sizes measured in each run of a recurring job
+FURTHER_SHARE = 0.05  # largest share of the expected job time for these measurements
+MOST_OBSERVATIONS = 200  # newest observations used; the fit's cost grows with their number cubed
 
 
 def choose(
@@ -70,27 +70,29 @@ def choose(
     power_limits: PowerLimits = device_power_limits,
     searched: Sequence[Workload] = (),
 ) -> Decision:
-    """Choose where and how the training runs.
+    """Choose the placement of the training.
 
-    What counts is the work until the asked quality, as past runs of the same data teach for each batch size, those that
-    missed it among them, times what an epoch takes. On this machine the best candidate of each kind is measured first,
-    in a few steps, then for about a second whichever leads, until that is one so measured; what past runs measured is
-    not measured again. Each measurement sets the estimates of its neighbours right. What is not here is predicted from
-    the catalogue. Then another batch size may be tried, as `--explore` permits.
+    The minimised total is the work until the requested quality times the cost of an epoch. Past runs of the same data
+    give the work for each batch size, including runs that missed the quality. On this machine the best candidate of
+    each kind is probed first, for a few steps. Then the current leader is probed for about a second, until the leader
+    has been probed so. Measurements of past runs are not repeated. Each measurement corrects the estimates of its
+    neighbours. Accelerators outside this machine are predicted from the catalogue. At the end another batch size may be
+    explored, if `--explore` permits.
 
     Args:
         dataset: Data to train on.
         request: Limits, objective, model family and size of the search.
         profiles: Profiles of the accelerators of this machine.
         offers: Further accelerators to choose from: `local` none, `all` or names from the catalogue. With `local`, a
-            better one in the catalogue is only mentioned.
-        probe_seconds: Time after which no further measurement begins, except the first of each kind: on a crowded
-            machine a step on many threads can take a hundred times as long as on one, and only measuring shows it.
-            0 measures nothing.
-        history: Past runs, which teach about times, work and quality; None knows of none.
+            better accelerator of the catalogue is only mentioned.
+        probe_seconds: Time after which no further measurement begins, except the first of each kind. On a crowded
+            machine
+            a step on many threads can take a hundred times as long as on one thread, and only measuring shows it. 0
+            measures nothing.
+        history: Past runs, for times, work and quality; None for no past runs.
         measure: Measurement of the training at a placement for some steps.
         power_limits: Power limits of an accelerator that are worth trying.
-        searched: Demand of architectures that the search tries; without any, all are taken to be as the default.
+        searched: Demand of architectures that the search tries; if empty, all count as the default architecture.
 
     Raises:
         NoFeasiblePlacementError: no placement keeps the limits.
@@ -140,7 +142,7 @@ def choose(
             hints = half_table_hints(job.workload, probes.candidates(), asked)
             raise error.hinting([*mentioned, *hints]) from None
 
-    # What a step takes is measured in seconds, so no whole run is spent on that: only work is left to be tried.
+    # Step times are probed within seconds; only the work until the quality is reached needs a whole run to explore.
     while True:
         decision = decided()
         if offered.is_local:
@@ -154,10 +156,10 @@ class _Offered:
     """Accelerators to choose from, with their prices.
 
     Attributes:
-        here: Those of this machine.
-        absent: Those of the catalogue that were asked for.
-        mentioned: All others of the catalogue where none was asked for: a better one is only told of.
-        is_local: Whether none was asked for.
+        here: Offers of this machine.
+        absent: Requested offers of the catalogue.
+        mentioned: All other offers of the catalogue if none was requested; a better offer is only mentioned.
+        is_local: Whether no catalogue accelerator was requested.
     """
 
     here: Sequence[Offer]
@@ -179,7 +181,7 @@ class _Offered:
         return found
 
     def notes(self) -> list[str]:
-        """What is doubtful about prices, and how GPUs compute here, a sentence each."""
+        """Return notes on doubtful prices and on the precision of GPUs."""
         notes = []
         if any(offer.profile.accelerator.kind == "cuda" for offer in self.here):
             notes.append("On a GPU, fp32 means that products of matrices are computed in TF32 where it can.")
@@ -198,7 +200,7 @@ class _Offered:
 
 @dataclass(frozen=True)
 class _Job:
-    """What is to be trained, what is searched around it, and what past runs of it teach."""
+    """Training job: model, workload, limits, and past runs of the same job."""
 
     request: JobRequest
     family: str
@@ -247,20 +249,20 @@ class _Job:
 
     @property
     def is_too_large_for_one(self) -> bool:
-        """Whether several processes are to hold tables that one of them, which a probe is, may not hold."""
+        """Return True if one process, such as a probe, cannot hold the tables that several processes share."""
         if self.request.placement.embedding_memory is not None:
             return False
         return need_several_processes(self.workload.table_bytes, _processes(self.request))
 
     def learned(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """The candidates with the work and the quality that past runs of the same data lead to expect."""
+        """Return the candidates with the work and the quality expected from past runs of the same data."""
         past, min_auc = self.past, self.request.limits.min_auc
         fitting = with_memory(candidates, remembered(past.runs(), datetime.now(UTC)))
         working = with_work(fitting, past.history, data=past.data, family=past.family)
         return with_quality(working, past.history, min_auc, data=past.data, family=past.family)
 
     def notes(self, features: Features) -> list[str]:
-        """What checkpoints add, and that tuning will choose the family too."""
+        """Return notes on the time lost by checkpoints, and on the families among which tuning chooses."""
         lost = self.history.interruptions.notes(_checkpoint_seconds(self.request))
         if self.request.model == self.family:
             return lost
@@ -288,7 +290,7 @@ def _checkpoint_seconds(request: JobRequest) -> float:
 
 
 def _predicted(job: _Job, offered: _Offered, in_training: InTraining) -> list[Candidate]:
-    """What each placement here is expected to take, set right by the newest observations."""
+    """Predict each placement of this machine, corrected by the newest observations."""
     newest = job.history.unlimited_steps[-MOST_OBSERVATIONS:]
     residual = Residual.fit(in_training.as_probed(newest))
     predict = partial(predicted_candidates, job.workload, offered.here, residual, job.batch_sizes, job.searched)
@@ -304,12 +306,12 @@ def _predicted(job: _Job, offered: _Offered, in_training: InTraining) -> list[Ca
 
 
 def _processes(request: JobRequest) -> int:
-    """Processes that train each member together."""
+    """Return the number of processes that train each member together."""
     return request.training.processes if isinstance(request, TrainRequest) else 1
 
 
 def _elsewhere(job: _Job, offered: _Offered, probes: Probes) -> tuple[list[Candidate], list[str]]:
-    """Candidates that are not here, and sentences about better ones that nobody asked for."""
+    """Return candidates outside this machine, and notes on better accelerators that were not requested."""
     here = probes.candidates()
     scaling = CoreScaling.of(here)
 

@@ -1,6 +1,6 @@
-"""The choice itself: a pure function from candidates with predictions to one of them, with the reason in words.
+"""Decision: a pure function from candidates with predictions to the chosen candidate and the reason.
 
-Nothing here measures, reads a clock or asks a machine, so its tests are tables.
+This module measures nothing and reads neither clock nor machine, so that its tests are tables.
 """
 
 import math
@@ -29,7 +29,7 @@ __all__ = ["Assessment", "Candidate", "Decision", "Miss", "NoFeasiblePlacementEr
 
 
 class Exploration(Frozen):
-    """A run that is to teach: another placement than the best known, within bounds."""
+    """Run at another placement than the best known, to learn from it, within bounds."""
 
     best_known: Placement
     stop_multiple: float = Field(description="Of what the best known is expected to take: then it is stopped.")
@@ -37,7 +37,7 @@ class Exploration(Frozen):
 
 
 class Decision(Frozen):
-    """Which placement was chosen, what it is expected to take, and how every other one would have fared."""
+    """Chosen placement, its prediction, and the assessment of every other candidate."""
 
     placement: Placement
     prediction: Prediction
@@ -80,26 +80,26 @@ class Decision(Frozen):
 
     @property
     def terms(self) -> Terms:
-        """On what the candidates were compared."""
+        """Return the terms on which the candidates were compared."""
         return Terms.of(
             self.limits, self.objective, self.job, self.billing, grid=self.grid, calibration=self.calibration
         )
 
     @property
     def watched_limits(self) -> Limits:
-        """The limits at which tuning and training are stopped: the user's, and the end of an exploration."""
+        """Return the limits that stop tuning and training: the user's, and the time limit of an exploration."""
         if self.exploration is None or (self.limits.max_hours or math.inf) <= self.exploration.stop_hours:
             return self.limits
         return self.limits.model_copy(update={"max_hours": self.exploration.stop_hours})
 
     @property
     def plan_seconds(self) -> float:
-        """Time of the whole job if it needed all the planned epochs, whatever past runs lead to expect."""
+        """Return the seconds of the whole job at all planned epochs, without the work share of past runs."""
         return self._uncalibrated(self.chosen.candidate.model_copy(update={"work_share": 1.0}))[0]
 
     @property
     def uncalibrated(self) -> tuple[float, float | None]:
-        """Seconds and joules of the whole job before past jobs set them right, which is what is calibrated."""
+        """Return seconds and joules of the whole job before calibration, the values that calibration compares."""
         return self._uncalibrated(self.chosen.candidate)
 
     def _uncalibrated(self, candidate: Candidate) -> tuple[float, float | None]:
@@ -109,7 +109,7 @@ class Decision(Frozen):
 
     @property
     def given_price_per_hour(self) -> float | None:
-        """What the chosen placement costs by the user's own prices; None where she named none."""
+        """Return the chosen placement's hourly price by the user's prices; None if the user gave none."""
         chosen = self.chosen.candidate
         if chosen.price_per_hour is None or chosen.price_source != "given":
             return None
@@ -117,22 +117,22 @@ class Decision(Frozen):
 
     @property
     def chosen(self) -> Assessment:
-        """The row of the chosen placement."""
+        """Return the row of the chosen placement."""
         return self.table[0]
 
     def weighed(self, row: Assessment) -> float:
-        """What a row of the table is expected to take of the objective, with its weights; infinite where unknown."""
+        """Return the weighted objective of a row of the table; infinite if unknown."""
         used = Weights.parse(self.objective).used
         totals = [(row.total(quantity), weight) for quantity, weight in used.items()]
         return math.prod(math.inf if total is None else total**weight for total, weight in totals)
 
     def table_rows(self) -> list[dict[str, str | int | float | bool | None]]:
-        """The table as flat rows with units in their names, the chosen placement first."""
+        """Return the table as flat rows with units in their names, the chosen placement first."""
         weights = Weights.parse(self.objective)
         return [table_row(assessment, self.table[0], weights) for assessment in self.table]
 
     def shown_rows(self) -> list[dict[str, str]]:
-        """The table for people: few columns, figures with units, the chosen placement first, and why an exploration."""
+        """Return the table for display: few columns, figures with units, the chosen placement first."""
         weights = Weights.parse(self.objective)
         rows = [shown_row(assessment, self.table[0], weights) for assessment in self.table]
         if self.exploration:
@@ -141,13 +141,13 @@ class Decision(Frozen):
 
 
 class NoFeasiblePlacementError(InfeasibleError):
-    """No candidate keeps the limits.
+    """Error that no candidate keeps the limits.
 
     Attributes:
         table: All candidates, the nearest first.
-        relaxations: Limits that would have to be relaxed, one at a time where that suffices.
-        fastest: Candidate of the least time, whatever it breaks.
-        shortfall_seconds: Time by which it exceeds the limit on time; None where that is not what it breaks.
+        relaxations: Limits that would have to be relaxed, singly if that suffices.
+        fastest: Candidate of the shortest time, regardless of limits.
+        shortfall_seconds: Excess of the fastest candidate over the time limit; None if it keeps the time limit.
     """
 
     code = "no-feasible-placement"
@@ -162,7 +162,7 @@ class NoFeasiblePlacementError(InfeasibleError):
             self.shortfall_seconds = (late[0].value - late[0].bound) * 3600
 
     def hinting(self, sentences: Sequence[str]) -> "NoFeasiblePlacementError":
-        """The same with more to say, still in one sentence."""
+        """Return the same error with the sentences appended to its message."""
         more = "".join(f"; {sentence[0].lower()}{sentence[1:].removesuffix('.')}" for sentence in sentences)
         return NoFeasiblePlacementError(f"{str(self).removesuffix('.')}{more}.", self.table, self.relaxations)
 
@@ -176,9 +176,9 @@ def decide(
     observations: Sequence[StepObservation] = (),
     too_large: Sequence[Placement] = (),
 ) -> Decision:
-    """Choose the candidate that needs least of the objective among those that keep every limit.
+    """Choose the candidate with the lowest objective among those that keep every limit.
 
-    Ties go to the faster, then to fewer machines, fewer threads, less memory.
+    Ties go to the faster candidate, then to fewer machines, fewer threads, less memory.
 
     Args:
         candidates: Placements with their predictions, at least one.
@@ -186,7 +186,7 @@ def decide(
         workload: Demand, kept in the decision for the record.
         notes: Sentences kept in the decision, to be shown beside its explanation.
         observations: Measured steps, kept in the decision for later choices to learn from.
-        too_large: Placements at which a probe ran out of memory, kept likewise.
+        too_large: Placements at which a probe ran out of memory, kept in the decision too.
 
     Raises:
         NoFeasiblePlacementError: no candidate keeps the limits; the message names the nearest ones.
@@ -225,5 +225,5 @@ def decide(
 
 
 def _worst_miss(row: Assessment) -> Miss:
-    """The broken limit that is missed by the largest share."""
+    """Return the broken limit with the largest excess share."""
     return max(row.excluded_by, key=lambda miss: miss.excess)

@@ -1,4 +1,4 @@
-"""What the training asks of a machine, and how much of it there is: counted from model, data and request."""
+"""Workload and size of a training job, counted from model, data and request."""
 
 import math
 from collections.abc import Mapping
@@ -23,9 +23,9 @@ from shunter.models.spec import ModelSpec
 from shunter.planner.job_size import JobSize
 from shunter.requests import EnsembleOf, JobRequest, SelectRequest, TrainRequest
 
-# Hyperband's reduction factor in the tuning step: one in three settings goes on to three times the epochs.
+# Hyperband's reduction factor in tuning: one in three settings continues to three times the epochs.
 REDUCTION_FACTOR = 3
-# Forward pass against forward, backward and update: the backward of a layer is two products where forward is one.
+# Cost of a forward pass relative to a training step: a layer's backward pass is two products, its forward pass one.
 EVALUATION_SHARE = 1 / 3
 
 
@@ -34,12 +34,12 @@ def describe(
     spec: ModelSpec | GraphSpec,
     hyperparameters: Hyperparameters = Hyperparameters(),  # noqa: B008 - frozen
 ) -> Workload:
-    """Demand of one sample of `dataset` through the model `spec`; a sample of a graph model is a positive.
+    """Return the demand of one sample of `dataset` in the model `spec`; a sample of a graph model is a positive.
 
     Args:
         dataset: Data to train on.
         spec: Architecture of the model.
-        hyperparameters: Settings, which tell the optimiser's state.
+        hyperparameters: Settings, for the size of the optimiser's state.
 
     Raises:
         RequestError: the model family is unknown, or cannot take these features.
@@ -60,7 +60,7 @@ def describe(
 
 
 def spec_of(family: str, towers: int | None = None, fixed: Mapping[str, Any] | None = None) -> ModelSpec | GraphSpec:
-    """The architecture of a family that a placement is chosen for: its defaults, but for what the user fixed."""
+    """Return the architecture for which a placement is chosen: the family's defaults with the user's overrides."""
     if is_ranking(family):
         return graph_spec(family, **(fixed or {}))
     own = {} if towers is None else {"towers": towers}
@@ -68,7 +68,7 @@ def spec_of(family: str, towers: int | None = None, fixed: Mapping[str, Any] | N
 
 
 def _describe_graph(dataset: Dataset, spec: GraphSpec) -> Workload:
-    """A graph model is trained in fp32 alone, and holds its edges in memory instead of mapping the arrays."""
+    """Return the demand of a graph model, which trains in fp32 only and holds its edges in memory."""
     graph = read_graph(dataset)
     counts = count_graph_model(spec, graph, negatives=RankingHyperparameters(**spec.learned_with).negatives)
     workload = workload_of(counts, train_samples=graph.edges)
@@ -78,11 +78,11 @@ def _describe_graph(dataset: Dataset, spec: GraphSpec) -> Workload:
 def access_curve(
     dataset: Dataset, spec: ModelSpec, ids_per_sample: Mapping[str, float]
 ) -> tuple[tuple[float, float], ...]:
-    """How skewed the lookups of all tables together are: (bytes of the most frequent rows, share of lookups).
+    """Return the skew of the lookups over all tables: (bytes of the most frequent rows, share of lookups), rising.
 
-    Each field's own curve gives pieces of rows that are about equally frequent; put together by lookups a byte, most
-    frequent first, they tell what a cache can hold. A field whose curve is unknown counts as uniform. Where ids share
-    rows, the curve of the ids is taken for that of the rows.
+    Each field's own curve gives pieces of rows with about equal frequency. The pieces are sorted by lookups per byte,
+    most frequent first, which gives the hit rate of a cache of each size. A field without a curve counts as uniform. If
+    ids share rows, the curve of the ids is used for the rows.
 
     Args:
         dataset: Data with the curves of its fields.
@@ -93,7 +93,7 @@ def access_curve(
     curves = {field.name: field.access_curve for field in dataset.fields}
     pieces: list[tuple[float, float]] = []  # (bytes, lookups a sample) of each piece of each field
     lookups_of: dict[str, float] = {}
-    for field in dataset.features.categorical:  # a history is looked up in the table of its items, as often as those
+    for field in dataset.features.categorical:  # a history is looked up in its items' table
         table = field.table or field.name
         lookups_of[table] = lookups_of.get(table, 0.0) + ids_per_sample[field.name]
     for field in dataset.features.categorical:
@@ -112,14 +112,14 @@ def access_curve(
 
 
 def job_size(dataset: Dataset, request: JobRequest) -> JobSize:
-    """Tuning by its trials or else by its own budget, and the members as if each trained for `max_epochs`.
+    """Return the size of the whole job: trials or search budget, and members that train for `max_epochs` each.
 
-    Trials that are expected to come to their end are members as they are.
-    The trials count by `hyperband_epochs`. Of a search without a number of trials the minutes or the energy count that
-    it may use: it uses them wherever it runs, and seeds of the best setting, if any, are trained within the minutes.
+    Trials that are expected to finish become members without further training. Trials count by `hyperband_epochs`. A
+    search without a number of trials counts by its time or energy budget, which it uses on any machine. Seeds of the
+    best setting, if any, are trained within that time.
     """
     train, validation = dataset.splits["train"].rows, dataset.splits["validation"].rows
-    if is_ranking(request.model):  # all trials as if each came to its end, and what is kept learned again
+    if is_ranking(request.model):  # all trials as if each finished, plus a final training
         share = EVALUATION_SHARE * validation / train
         is_one_pass = is_solved(request.model) and not solved_model(request.model).is_iterative
         passes = 1 if is_one_pass else request.longest_epochs
@@ -162,7 +162,7 @@ def _search_joules(request: JobRequest) -> float | None:
 
 
 def members_to_train(request: JobRequest) -> int:
-    """Members of the ensemble that no trial is expected to have trained to the end."""
+    """Return the number of ensemble members that no trial is expected to have trained fully."""
     if request.ensemble.ensemble_of is not EnsembleOf.MEMBERS:
         return 1
     members, search = request.ensemble.trained, request.search
@@ -176,28 +176,29 @@ def members_to_train(request: JobRequest) -> int:
 
 
 def hyperband_epochs(trials: int, max_epochs: int) -> int:
-    """Epochs that Hyperband spends on `trials` settings of at most `max_epochs` each, rounded up at every rung.
+    """Return the epochs that Hyperband spends on `trials` settings of at most `max_epochs`, rounded up at every rung.
 
-    Li et al., "Hyperband", JMLR 18, 2018, in the asynchronous form that Optuna runs: the brackets share the settings;
-    bracket b has its first rung after 3^b epochs and each next one at three times as many. A setting passes a rung when
-    it is among the best third of those that have reached it so far, and the first to arrive always passes, so the m-th
-    of settings in random order passes with probability max(1, floor(m / 3)) / m: more than one third. This is above the
-    mean but no bound: settings that arrive from worst to best all pass, which is what the budget is for.
+    Li et al., "Hyperband", JMLR 18, 2018, in the asynchronous form that Optuna runs. The brackets share the settings;
+    bracket b has its first rung after 3^b epochs and each next rung at three times as many. A setting passes a rung if
+    it is in the best third of the settings that have reached the rung so far, and the first to arrive always passes. In
+    random order the m-th setting therefore passes with probability max(1, floor(m / 3)) / m, which is more than one
+    third. The result is above the mean but no bound: settings that arrive from worst to best all pass, and the budget
+    covers that case.
 
-    Of large data the search compares settings within the first epoch too (`shunter.search.study.halving`), which only
-    saves more.
+    On large data the search also compares settings within the first epoch (`shunter.search.study.halving`), which only
+    reduces the epochs.
     """
     total = sum(settings * (end - begin) for stages in _brackets(trials, max_epochs) for settings, begin, end in stages)
     return min(total, trials * max_epochs)
 
 
 def hyperband_finishers(trials: int, max_epochs: int) -> int:
-    """Settings that Hyperband is expected to train to the end, one at least; see `hyperband_epochs`."""
+    """Return the number of settings, at least one, that Hyperband trains fully on average; see `hyperband_epochs`."""
     return min(trials, sum(stages[-1][0] for stages in _brackets(trials, max_epochs)))
 
 
 def _brackets(trials: int, max_epochs: int) -> list[list[tuple[int, int, int]]]:
-    """Of each bracket the stages between its rungs: settings, and the epochs where the stage begins and ends."""
+    """Return the stages of each bracket: (number of settings, first epoch, last epoch)."""
     count = 1 + math.floor(math.log(max_epochs, REDUCTION_FACTOR) + 1e-9)
     brackets = []
     for bracket in range(count):
@@ -212,5 +213,5 @@ def _brackets(trials: int, max_epochs: int) -> list[list[tuple[int, int, int]]]:
 
 
 def _passing(settings: int) -> int:
-    """Settings, out of those that reach a rung, that are expected to pass it, rounded up."""
+    """Return the expected number of settings that pass a rung, of those that reach it, rounded up."""
     return math.ceil(sum(max(1, count // REDUCTION_FACTOR) / count for count in range(1, settings + 1)) - 1e-9)

@@ -1,4 +1,4 @@
-"""Embedding tables in a file: how often a training is expected to read it, said with the decision."""
+"""Expected cache misses of embedding tables that are kept in a file, reported with the decision."""
 
 from collections.abc import Sequence
 
@@ -20,16 +20,16 @@ MIB = 2**20
 def with_expected_misses(
     decision: Decision, dataset: Dataset, spec: ModelSpec | GraphSpec, processes: int = 1, *, epochs: int
 ) -> Decision:
-    """The decision with the misses that its cache is expected to have, as `shunter plan memory` predicts them.
+    """Return the decision with the expected miss rate of its embedding cache, as `shunter plan memory` predicts it.
 
-    To these come the rows that a training asks for first, which are in no cache.
+    Rows that a training requests for the first time also count as misses.
 
     Args:
         decision: The decision.
-        dataset: What is trained on.
-        spec: The model that it was made for.
-        processes: Processes that train each member together, of which each has a part of the rows and of the memory.
-        epochs: Longest training, in passes, of which past runs may lead to expect a part.
+        dataset: Training data.
+        spec: Model of the decision.
+        processes: Processes that train each member together and divide the rows and the memory.
+        epochs: Longest training, in passes; past runs can lead to a smaller expected number.
 
     Raises:
         DataError: An array of the data set is missing.
@@ -70,16 +70,16 @@ def with_expected_misses(
 
 
 def expected_miss_rate(placement: Placement, dataset: Dataset, spec: ModelSpec, *, epochs: float) -> float:
-    """The share of the different rows of a batch that one training of a model is expected to read from the file.
+    """Return the share of a batch's distinct rows that one training is expected to read from the file.
 
     Args:
-        placement: Where it trains, in one process.
-        dataset: What it trains on.
-        spec: The model, which may be another than the placement was chosen for.
+        placement: Placement of the training, in one process.
+        dataset: Training data.
+        spec: The model, which may differ from the model of the decision.
         epochs: Passes of the training.
 
     Returns:
-        0 where all tables lie in memory.
+        0 if all tables are in memory.
 
     Raises:
         DataError: An array of the data set is missing.
@@ -97,7 +97,7 @@ def expected_miss_rate(placement: Placement, dataset: Dataset, spec: ModelSpec, 
 def _of_processes(
     tables: Sequence[TableDemand], blocks: TierBlocks, samples: int, cache_bytes: float, passes: Passes
 ) -> list[Hits]:
-    """What the cache of each process comes to."""
+    """Return the predicted cache hits of each process."""
     window = Execution().window_batches
     if blocks.processes == 1:
         return [predict_hits(tables, samples, cache_bytes, window, passes)]

@@ -1,13 +1,13 @@
-"""Now and then tries a placement that is not the best known, because past runs of the same data leave room for it.
+"""Exploration of placements other than the best known, if past runs of the same data make it worthwhile.
 
-What a step takes is measured by probes within seconds, so no whole run is spent on that. How much work a batch size
-needs until training ends shows in whole runs alone. Past runs of the same data and model family say what share of the
-plan each batch size needed. An exploration is worth it where what it is expected to teach, over some recurrences,
-exceeds what it takes more than the best known (the knowledge gradient; Frazier, Powell and Dayanik, 2009).
+Probes measure step times within seconds, so that no whole run is spent on them. The work that a batch size needs until
+training ends shows only in whole runs. Past runs of the same data and model family give the share of the plan that each
+batch size needed. An exploration is worthwhile if its expected gain over some recurrences exceeds its extra cost over
+the best known placement (the knowledge gradient; Frazier, Powell and Dayanik, 2009).
 
-It is bounded: it is stopped when it has taken a multiple of what the best known is expected to take (as Zeus does; You,
-Chung and Chowdhury, NSDI 2023, section 4.4), and explorations together waste at most a share of what the runs of the
-job have taken. The constants were set on jobs drawn from the priors of `history.epochs`.
+Explorations are bounded. An exploration is stopped at a multiple of the best known placement's expected total (as in
+Zeus; You, Chung and Chowdhury, NSDI 2023, section 4.4). All explorations together may waste at most a share of the
+total of the job's runs. The constants were set on jobs drawn from the priors of `history.epochs`.
 """
 
 import math
@@ -21,16 +21,16 @@ from shunter.planner.decide import Decision, Exploration
 from shunter.planner.history import QUANTILES, History, PastRun, Posterior, knowledge_gradient
 from shunter.requests import Explore, Weights
 
-MOST_REGRET = 1.0  # An exploration that is expected to need more than twice what the best known needs is not made.
-STOP_MULTIPLE = 2.0  # of what the best known is expected to take, after which an exploration is stopped
-PAYBACK_RUNS = 20  # of a recurring job, within which an exploration must be expected to save what it takes
+MOST_REGRET = 1.0  # no exploration with more than twice the expected total of the best known
+STOP_MULTIPLE = 2.0  # an exploration is stopped at this multiple of the best known's expected total
+PAYBACK_RUNS = 20  # runs of a recurring job within which an exploration must be expected to pay off
 UNTOLD = ("hours_interval", "kwh_interval", "cost_interval", "carbon_interval", "time_level", "energy_level")
-MOST_WASTED = 0.25  # of what the runs of a job have taken, which its explorations together may waste
+MOST_WASTED = 0.25  # largest wasted share of the total of a job's runs, over all explorations
 
 
 @dataclass(frozen=True)
 class PastJob:
-    """What earlier runs of the same job needed.
+    """Earlier runs of the same job.
 
     Attributes:
         history: Past runs of all jobs.
@@ -43,25 +43,25 @@ class PastJob:
     family: str
 
     def work_shares(self, batch_sizes: Sequence[int]) -> Posterior | None:
-        """Belief about the logarithm of the share of the plan; None without past runs."""
+        """Return the belief about the logarithm of the share of the planned work; None without past runs."""
         return self.history.work_shares(batch_sizes, data=self.data, family=self.family)
 
     def good_batch_sizes(self) -> list[int]:
-        """Batch sizes of the runs that were good enough."""
+        """Return the batch sizes of runs that reached the quality."""
         return [run.placement.batch_size for run in self.runs() if not run.is_censored and run.placement is not None]
 
     def runs(self) -> list[PastRun]:
-        """Runs of this job that trained."""
+        """Return the past runs of this job."""
         return self.history.alike(self.data, self.family)
 
 
 def explored(decision: Decision, job: PastJob, mode: Explore) -> Decision:
-    """The decision, or an exploration of another placement that keeps all limits, where past runs make it worth it.
+    """Return the decision, or an exploration of another feasible placement if past runs make it worthwhile.
 
     Args:
-        decision: Decision by what is known, its best first.
+        decision: Decision by current knowledge, its best row first.
         job: Past runs of this job.
-        mode: How far explorations may go.
+        mode: Permitted extent of explorations.
     """
     shares = job.work_shares([row.candidate.placement.batch_size for row in decision.table])
     best_known = _best_known(decision, job)
@@ -79,7 +79,7 @@ def explored(decision: Decision, job: PastJob, mode: Explore) -> Decision:
 
 
 def _best_known(decision: Decision, job: PastJob) -> int | None:
-    """Index of the best row whose batch size was good enough before; None where none was."""
+    """Return the index of the best row whose batch size reached the quality before; None if there is none."""
     good = set(job.good_batch_sizes())
     rows = enumerate(decision.table)
     return next((index for index, row in rows if _is_open(row) and row.candidate.placement.batch_size in good), None)
@@ -90,12 +90,12 @@ def _is_open(row: Assessment) -> bool:
 
 
 class _Options:
-    """The rows of a decision, and what is believed of the objective of each.
+    """Rows of a decision with the belief about each row's objective.
 
     Args:
         decision: Decision by what is known.
         shares: Belief about the logarithm of the work of each row.
-        best_known: Index of the row that others are compared with.
+        best_known: Index of the row with which other rows are compared.
     """
 
     def __init__(self, decision: Decision, shares: Posterior, best_known: int) -> None:
@@ -111,9 +111,9 @@ class _Options:
         self._deviation = self._belief.deviation_from(best_known)
 
     def best_exploration(self) -> int | None:
-        """Index of the exploration that pays back most; None where the best known is worth as much.
+        """Return the index of the exploration with the highest worth; None if the best known is worth at least as much.
 
-        What a run is worth is what it is expected to teach, over the runs that follow, less what it takes itself.
+        The worth of a run is its expected gain over the following runs minus its own cost.
         """
         mean = self._belief.mean
         is_far = mean - mean[self._best_index] > np.log1p(MOST_REGRET)
@@ -125,23 +125,23 @@ class _Options:
         return None if index == self._best_index else index
 
     def describe(self, index: int) -> str:
-        """What is expected of an exploration, in words."""
+        """Describe the expected total of an exploration relative to the best known."""
         more = math.expm1(self._belief.mean[index] - self._belief.mean[self._best_index])
         doubt = math.expm1(self._deviation[index])
         expected = f"{abs(more):.0%} {'more' if more > 0 else 'less'} than" if abs(more) >= 0.005 else "as much as"
         return f"it is expected to need {expected} the best known, give or take {doubt:.0%}"
 
     def expected_waste(self, index: int) -> float:
-        """What an exploration is expected to take beyond the best known, as a share of that.
+        """Return the expected cost of an exploration beyond the best known, as a share of the best known's.
 
-        All that an exploration takes is wasted that is stopped, or ends without the quality asked for.
+        If an exploration is stopped, or ends without the requested quality, its whole cost is wasted.
         """
         cost, chance = self._costs(index)
         if_good = np.where(cost > STOP_MULTIPLE, STOP_MULTIPLE, np.maximum(cost - 1, 0.0))
         return float(np.mean(chance * if_good + (1 - chance) * np.minimum(cost, STOP_MULTIPLE)))
 
     def _expected_cost(self, index: int) -> float:
-        """What a run is expected to take, with that of the best known once more where it fails."""
+        """Return the expected cost of a run, plus a run of the best known if it fails."""
         if index == self._best_index:
             return 1.0
         cost, chance = self._costs(index)
@@ -149,13 +149,13 @@ class _Options:
         return float(np.mean(np.minimum(cost, STOP_MULTIPLE) + fails))
 
     def _costs(self, index: int) -> tuple[np.ndarray, float]:
-        """Quantiles of what one run takes, as shares of the best known, and the chance that it is good enough."""
+        """Return the cost quantiles of one run relative to the best known, and its chance to reach the quality."""
         runs = self.decision.table[index].candidate.expected_runs
         mean = float(self._belief.mean[index] - self._belief.mean[self._best_index])
         return np.exp(mean + self._deviation[index] * QUANTILES) / runs ** _power(self.weights), 1 / runs
 
     def taken(self, index: int) -> Decision:
-        """The decision with another row of its table as the chosen one."""
+        """Return the decision with another row of its table as the chosen row."""
         if index == 0:
             return self.decision
         chosen = self.decision.table[index]
@@ -174,11 +174,11 @@ class _Options:
 
 
 def gone_back(decision: Decision, because: str) -> Decision:
-    """The decision for the best known placement, after an exploration came to nothing.
+    """Return the decision for the best known placement after an exploration failed.
 
     Args:
         decision: An exploration.
-        because: Why it is given up, a sentence.
+        because: Reason for giving it up, as a sentence.
     """
     assert decision.exploration is not None, "only an exploration goes back"
     best_known = decision.exploration.best_known
@@ -196,7 +196,7 @@ def gone_back(decision: Decision, because: str) -> Decision:
 
 
 def _taken(chosen: Assessment, others: Sequence[Assessment]) -> dict[str, object]:
-    """The fields of a decision that name what was chosen."""
+    """Return the fields of a decision that describe the chosen row."""
     table = [row.model_copy(update={"rank": rank}) for rank, row in enumerate([chosen, *others], start=1)]
     return {
         "placement": chosen.candidate.placement,
@@ -210,7 +210,7 @@ def _taken(chosen: Assessment, others: Sequence[Assessment]) -> dict[str, object
 
 
 def allowance(runs: Sequence[PastRun], best: Assessment, weights: Weights) -> float:
-    """What explorations may still waste, as a share of what the best known is expected to take; below 0 when overdrawn.
+    """Return the waste still allowed for explorations, as a share of the best known's total; negative if exceeded.
 
     Args:
         runs: Past runs of the job.
@@ -230,7 +230,7 @@ def allowance(runs: Sequence[PastRun], best: Assessment, weights: Weights) -> fl
 
 
 def _score(run: PastRun, weights: Weights) -> float | None:
-    """What a run took of the objective, in the unit of `Assessment.score`; None where it was not measured."""
+    """Return a run's objective in the unit of `Assessment.score`; None if not measured."""
     amounts = {quantity: run.total(quantity) for quantity in weights.used}
     if any(amount is None for amount in amounts.values()):
         return None
@@ -240,17 +240,17 @@ def _score(run: PastRun, weights: Weights) -> float | None:
 
 
 def _score_of_one(row: Assessment, weights: Weights) -> float:
-    """The objective of a single run, whether or not it is good enough."""
+    """Return the objective of a single run, independent of reaching the quality."""
     return row.score(weights) / row.candidate.expected_runs ** _power(weights)
 
 
 def _power(weights: Weights) -> float:
-    """By which power the objective grows with the time at one placement."""
+    """Return the power with which the objective grows with time at one placement."""
     return 1.0 if len(weights.used) == 1 else sum(weights.used.values())
 
 
 def _tried(decision: Decision, best: Assessment, why: str) -> Decision:
-    """The decision as an exploration, which ends at a multiple of what the best known is expected to take."""
+    """Return the decision as an exploration that is stopped at a multiple of the best known's expected total."""
     weights, chosen = Weights.parse(decision.objective), decision.chosen
     share = (STOP_MULTIPLE * _score_of_one(best, weights) / _score_of_one(chosen, weights)) ** (1 / _power(weights))
     hours = share * chosen.hours
@@ -260,7 +260,7 @@ def _tried(decision: Decision, best: Assessment, why: str) -> Decision:
         f"{why}. It is stopped at {STOP_MULTIPLE:g} times what the best known is expected to take."
     )
     explanation = f"{reason} By what is expected: {decision.explanation}"
-    # What past jobs took says how far a tried placement errs, not one that never was.
+    # Past jobs calibrate the error of tried placements, not of untried ones.
     untold = chosen.model_copy(update=dict.fromkeys(UNTOLD))
     return decision.model_copy(
         update={

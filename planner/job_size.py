@@ -1,18 +1,18 @@
-"""Amount of training that a job asks for."""
+"""Amount of training of a whole job."""
 
 from shunter.frozen import Frozen
 
 
 class JobSize(Frozen):
-    """Amount of training that a whole job asks for: an upper estimate, so that limits can be kept.
+    """Amount of training of a whole job: an upper estimate, so that limits are kept.
 
     Attributes:
-        tuning_epochs: Epochs of the search, where a number of trials ends it.
+        tuning_epochs: Epochs of the search, if a number of trials ends it.
         final_epochs: Epochs of the members of the ensemble.
         evaluation_share: Cost of a validation, as a share of an epoch.
-        tuning_seconds: Time of the search, where its own time ends it and not a number of trials.
-        tuning_joules: Energy of the search, where its own energy ends it.
-        lost_share: What checkpoints and interruptions are expected to add, as a share of an epoch.
+        tuning_seconds: Time of the search, if a time budget ends it instead of a number of trials.
+        tuning_joules: Energy of the search, if an energy budget ends it.
+        lost_share: Expected extra time for checkpoints and interruptions, as a share of an epoch.
     """
 
     tuning_epochs: float
@@ -24,5 +24,5 @@ class JobSize(Frozen):
 
     @property
     def epochs(self) -> float:
-        """Passes over the training part; validations, checkpoints and repeated steps count as parts of passes."""
+        """Return the passes over the training set; validations, checkpoints and repeated steps count as fractions."""
         return (self.tuning_epochs + self.final_epochs) * (1 + self.evaluation_share + self.lost_share)

@@ -1,4 +1,4 @@
-"""Decides again while a training runs, among placements that leave its meaning as it is."""
+"""Repeated decision during a training, among placements that do not change what is learned."""
 
 from collections.abc import Mapping
 
@@ -7,14 +7,14 @@ from shunter.planner.assessment import Assessment, Candidate
 from shunter.planner.decide import Decision, NoFeasiblePlacementError, decide
 from shunter.requests import Weights
 
-LEAST_GAIN = 0.05  # of the objective: a change for less would follow the noise
+LEAST_GAIN = 0.05  # of the objective: a smaller gain is within the noise
 
 
 def alternatives(decision: Decision, placement: Placement) -> list[Placement]:
-    """Candidates of a decision that differ from `placement` in threads alone, itself among them, fewest threads first.
+    """Return candidates that differ from `placement` only in threads, including itself, fewest threads first.
 
-    Batch size and precision would change what is learned; interop threads cannot be changed once torch has started
-    them; depth and readers of the prefetch follow the measured times by themselves.
+    Batch size and precision would change what is learned. Interop threads cannot change after torch has started them.
+    Depth and readers of the prefetch follow the measured times.
     """
     same = {"threads": placement.threads}
     found = {
@@ -27,15 +27,15 @@ def alternatives(decision: Decision, placement: Placement) -> list[Placement]:
 
 
 def redecide(decision: Decision, placement: Placement, step_seconds: Mapping[Placement, float]) -> Placement:
-    """The placement for the rest of the training, by the limits and the objective of the first decision.
+    """Return the placement for the rest of the training, by the limits and the objective of the first decision.
 
-    The present one stays, unless it breaks a limit that another keeps, or another needs clearly less. Where all break
-    one, the fastest is taken.
+    The current placement stays unless it breaks a limit that another placement keeps, or another placement has a
+    clearly lower objective. If all break a limit, the fastest is returned.
 
     Args:
         decision: Decision before the training.
-        placement: Placement in force.
-        step_seconds: Times measured now, for `placement` and others that are in the decision's table.
+        placement: Current placement.
+        step_seconds: Step times measured now, for `placement` and other placements of the decision's table.
     """
     rows = {row.candidate.placement: row.candidate for row in decision.table}
     candidates = [_measured(rows[tried], seconds) for tried, seconds in step_seconds.items() if tried in rows]
@@ -56,7 +56,7 @@ def _is_as_good(present: Assessment, again: Decision, weights: Weights) -> bool:
 
 
 def _measured(candidate: Candidate, step_seconds: float) -> Candidate:
-    """The candidate at a step time measured now, at the power that was predicted."""
+    """Return the candidate at a step time measured now, with the predicted power."""
     prediction: Prediction = candidate.prediction
     scale = step_seconds / prediction.step_seconds
     joules = prediction.epoch_joules

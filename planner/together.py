@@ -1,4 +1,4 @@
-"""How many trainings of one job are best at a time: by what each is expected to take with its part of the machine."""
+"""Number of training jobs that run in parallel, chosen by the prediction for each job's share of the machine."""
 
 import math
 from collections.abc import Iterator
@@ -9,24 +9,24 @@ from shunter.planner.assessment import Candidate
 from shunter.planner.decide import Decision
 from shunter.requests.objective import Weights
 
-START_SECONDS = 8.0  # that a process of its own takes before it trains
-LEAST_GAIN = 0.1  # of the score: for less, trainings are not put side by side
-# Of trainings in the same time, for which trials of a search are; they slow each other down, and learn less from each
-# other. Set by hand, with the two below.
+START_SECONDS = 8.0  # start-up time of a separate training process
+LEAST_GAIN = 0.1  # of the score: for a smaller gain, training jobs do not run in parallel
+# Smallest gain in trainings per time for parallel trials of a search; parallel trials slow each other down and learn
+# less from each other. Set by hand, with the two below.
 LEAST_TRIAL_GAIN = 0.25
 MOST_TRIALS = 4
-SHORTEST_SEARCH_SECONDS = 300.0  # in which processes of their own are worth their start
+SHORTEST_SEARCH_SECONDS = 300.0  # shortest search in which separate processes are worth their start-up
 
 
 @dataclass(frozen=True)
 class Together:
-    """So many trainings at a time.
+    """Number of training jobs in parallel, with predictions.
 
     Attributes:
-        count: How many.
-        seconds: What all of them are expected to take.
-        joules: The same of energy; None where nobody can say.
-        fits: Whether all have room in the memory.
+        count: Number of training jobs in parallel.
+        seconds: Predicted time of all training jobs.
+        joules: Predicted energy of all training jobs; None if unknown.
+        fits: Whether all fit into the memory.
     """
 
     count: int
@@ -37,12 +37,12 @@ class Together:
 
 @dataclass(frozen=True)
 class Advice:
-    """What was chosen of them.
+    """Chosen degree of parallelism.
 
     Attributes:
-        chosen: So many at a time.
-        tried: All that were compared, the fewest first; empty where nothing was to choose.
-        words: Why, in one sentence.
+        chosen: The choice.
+        tried: All compared options, the fewest jobs first; empty if there was nothing to choose.
+        words: Reason, in one sentence.
     """
 
     chosen: Together
@@ -59,17 +59,17 @@ def trainings_at_a_time(
     most: int,
     left_joules: float | None = None,
 ) -> Advice:
-    """Choose how many trainings run side by side: the best score of the objective among those that fit.
+    """Choose how many training jobs run in parallel: the best objective among the options that fit.
 
-    On a processor they share the threads of the placement, and its memory; else each has an accelerator of its own.
+    On a CPU the training jobs share the threads and memory of the placement; otherwise each has its own accelerator.
 
     Args:
-        decision: The choice of the placement, with its table.
-        placement: Where one training runs.
-        trainings: How many there are.
+        decision: Decision on the placement, with its table.
+        placement: Placement of one training job.
+        trainings: Number of training jobs.
         epochs: Longest training, in passes.
-        most: Most at a time.
-        left_joules: Energy that is left of a limit; None where there is none.
+        most: Largest number in parallel.
+        left_joules: Remaining energy of a limit; None without a limit.
     """
     tried = tuple(_tried(decision, placement, trainings, epochs, most))
     alone = tried[0] if tried and tried[0].count == 1 else Together(1, math.nan, None)
@@ -85,19 +85,19 @@ def trainings_at_a_time(
 
 
 def trials_at_a_time(decision: Decision, cores: int, seconds: float) -> Advice:
-    """Choose how many trials of a search by minutes run side by side on a processor: as many as train the most in them.
+    """Choose how many trials of a time-limited search run in parallel on a CPU: the number that trains the most.
 
-    Each has as many threads as the placement, or its part of the cores where these are fewer.
+    Each trial has as many threads as the placement, or its share of the cores if that is smaller.
 
     Args:
-        decision: The choice of the placement, with its table.
-        cores: Those that the search may use.
+        decision: Decision on the placement, with its table.
+        cores: Number of cores that the search may use.
         seconds: Time of the search.
     """
     placement = decision.placement
     alone = Together(1, math.nan, None)
     is_alone = placement.device != "cpu" or placement.processes > 1 or placement.embedding_memory_bytes is not None
-    is_alone |= decision.limits.max_watts is not None  # the power is that of one
+    is_alone |= decision.limits.max_watts is not None  # the predicted power is that of one trial
     if is_alone or seconds < SHORTEST_SEARCH_SECONDS:
         return Advice(alone, (), "One trial at a time.")
     tried = []
@@ -153,7 +153,7 @@ def _keeps(one: Together, left_joules: float | None) -> bool:
 
 
 def _score(one: Together, weights: Weights) -> float:
-    """Time and energy by their weights; cost and carbon go with the time."""
+    """Return the weighted objective of time and energy; cost and carbon count as time."""
     time = weights.time + weights.cost + weights.carbon
     if one.joules is None or not weights.energy:
         return one.seconds ** (time or 1.0)

@@ -1,4 +1,4 @@
-"""Whether a training should begin on what is free, or wait for something better that others use."""
+"""Decision whether to start on a free placement now, or to wait for a better placement that is in use."""
 
 from collections.abc import Callable, Mapping
 from math import inf
@@ -10,15 +10,15 @@ from shunter.requests import Weights
 
 
 def is_better_now(decision: Decision, is_free: Callable[[Placement], bool], wait_hours: Mapping[str, float]) -> bool:
-    """Whether the best placement that is free now is no worse than the best one that others use, with the wait for it.
+    """Return True if the best free placement is no worse than the best placement in use, including the wait for it.
 
-    The rule of a scheduler for one node: whoever waits counts the wait as time of the job, in the objective that it
-    was given. Where time does not count, only the best placement is begun.
+    The rule of a single-node scheduler: the wait counts as time of the job, in the job's objective. If time does not
+    count, only the best placement is started.
 
     Args:
-        decision: The table of all placements, as if all were free.
-        is_free: Whether a placement can be had now.
-        wait_hours: Until an accelerator that others use is free, by its name; one that is not named is by now.
+        decision: Table of all placements, as if all were free.
+        is_free: Whether a placement is available now.
+        wait_hours: Hours until an accelerator in use is free, by name; a missing name means now.
     """
     weights = Weights.parse(decision.objective)
 

@@ -1,1 +1,1 @@
-"""What can be chosen: accelerators, and the placements on each of them."""
+"""Candidates of a decision: accelerators, and the placements on each of them."""

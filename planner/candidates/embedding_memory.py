@@ -1,4 +1,4 @@
-"""Embedding tables that are larger than the memory there is: how much of them lies there, and the rest in a file."""
+"""Memory for embedding tables that do not fit: the part kept in memory, and the rest in a file."""
 
 import math
 from collections.abc import Sequence
@@ -12,32 +12,33 @@ from shunter.models.graph import GraphSpec
 from shunter.models.spec import Features, ModelSpec
 from shunter.planner.assessment import Candidate
 
-# Of what the rest of the training leaves of the memory. Not all of it: a prediction may be wrong by a third, and the
-# more the page cache has, the fewer rows are read from the disk.
+# Share of the remaining memory given to tables. Less than 1, because a prediction may be wrong by a third, and a larger
+# page cache means fewer reads from the disk.
 SHARE_OF_TABLES = 0.5
-LARGEST_SHARE = 0.8  # of the free memory that tables may take in one process, beside the rest of a training
+LARGEST_SHARE = 0.8  # of the free memory that tables may take in one process beside the rest of the training
 GIB, MIB = 2**30, 2**20
 
 
 def need_several_processes(table_bytes: int, processes: int) -> bool:
-    """Whether several processes are to hold tables that this one may not: then nothing is measured or tried in one."""
+    """Return True if several processes must hold the tables, because one process cannot; then nothing is probed."""
     return processes > 1 and table_bytes > LARGEST_SHARE * free_memory_bytes()
 
 
 def memory_for_tables(
     workload: Workload, candidates: Sequence[Candidate], max_memory_gib: float | None = None, processes: int = 1
 ) -> int | None:
-    """What the embedding tables may take where no placement on a processor has room for all of them.
+    """Return the memory for embedding tables if no CPU placement has room for all of them.
 
     Args:
         workload: Demand of the training.
-        candidates: Placements with all tables in memory, and what they are predicted to take.
-        max_memory_gib: Most memory that the user permits.
-        processes: Processes that share the tables and the memory, each of which takes the rest as well.
+        candidates: Placements with all tables in memory, and their predictions.
+        max_memory_gib: Memory limit of the user.
+        processes: Processes that share the tables and the memory; each also needs the memory of everything else.
 
     Returns:
-        Bytes; None where they fit somewhere, where no processor is among the candidates, where the tables of this model
-        cannot lie in a file, and where even that would not help.
+        Bytes. None if the tables fit, if no CPU is a candidate, if the tables of this model cannot be in a file, or if
+            a
+        file would not help.
     """
     here = [one for one in candidates if one.is_here and one.placement.device == "cpu" and not one.placement.node]
     if not here or not workload.table_bytes:
@@ -53,25 +54,25 @@ def memory_for_tables(
 
 
 def _book_bytes(workload: Workload) -> float:
-    """What the cache needs for each row of the tables, in memory or not: as much as one of its numbers."""
+    """Return the cache's bookkeeping bytes for all rows, in memory or not: one number per row."""
     numbers = workload.lookup_bytes_per_sample / max(workload.lookups_per_sample, 1) / 4
     return workload.table_bytes / (numbers + 1)
 
 
 def half_table_bytes(workload: Workload) -> float:
-    """What the tables with their optimiser's state would take, were their rows kept in fp16."""
+    """Return the bytes of the tables with their optimiser state if rows were kept in fp16."""
     return (workload.table_bytes + _book_bytes(workload)) / 2
 
 
 def half_table_hints(
     workload: Workload, candidates: Sequence[Candidate], max_memory_gib: float | None = None
 ) -> list[str]:
-    """What to say where no placement has room for tables that would fit in fp16.
+    """Return a hint to use fp16 tables if no placement has room but fp16 tables would fit; else an empty list.
 
     Args:
-        workload: Demand of the training, whose tables are in fp32.
-        candidates: What was to be chosen among.
-        max_memory_gib: Most memory that the user permits.
+        workload: Demand of the training, with tables in fp32.
+        candidates: Candidates of the decision.
+        max_memory_gib: Memory limit of the user.
     """
     spared = workload.table_bytes - half_table_bytes(workload)
     permitted = math.inf if max_memory_gib is None else max_memory_gib * GIB
@@ -82,7 +83,7 @@ def half_table_hints(
 
 
 def half_table_notes(spec: ModelSpec | GraphSpec, features: Features) -> list[str]:
-    """A sentence for people, where tables are kept in fp16."""
+    """Return a note for the user if tables are kept in fp16."""
     if isinstance(spec, GraphSpec) or spec.table_precision == "fp32":
         return []
     half, full = (
@@ -96,12 +97,12 @@ def half_table_notes(spec: ModelSpec | GraphSpec, features: Features) -> list[st
 
 
 def embedding_memory_notes(workload: Workload, candidates: Sequence[Candidate], *, was_asked: bool) -> list[str]:
-    """A sentence for people, where tables lie in a file.
+    """Return a note for the user if tables are kept in a file.
 
     Args:
         workload: Demand of the training.
-        candidates: What was chosen among.
-        was_asked: Whether the user said how much memory the tables may take.
+        candidates: Candidates of the decision.
+        was_asked: Whether the user set the memory for the tables.
     """
     in_file = [one.placement for one in candidates if lies_in_file(workload, one.placement)]
     memory = in_file[0].embedding_memory_bytes if in_file else None

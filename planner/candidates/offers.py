@@ -1,4 +1,4 @@
-"""What can be chosen: the accelerators of this machine, and those of the catalogue that one could have."""
+"""Offers to choose from: the accelerators of this machine, and those of the catalogue."""
 
 import datetime
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from shunter.hardware.types import HardwareProfile
 from shunter.planner.assessment import PriceSource
 from shunter.requests import ALL_OFFERS, LOCAL_OFFERS, JobRequest, Limits
 
-TRAINED_ON = ("gpu", "cpu")  # kinds of the catalogue's rows; others are compared when they are named
+TRAINED_ON = ("gpu", "cpu")  # kinds of catalogue rows in `all`; other kinds are compared only if named
 
 
 class Offer(Frozen):
@@ -28,12 +28,12 @@ class Offer(Frozen):
 
     @property
     def name(self) -> str:
-        """As in the placements on it."""
+        """Return the accelerator's name, as in its placements."""
         return self.profile.accelerator.name
 
 
 def local_offers(profiles: Sequence[HardwareProfile], price_per_hour: float | None) -> list[Offer]:
-    """This machine's accelerators, at the price that the user gives for it, else at the profile's."""
+    """Return this machine's accelerators at the price given by the user, else at the profile's price."""
     offers = []
     for profile in profiles:
         price, source = price_per_hour, "given"
@@ -46,7 +46,7 @@ def local_offers(profiles: Sequence[HardwareProfile], price_per_hour: float | No
 
 
 def priced(offers: Sequence[Offer], prices: Prices | None) -> list[Offer]:
-    """The offers at the user's prices, where these know the accelerator.
+    """Replace the offers' prices by the user's prices for the accelerators that the user's file lists.
 
     Args:
         offers: Offers of this machine, of a cluster or of the catalogue.
@@ -68,7 +68,7 @@ def catalogue_offers(
     catalogue: Catalogue | None = None,
     today: datetime.date | None = None,
 ) -> list[Offer]:
-    """The catalogue's accelerators that are asked for and are not here.
+    """Return the requested catalogue accelerators that are not in this machine.
 
     Args:
         asked: Accelerators to offer: `local` for none, `all` for those of the kinds that are trained on, or names with
@@ -89,7 +89,7 @@ def catalogue_offers(
 
 
 def check_limits(request: JobRequest, offers: Sequence[Offer]) -> None:
-    """Refuse limits that no accelerator can keep, whatever the job.
+    """Raise if no accelerator can keep a limit, independent of the job.
 
     Raises:
         RequestError: a limit on price or power is below that of every accelerator.
@@ -117,13 +117,13 @@ LocalRows = list[tuple[HardwareProfile, AcceleratorRow]]
 
 
 def _local_rows(profiles: Sequence[HardwareProfile], catalogue: Catalogue) -> LocalRows:
-    """This machine's profiles beside their rows of the catalogue, of those that are in it."""
+    """Return this machine's profiles with their catalogue rows, for accelerators in the catalogue."""
     found = []
     for profile in profiles:
         try:
             found.append((profile, catalogue.find_accelerator(profile.accelerator.model)))
         except RequestError:
-            continue  # then it teaches nothing about the others
+            continue  # without a row, nothing can be inferred for other accelerators
     return found
 
 

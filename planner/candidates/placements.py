@@ -1,4 +1,4 @@
-"""The placements among which is chosen: every accelerator, thread count, precision and batch size worth a thought."""
+"""Candidate placements: accelerators, thread counts, precisions and batch sizes worth trying."""
 
 from collections.abc import Mapping, Sequence
 from typing import Literal
@@ -8,7 +8,7 @@ from shunter.hardware.types import HardwareProfile, Placement, Precision, Worklo
 Kind = Literal["cpu", "cuda"]
 Sizes = Mapping[Kind, Sequence[int]]  # batch sizes for accelerators of each kind
 SMALLEST_BATCH = 64
-# A step of 8,192 samples keeps a processor busy; a GPU spends most of it on launching kernels.
+# A step of 8,192 samples keeps a CPU busy; a GPU spends most of such a step on kernel launches.
 LARGEST_BATCH: dict[Kind, int] = {"cpu": 8_192, "cuda": 32_768}
 LARGEST_GRAPH_BATCH = 32_768
 STEPS_PER_EPOCH, GRAPH_STEPS_PER_EPOCH = 100, 25
@@ -20,19 +20,19 @@ def placements(
     sizes: Sizes | None = None,
     embedding_memory_bytes: int | None = None,
 ) -> list[Placement]:
-    """All candidates on the profiled accelerators; whether they fit into memory and limits is decided later.
+    """Return all candidate placements on the profiled accelerators; memory and limits are checked later.
 
-    Of the server's other knobs, depth and readers of the prefetch follow the measured times while training
-    (`shunter.engine.data.pipeline.plan_prefetch`), a GPU's power limit is tried at the leader alone
-    (`shunter.planner.predict.power`),
-    and interop threads are left to torch: eager training gives them no work. `benchmarks/knobs.py` measures each.
+    Other settings are chosen elsewhere. Depth and readers of the prefetch follow the measured times during training
+    (`shunter.engine.data.pipeline.plan_prefetch`). A GPU's power limit is tried at the leader alone
+    (`shunter.planner.predict.power`). Interop threads are left to torch, because eager training does not use them.
+    `benchmarks/knobs.py` measures each.
 
     Args:
         workload: Demand of the training.
         profiles: Profiles of the accelerators.
-        sizes: Batch sizes; if None, those that suit the number of samples.
-        embedding_memory_bytes: Memory for the embedding tables on a processor, where the rest of larger ones lies in a
-            file; None keeps all in memory.
+        sizes: Batch sizes; if None, sizes that suit the number of samples.
+        embedding_memory_bytes: Memory for the embedding tables on a CPU; larger tables are partly in a file. None keeps
+            all tables in memory.
     """
     sizes = sizes or sizes_of_kinds(workload.train_samples, ())
     in_file = embedding_memory_bytes is not None and workload.table_bytes > embedding_memory_bytes
@@ -53,7 +53,7 @@ def placements(
 
 
 def thread_counts(profile: HardwareProfile) -> list[int]:
-    """Powers of two below the number of usable cores, and that number; one for a GPU, whose host only launches."""
+    """Return the powers of two below the number of usable cores, and that number; [1] for a GPU."""
     if profile.accelerator.kind == "cuda":
         return [1]
     cores = profile.accelerator.cores
@@ -61,17 +61,17 @@ def thread_counts(profile: HardwareProfile) -> list[int]:
 
 
 def precisions(profile: HardwareProfile) -> list[Precision]:
-    """Full precision, and bf16 where its matrix product was measured to be faster: elsewhere it only costs quality."""
+    """Return fp32, and bf16 if its measured matrix product is faster; a slower bf16 would only cost quality."""
     rates = profile.matmul_flops_per_second
     return ["fp32", "bf16"] if "bf16" in rates and rates["bf16"].value > rates["fp32"].value else ["fp32"]
 
 
 def batch_sizes(train_samples: int, largest: int = LARGEST_BATCH["cpu"], steps: int = STEPS_PER_EPOCH) -> list[int]:
-    """Powers of two from 64 on that leave an epoch at least so many optimiser steps.
+    """Return the powers of two from 64 on that leave at least `steps` optimiser steps in an epoch.
 
-    A large batch is always the fastest, yet quality is not predicted before training: an epoch with few steps learns
-    little, and beyond `largest` nothing is taken on trust (`sizes_worth_trying`). Where the data is too small for that
-    even at 64 samples, 64 (or all samples, where there are fewer) is the only size.
+    A large batch is always the fastest, but quality is not predicted before training: an epoch with few steps learns
+    little. Sizes beyond `largest` need evidence (`sizes_worth_trying`). If the data is too small even for 64, the only
+    size is 64, or the number of samples if that is smaller.
 
     Args:
         train_samples: Samples of an epoch.
@@ -84,27 +84,28 @@ def batch_sizes(train_samples: int, largest: int = LARGEST_BATCH["cpu"], steps: 
 
 
 def everywhere(sizes: Sequence[int]) -> Sizes:
-    """The same batch sizes on accelerators of each kind."""
+    """Return the same batch sizes for accelerators of each kind."""
     return dict.fromkeys(LARGEST_BATCH, sizes)
 
 
 def sizes_of_kinds(train_samples: int, good: Sequence[int], *, of_graph: bool = False) -> Sizes:
-    """`sizes_worth_trying` on accelerators of each kind."""
+    """Return `sizes_worth_trying` for accelerators of each kind."""
     return {kind: sizes_worth_trying(train_samples, good, kind, of_graph=of_graph) for kind in LARGEST_BATCH}
 
 
 def sizes_worth_trying(
     train_samples: int, good: Sequence[int], kind: Kind = "cpu", *, of_graph: bool = False
 ) -> list[int]:
-    """Batch sizes for this data; up to twice the largest with which a training of it was good enough.
+    """Return batch sizes for this data, up to twice the largest size that reached the quality in past runs.
 
-    A step of a graph model sums along all edges whatever its batch, so that larger ones pay there: with two fifths of
-    MovieLens-1M's users, 25 steps an epoch at a higher rate ranked better than 100 in half the time (one seed). A GPU
-    may take larger ones too, but an epoch has as many steps there: what few steps learn is no matter of the device.
+    A step of a graph model sums along all edges, independent of its batch size, so that larger batches pay off. With
+    two fifths of MovieLens-1M's users, 25 steps an epoch at a higher rate ranked better than 100 in half the time (one
+    seed). A GPU may use larger batches too, but needs as many steps an epoch, because learning from few steps is
+    independent of the device.
 
     Args:
         train_samples: Samples of an epoch.
-        good: Batch sizes of past trainings that were good enough.
+        good: Batch sizes of past runs that reached the quality.
         kind: Kind of the accelerator.
         of_graph: Whether a graph model is trained.
     """
@@ -115,5 +116,5 @@ def sizes_worth_trying(
 
 
 def kind(placement: Placement) -> tuple[str, int, Precision]:
-    """What two placements have in common when they differ in batch size alone."""
+    """Return accelerator, threads and precision: equal for placements that differ only in batch size."""
     return placement.accelerator, placement.threads, placement.precision

@@ -1,1 +1,1 @@
-"""The choice in words and tables."""
+"""Explanation of a decision as text and tables."""

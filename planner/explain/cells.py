@@ -1,4 +1,4 @@
-"""Figures in words, each with three digits and a unit of a fitting size."""
+"""Formatting of figures with three digits and a unit of suitable size."""
 
 from shunter.hardware.units import JOULES_PER_KWH
 from shunter.planner.assessment import Assessment, Interval
@@ -6,9 +6,9 @@ from shunter.requests import Objective
 
 
 def format_cells(row: Assessment) -> dict[Objective, str]:
-    """Time, energy and cost of the whole job for a narrow table, each with interval and source; `unknown` where so.
+    """Format time, energy and cost of the whole job for a narrow table, with interval and source; `unknown` if unknown.
 
-    Carbon is among them where the intensity of the electricity was given.
+    Carbon is included if the carbon intensity of the electricity was given.
     """
     prediction, candidate = row.candidate.prediction, row.candidate
     price = candidate.price_per_hour
@@ -28,45 +28,45 @@ def format_cells(row: Assessment) -> dict[Objective, str]:
 
 
 def how_sure(level: float | None) -> str:
-    """The last words of an interval; without a level it is the spread of the steps, and promises nothing."""
+    """Return the suffix of an interval: its probability, or that it is only the spread of the steps."""
     return " by its steps alone" if level is None else f" with {100 * level:.0f} %"
 
 
 def time_unit(hours: float) -> tuple[float, str]:
-    """A unit of a fitting size, and how many of it are an hour."""
+    """Return the factor from hours to a unit of suitable size, and the unit."""
     return (3600.0, "s") if hours * 3600 < 120 else (60.0, "min") if hours < 2 else (1.0, "h")
 
 
 def energy_unit(kwh: float) -> tuple[float, str]:
-    """Kilowatt hours, or joules where they are few, and how many of it are a kilowatt hour."""
+    """Return the factor from kilowatt hours to kWh or (below 0.01 kWh) J, and the unit."""
     return (1.0, "kWh") if kwh >= 0.01 else (JOULES_PER_KWH, "J")
 
 
 def format_time(hours: float, interval: Interval | None = None, sure: str = "") -> str:
-    """Hours in a unit of a fitting size, with the interval where there is one, and what that promises."""
+    """Format hours in a unit of suitable size, with the interval and its probability if there is one."""
     scale, unit = time_unit(hours)
     return _figure(hours, scale, f" {unit}", interval, sure)
 
 
 def format_energy(kwh: float, interval: Interval | None = None, sure: str = "") -> str:
-    """Kilowatt hours, or joules where they are few."""
+    """Format kilowatt hours, as joules below 0.01 kWh."""
     scale, unit = energy_unit(kwh)
     return _figure(kwh, scale, f" {unit}", interval, sure)
 
 
 def format_carbon(grams: float, interval: Interval | None = None, sure: str = "") -> str:
-    """Grams of CO2 equivalent, or kilograms where they are many."""
+    """Format grams of CO2 equivalent, as kilograms from 1,000 g on."""
     scale, unit = (1.0, "g") if grams < 1000 else (1e-3, "kg")
     return _figure(grams, scale, f" {unit} CO2e", interval, sure)
 
 
 def format_money(cost: float, interval: Interval | None = None, sure: str = "") -> str:
-    """Money, in whatever currency."""
+    """Format an amount of money without a currency."""
     return _figure(cost, 1.0, "", interval, sure)
 
 
 def _figure(value: float, scale: float, unit: str, interval: Interval | None, sure: str) -> str:
-    """For instance `40 s, 35 to 47 s with 90 %`."""
+    """Return text such as `40 s, 35 to 47 s with 90 %`."""
     text = f"{_digits(value * scale)}{unit}"
     if interval is None:
         return text
@@ -75,5 +75,5 @@ def _figure(value: float, scale: float, unit: str, interval: Interval | None, su
 
 
 def _digits(value: float) -> str:
-    """Three digits, and never an exponent for what has more before the point."""
+    """Return three significant digits, without an exponent from 1,000 on."""
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"

@@ -1,4 +1,4 @@
-"""Whether an accelerator that is not here would do better, in one sentence."""
+"""Note on a better accelerator of the catalogue that is not in this machine."""
 
 from collections.abc import Sequence
 
@@ -7,16 +7,16 @@ from shunter.planner.explain.sentences import format_totals
 from shunter.planner.rank.ranking import rank
 from shunter.planner.rank.totals import Terms
 
-LEAST_GAIN = 0.2  # of the objective: less is within what a figure from the catalogue can tell
+LEAST_GAIN = 0.2  # of the objective: a smaller gain is within the error of catalogue figures
 
 
 def better_elsewhere(best: Assessment, absent: Sequence[Candidate], terms: Terms) -> list[str]:
-    """One sentence on the best absent candidate that needs clearly less of the objective; none when there is none.
+    """Return a note on the best absent candidate with a clearly lower objective; empty if there is none.
 
     Args:
         best: Best candidate of this machine.
         absent: Candidates on accelerators of the catalogue.
-        terms: Limits and objective; an absent one that breaks a limit is not named.
+        terms: Limits and objective; an absent candidate that breaks a limit is not named.
     """
     if not absent:
         return []
@@ -29,7 +29,7 @@ def better_elsewhere(best: Assessment, absent: Sequence[Candidate], terms: Terms
     less = 1 - other.score(terms.weights) / best.score(terms.weights)
     if less < LEAST_GAIN:
         return []
-    # How sure that is cannot be said: nothing tells how far a data sheet errs of this training.
+    # No probability is given: the error of a data sheet for this training is unknown.
     return [
         f"Not in this machine, {name} is expected from the catalogue to need {less:.0%} less: {format_totals(other)}."
     ]

@@ -1,4 +1,4 @@
-"""A decision in plain words: one sentence, one paragraph, or why there is none."""
+"""Explanation of a decision as text: one sentence, one paragraph, or why no placement is feasible."""
 
 from collections.abc import Sequence
 
@@ -11,11 +11,11 @@ from shunter.planner.rank.totals import Terms
 from shunter.requests import Objective, Weights
 
 NEAREST_SHOWN = 3
-TOLD_SHARE = 0.05  # of an epoch
+TOLD_SHARE = 0.05  # smallest reported deviation of the searched architectures' epoch time from the default's
 
 
 def reason(ranking: Ranking, terms: Terms, binds: str | None) -> str:
-    """Why the first row won, in one sentence."""
+    """Return one sentence why the first row was chosen."""
     best, weights, limits, feasible = ranking.table[0], terms.weights, terms.limits, ranking.feasible
     amounts = [
         _amount(best, quantity)
@@ -38,7 +38,7 @@ def reason(ranking: Ranking, terms: Terms, binds: str | None) -> str:
 
 
 def explain(ranking: Ranking, terms: Terms) -> str:
-    """Why this one, what it beats and by how much, how sure, what binds, and what would change the choice."""
+    """Return why the row was chosen, its lead, how sure the order is, what binds, and what would change the choice."""
     best, feasible = ranking.table[0], [row for row in ranking.table if not row.excluded_by]
     sentences = [
         _what(best, ranking.feasible, ranking.considered, terms.weights),
@@ -52,7 +52,7 @@ def explain(ranking: Ranking, terms: Terms) -> str:
 
 
 def explain_infeasible(ranking: Ranking, relaxations: Sequence[Relaxation]) -> str:
-    """The nearest candidates and what each misses, and what to do, in one sentence."""
+    """Return the nearest candidates with the limits they break, and the remedy, in one sentence."""
     nearest = "; ".join(f"{row.candidate.placement.label} ({_misses(row)})" for row in ranking.table[:NEAREST_SHOWN])
     remedy = "use a machine with more memory or one whose energy and price are known"
     if relaxations:
@@ -71,7 +71,7 @@ def _what(best: Assessment, feasible: int, total: int, weights: Weights) -> str:
 
 
 def format_totals(row: Assessment) -> str:
-    """Time, energy and cost of the whole job, each with its interval and its source, as far as they are known."""
+    """Format time, energy and cost of the whole job with interval and source, as far as known."""
     prediction = row.candidate.prediction
     of_time, of_energy = how_sure(row.time_level), how_sure(row.energy_level)
     figures = [f"{format_time(row.hours, row.hours_interval, of_time)} (step {prediction.step_seconds_source})"]
@@ -86,7 +86,7 @@ def format_totals(row: Assessment) -> str:
 
 
 def _beaten(best: Assessment, losers: Sequence[Assessment], weights: Weights) -> list[str]:
-    """The runner-up, with how sure it is that it loses, and the best on the three nearest other accelerators."""
+    """Describe the runner-up with how sure the order is, and the best candidates on three other accelerators."""
     if not losers:
         return []
     runner_up, *_ = losers
@@ -96,7 +96,7 @@ def _beaten(best: Assessment, losers: Sequence[Assessment], weights: Weights) ->
     others = []
     for row in losers:
         if row.candidate.is_here and not best.candidate.is_here:
-            continue  # told apart, by `_best_here`
+            continue  # described by `_best_here`
         if row.candidate.placement.accelerator not in seen and len(others) < NEAREST_SHOWN:
             seen.add(row.candidate.placement.accelerator)
             others.append(f"{row.candidate.placement.label} ({_more(row, best, weights)})")
@@ -106,7 +106,7 @@ def _beaten(best: Assessment, losers: Sequence[Assessment], weights: Weights) ->
 
 
 def _best_here(best: Assessment, table: Sequence[Assessment], weights: Weights) -> list[str]:
-    """What this machine can do, where another one was chosen."""
+    """Describe the best candidate of this machine if another machine's was chosen."""
     here = next((row for row in table if row.candidate.is_here), None)
     if best.candidate.is_here or here is None:
         return []
@@ -121,7 +121,7 @@ def _misses(row: Assessment) -> str:
 
 
 def _sureness(best: Assessment, loser: Assessment, weights: Weights) -> str:
-    """How sure it is that the loser really loses, without a probability: no record tells how often such orders hold."""
+    """Describe how sure the order of two candidates is, without a probability, because no record supports one."""
     if _mixes_energies(best, loser, weights):
         return "how sure that is cannot be said, because the power of one is measured and that of the other estimated"
     spreads = [candidate.prediction.step_seconds_spread for candidate in (best.candidate, loser.candidate)]
@@ -139,14 +139,14 @@ def _sureness(best: Assessment, loser: Assessment, weights: Weights) -> str:
 
 
 def percent(chance: float) -> str:
-    """A probability in per cent, never rounded to certainty."""
+    """Format a probability in per cent, never rounded to certainty."""
     return "over 99%" if chance > 0.99 else "under 1%" if chance < 0.01 else f"{chance:.0%}"
 
 
 def _mixes_energies(row: Assessment, other: Assessment, weights: Weights) -> bool:
-    """Whether a counter's joules are compared with those of a model that knows nothing of the accelerator's power.
+    """Return True if the objective compares measured joules with estimated joules of another accelerator.
 
-    On one accelerator the estimate follows from what was measured there.
+    On the same accelerator the estimate follows from the measurements there.
     """
     if not (weights.energy or weights.carbon):
         return False
@@ -156,7 +156,7 @@ def _mixes_energies(row: Assessment, other: Assessment, weights: Weights) -> boo
 
 
 def _kept(best: Assessment, terms: Terms) -> list[str]:
-    """With which probability each limit on the whole job is kept, as far as past jobs tell."""
+    """Describe the probability of keeping each limit of the whole job, as far as past jobs support one."""
     limits, calibration = terms.limits, terms.calibration
     time, energy = calibration.seconds, calibration.joules
     asked = [
@@ -177,7 +177,7 @@ def _kept(best: Assessment, terms: Terms) -> list[str]:
 
 
 def _binding(best: Assessment, next_best: Sequence[Assessment], barred: Assessment | None, weights: Weights) -> str:
-    """Which limit binds, or else what would change the choice."""
+    """Describe the limit that binds, or what would change the choice."""
     if barred is None:
         change = ""
         if next_best:
@@ -209,7 +209,7 @@ def _more(row: Assessment, best: Assessment, weights: Weights) -> str:
 
 
 def _amount(row: Assessment, quantity: Objective) -> str:
-    """One total with the origin of its figure."""
+    """Format one total with its source."""
     prediction = row.candidate.prediction
     if quantity is Objective.TIME:
         return f"{format_time(row.hours)} (step {prediction.step_seconds_source})"
@@ -221,7 +221,7 @@ def _amount(row: Assessment, quantity: Objective) -> str:
 
 
 def _searched(row: Assessment) -> str:
-    """What the architectures of the search take, where that differs from the default's."""
+    """Describe the epoch time of the searched architectures if it differs from the default's."""
     share = row.candidate.searched_share
     return "" if abs(share - 1) < TOLD_SHARE else f" of settings that take {share:.2g} times what the default does"
 

@@ -1,4 +1,4 @@
-"""The table of a decision as flat rows, for whoever shows or keeps them."""
+"""Table of a decision as flat rows, for display and storage."""
 
 from shunter.planner.assessment import Assessment, Interval
 from shunter.planner.explain.cells import format_energy, format_money, format_time
@@ -8,7 +8,7 @@ Row = dict[str, str | int | float | bool | None]
 
 
 def table_row(row: Assessment, chosen: Assessment, weights: Weights) -> Row:
-    """One candidate: every figure with its unit in the name, its interval and its source; and why it lost."""
+    """Return one candidate's figures with units in the names, intervals, sources, and why it was not chosen."""
     placement, prediction = row.candidate.placement, row.candidate.prediction
     return {
         "rank": row.rank,
@@ -47,7 +47,7 @@ def table_row(row: Assessment, chosen: Assessment, weights: Weights) -> Row:
 
 
 def shown_row(row: Assessment, chosen: Assessment, weights: Weights) -> dict[str, str]:
-    """One candidate for people: what it is, what became of it and why, and what the whole job would take there."""
+    """Return one candidate for display: placement, outcome, reason, and totals of the whole job."""
     prediction, candidate = row.candidate.prediction, row.candidate
     energy = "unknown" if row.kwh is None else f"{format_energy(row.kwh)} ({prediction.energy_source})"
     why = lost_because(row, chosen, weights)
@@ -64,7 +64,7 @@ def shown_row(row: Assessment, chosen: Assessment, weights: Weights) -> dict[str
 
 
 def lost_because(row: Assessment, chosen: Assessment, weights: Weights) -> str | None:
-    """Why it was not chosen, in a few words; None for the chosen one."""
+    """Return a short reason why the candidate was not chosen; None for the chosen candidate."""
     if row.rank == chosen.rank:
         return None
     if row.excluded_by:
@@ -76,7 +76,7 @@ def lost_because(row: Assessment, chosen: Assessment, weights: Weights) -> str |
 
 
 def format_objective(weights: Weights) -> str:
-    """What is minimised, as a noun: `time`, `energy-delay product (time x energy)`, or `time x energy^0.5`."""
+    """Return the objective as a noun: `time`, `energy-delay product (time x energy)`, or `time x energy^0.5`."""
     product = " x ".join(str(name) if weight == 1 else f"{name}^{weight:g}" for name, weight in weights.used.items())
     return f"energy-delay product ({product})" if weights == Weights.parse("edp") else product
 
@@ -87,5 +87,5 @@ def _bounds(name: str, interval: Interval | None) -> Row:
 
 
 def _significant(value: float | None) -> float | None:
-    """Four significant digits: more would claim a certainty that a prediction does not have."""
+    """Round to four significant digits; predictions are not more precise."""
     return None if value is None else float(f"{value:.4g}")

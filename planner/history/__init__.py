@@ -1,4 +1,4 @@
-"""What past runs teach: how far predictions err, how good models become, and whether to use the best or to try."""
+"""Past runs: prediction errors, expected quality and work, and the value of exploration."""
 
 from shunter.planner.history.epochs import EpochCount, estimate_epochs
 from shunter.planner.history.fleet import with_fleet

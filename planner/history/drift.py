@@ -1,17 +1,17 @@
-"""Notices that a machine has become slower or faster for good, and figures that stand alone.
+"""Detection of lasting speed changes of a machine, and of outliers.
 
-A machine is not the same from day to day: its neighbours, its temperature, its clock. All that is measured in one
-session shares that, so a session counts once: its shift is the median, over what it measured, of the distance to the
-mean of the earlier sessions of the same configuration.
+A machine's speed varies from day to day with other load, temperature and clock. All measurements of one session share
+these conditions, so that a session counts once. A session's shift is the median distance of its measurements to the
+mean of earlier sessions of the same configuration.
 
-Two-sided cumulative sums of these shifts (Page, "Continuous inspection schemes", Biometrika 41, 1954), self-starting,
-in standard deviations of the difference (Hawkins, "Self-starting cusum charts for location and scale", The Statistician
-36, 1987), say that the level has changed, and since when: where the sum last left 0. Each shift counts for no more than
-a few deviations, so that one wild day is no change.
+Two-sided cumulative sums of the shifts detect a change of level (Page, "Continuous inspection schemes", Biometrika 41,
+1954). The sums are self-starting, in standard deviations of the difference (Hawkins, "Self-starting cusum charts for
+location and scale", The Statistician 36, 1987). The change begins where the sum last left 0. Each shift is limited to a
+few deviations, so that one extreme day is no change.
 
-The deviation between sessions is what their differences show, together with what is believed beforehand, so that two
-days that happen to agree do not make the third one an alarm. The constants are the textbook's for the sums, and round
-numbers for the belief; `benchmarks/drift.py` scores them on simulated machines that were not used to set them.
+The deviation between sessions combines the observed differences with a prior. Two days that agree by chance therefore
+do not turn the third day into an alarm. The constants of the sums are the textbook's, and those of the prior are round
+numbers; `benchmarks/drift.py` evaluates them on simulated machines that were not used to set them.
 """
 
 from collections.abc import Hashable, Sequence
@@ -19,22 +19,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-ALLOWANCE = 0.5  # deviations: a change of twice as much is found soonest
+ALLOWANCE = 0.5  # deviations: a change of twice this size is detected soonest
 THRESHOLD = 5.0  # deviations: about one false alarm in 500 steady sessions with this allowance
-LARGEST = 4.0  # deviations that one session counts for; of single figures the same make an outlier
-# What is believed of the deviation between sessions, of the logarithm of a step time, and how many that weighs.
+LARGEST = 4.0  # largest shift of one session, in deviations; a single figure beyond it is an outlier
+# Prior deviation between sessions, of the logarithm of a step time, and its weight in sessions.
 SESSION_DEVIATION, SESSION_WEIGHT = 0.10, 4.0
 SMALLEST_DEVIATION = 0.03  # of single figures within a session, on the quietest of machines
-FEWEST_LIKES = 3  # observations of a configuration, below which none of them can stand alone
+FEWEST_LIKES = 3  # fewest observations of a configuration for outlier detection
 
 
 @dataclass(frozen=True)
 class Level:
-    """A stretch of time in which a machine was steady.
+    """Period in which a machine's speed was constant.
 
     Attributes:
         start: Index of its first observation.
-        log_ratio: Natural logarithm of its step times over those of the first stretch.
+        log_ratio: Natural logarithm of its step times over those of the first period.
     """
 
     start: int
@@ -43,11 +43,11 @@ class Level:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What was found.
+    """Result of an inspection.
 
     Attributes:
-        levels: Stretches in turn, the first from 0; more than one when the machine has changed.
-        outliers: Indices of observations that stand alone.
+        levels: Periods in order, the first from index 0; more than one if the machine has changed.
+        outliers: Indices of outliers.
     """
 
     levels: tuple[Level, ...]
@@ -61,8 +61,8 @@ def inspect(
 
     Args:
         log_times: Natural logarithms of step times, or of their ratio to a prediction, in order of time.
-        configurations: Name of what ran, one each; times of different ones are not compared.
-        sessions: Session that each was measured in, such as the day; each is one of its own if None.
+        configurations: Configuration of each observation; only equal configurations are compared.
+        sessions: Session of each observation, such as the day; if None, each observation is its own session.
     """
     values = np.asarray(log_times, float)
     places = _places(sessions if sessions is not None else range(len(values)))
@@ -76,7 +76,7 @@ def inspect(
 
 
 def _places(sessions: Sequence[Hashable]) -> list[list[int]]:
-    """Indices of the observations of each session, in turn."""
+    """Return the indices of the observations of each session, in order."""
     found: dict[Hashable, list[int]] = {}
     for index, session in enumerate(sessions):
         found.setdefault(session, []).append(index)
@@ -86,8 +86,8 @@ def _places(sessions: Sequence[Hashable]) -> list[list[int]]:
 def _first_change(
     values: np.ndarray, configurations: Sequence[Hashable], places: Sequence[list[int]], start: int, deviation: float
 ) -> int | None:
-    """Index of the first observation after the first change since `start`; None when the machine stays as it is."""
-    likes: dict[Hashable, list[float]] = {}  # of each configuration, a mean for each session
+    """Return the index of the first observation after the first change since `start`; None without a change."""
+    likes: dict[Hashable, list[float]] = {}  # by configuration, one mean for each session
     steps: list[float] = []
     begins: list[int] = []
     up, down = _Sum(1.0), _Sum(-1.0)
@@ -102,7 +102,7 @@ def _first_change(
             sessions = float(np.median([len(likes[configurations[index]]) for index in known]))
             unit = deviation * (1 + 1 / sessions) ** 0.5
             step = float(np.clip(shift / unit, -LARGEST, LARGEST))
-            shift -= step * unit  # what a wild session counts for beyond that is taken off its figures
+            shift -= step * unit  # the part of the shift beyond the limit is subtracted from the session's figures
             for side in (up, down):
                 side.add(step, len(steps))
         begins.append(own[0])
@@ -117,13 +117,13 @@ def _first_change(
 
 
 def _best_split(steps: np.ndarray) -> int:
-    """Where a series that is 0 at first and another constant later changes, by least squares; it may be at once."""
+    """Return where a series changes from 0 to another constant, by least squares; the index can be 0."""
     later = np.cumsum(steps[::-1])[::-1]
     return int((later**2 / np.arange(len(steps), 0, -1)).argmax())
 
 
 def _levels(values: np.ndarray, configurations: Sequence[Hashable], starts: Sequence[int]) -> tuple[Level, ...]:
-    """Each stretch with its level: what it adds to the one before is a median over what both have run."""
+    """Return the level of each period; its shift to the previous period is a median over shared configurations."""
     levels = [Level(0, 0.0)]
     for before, start, end in zip(starts, starts[1:], [*starts[2:], len(values)], strict=False):
         likes: dict[Hashable, list[float]] = {}
@@ -137,7 +137,7 @@ def _levels(values: np.ndarray, configurations: Sequence[Hashable], starts: Sequ
 
 
 class _Sum:
-    """One side of the cumulative sum."""
+    """One side of the two-sided cumulative sum."""
 
     def __init__(self, sign: float) -> None:
         self.sign, self.total, self.since = sign, 0.0, 0
@@ -149,7 +149,7 @@ class _Sum:
 
 
 def _session_deviation(values: np.ndarray, configurations: Sequence[Hashable], places: Sequence[list[int]]) -> float:
-    """Standard deviation between sessions, from differences of one to the next, which a change hardly touches."""
+    """Return the standard deviation between sessions, from successive differences, which hardly see a level change."""
     last: dict[Hashable, float] = {}
     differences = []
     for place in places:
@@ -168,7 +168,7 @@ def _session_deviation(values: np.ndarray, configurations: Sequence[Hashable], p
 
 
 def _deviation(values: np.ndarray, configurations: Sequence[Hashable], places: Sequence[list[int]]) -> float:
-    """Robust standard deviation of single figures within a session."""
+    """Return the robust standard deviation of single figures within a session."""
     away: list[float] = []
     for place in places:
         alike: dict[Hashable, list[float]] = {}
@@ -181,7 +181,7 @@ def _deviation(values: np.ndarray, configurations: Sequence[Hashable], places: S
 def _outliers(
     values: np.ndarray, configurations: Sequence[Hashable], levels: Sequence[Level], deviation: float
 ) -> list[int]:
-    """What lies far from the median of its configuration at the level of its time."""
+    """Return the observations far from the median of their configuration in the same period."""
     found = []
     ends = [*(level.start for level in levels[1:]), len(values)]
     for level, end in zip(levels, ends, strict=True):

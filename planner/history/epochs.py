@@ -1,13 +1,13 @@
-"""How many epochs a training needs at a batch size until it is good enough, learned from those that were run.
+"""Model of the epochs that a training needs at a batch size to reach the quality, learned from past runs.
 
-Small batches need about the same number of passes over the data whatever their size, large ones more and more
-(McCandlish et al., "An Empirical Model of Large-Batch Training", 2018, section 2), and both ends may never arrive. So
-the logarithm of the epochs is a rising line in the logarithm of the batch size and a smooth function about it, the same
-on every accelerator, and a training that was stopped says that it would have needed more.
+Small batches need about the same number of epochs at any size, and large batches increasingly more (McCandlish et al.,
+"An Empirical Model of Large-Batch Training", 2018, section 2); the data may cover neither end. The logarithm of the
+epochs is therefore a rising line in the logarithm of the batch size plus a smooth function, equal on every accelerator.
+A stopped training gives a lower bound.
 
-The constants are those of greatest likelihood, rounded outwards, on the trainings that Pollux' authors recorded (Qiao
-et al., OSDI 2021: CIFAR-10, ImageNet, DeepSpeech2 and NCF at 6 to 8 batch sizes each, to nine tenths and to 97 % of
-what all of them reach); `python -m benchmarks.select.work_priors` derives them anew.
+The constants maximise the likelihood, rounded outwards, on the trainings recorded by the authors of Pollux (Qiao et
+al., OSDI 2021: CIFAR-10, ImageNet, DeepSpeech2 and NCF at 6 to 8 batch sizes each, to nine tenths and to 97 % of the
+quality that all of them reach). `python -m benchmarks.select.work_priors` recomputes them.
 """
 
 from collections.abc import Sequence
@@ -24,23 +24,22 @@ from shunter.planner.history.gaussian_process import (
     with_lower_bounds,
 )
 
-SLOPE, SLOPE_DEVIATION = 0.15, 0.10  # of the logarithm, for each doubling of the batch size
-SPREAD = 0.4  # one standard deviation of the logarithm about the line, between distant batch sizes
+SLOPE, SLOPE_DEVIATION = 0.15, 0.10  # of log epochs, for each doubling of the batch size
+SPREAD = 0.4  # standard deviation of log epochs about the line, between distant batch sizes
 OCTAVES = 2.6
-NOISE, NOISE_RUNS = 0.10, 3.0  # of one training to the next, with another seed; and how many repetitions it is worth
-# Before any run: the plan is an upper estimate, of which early stopping leaves a half or so.
+NOISE, NOISE_RUNS = 0.10, 3.0  # standard deviation between seeds, and its weight in repetitions
+# Prior without runs: the plan is an upper estimate, and early stopping leaves about half of it.
 PLAN = Level(mean=float(np.log(0.5)), deviation=0.7)
 
 
 @dataclass(frozen=True)
 class EpochCount:
-    """Epochs of one training.
+    """Number of epochs of one training.
 
     Attributes:
         batch_size: Samples of a step.
-        epochs: Epochs until it was good enough, or until it ended without; or anything else that is in proportion to
-            them.
-        reached: Whether it was good enough.
+        epochs: Epochs until the quality was reached, or until the training ended without it; or a value in proportion.
+        reached: Whether the quality was reached.
     """
 
     batch_size: int
@@ -49,11 +48,11 @@ class EpochCount:
 
 
 def estimate_epochs(seen: Sequence[EpochCount], batch_sizes: Sequence[int], *, level: Level | None = None) -> Posterior:
-    """Belief about the natural logarithm of the epochs needed at each batch size.
+    """Return the belief about the natural logarithm of the epochs needed at each batch size.
 
     Args:
-        seen: Trainings of this workload; at least one was good enough, unless a level is given.
-        batch_sizes: Batch sizes to judge, one each.
+        seen: Trainings of this workload; at least one reached the quality, unless a level is given.
+        batch_sizes: Batch sizes to estimate, `[n]`.
         level: Prior belief in the mean over batch sizes; unknown by default.
     """
     middle = float(_octaves([count.batch_size for count in seen] or batch_sizes).mean())
@@ -90,7 +89,7 @@ def _octaves(batch_sizes: Sequence[int]) -> np.ndarray:
 
 
 def _noise(done: Sequence[EpochCount]) -> float:
-    """Standard deviation from one training to the next: what is believed beforehand, and what repetitions show.
+    """Return the standard deviation between trainings, from the prior and from repetitions.
 
     The scale of a scaled inverse chi-squared distribution (Gelman et al., "Bayesian Data Analysis", section 2.6).
     """

@@ -1,9 +1,9 @@
-"""What machines that share the tracking store teach about accelerators of the catalogue that this one has not.
+"""Correction of catalogue predictions by steps measured on other machines that share the tracking store.
 
-A data sheet promises rates, and every accelerator falls short of them in its own way, and of one kind of work more than
-of another. By how much is learned from measured steps: the ratio of a step's time to what the catalogue's profile of
-that accelerator promises, carried over to its likes by `transfer`. Without a step measured on an accelerator of the
-catalogue its promise stays.
+Every accelerator is slower than its data sheet promises, by a factor that depends on the accelerator and the kind of
+work. The factor is learned from measured steps: a step's time over the prediction of that accelerator's catalogue
+profile. `transfer` carries it over to similar accelerators and workloads. Without measured steps on a catalogue
+accelerator the prediction stays.
 """
 
 import math
@@ -18,7 +18,7 @@ from shunter.hardware.types import Placement, Prediction, Workload
 from shunter.planner.history.transfer import Situation, Traits, estimate
 
 CoreFactor = Callable[[Placement], float]
-MOST_STEPS = 300  # the newest; the work grows with their number cubed
+MOST_STEPS = 300  # newest steps used; the cost grows with their number cubed
 
 
 def with_fleet(
@@ -28,15 +28,15 @@ def with_fleet(
     catalogue: Catalogue,
     core_factor: CoreFactor = lambda _: 1.0,
 ) -> list[Prediction]:
-    """Predictions from the catalogue, set right by what was measured on these accelerators and their likes.
+    """Return catalogue predictions, corrected by steps measured on the same or similar accelerators.
 
     Args:
         workload: Demand of the training.
-        predictions: Predictions for placements on accelerators of the catalogue, which bear its names.
-        steps: Steps measured anywhere.
+        predictions: Predictions for placements on catalogue accelerators, under their catalogue names.
+        steps: Steps measured on any machine.
         catalogue: Catalogue of accelerators.
-        core_factor: How much longer a step takes on a placement's threads than if each did its part; it is in the
-            predictions already.
+        core_factor: Slowdown of a step on a placement's threads relative to perfect scaling; the predictions already
+            include it.
     """
     promises = _Promises(catalogue, core_factor)
     seen = [
@@ -55,16 +55,16 @@ def with_fleet(
     for (placement, prediction), row, mean, deviation in zip(
         predictions, rows, ratios.mean, ratios.deviation, strict=True
     ):
-        # The prediction may know more of the workload than past runs keep: the ratio belongs to what they keep.
+        # The prediction may use more details of the workload than past runs store; the ratio refers to the stored ones.
         log_seconds = math.log(promises.step_seconds(plain, placement, row)) + float(mean)
-        # What comes differs from what is believed by the noise of one more measurement.
+        # A new measurement differs from the belief by the measurement noise.
         doubt = math.hypot(float(deviation), ratios.noise)
         corrected.append(scaled(prediction, log_seconds - math.log(prediction.step_seconds), doubt))
     return corrected
 
 
 class _Promises:
-    """Step times by the catalogue alone; rows and models are looked up once."""
+    """Step times by the catalogue alone, with cached rows and cost models."""
 
     def __init__(self, catalogue: Catalogue, core_factor: CoreFactor) -> None:
         self._catalogue, self._core_factor = catalogue, core_factor
@@ -72,7 +72,7 @@ class _Promises:
         self._models: dict[str, CostModel] = {}
 
     def row(self, name: str) -> AcceleratorRow | None:
-        """Of the catalogue; None for what it does not know, for instance a processor that hides its name."""
+        """Return an accelerator's catalogue row; None if unknown, for instance for a processor that hides its name."""
         if name not in self._rows:
             try:
                 self._rows[name] = self._catalogue.find_accelerator(name)
@@ -81,13 +81,13 @@ class _Promises:
         return self._rows[name]
 
     def known_row(self, name: str) -> AcceleratorRow:
-        """Of an accelerator that was found in the catalogue before."""
+        """Return the row of an accelerator that is in the catalogue."""
         row = self.row(name)
         assert row is not None, f"{name} is not of the catalogue"
         return row
 
     def step_seconds(self, workload: Workload, placement: Placement, row: AcceleratorRow) -> float:
-        """Seconds of a step on the accelerator of this row."""
+        """Return the predicted seconds of a step on the accelerator of this row."""
         if row.name not in self._models:
             self._models[row.name] = CostModel(catalogue_profile(row, catalogue=self._catalogue))
         there = placement.model_copy(update={"accelerator": row.name})
@@ -107,5 +107,5 @@ def _situation(workload: Workload, placement: Placement, row: AcceleratorRow) ->
 
 
 def _without_lists(workload: Workload) -> Workload:
-    """As past runs keep it, so that like is compared with like."""
+    """Return the workload as past runs store it, so that equal descriptions are compared."""
     return workload.model_copy(update={"matmuls": (), "dense": {}, "access_curve": ()})

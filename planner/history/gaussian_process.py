@@ -1,11 +1,11 @@
-"""Gaussian-process regression on a few dozen observations, each as sure as it is, some of them lower bounds only.
+"""Gaussian-process regression on a few dozen observations with individual noise, some of them only lower bounds.
 
-Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006, algorithm 2.1. Lower bounds (a run that was
-stopped before it came to its end) enter by matching the moments of the truncated normal, one after the other: assumed
-density filtering (Minka, "A family of algorithms for approximate Bayesian inference", 2001, section 3.2).
+Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006, algorithm 2.1. Lower bounds (from runs that
+were stopped early) enter one after the other by matching the moments of the truncated normal: assumed density filtering
+(Minka, "A family of algorithms for approximate Bayesian inference", 2001, section 3.2).
 
-The priors are fixed, not fitted: with a dozen observations a marginal likelihood has no clear maximum. scikit-learn's
-regressor knows no bounds and takes ten times as long on problems this small.
+The priors are fixed, not fitted, because with a dozen observations the marginal likelihood has no clear maximum.
+scikit-learn's regressor supports no bounds and takes ten times as long on problems this small.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,14 +18,14 @@ from scipy.special import log_ndtr
 Kernel = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """Prior covariance `[a, b]` of two sets of inputs, `[a, columns]` and `[b, columns]`."""
 
-VAGUE_DEVIATION = 5.0  # of the level: on a logarithmic scale anything within a factor of 10,000 is as good as certain
+VAGUE_DEVIATION = 5.0  # of the level: two deviations on the logarithmic scale are a factor of over 10,000
 JITTER = 1e-9
 LOG_ROOT_TWO_PI = np.log(np.sqrt(2 * np.pi))
 
 
 @dataclass(frozen=True)
 class Level:
-    """What is believed beforehand of the mean of all values.
+    """Prior belief about the mean of all values.
 
     Attributes:
         mean: Expected mean.
@@ -38,12 +38,12 @@ class Level:
 
 @dataclass(frozen=True)
 class Posterior:
-    """What is believed of some quantities, jointly.
+    """Joint belief about several quantities.
 
     Attributes:
         mean: Expected values, `[n]`.
         covariance: Their covariance, `[n, n]`.
-        noise: Standard deviation of one more observation of a quantity about its value.
+        noise: Standard deviation of a new observation of a quantity about its value.
     """
 
     mean: np.ndarray
@@ -52,27 +52,27 @@ class Posterior:
 
     @property
     def deviation(self) -> np.ndarray:
-        """Standard deviation of each, `[n]`."""
+        """Return the standard deviation of each quantity, `[n]`."""
         return np.sqrt(np.maximum(np.diag(self.covariance), 0.0))
 
     def of(self, indices: np.ndarray) -> "Posterior":
-        """The belief in some of the quantities."""
+        """Return the belief about some of the quantities."""
         return Posterior(self.mean[indices], self.covariance[np.ix_(indices, indices)], self.noise)
 
     def deviation_from(self, index: int) -> np.ndarray:
-        """Standard deviation of each one's difference to the one at `index`, `[n]`."""
+        """Return the standard deviation of each quantity's difference to the quantity at `index`, `[n]`."""
         own = np.diag(self.covariance)
         return np.sqrt(np.maximum(own + own[index] - 2 * self.covariance[index], 0.0))
 
     def draw(self, random: np.random.Generator) -> np.ndarray:
-        """One joint sample, `[n]`."""
+        """Return one joint sample, `[n]`."""
         values, vectors = np.linalg.eigh(self.covariance)
         return self.mean + vectors @ (np.sqrt(np.maximum(values, 0.0)) * random.standard_normal(len(self.mean)))
 
 
 @dataclass(frozen=True)
 class Observations:
-    """What was seen: inputs `[n, columns]`, values `[n]`, and the standard deviation of each value, `[n]`."""
+    """Observations: inputs `[n, columns]`, values `[n]`, and the standard deviation of each value, `[n]`."""
 
     inputs: np.ndarray
     values: np.ndarray
@@ -80,7 +80,7 @@ class Observations:
 
 
 def regress(kernel: Kernel, seen: Observations, queries: np.ndarray, level: Level | None = None) -> Posterior:
-    """Belief about the values at `queries` after what was seen.
+    """Return the belief about the values at `queries`, `[q]`, given the observations.
 
     Args:
         kernel: Prior covariance.
@@ -102,7 +102,7 @@ def regress(kernel: Kernel, seen: Observations, queries: np.ndarray, level: Leve
 
 
 def log_evidence(kernel: Kernel, seen: Observations, level: Level | None = None) -> float:
-    """Logarithm of how likely the values were under this prior, but for a constant.
+    """Return the log marginal likelihood of the values under this prior, up to a constant.
 
     Args:
         kernel: Prior covariance.
@@ -125,15 +125,15 @@ def with_lower_bounds(
     *,
     level: Level | None = None,
 ) -> Observations:
-    """The observations, and for each value of which only a lower bound is known what that teaches.
+    """Return the observations extended by pseudo-observations for values with only a lower bound.
 
-    A bound far below what is expected anyway teaches nothing; one above it moves the belief there.
+    A bound far below the expected value adds nothing; a bound above it moves the belief upwards.
 
     Args:
         kernel: Prior covariance.
-        seen: Values that were seen to the end; at least one, unless a level is given.
-        inputs: Inputs at which the bounds were met, `[n, columns]`.
-        bounds: Lower bound of each value.
+        seen: Fully observed values; at least one, unless a level is given.
+        inputs: Inputs of the bounds, `[n, columns]`.
+        bounds: Lower bound of each value, `[n]`.
         noise: Standard deviation of a single value.
         level: Prior belief in the mean of all values; unknown by default.
     """
@@ -157,5 +157,5 @@ def with_lower_bounds(
 
 
 def similarity(first: np.ndarray, second: np.ndarray, length: float) -> np.ndarray:
-    """Squared-exponential kernel of two sets of numbers, `[a]` and `[b]`, as `[a, b]`."""
+    """Return the squared-exponential kernel of two sets of numbers, `[a]` and `[b]`, as `[a, b]`."""
     return np.exp(-0.5 * ((first[:, None] - second[None, :]) / length) ** 2)

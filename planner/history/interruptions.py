@@ -1,4 +1,4 @@
-"""How often trainings were interrupted, what waiting for their checkpoints took, and what that costs the next one."""
+"""Frequency of interruptions, wait for checkpoints, and the time that both add to the next training."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ RESTORES, STALL, SECONDS = "checkpoint.restores", "checkpoint.stall_seconds", TR
 
 @dataclass(frozen=True)
 class Interruptions:
-    """What past trainings with checkpoints came to, measured.
+    """Measured totals of past trainings with checkpoints.
 
     Attributes:
-        trainings: Trainings that were counted.
+        trainings: Number of counted trainings.
         seconds: Time of all of them.
-        restores: How often they were gone on with from a checkpoint; those that began anew after a kill are not seen.
-        stall_seconds: Time that they waited for their checkpoints.
+        restores: Number of resumptions from a checkpoint; restarts from zero after a kill are not counted.
+        stall_seconds: Seconds of waiting for checkpoints.
     """
 
     trainings: int = 0
@@ -28,7 +28,7 @@ class Interruptions:
 
     @classmethod
     def of(cls, tracked: Sequence[TrackedRun]) -> Self:
-        """Count the trainings that have such figures."""
+        """Count the trainings that have these metrics."""
         counted = [run.metrics for run in tracked if {RESTORES, STALL, SECONDS} <= run.metrics.keys()]
         return cls(
             trainings=len(counted),
@@ -39,14 +39,14 @@ class Interruptions:
 
     @property
     def stall_share(self) -> float:
-        """Part of the time that went into waiting for checkpoints."""
+        """Return the share of the time spent waiting for checkpoints."""
         return self.stall_seconds / self.seconds if self.seconds else 0.0
 
     def recomputed_share(self, interval_seconds: float) -> float:
-        """Part of the time that is expected to go into what an interruption takes back.
+        """Return the expected share of the time spent repeating steps after interruptions.
 
-        Interruptions come by chance, so half of the time between two checkpoints is lost each time; where trainings
-        are shorter than that, half of a training.
+        Interruptions are random, so that each loses half of the checkpoint interval on average, or half of the training
+        if that is shorter.
 
         Args:
             interval_seconds: Longest time between two checkpoints.
@@ -56,11 +56,11 @@ class Interruptions:
         return self.restores / self.seconds * min(interval_seconds, self.seconds / self.trainings) / 2
 
     def lost_share(self, interval_seconds: float) -> float:
-        """Part of the time that checkpoints and interruptions are expected to add."""
+        """Return the expected share of the time that checkpoints and interruptions add."""
         return self.stall_share + self.recomputed_share(interval_seconds)
 
     def notes(self, interval_seconds: float) -> list[str]:
-        """What the estimate adds, and what it is taken from; nothing where no training was counted.
+        """Return a note on the added time and its source; empty if no training was counted.
 
         Args:
             interval_seconds: Longest time between two checkpoints.

@@ -1,7 +1,7 @@
-"""What past runs measured, by machine: those that have changed are noticed, and what they did before is adjusted.
+"""Step observations by machine, with detection of speed changes and adjustment of older observations.
 
-A change does not make older observations worthless: they still tell how placements compare. So they are kept at the new
-level, with less certainty, and only those of the machine that changed.
+After a speed change older observations still show how placements compare. Those of the changed machine are therefore
+scaled to the new level, with more uncertainty.
 """
 
 import math
@@ -19,7 +19,7 @@ DAY = 10  # characters of the date at the head of an ISO 8601 time
 
 
 class Drift(Frozen):
-    """A machine whose speed has changed for good."""
+    """Machine whose speed has changed permanently."""
 
     host: str
     accelerator_model: str
@@ -29,7 +29,7 @@ class Drift(Frozen):
 
     @property
     def text(self) -> str:
-        """For the user, one sentence."""
+        """Return one sentence for the user."""
         change = f"{abs(self.step_ratio - 1):.0%} {'longer' if self.step_ratio > 1 else 'shorter'}"
         return (
             f"Since {self.since} a step on {self.accelerator_model} of {self.host} takes {change}: "
@@ -44,7 +44,7 @@ Found = tuple[str, StepObservation]
 def inspect_machines(
     steps: Sequence[Found],
 ) -> tuple[tuple[StepObservation, ...], tuple[Drift, ...], list[Exclusion]]:
-    """Observations at the present level of their machine, the changes, and the outliers.
+    """Return the observations at the current level of their machine, the changes, and the outliers.
 
     Args:
         steps: Step times of any machines; records that do not name their machine count by its kind.
@@ -58,7 +58,7 @@ def inspect_machines(
     for own in machines.values():
         found = inspect(
             [math.log(step.measured_seconds / step.predicted_seconds) for _, step in own],
-            # A training has more in its way than a probe, so that the two are not compared.
+            # A training is disturbed more than a probe, so that the two are not compared.
             [(step.workload.model_dump_json(), step.placement, step.steps is None) for _, step in own],
             [step.measured_at[:DAY] for _, step in own],
         )
@@ -89,7 +89,7 @@ def _drift(own: Sequence[Found], found: Inspection) -> Drift:
 
 
 def _at_present_level(own: Sequence[Found], found: Inspection) -> list[StepObservation]:
-    """All but the outliers; what was measured at another level is moved to the last one, with more noise."""
+    """Return the observations without outliers, those of earlier levels scaled to the last level with more noise."""
     last, levels = found.levels[-1], iter(found.levels)
     ends = [*(level.start for level in found.levels[1:]), len(own)]
     kept, start = [], 0

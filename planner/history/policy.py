@@ -1,4 +1,4 @@
-"""What one more run is expected to teach, where none of the options is known for certain."""
+"""Expected information gain of one more run if the value of every option is uncertain."""
 
 import numpy as np
 from scipy.special import ndtri
@@ -10,16 +10,16 @@ QUANTILES = ndtri((np.arange(50) + 0.5) / 50)
 
 
 def knowledge_gradient(belief: Posterior) -> np.ndarray:
-    """By how much one more observation of each option is expected to lower the least mean; in log cost, `[n]`.
+    """Return the expected decrease of the lowest mean by one more observation of each option; in log cost, `[n]`.
 
-    What is observed of one option tells of those that are believed to be like it (Frazier, Powell and Dayanik, "The
-    Knowledge-Gradient Policy for Correlated Normal Beliefs", 2009, equation 12; by quantiles of the observation). To
-    observe again what is known already promises nothing, which expected improvement does not notice.
+    An observation of one option also changes the belief about correlated options (Frazier, Powell and Dayanik, "The
+    Knowledge-Gradient Policy for Correlated Normal Beliefs", 2009, equation 12; by quantiles of the observation).
+    Observing a known option again has no value, which expected improvement does not capture.
 
     Args:
         belief: Belief about the log cost, with the noise of an observation.
     """
     variance = np.maximum(np.diag(belief.covariance), 0.0) + belief.noise**2
-    shifts = belief.covariance / np.sqrt(np.maximum(variance, 1e-12))  # [n, observed]: by one deviation of what is seen
+    shifts = belief.covariance / np.sqrt(np.maximum(variance, 1e-12))  # [n, observed]: per deviation of the observation
     least = (belief.mean[:, None, None] + shifts[:, :, None] * QUANTILES).min(axis=0)
     return np.maximum(belief.mean.min() - least.mean(axis=1), 0.0)

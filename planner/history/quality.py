@@ -1,4 +1,4 @@
-"""With what probability a training is good enough, from how good earlier ones of the same data were."""
+"""Probability that a training reaches the quality, from earlier runs of the same data."""
 
 from collections.abc import Sequence
 
@@ -9,16 +9,16 @@ from scipy.special import expit, logit, stdtr
 from shunter.frozen import Frozen
 from shunter.planner.history.runs import PastRun
 
-OCTAVES = 2.0  # Runs at a batch size within a factor of four count, those further off ever less.
-# What is believed of the spread of the AUC's log odds before any run: a hundredth or two, as sure as one run makes.
+OCTAVES = 2.0  # length scale over batch sizes: a run at a factor of four has weight e^-1/2
+# Prior spread of the AUC's log odds (about 0.01 to 0.02 of AUC), and its weight in runs.
 PRIOR_DEVIATION, PRIOR_RUNS = 0.08, 1.0
-# Whether a run is good enough tells of batch sizes within a factor of two; of a size never run it is taken for the
-# likelier the nearer it is to one that was: so likely at the first, and by such a factor less for each doubling beyond.
+# Length scale of success over batch sizes, in doublings. Prior success probability at a size with a success, and the
+# factor on it for each doubling away from the nearest success.
 SUCCESS_OCTAVES, PRIOR_SUCCESS, SUCCESS_OF_AN_OCTAVE = 1.0, 0.95, 0.93
 
 
 class QualityOutlook(Frozen):
-    """What past runs say about the quality of the next one."""
+    """Expected quality of the next run, from past runs."""
 
     probability: float = Field(ge=0, le=1, description="That the next run reaches the AUC asked for.")
     expected_auc: float
@@ -27,7 +27,7 @@ class QualityOutlook(Frozen):
 
 
 def quality_outlook(runs: Sequence[PastRun], min_auc: float, *, batch_size: int | None = None) -> QualityOutlook | None:
-    """Predictive probability of an AUC of at least `min_auc`; None where no run says anything.
+    """Return the predictive probability of an AUC of at least `min_auc`; None without informative runs.
 
     The log odds of the AUC are taken for normal with unknown mean and variance; the next value then follows Student's
     distribution (Gelman et al., "Bayesian Data Analysis", 3rd ed., section 3.3), each run weighted by how near its
@@ -36,7 +36,7 @@ def quality_outlook(runs: Sequence[PastRun], min_auc: float, *, batch_size: int 
     Args:
         runs: Runs of the same data and family.
         min_auc: AUC to reach.
-        batch_size: Batch size of the next run; None weighs all runs alike.
+        batch_size: Batch size of the next run; None weights all runs equally.
     """
     known = [run for run in runs if run.auc is not None and 0 < run.auc < 1]
     weights = np.array([_weight(run, batch_size) for run in known])
@@ -60,14 +60,14 @@ def _weight(run: PastRun, batch_size: int | None) -> float:
 
 
 def success_chances(ends: Sequence[tuple[int, bool]], batch_sizes: Sequence[int]) -> list[float]:
-    """Probability that a run is good enough at each batch size, from how many of the runs near to it were.
+    """Return the probability that a run reaches the quality at each batch size, from the outcomes of nearby runs.
 
-    For runs of which it is known whether they were good enough, and not how good they were. The shares are those of a
-    beta distribution (Gelman et al., section 2.4) in which each run counts by how near its batch size is.
+    This is for runs with a known outcome but without a known quality. The probabilities are those of a beta
+    distribution (Gelman et al., section 2.4) in which each run is weighted by the distance of its batch size.
 
     Args:
-        ends: Batch size of a run, and whether it was good enough, at least one; runs that were stopped tell nothing.
-        batch_sizes: Batch sizes to judge, one each.
+        ends: Batch size of a run, and whether it reached the quality, at least one; stopped runs are not included.
+        batch_sizes: Batch sizes to estimate, `[n]`.
     """
     octaves = np.log2([size for size, _ in ends])
     good = np.array([is_good for _, is_good in ends], dtype=float)

@@ -1,4 +1,4 @@
-"""All that past runs teach, read from MLflow once before a choice."""
+"""History of past runs, read from MLflow once before a decision."""
 
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -18,36 +18,36 @@ from shunter.tracking.convention import TRIAL_OF_MEMBER, RunKind
 from shunter.tracking.evidence import EVIDENCE, EvidenceKind
 from shunter.tracking.history import TrackedRun, read_runs
 
-NEWEST = 60  # Each brings some ten step times; MLflow takes ten to twenty milliseconds to read one.
-NEWEST_TRIALS = 30  # of which one search makes many
+NEWEST = 60  # each run has about ten step times; MLflow takes 10 to 20 ms to read one run
+NEWEST_TRIALS = 30  # newest trials read; one search makes many
 KINDS: tuple[RunKind, ...] = ("train", "nightly", "tune", "select", "member")
 
 MOST_SENTENCES = 5
 
 
 class ReadRuns(Protocol):
-    """A store of past runs; `shunter.tracking.history.read_runs` is that of MLflow."""
+    """Reader of a store of past runs; `shunter.tracking.history.read_runs` reads MLflow."""
 
     def __call__(self, kinds: Sequence[RunKind], *, limit: int) -> Sequence[TrackedRun]:
-        """The newest runs of each kind, at most `limit` of each."""
+        """Return the newest runs of each kind, at most `limit` of each."""
         ...
 
 
 @dataclass(frozen=True)
 class History:
-    """Past runs, without those that the rules keep out.
+    """Admitted past runs and what follows from them.
 
     Attributes:
         runs: Admitted runs.
-        excluded: Runs and observations that are left out, each with the reason.
-        steps: Step times to learn from, in order of time; without those of compiled steps.
-        compiled_steps: Times of compiled steps, which tell nothing about the others.
-        drifts: Machines that have changed.
-        unread: Reason why nothing could be read, when the store did not answer.
-        job_kind: Kind of the runs whose work and quality are those of the job in question: a night, which goes on from
-            a champion, needs another share of its plan than a whole training.
-        interruptions: What checkpoints and interruptions took of all trainings, whatever they trained.
-        backward_speedups: What an accelerator that skips zeros would gain on the job in question, by what it skips.
+        excluded: Excluded runs and observations, each with the reason.
+        steps: Step times to learn from, in order of time; without compiled steps.
+        compiled_steps: Times of compiled steps, which are learned separately.
+        drifts: Machines whose speed has changed.
+        unread: Reason if the store could not be read.
+        job_kind: Kind of runs comparable with the current job. A nightly run, which continues from a champion, needs
+            another share of its plan than a full training.
+        interruptions: Time lost to checkpoints and interruptions, over all trainings.
+        backward_speedups: Speed-up of the job's backward pass on accelerators that skip zeros, by kind of skipping.
     """
 
     runs: tuple[PastRun, ...] = ()
@@ -62,7 +62,7 @@ class History:
 
     @classmethod
     def of(cls, tracked: Sequence[TrackedRun], now: float) -> "History":
-        """Apply the rules, then look for machines that have changed.
+        """Apply the admission rules, then detect machines whose speed has changed.
 
         Args:
             tracked: Runs of any kind that teaches.
@@ -92,11 +92,11 @@ class History:
 
     @property
     def unlimited_steps(self) -> tuple[StepObservation, ...]:
-        """Steps at full power, which is what the cost model knows."""
+        """Return the steps without a power limit, to which the cost model applies."""
         return tuple(step for step in self.steps if step.placement.power_limit_watts is None)
 
     def residual(self, *, compiled: bool = False) -> Residual:
-        """The cost model's errors, learned; without observations one that knows of none.
+        """Return the learned correction of the cost model; without observations, an empty correction.
 
         Args:
             compiled: Whether to predict compiled steps.
@@ -106,23 +106,23 @@ class History:
     def quality(
         self, min_auc: float, *, data: str, family: str, batch_size: int | None = None
     ) -> QualityOutlook | None:
-        """With what probability a training of this data reaches `min_auc`; None where no run says anything.
+        """Return the probability that a training of this data reaches `min_auc`; None without informative runs.
 
         Args:
             min_auc: AUC to reach on the validation part.
             data: Key of the data, by `data_key`.
             family: Family of the model.
-            batch_size: Batch size of the placement in question; None for any.
+            batch_size: Batch size of the placement; None for any.
         """
         return quality_outlook(self.alike(data, family), min_auc, batch_size=batch_size)
 
     def work_shares(self, batch_sizes: Sequence[int], *, data: str, family: str) -> Posterior | None:
-        """Log of the share of the planned tuning and training that is needed; None where no run says anything.
+        """Return the belief about the log of the needed share of planned tuning and training; None without past runs.
 
-        How many settings are stopped early, and after how many epochs a training ends, depends on the batch size.
+        The share depends on the batch size: early stopping of settings and the epoch at which a training ends differ.
 
         Args:
-            batch_sizes: Batch sizes to judge, one each.
+            batch_sizes: Batch sizes to estimate, `[n]`.
             data: Key of the data, by `data_key`.
             family: Family of the model.
         """
@@ -134,10 +134,10 @@ class History:
         return estimate_epochs(counts, batch_sizes, level=PLAN) if counts else None
 
     def successes(self, batch_sizes: Sequence[int], *, data: str, family: str) -> list[float] | None:
-        """Probability that a training is good enough, by how past ones ended; None where none came to its end.
+        """Return the probability of reaching the quality by batch size, from past outcomes; None without finished runs.
 
         Args:
-            batch_sizes: Batch sizes to judge, one each.
+            batch_sizes: Batch sizes to estimate, `[n]`.
             data: Key of the data, by `data_key`.
             family: Family of the model.
         """
@@ -149,10 +149,10 @@ class History:
         return success_chances(ends, batch_sizes) if ends else None
 
     def calibration(self, *, data: str, family: str, machines: Collection[str]) -> Calibration:
-        """How predictions of whole jobs turned out; nothing is promised on a machine that never ran one.
+        """Return the ratios of measured to predicted totals of past jobs; empty on a machine that never ran a job.
 
-        Jobs that had run before are told apart from those that were new, as of these less is known. Runs that a limit
-        stopped tell too little of what they would have taken, and explorations are no such job.
+        Jobs with earlier runs and new jobs are calibrated separately, because predictions of new jobs are less certain.
+        Runs that a limit stopped and explorations are excluded.
 
         Args:
             data: Key of the data, by `data_key`.
@@ -183,7 +183,7 @@ class History:
         )
 
     def alike(self, data: str, family: str) -> list[PastRun]:
-        """Past runs of the same job, newest first.
+        """Return past runs of the same job, newest first.
 
         Args:
             data: Key of the data, by `data_key`.
@@ -192,7 +192,7 @@ class History:
         return [run for run in self.runs if data and (run.kind, run.data, run.family) == (self.job_kind, data, family)]
 
     def notes(self) -> list[str]:
-        """What was left out and why, and what has changed: one sentence each, exclusions of one reason together."""
+        """Return notes on exclusions, grouped by reason, and on machines whose speed has changed."""
         reasons: dict[str, list[str]] = {}
         for exclusion in self.excluded:
             reasons.setdefault(exclusion.reason, []).append(exclusion.run_id[:8])
@@ -207,11 +207,11 @@ class History:
 
 
 def read_history(*, limit: int = NEWEST, read: ReadRuns = read_runs) -> History:
-    """What past runs teach; an empty history where there is no store yet, or where it does not answer.
+    """Read past runs; return an empty history if there is no store yet or the store does not answer.
 
     Args:
-        limit: Most runs of each kind, the newest; of trials half as many.
-        read: Store of the runs.
+        limit: Largest number of runs of each kind, the newest; for trials also at most 30.
+        read: Reader of the store.
     """
     try:
         runs = [*read(KINDS, limit=limit), *read(("trial",), limit=min(limit, NEWEST_TRIALS))]
@@ -221,9 +221,9 @@ def read_history(*, limit: int = NEWEST, read: ReadRuns = read_runs) -> History:
 
 
 def _teaches(run: TrackedRun) -> bool:
-    """Whether there is anything to learn.
+    """Return True if the run contains information to learn from.
 
-    What a trial of before there was a record came to is for searches alone, and a member that was a trial teaches as
-    that trial.
+    Trials without an evidence record are used only by searches. A member that was a trial is already counted as that
+    trial.
     """
     return TRIAL_OF_MEMBER not in run.tags and (run.kind != "trial" or EVIDENCE in run.tags)

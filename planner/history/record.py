@@ -1,4 +1,4 @@
-"""What a whole flow teaches: what its decision predicted beside what its trainings took."""
+"""Evidence record of a whole flow: the decision's predictions beside the measured totals of its trainings."""
 
 import math
 from collections.abc import Sequence
@@ -14,15 +14,15 @@ from shunter.tracking.evidence import Ending, Evidence, EvidenceKind, Figures, S
 
 @dataclass
 class FlowNotes:
-    """What is known of a flow while it goes on; its steps write here what they come to.
+    """Intermediate results of a running flow, written by its steps.
 
     Attributes:
         data: Key of the data, by `data_key`.
-        decision: The placement and what it was expected to take; None before it is chosen.
-        search: Time and energy of the search, earlier attempts included; None before it ended.
-        auc: AUC of the result on the validation part; None before it is known, and of a model that ranks.
-        stop_reason: Limit that ended a training; None where none did.
-        beside: Names of trainings that the decision is not about.
+        decision: Chosen placement with its predictions; None before the choice.
+        search: Time and energy of the search, including earlier attempts; None before the search has ended.
+        auc: Validation AUC of the result; None before it is known, and for ranking models.
+        stop_reason: Limit that ended a training; None if no limit did.
+        beside: Names of trainings outside of the decision.
     """
 
     data: str = ""
@@ -42,15 +42,15 @@ def flow_evidence(
     trainings: Sequence[Evidence] = (),
     error: BaseException | None = None,
 ) -> Evidence:
-    """The record of a flow.
+    """Return the evidence record of a flow.
 
     Args:
         kind: Kind of its run.
-        request: What was asked for.
-        notes: What it came to.
-        total: Time and energy of all of it, earlier attempts included; None where they were not metered.
+        request: The request.
+        notes: Results of the flow.
+        total: Time and energy of the whole flow, including earlier attempts; None if not metered.
         trainings: Records of its trials and members.
-        error: What ended it; None where it came to its end.
+        error: Error that ended the flow; None if it finished.
     """
     asked = request.limits.min_auc
     auc = getattr(error, "auc", notes.auc)
@@ -81,7 +81,7 @@ def flow_evidence(
 
 
 def _too_large(decision: Decision, ending: Ending) -> tuple[TooLarge, ...]:
-    """What the probes found to be, and the placement of a run that failed for it."""
+    """Return the placements that ran out of memory in probes, and this run's placement if it ran out of memory."""
     own = [decision.placement] if ending.out_of_memory else []
     memory = {row.candidate.placement: row.candidate.accelerator_memory_bytes for row in decision.table}
     found = [*decision.too_large, *own]
@@ -91,14 +91,14 @@ def _too_large(decision: Decision, ending: Ending) -> tuple[TooLarge, ...]:
 
 
 def _planned_epochs(job: JobSize, kind: EvidenceKind) -> float | None:
-    """None where its own time or energy ends the search, which is no number of epochs."""
+    """Return the planned epochs; None if a time or energy budget ends the search."""
     is_counted = job.tuning_seconds is None and job.tuning_joules is None
     final_epochs = 0.0 if kind == "tune" else job.final_epochs
     return (job.tuning_epochs + final_epochs) or None if is_counted else None
 
 
 def predicted_figures(decision: Decision, kind: EvidenceKind) -> Figures:
-    """What the flow was expected to take; of one that only tunes, its share of the epochs."""
+    """Return the predicted totals of the flow; for a flow that only tunes, the share of the tuning epochs."""
     job, prediction = decision.job, decision.prediction
     seconds, joules = decision.uncalibrated
     share = job.tuning_epochs / (job.tuning_epochs + job.final_epochs) if kind == "tune" else 1.0
@@ -114,7 +114,7 @@ def predicted_figures(decision: Decision, kind: EvidenceKind) -> Figures:
 
 
 def _measured(notes: FlowNotes, trainings: Sequence[Evidence]) -> Figures:
-    """What tuning and training took; a search is known as a whole, or else by its trials."""
+    """Return the measured totals of tuning and training; the search counts as a whole, else by its trials."""
     trials = [one.measured for one in trainings if one.kind == "trial"]
     members = [one.measured for one in trainings if one.kind == "member"]
     parts = [*([notes.search] if notes.search else trials), *members]
@@ -130,6 +130,6 @@ def _measured(notes: FlowNotes, trainings: Sequence[Evidence]) -> Figures:
 
 
 def _sum(values: Sequence[float | None]) -> float | None:
-    """None where a part is unknown, or there is none."""
+    """Return the sum; None if a part is unknown or there are no parts."""
     known = [value for value in values if value is not None]
     return sum(known) if known and len(known) == len(values) else None

@@ -1,7 +1,7 @@
-"""Past runs as values to learn from, and the rules that keep bad ones out.
+"""Past runs as values to learn from, and the rules that exclude invalid runs.
 
-A run that keeps a record of evidence is read from that, however it ended. Those of before there was one are read from
-their parameters and metrics, if they finished.
+A run with an evidence record is read from the record, independent of how the run ended. Finished runs without a record
+(from earlier versions) are read from their parameters and metrics.
 """
 
 import math
@@ -21,17 +21,17 @@ from shunter.tracking.evidence import Evidence, EvidenceKind, Figures, Limit, Ou
 from shunter.tracking.history import TrackedRun
 from shunter.tracking.learning import read_steps
 
-CLOCK_TOLERANCE_SECONDS = 300.0  # Machines that share a store differ by as much.
+CLOCK_TOLERANCE_SECONDS = 300.0  # clock difference between machines that share a store
 UNFINISHED = ("RUNNING", "SCHEDULED")
 LONGEST_RUN_SECONDS = 7 * 86_400.0
-# Far beyond what the cost model errs by, even from the catalogue: the figure is wrong, or is of something else.
+# Far beyond the cost model's error, even for catalogue profiles: the figure is wrong or belongs to other work.
 MOST_ERROR = 30.0
-LEAST_WATCHED_SHARE = 0.8  # of a flow's time that the steps of its last attempt make up, if it was the only one
-NEARLY_ALL = 0.9  # of a budget, from which on it is taken to have ended the work
+LEAST_WATCHED_SHARE = 0.8  # smallest share of a flow's time in its last attempt's steps if there was one attempt
+NEARLY_ALL = 0.9  # used share of a budget from which on the budget is assumed to have ended the work
 AUC, JOULES = QUALITY_METRICS["auc"], ENERGY_METRICS["joules"]
-# What a run of a kind took, which must be there; of the other kinds step times are learned.
+# Metric of a run's duration by kind, which must exist; of other kinds only step times are learned.
 DURATION = {"train": TOTAL_SECONDS, "member": TRAINING_METRICS["train_seconds"]}
-# Figures that must be positive numbers where they are there.
+# Metrics that must be positive numbers if they exist.
 POSITIVE = (
     ENERGY_METRICS["joules"],
     ENERGY_METRICS["seconds"],
@@ -41,14 +41,14 @@ POSITIVE = (
 
 
 class Exclusion(Frozen):
-    """A run, or one observation of it, that nothing is learned from."""
+    """Run, or one observation of a run, that is excluded from learning."""
 
     run_id: str
     reason: str = Field(description="Which rule it broke, as the rest of `Run ... is left out: ...`.")
 
 
 class PastRun(Frozen):
-    """What a past run reached and took; what was not measured is None."""
+    """Quality, totals and step times of a past run; unmeasured values are None."""
 
     run_id: str
     kind: EvidenceKind
@@ -84,27 +84,27 @@ class PastRun(Frozen):
 
     @property
     def is_censored(self) -> bool:
-        """Whether more work would have been needed, so that what it took is a lower bound only."""
+        """Return True if more work would have been needed, so that the run's totals are lower bounds."""
         return self.was_cut or self.outcome != "reached"
 
     def total(self, quantity: Objective) -> float | None:
-        """Hours, kilowatt hours or money of the run; None when not measured."""
+        """Return hours, kilowatt hours or money of the run; None if not measured."""
         hours = None if self.seconds is None else self.seconds / 3600
         kwh = None if self.joules is None else self.joules / JOULES_PER_KWH
         return {Objective.TIME: hours, Objective.ENERGY: kwh, Objective.COST: self.cost}[quantity]
 
 
 def is_under_way(run: TrackedRun, now: float) -> bool:
-    """Whether the run may still be going on, as the one that asks does; an older one was killed without a word."""
+    """Return True if the run may still be running; an unfinished run older than the limit counts as killed."""
     return run.status in UNFINISHED and now - run.started_at < LONGEST_RUN_SECONDS
 
 
 def admit(run: TrackedRun, parent: TrackedRun | None, now: float) -> PastRun | Exclusion:
-    """The run as a value, or why it is left out.
+    """Return the run as a value, or the reason of its exclusion.
 
     Args:
         run: Run of one of the kinds of evidence.
-        parent: Parent of a member, which holds what is known of data and request; None where it is not there.
+        parent: Parent of a member, with the data and the request; None if it is not available.
         now: Seconds since 1970.
     """
     try:
@@ -118,7 +118,7 @@ def admit(run: TrackedRun, parent: TrackedRun | None, now: float) -> PastRun | E
 
 
 def _broken_rule(run: TrackedRun, now: float, evidence: Evidence | None) -> str | None:
-    """The first rule on version, end and clock that the run breaks, in words."""
+    """Return the first rule on version, end and clock that the run breaks; None if it breaks none."""
     version = run.tags.get("schema.version", "none")
     if version != SCHEMA_VERSION:
         return f"it was written under schema version {version}, and version {SCHEMA_VERSION} is read"
@@ -134,7 +134,7 @@ def _broken_rule(run: TrackedRun, now: float, evidence: Evidence | None) -> str 
 
 
 def _broken_figure(run: TrackedRun, evidence: Evidence | None) -> str | None:
-    """The first figure that cannot be true, in words; the record has its own rules."""
+    """Return the first impossible metric; None if all are plausible. Evidence records have their own checks."""
     duration = DURATION.get(run.kind)
     if evidence is None and duration is not None and duration not in run.metrics:
         return f"it has no {duration}"
@@ -152,7 +152,7 @@ def _broken_figure(run: TrackedRun, evidence: Evidence | None) -> str | None:
 
 
 def _evident(run: TrackedRun, evidence: Evidence) -> PastRun:
-    """The run by its record; energy that was not measured is left out."""
+    """Convert a run by its evidence record; energy that was not measured is left out."""
     same = (
         "outcome",
         "limit",
@@ -190,7 +190,7 @@ def _ended_at(run: TrackedRun) -> str:
 
 
 def _value(run: TrackedRun, parent: TrackedRun) -> PastRun:
-    """The run of before there was a record; a figure that was not measured is left out."""
+    """Convert a run without evidence record; unmeasured values are left out."""
     seconds = run.metrics[DURATION[run.kind]] if run.kind in DURATION else None
     price = parent.metrics.get("request.price_per_hour")
     return PastRun.model_validate(
@@ -214,7 +214,7 @@ def _value(run: TrackedRun, parent: TrackedRun) -> PastRun:
 
 
 def _work_share(run: TrackedRun) -> float | None:
-    """Seconds of tuning and training over those that were planned; None for an interrupted run, which counted less."""
+    """Return the time of tuning and training over the planned time; None for an interrupted run, which counted less."""
     planned = run.metrics.get("prediction.plan_seconds", run.metrics.get("prediction.job_seconds"))
     steps = {name: value for name, value in run.metrics.items() if re.fullmatch(r"time\.\w+_step_seconds", name)}
     worked = steps.get("time.tune_step_seconds", 0.0) + steps.get("time.train_step_seconds", 0.0)
@@ -223,7 +223,7 @@ def _work_share(run: TrackedRun) -> float | None:
 
 
 def _was_cut(run: TrackedRun) -> bool:
-    """Whether the flow came near to a limit that ends the work."""
+    """Return True if the flow came close to a limit that ends the work."""
     limits = {"request.max_hours": (TOTAL_SECONDS, 3600.0), "request.max_kwh": (JOULES, JOULES_PER_KWH)}
     return any(
         run.metrics.get(metric, 0.0) > NEARLY_ALL * run.metrics[name] * unit
@@ -240,7 +240,7 @@ def _placement(run: TrackedRun) -> Placement | None:
 
 
 def admit_step(run: PastRun, step: StepObservation) -> Exclusion | None:
-    """Why an observation of an admitted run is left out; None where it is not."""
+    """Return why an observation of an admitted run is excluded; None if it is not."""
     if not _is_utc(step.measured_at):
         return Exclusion(run_id=run.run_id, reason="the time of one of its measurements is no time in UTC")
     error = step.measured_seconds / step.predicted_seconds

@@ -1,14 +1,13 @@
-"""By how much a step takes longer than was promised, from other workloads there and the same workload elsewhere.
+"""Ratio of measured to predicted step times, transferred across workloads and accelerators.
 
-The logarithm of the ratio is a sum of effects: of the workload, of its batch size, of the accelerator, and of each
-meeting the others (a Gaussian process with an analysis-of-variance kernel; Durrande et al., "ANOVA kernels and RKHS of
-zero mean functions", 2013). Workloads are alike when they are of one family and their demands are close, accelerators
-when their catalogue figures are, so a workload never seen on an accelerator is judged by its likes there and by itself
-elsewhere. That is how a job that runs slower on the newer GPU is noticed: peak rates alone never tell.
+The log ratio is a sum of effects: of the workload, its batch size, the accelerator, and their interactions (a Gaussian
+process with an analysis-of-variance kernel; Durrande et al., "ANOVA kernels and RKHS of zero mean functions", 2013).
+Workloads are similar if they share a family and their demands are close; accelerators are similar if their catalogue
+rates are close. A workload without measurements on an accelerator is thus estimated from similar workloads there and
+from itself on other accelerators. This reveals jobs that run slower on a newer GPU, which peak rates cannot show.
 
-How far promises err is another matter for every store of runs: all effects together are believed to be as large as
-makes what was seen most likely (type II maximum likelihood; MacKay, "Bayesian interpolation", 1992), among a few
-multiples of what is believed beforehand.
+The size of the errors differs between stores of runs. A common factor on all effects is therefore chosen by type II
+maximum likelihood (MacKay, "Bayesian interpolation", 1992), among a few multiples of the prior.
 """
 
 import math
@@ -23,20 +22,19 @@ from shunter.planner.history.gaussian_process import Kernel, Observations, Poste
 
 @dataclass(frozen=True)
 class Priors:
-    """What the effects are believed to be worth before anything was seen; round numbers, set on no table.
+    """Prior standard deviations and length scales of the effects; round numbers, not fitted.
 
     Attributes:
         family: Standard deviation of the natural logarithm between kinds of workloads.
         batch: Standard deviation between distant batch sizes of one kind.
         accelerator: Standard deviation between accelerators that have nothing in common.
-        family_on_accelerator: Standard deviation of a kind's liking for an accelerator, beyond what each of them is
-            worth.
-        batch_on_accelerator: Standard deviation of an accelerator's liking for a batch size.
-        all_three: Standard deviation of what is left.
+        family_on_accelerator: Standard deviation of the interaction of family and accelerator.
+        batch_on_accelerator: Standard deviation of the interaction of batch size and accelerator.
+        all_three: Standard deviation of the interaction of all three.
         noise: Standard deviation of one measurement to the next of the same configuration, on shared machines.
-        octaves: Power of two within which batch sizes and counts tell of each other.
-        catalogue_distance: Power of e within which the rates of accelerators tell of each other.
-        demand_distance: Power of e within which the demands of workloads of one kind tell of each other.
+        octaves: Length scale of batch sizes and counts, in doublings.
+        catalogue_distance: Length scale of accelerator rates, in natural logarithms.
+        demand_distance: Length scale of the demands of workloads of one family, in natural logarithms.
     """
 
     family: float = 0.3
@@ -58,7 +56,7 @@ SPREAD_OCTAVES = 1.0  # standard deviation of the belief in them, about 1
 
 @dataclass(frozen=True)
 class Traits:
-    """An accelerator as the catalogue knows it; one that it does not know resembles nothing but itself.
+    """Accelerator rates from the catalogue; an accelerator without a row is similar only to itself.
 
     Attributes:
         name: Name of the accelerator.
@@ -70,7 +68,7 @@ class Traits:
 
     @classmethod
     def of(cls, row: AcceleratorRow) -> "Traits":
-        """Traits of a row of the catalogue."""
+        """Return the traits of a catalogue row."""
         rates = row.peak_flops_per_second
         flops = rates.get("fp32") or max(rates.values())
         return cls(row.name, (math.log(flops), math.log(row.memory_bytes_per_second)))
@@ -81,11 +79,11 @@ class Situation:
     """A workload at a batch size on an accelerator.
 
     Attributes:
-        family: Name of the kind of model; two families have nothing in common but the accelerators.
+        family: Name of the kind of model; two families share only the accelerator effects.
         accelerator: Accelerator that runs it.
         batch_size: Samples of a step of one accelerator.
         count: Accelerators that share the work.
-        log_demands: Natural logarithms of what a sample asks, the same ones for all of a family; may be empty.
+        log_demands: Natural logarithms of the demands of a sample, in the same order within a family; may be empty.
     """
 
     family: str
@@ -98,12 +96,12 @@ class Situation:
 def estimate(
     seen: Sequence[tuple[Situation, float]], asked: Sequence[Situation], *, priors: Priors = PRIORS
 ) -> Posterior:
-    """Belief about the natural logarithm of the ratio in the situations asked for.
+    """Return the belief about the natural logarithm of the ratio in the situations of `asked`.
 
     Args:
         seen: Situations with the positive ratio that was measured, at least one.
-        asked: Situations to judge.
-        priors: Beliefs beforehand.
+        asked: Situations to estimate.
+        priors: Priors of the effects.
     """
     covariance = _covariance([*(situation for situation, _ in seen), *asked], priors)
     index = np.arange(len(covariance))[:, None]
@@ -121,7 +119,7 @@ def estimate(
 
 
 def _covariance(situations: Sequence[Situation], priors: Priors) -> np.ndarray:
-    """Prior covariance of all situations with each other, `[n, n]`."""
+    """Return the prior covariance of all pairs of situations, `[n, n]`."""
     family = _alike([situation.family for situation in situations]) * _near(
         [situation.log_demands for situation in situations], priors
     )
@@ -145,14 +143,14 @@ def _alike(names: Sequence[str]) -> np.ndarray:
 
 
 def _near(demands: Sequence[tuple[float, ...]], priors: Priors) -> np.ndarray:
-    """1 for the same demands, falling with the distance."""
+    """Return the similarity of demands, `[n, n]`: 1 for equal demands, falling with distance."""
     longest = max(map(len, demands))
     padded = np.array([(*demand, *[0.0] * (longest - len(demand))) for demand in demands])
     return np.exp(-0.5 * _squared_distances(padded) / priors.demand_distance**2)
 
 
 def _near_accelerators(accelerators: Sequence[Traits], priors: Priors) -> np.ndarray:
-    """1 for the same accelerator, falling with the distance of the rates; 0 where those are not known."""
+    """Return the similarity of accelerators, `[n, n]`: 1 for the same, falling with distance of rates; 0 if unknown."""
     same = _alike([accelerator.name for accelerator in accelerators])
     known = np.array([accelerator.log_rates is not None for accelerator in accelerators])
     rates = np.array([accelerator.log_rates or (0.0, 0.0) for accelerator in accelerators])

@@ -1,4 +1,4 @@
-"""What `shunter profile --data` has found of the zeros of a job's activations and gradients."""
+"""Zeros in a job's activations and gradients, as measured by `shunter profile --data`."""
 
 from shunter.errors import TrackingError
 from shunter.planner.history.reader import ReadRuns
@@ -7,15 +7,15 @@ from shunter.tracking.history import read_runs
 
 
 def backward_speedups(data_name: str, family: str, *, read: ReadRuns = read_runs) -> dict[str, float]:
-    """Simulated speed-ups of the backward products, by what an accelerator skips, of the newest profile of a job.
+    """Return the simulated speed-ups of a job's backward products, by kind of zero skipping, from its newest profile.
 
     Args:
         data_name: Name of the data set.
         family: Model family.
-        read: Store of the runs.
+        read: Reader of the store.
 
     Returns:
-        Nothing where the job was not profiled, or the store does not answer.
+        Empty if the job was not profiled or the store does not answer.
     """
     try:
         runs = read(("profile",), limit=50)

@@ -1,1 +1,1 @@
-"""What each candidate is expected to take."""
+"""Predictions of time, energy and memory for each candidate."""

@@ -1,8 +1,8 @@
-"""How much a training gains from more cores: seen on the processor here, carried over to the catalogue's.
+"""Scaling of a training step with CPU cores, measured on this machine and applied to processors of the catalogue.
 
-A data sheet's cores each promise their full rate. A training step does not: part of it is done by one thread, and
-threads wait for each other and for the memory. What part that is, by the gain of all threads here over one at the same
-batch size, is taken to be the same elsewhere (Amdahl, "Validity of the single processor approach", AFIPS 1967).
+A data sheet counts every core in full. A training step gains less: part of it runs on one thread, and threads wait for
+each other and for memory. The serial share, derived from the gain of all threads over one thread at the same batch
+size, is assumed to be equal on other processors (Amdahl, "Validity of the single processor approach", AFIPS 1967).
 """
 
 import math
@@ -14,25 +14,25 @@ from shunter.hardware.cost.residual import scaled
 from shunter.hardware.types import Placement, Prediction
 from shunter.planner.assessment import Candidate
 
-ASSUMED_SERIAL_SHARE = 0.05  # where one core alone, or no processor, is here to tell; a round number, set on no data
+ASSUMED_SERIAL_SHARE = 0.05  # used if nothing can be measured here; a round number, not fitted
 
 
 @dataclass(frozen=True)
 class CoreScaling:
-    """Part of a step on one core that more cores do not shorten.
+    """Serial share of a training step.
 
     Attributes:
-        serial_shares: By batch size; empty where nothing tells.
+        serial_shares: Serial share by batch size; empty if unknown.
     """
 
     serial_shares: dict[int, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, candidates: Sequence[Candidate]) -> "CoreScaling":
-        """As the predictions for the processor of this machine show it, once they were set right by measurements.
+        """Derive the serial shares from the corrected predictions for this machine's CPU.
 
         Args:
-            candidates: Candidates of this machine; of the same precision and batch size those of one process count.
+            candidates: Candidates of this machine; only CPU placements with one process are used.
         """
         seconds: dict[tuple[int, str], dict[int, float]] = {}
         for candidate in candidates:
@@ -49,7 +49,7 @@ class CoreScaling:
         return cls({batch_size: min(found) for batch_size, found in shares.items()})
 
     def factor(self, placement: Placement) -> float:
-        """How much longer a step takes on so many threads than if each of them did its part."""
+        """Return the slowdown of a step on the placement's threads relative to perfect scaling."""
         if not self.serial_shares:
             share = ASSUMED_SERIAL_SHARE
         else:
@@ -58,13 +58,13 @@ class CoreScaling:
         return 1 + share * (placement.threads - 1)
 
     def scaled(self, candidate: Candidate) -> Prediction:
-        """The prediction for a processor of the catalogue, which counts on every core in full, set right."""
+        """Return the prediction for a catalogue processor, corrected for imperfect scaling."""
         prediction = candidate.prediction
         return scaled(prediction, math.log(self.factor(candidate.placement)), log_deviation(prediction))
 
 
 def serial_share(ratio: float, few: int, many: int) -> float:
-    """The part `f` for which `f + (1 - f) / threads` has this ratio between many and few threads, within 0 and 1.
+    """Return the share `f`, in [0, 1], for which `f + (1 - f) / threads` has this ratio of many to few threads.
 
     Args:
         ratio: Time with many threads over that with few.

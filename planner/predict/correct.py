@@ -1,4 +1,4 @@
-"""What the probes teach about the placements that were not probed."""
+"""Correction of predictions by probes, for placements with and without a probe."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ Probe = tuple[Candidate, Measurement]
 
 
 class FixedSeconds(Frozen):
-    """What a step takes on an accelerator whatever its batch size."""
+    """Step time that does not depend on the batch size, on one accelerator."""
 
     predicted: float
     measured: float
@@ -27,16 +27,16 @@ class FixedSeconds(Frozen):
 def corrected(
     candidates: Sequence[Candidate], found: Mapping[Placement, Measurement | None], workload: Workload
 ) -> list[Candidate]:
-    """Candidates with measured figures where there are some, and the estimates of the others set right by them.
+    """Return candidates with measured figures where available, and with corrected estimates elsewhere.
 
-    The cost model errs alike at neighbouring placements, in two ways: in what a step takes whatever its size, and in
-    what each sample adds. Two probes that differ in batch size alone tell the first apart from the second; the nearest
-    probe then scales the second. Without such a pair the whole step is scaled. Memory errs by a sum: libraries loaded.
+    The cost model's errors at neighbouring placements are alike in two terms: the constant time of a step, and the time
+    of each sample. Two probes that differ only in batch size separate the terms; the nearest probe then scales the
+    second term. Without such a pair the whole step is scaled. The memory error is additive, from loaded libraries.
 
     Args:
         candidates: Candidates with the cost model's own predictions.
-        found: Measurements by placement; None where the memory did not suffice.
-        workload: Demand of what was probed.
+        found: Measurements by placement; None if the memory did not suffice.
+        workload: Demand of the probed training.
     """
     probes = [
         (candidate, measurement)
@@ -70,9 +70,9 @@ def _corrected(
 
 
 def _fixed_seconds(probes: Sequence[Probe], accelerator: str) -> FixedSeconds:
-    """Where the lines through two probes of unequal batch size meet no samples at all: predicted and measured.
+    """Return the predicted and measured constant step time: intercepts of lines through two probes.
 
-    Of several such pairs the one with the widest span counts; zero when there is none.
+    The probes differ only in batch size. Of several pairs the widest span is used; without a pair both are 0.
     """
     here = [probe for probe in probes if probe[0].placement.accelerator == accelerator]
     pairs = [
@@ -92,13 +92,13 @@ def _fixed_seconds(probes: Sequence[Probe], accelerator: str) -> FixedSeconds:
 
 
 def _intercept(sizes: tuple[int, int], seconds: tuple[float, float]) -> float:
-    """Seconds at no samples, on the line through two points; from none to all of what the smaller one took."""
+    """Return the intercept of the line through two points, limited to between 0 and the smaller size's seconds."""
     slope = (seconds[1] - seconds[0]) / (sizes[1] - sizes[0])
     return min(max(0.0, seconds[0] - slope * sizes[0]), seconds[0])
 
 
 def _estimated(candidate: Candidate, probes: Sequence[Probe], fixed: FixedSeconds) -> Prediction:
-    """The estimate, set right by the probes of the same kind about it, or else by the nearest on the accelerator."""
+    """Return the estimate, corrected by bracketing probes of the same kind, else by the accelerator's nearest probe."""
     alike = [probe for probe in probes if probe[0].placement.accelerator == candidate.placement.accelerator]
     if not alike:
         return candidate.prediction
@@ -109,14 +109,14 @@ def _estimated(candidate: Candidate, probes: Sequence[Probe], fixed: FixedSecond
 
 
 def _distance(candidate: Candidate, probe: Probe) -> tuple[bool, float, float]:
-    """How far a probe is: by precision first, then by threads and batch size."""
+    """Return the distance of a probe: precision first, then threads, then batch size."""
     placement, other = candidate.placement, probe[0].placement
     threads = abs(math.log(other.threads / placement.threads))
     return other.precision != placement.precision, threads, abs(math.log(other.batch_size / placement.batch_size))
 
 
 def _bracketing(candidate: Candidate, probes: Sequence[Probe]) -> tuple[Probe, Probe] | None:
-    """The nearest probes of the same kind at a smaller and a larger batch; None where there are no two such."""
+    """Return the nearest probes of the same kind at a smaller and a larger batch; None if one is missing."""
     same = [probe for probe in probes if kind(probe[0].placement) == kind(candidate.placement)]
     size = candidate.placement.batch_size
     smaller = [probe for probe in same if probe[0].placement.batch_size < size]
@@ -131,10 +131,10 @@ def _batch_size(probe: Probe) -> int:
 
 
 def _interpolated(candidate: Candidate, smaller: Probe, larger: Probe) -> Prediction:
-    """The estimate between two probes.
+    """Return the estimate between two probes.
 
-    Time and memory lie on the line through them, as a step takes so much for itself and so much for each sample; power
-    is as much off as theirs, by the logarithm of the batch.
+    Time and memory are interpolated linearly in the batch size, because a step has a constant time and a time per
+    sample. The power correction is interpolated in the logarithm of the batch size.
     """
     low, size, high = _batch_size(smaller), candidate.placement.batch_size, _batch_size(larger)
     share = (size - low) / (high - low)
@@ -150,15 +150,15 @@ def _interpolated(candidate: Candidate, smaller: Probe, larger: Probe) -> Predic
 
 
 def _estimated_from_nearest(candidate: Candidate, nearest: Probe, fixed: FixedSeconds) -> Prediction:
-    """The estimate, as much off as the nearest probe, the part aside that a step takes whatever its batch."""
+    """Return the estimate with the nearest probe's ratio on the part of the step that grows with the batch."""
     prediction, (neighbour, measurement) = candidate.prediction, nearest
     growing = prediction.step_seconds - fixed.predicted
     of_neighbour = neighbour.prediction.step_seconds - fixed.predicted
     if growing > 0 and of_neighbour > 0:
-        # Noise may put the fixed part above another kind's whole step: samples never take less than nothing.
+        # Noise can put the constant part above another kind's whole step; the ratio is therefore at least 0.
         ratio = max(0.0, (measurement.step_seconds - fixed.measured) / of_neighbour)
         step_seconds = fixed.measured + growing * ratio
-    else:  # another kind, whose whole step is expected to take less than the fixed part of this one
+    else:  # another kind, whose predicted whole step is shorter than the constant part
         step_seconds = prediction.step_seconds * measurement.step_seconds / neighbour.prediction.step_seconds
     more_bytes = measurement.memory_bytes - neighbour.prediction.memory_bytes
     estimate = with_step_seconds(prediction, step_seconds)
@@ -173,7 +173,7 @@ def _with_memory_and_power(prediction: Prediction, more_bytes: int, watts: float
 
 
 def _estimated_watts(candidate: Candidate, neighbour: Candidate, measurement: Measurement) -> float | None:
-    """The predicted power, as much off as the neighbour's; None where the neighbour's was not measured."""
+    """Return the predicted power times the neighbour's measured over predicted power; None if not measured."""
     predicted, of_neighbour = _predicted_watts(candidate), _predicted_watts(neighbour)
     if not measurement.watts_measured or measurement.mean_watts is None:
         return None
@@ -188,7 +188,7 @@ def _predicted_watts(candidate: Candidate) -> float | None:
 
 
 def _measured(candidate: Candidate, measurement: Measurement, workload: Workload) -> Prediction:
-    """The prediction with the probe's figures; estimated power stays the cost model's, so that all compare alike."""
+    """Return the prediction with the probe's figures; estimated power stays the cost model's, for comparability."""
     prediction = with_step_seconds(candidate.prediction, measurement.step_seconds)
     update: dict[str, object] = {
         "step_seconds_source": "measured",
@@ -204,7 +204,7 @@ def _measured(candidate: Candidate, measurement: Measurement, workload: Workload
 
 
 def with_step_seconds(prediction: Prediction, step_seconds: float) -> Prediction:
-    """The prediction for another step time at the same power."""
+    """Return the prediction at another step time and the same power."""
     scale, interval = step_seconds / prediction.step_seconds, prediction.step_seconds_interval
     return prediction.model_copy(
         update={

@@ -1,13 +1,13 @@
-"""What trainings take beyond what short probes of their steps promise, by the number of threads.
+"""Ratio of step times in training to those of short probes, by number of threads.
 
-A probe has the machine for some milliseconds, and says what a step takes when nothing is in its way. In a training
-other work is: batches are read, records kept, a server answers. A step on one thread hardly notices, while one on all
-cores waits, in each of its parallel loops, for a thread that something else has put aside. By how much depends on the
-machine and what runs on it, so it is learned from past trainings, which keep their mean step beside what was predicted.
+A probe has the machine for some milliseconds and measures an undisturbed step. During training there is other work:
+reading batches, writing records, serving. A step on one thread is hardly affected. A step on all cores waits, in each
+parallel loop, for a thread that other work has displaced. The ratio depends on the machine and its load, so it is
+learned from past trainings, which store their mean step time beside the prediction.
 
-The logarithm of training over probe is taken as a part that all have in common and one for each number of threads, both
-normal about 0 (a Bayesian linear model; Bishop, "Pattern Recognition and Machine Learning", 2006, section 3.3). So a
-number of threads that no training ran with takes its share of what the others showed, and keeps its doubt.
+The log ratio is the sum of a common term and a term for each number of threads, both normal with mean 0 (a Bayesian
+linear model; Bishop, "Pattern Recognition and Machine Learning", 2006, section 3.3). A number of threads without
+trainings thus takes part of the other numbers' ratio, and keeps its uncertainty.
 """
 
 import math
@@ -20,23 +20,23 @@ from shunter.hardware.cost.cost_model import log_deviation
 from shunter.hardware.cost.residual import StepObservation, scaled
 from shunter.hardware.types import HardwareProfile, Placement, Prediction
 
-# Round numbers: a training may well take half again as long, and each tells within a third, or two thirds where it
-# trained another architecture than the probe.
+# Round numbers: a training can take 1.5 times as long; one training is exact to a third, or two thirds if its
+# architecture differs from the probe's.
 COMMON_DEVIATION = THREADS_DEVIATION = 0.4
 ALIKE_DEVIATION, UNLIKE_DEVIATION = 0.3, 0.6
-MOST_LOG_RATIO = math.log(10)  # of one training: a machine that was asleep tells nothing more
-NEWEST = 60  # trainings on an accelerator that count
+MOST_LOG_RATIO = math.log(10)  # limit of one training's ratio, against outliers such as a suspended machine
+NEWEST = 60  # newest trainings used for an accelerator
 WORTH_TELLING = math.log(1.25)
 
 
 @dataclass(frozen=True)
 class _Ratio:
-    """One training beside the nearest probe.
+    """One training compared with the nearest probe.
 
     Attributes:
         threads: Threads of both.
-        log_ratio: Of the training's step over the probe's, each over its prediction.
-        deviation: Of what it tells.
+        log_ratio: Log of the training's step over the probe's step, each relative to its prediction.
+        deviation: Standard deviation of `log_ratio`.
     """
 
     threads: int
@@ -46,7 +46,7 @@ class _Ratio:
 
 @dataclass(frozen=True)
 class _Accelerator:
-    """An accelerator of this machine, and nothing like it elsewhere."""
+    """Identity of one accelerator of this machine."""
 
     name: str
     model: str
@@ -54,15 +54,15 @@ class _Accelerator:
     machine: str
 
     def ran(self, step: StepObservation) -> bool:
-        """Whether the step was measured on it."""
+        """Return True if the step was measured on this accelerator."""
         return (step.accelerator_model, step.host, step.machine) == (self.model, self.host, self.machine)
 
 
 class InTraining:
-    """Sets steps right that were probed, or estimated from probes; see `of`.
+    """Correction of probed or estimated step times to step times in training; see `of`.
 
     Args:
-        ratios: What past trainings showed, by the accelerator of this machine.
+        ratios: Ratios of past trainings, by accelerator of this machine.
     """
 
     def __init__(self, ratios: dict[_Accelerator, list[_Ratio]]) -> None:
@@ -73,7 +73,7 @@ class InTraining:
 
     @classmethod
     def of(cls, steps: Sequence[StepObservation], profiles: Sequence[HardwareProfile]) -> "InTraining":
-        """Learn from past trainings on these very accelerators; where there are none, nothing is set right.
+        """Learn from past trainings on exactly these accelerators; without trainings, nothing is corrected.
 
         Args:
             steps: Steps of past probes and trainings, in order of time, none of them compiled.
@@ -90,7 +90,7 @@ class InTraining:
         return cls(ratios)
 
     def as_probed(self, steps: Sequence[StepObservation]) -> list[StepObservation]:
-        """The steps as probes would have found them, so that the errors of the cost model are learned from alike ones.
+        """Return the steps scaled to probe conditions, so that the cost model's errors are learned consistently.
 
         Args:
             steps: Steps of past probes and trainings, on any machine.
@@ -98,7 +98,7 @@ class InTraining:
         return [self._as_probed(step) if self._knows(step) else step for step in steps]
 
     def _knows(self, step: StepObservation) -> bool:
-        """Whether it is of a training on an accelerator of which trainings have told something."""
+        """Return True if the step is of a training on an accelerator with learned ratios."""
         return step.steps is None and any(one.ran(step) for one in self._accelerators)
 
     def _as_probed(self, step: StepObservation) -> StepObservation:
@@ -110,11 +110,11 @@ class InTraining:
         return step.model_copy(update=update)
 
     def correct(self, placement: Placement, prediction: Prediction) -> Prediction:
-        """The prediction as a training would take it, with the doubt that remains.
+        """Return the prediction scaled to training conditions, with the remaining uncertainty.
 
         Args:
             placement: Placement on this machine.
-            prediction: By a probe there, or estimated from those of its neighbours.
+            prediction: Prediction by a probe at the placement, or estimated from neighbouring probes.
         """
         if placement.accelerator not in self._ratios:
             return prediction
@@ -122,7 +122,7 @@ class InTraining:
         return scaled(prediction, mean, math.hypot(log_deviation(prediction), deviation))
 
     def log_ratio(self, placement: Placement) -> tuple[float, float]:
-        """Mean and standard deviation of the logarithm of training over probe; 0 and 0 where no training tells."""
+        """Return mean and standard deviation of the log of training over probe; (0, 0) without trainings."""
         if placement.accelerator not in self._ratios:
             return 0.0, 0.0
         key = placement.accelerator, placement.threads
@@ -131,7 +131,7 @@ class InTraining:
         return self._learned[key]
 
     def notes(self) -> list[str]:
-        """What is far from what probes say, a sentence for each accelerator."""
+        """Return a note for each accelerator whose ratio is far from 1."""
         return [note for name, own in self._ratios.items() if (note := self._note(name, own))]
 
     def _note(self, name: str, own: Sequence[_Ratio]) -> str:
@@ -147,7 +147,7 @@ class InTraining:
 
 
 def _posterior(ratios: Sequence[_Ratio], threads: int) -> tuple[float, float]:
-    """Mean and standard deviation of the logarithm of training over probe on a number of threads."""
+    """Return mean and standard deviation of the log of training over probe for a number of threads."""
     noise = np.array([ratio.deviation for ratio in ratios])
     tried = np.array([ratio.threads for ratio in ratios])
     prior = COMMON_DEVIATION**2 + THREADS_DEVIATION**2 * (tried[:, None] == tried[None, :])
@@ -159,7 +159,7 @@ def _posterior(ratios: Sequence[_Ratio], threads: int) -> tuple[float, float]:
 
 
 def _ratio(step: StepObservation, probes: Sequence[StepObservation]) -> _Ratio | None:
-    """A training beside the probe nearest to it, the newest of equals; None where none ran on as many threads."""
+    """Compare a training with its nearest probe, the newest of equals; None without a probe on as many threads."""
     placement = step.placement
     alike = [
         probe
@@ -181,7 +181,7 @@ def _ratio(step: StepObservation, probes: Sequence[StepObservation]) -> _Ratio |
 
 
 def _distance(probe: StepObservation, step: StepObservation) -> tuple[bool, float]:
-    """How far a probe is: by its architecture first, then by its batch size."""
+    """Return the distance of a probe: architecture first, then batch size."""
     asks = [(one.workload.matmul_flops_per_sample, one.workload.lookups_per_sample) for one in (probe, step)]
     sizes = probe.placement.batch_size / step.placement.batch_size
     return asks[0] != asks[1], abs(math.log(sizes))

@@ -1,8 +1,8 @@
-"""The time of a step whose embedding rows come from a file: with what is expected to be moved beside it.
+"""Step time of a training whose embedding rows are partly in a file, including the expected row transfers.
 
-Rows are moved by a thread of its own while the batch before is trained (MTrainS, arXiv 2305.01515: a step takes the
-longer of computing and fetching). Where training uses every core, the thread's own work comes on top of the step; what
-it waits for the disk does not.
+A separate thread moves rows while the previous batch is trained (MTrainS, arXiv 2305.01515: a step takes the longer of
+computing and fetching). If training uses every core, the thread's processor time adds to the step; its wait for the
+disk does not.
 """
 
 from collections.abc import Sequence
@@ -19,10 +19,10 @@ from shunter.planner.memory.demand import TableDemand, demands
 from shunter.planner.memory.hits import Passes, predict_hits
 from shunter.planner.predict.correct import with_step_seconds
 
-# Of a row that is fetched, with that which makes room for it: its book-keeping and copies. `benchmarks.tiers` measured
+# Processor time of a fetched row and the row that it evicts: bookkeeping and copies. `benchmarks.tiers` measured
 # 2.8 and 4.4 microseconds with 20 and 5 % of the rows in memory and the file in the page cache.
 SECONDS_A_ROW = 3.5e-6
-READS_A_ROW = 2  # of its weights, and of its optimiser's state
+READS_A_ROW = 2  # one for the weights, one for the optimiser state
 
 
 def with_moved_rows(
@@ -33,14 +33,14 @@ def with_moved_rows(
     *,
     epochs: int,
 ) -> list[Candidate]:
-    """The candidates, those with tables in a file with steps that wait for the rows that they are expected to miss.
+    """Return the candidates; for those with tables in a file, add the expected row transfers to the step time.
 
     Args:
-        candidates: As predicted where all rows lie in memory.
-        dataset: What is trained on.
+        candidates: Candidates as predicted with all rows in memory.
+        dataset: Training data.
         spec: The model.
         profiles: Profiles of this machine.
-        epochs: Longest training, in passes, of which past runs may lead to expect a part.
+        epochs: Longest training, in passes; past runs can lead to a smaller expected number.
 
     Raises:
         DataError: An array of the data set is missing.
@@ -84,7 +84,7 @@ def _slowed(candidate: Candidate, misses: float, tables: Sequence[TableDemand], 
 
 
 def _waiting(candidate: Candidate, misses: float, table_bytes: float, profile: HardwareProfile) -> float:
-    """Seconds of reading rows that the page cache does not hold; none where the disk has not been measured."""
+    """Return the seconds of reading rows that are not in the page cache; 0 if the disk was not measured."""
     if profile.disk is None or not table_bytes:
         return 0.0
     page_cache = max(candidate.accelerator_memory_bytes - candidate.prediction.memory_bytes, 0)

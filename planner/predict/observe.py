@@ -1,4 +1,4 @@
-"""Measured steps beside what the cost model says of them: what later choices, and the watch over a run, learn from."""
+"""Step observations: measured steps with the cost model's predictions, for later decisions and run monitoring."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,17 +14,17 @@ from shunter.models.spec import ModelSpec
 from shunter.planner.describe import describe
 from shunter.tracking.evidence import Figures
 
-# Of architecture, placement, mean seconds of a step and mean watts meanwhile, None where these were not measured.
+# Arguments: architecture, placement, mean seconds of a step, and mean watts (None if not measured).
 ObserveStep = Callable[[ModelSpec, Placement, float, float | None], StepObservation | None]
 
 
 @dataclass(frozen=True)
 class Expectation:
-    """What one training is expected to take.
+    """Prediction for one training.
 
     Attributes:
-        profile: Profile of the accelerator that it runs on.
-        prediction: Prediction of its step, set right by what was observed there.
+        profile: Profile of the training's accelerator.
+        prediction: Prediction of its step, corrected by observations on the accelerator.
     """
 
     profile: HardwareProfile
@@ -32,7 +32,7 @@ class Expectation:
 
     @property
     def figures(self) -> Figures:
-        """As the record of the training keeps it."""
+        """Return the figures as the evidence record stores them."""
         return Figures(
             step_seconds=self.prediction.step_seconds,
             step_seconds_source=self.prediction.step_seconds_source,
@@ -41,19 +41,19 @@ class Expectation:
         )
 
 
-LONGEST_KNOWN = timedelta(days=7)  # a measured step is taken for what the machine does still
-CLOCK_TOLERANCE = timedelta(minutes=5)  # a step of the future is of a wrong clock, and would be known for ever
+LONGEST_KNOWN = timedelta(days=7)  # a measured step counts as current for this long
+CLOCK_TOLERANCE = timedelta(minutes=5)  # steps further in the future have a wrong clock and would never expire
 
 
 def probe_observations(
     found: Mapping[Placement, Measurement | None], workload: Workload, profiles: Sequence[HardwareProfile]
 ) -> list[StepObservation]:
-    """The probes that found the memory to suffice, in the order in which they were made.
+    """Return observations of the probes that did not run out of memory, in order of measurement.
 
     Args:
         found: Measurements by placement.
-        workload: Demand of what was probed.
-        profiles: Profiles of the accelerators on which it was.
+        workload: Demand of the probed training.
+        profiles: Profiles of the probed accelerators.
     """
     by_name = {profile.accelerator.name: profile for profile in profiles}
     return [
@@ -76,13 +76,13 @@ def probe_observations(
 
 
 def observer(dataset: Dataset, profiles: Sequence[HardwareProfile]) -> ObserveStep:
-    """A function that observes a training: its architecture, its placement, and mean seconds and watts of its steps.
+    """Return a function from architecture, placement, mean step seconds and mean watts to a `StepObservation`.
 
-    It gives None for an accelerator without a profile.
+    The function returns None for an accelerator without a profile.
 
     Args:
         dataset: Data of the trainings.
-        profiles: Profiles of the accelerators that they may run on.
+        profiles: Profiles of the accelerators of the trainings.
     """
     by_name = {profile.accelerator.name: profile for profile in profiles}
 
@@ -107,16 +107,16 @@ def step_observation(
     compiled: bool = False,
     measured_watts: float | None = None,
 ) -> StepObservation:
-    """One training's mean step beside the cost model's prediction.
+    """Return the observation of one training's mean step.
 
     Args:
         dataset: Data of the training.
         spec: Architecture of the model.
         placement: Placement of the training.
         profile: Profile of the accelerator there.
-        measured_seconds: Mean wall clock of a step, waiting for its batch included.
-        compiled: Whether it was compiled.
-        measured_watts: Mean power meanwhile; None where it was not measured.
+        measured_seconds: Mean wall-clock seconds of a step, including the wait for its batch.
+        compiled: Whether the step was compiled.
+        measured_watts: Mean power during training; None if not measured.
     """
     observation = _observation(describe(dataset, spec), placement, profile, measured_seconds, measured_watts)
     return observation.model_copy(update={"compiled": compiled})
@@ -129,7 +129,7 @@ def expect(
     profile: HardwareProfile,
     observations: Sequence[StepObservation],
 ) -> Expectation:
-    """What one architecture is expected to take at a placement, set right by the probes of another.
+    """Return the prediction of an architecture at a placement, corrected by observations of other architectures.
 
     Args:
         dataset: Data of the training.
@@ -169,13 +169,13 @@ def _observation(
 def measured_before(
     workload: Workload, observations: Sequence[StepObservation], profiles: Sequence[HardwareProfile], now: datetime
 ) -> dict[Placement, Measurement]:
-    """What past runs measured on these very accelerators for the same training, so that it need not be repeated.
+    """Return the measurements of past runs on exactly these accelerators for the same training, to skip probes.
 
     Args:
         workload: Demand of the training.
         observations: Steps of past runs, in order of time.
         profiles: Profiles of the accelerators of this machine.
-        now: Time of the choice; what is older than `LONGEST_KNOWN` is measured anew.
+        now: Time of the choice; measurements older than `LONGEST_KNOWN` are ignored.
     """
     names = {
         (profile.host, profile.machine, profile.accelerator.model): profile.accelerator.name for profile in profiles
@@ -205,7 +205,7 @@ def measured_before(
 
 
 def _plain(workload: Workload) -> tuple[float, ...]:
-    """What a step asks, to the digits that are kept; the number of rows differs from one night to the next."""
+    """Return the demands of a step in rounded numbers, without the number of rows, which differs between nights."""
     numbers = (
         workload.matmul_flops_per_sample,
         workload.lookups_per_sample,

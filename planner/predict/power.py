@@ -1,8 +1,8 @@
-"""Whether a GPU should run below its power limit: measured at the leading placement, where the operator permits it.
+"""Power limits of GPUs as candidates: measured at the leading placement, if the operator permits it.
 
-Dynamic power grows faster than the clock, so that a lower limit often saves more energy than it costs time (You, Chung
-and Chowdhury, "Zeus", NSDI 2023, section 4.2, which profiles each limit for some steps as is done here). What a limit
-does to the leader it is taken to do to the other batch sizes on that GPU, until those are measured too.
+Dynamic power grows faster than the clock frequency, so that a lower limit often saves more energy than it costs time
+(You, Chung and Chowdhury, "Zeus", NSDI 2023, section 4.2, which also profiles each limit for some steps). The leader's
+change under a limit is assumed for the other batch sizes on that GPU, until they are measured too.
 """
 
 import math
@@ -27,7 +27,7 @@ PowerLimits = Callable[[str], Sequence[float]]
 
 
 def wants_power_limits(leader: Candidate, terms: Terms) -> bool:
-    """Whether a lower limit can help at all, and the operator permits it."""
+    """Return True if a lower power limit can help the request and the operator permits it."""
     limits = terms.limits
     weighs_power = terms.weights.energy > 0 or terms.weights.carbon > 0
     concerns_power = weighs_power or limits.max_kwh is not None or limits.max_watts is not None
@@ -40,7 +40,7 @@ def wants_power_limits(leader: Candidate, terms: Terms) -> bool:
 
 
 def device_power_limits(accelerator: str) -> list[float]:
-    """Limits from just below the device's highest to its lowest; none where it cannot be asked."""
+    """Return limits in watts from below the device's highest to its lowest; empty if it is not accessible."""
     from shunter.hardware.devices.power_limit import GpuPowerLimit
 
     try:
@@ -51,18 +51,18 @@ def device_power_limits(accelerator: str) -> list[float]:
 
 
 def limit_steps(leader: Candidate) -> int:
-    """Steps to measure at a power limit: half a second's worth."""
+    """Return the steps to measure at a power limit: about half a second."""
     return max(LEAST_STEPS, min(MOST_STEPS, round(PROBE_SECONDS / leader.prediction.step_seconds)))
 
 
 def power_limited(
     candidates: Sequence[Candidate], found: Mapping[Placement, Measurement | None], workload: Workload
 ) -> list[Candidate]:
-    """The candidates at the power limits that were measured anywhere on their GPU.
+    """Return the candidates at each power limit that was measured on their GPU.
 
     Args:
-        candidates: Candidates without a limit, set right by what was measured.
-        found: Measurements at power limits; those whose power was not measured tell nothing.
+        candidates: Candidates without a limit, corrected by measurements.
+        found: Measurements at power limits; those without measured power are ignored.
         workload: Demand of the training.
     """
     unlimited = {candidate.placement: candidate for candidate in candidates}
@@ -87,20 +87,20 @@ def power_limited(
 
 @dataclass(frozen=True)
 class _Example:
-    """What a power limit did to one candidate."""
+    """Measured effect of a power limit on one candidate."""
 
     placement: Placement
     measurement: Measurement
     without: Candidate
 
     def distance(self, placement: Placement) -> tuple[bool, float]:
-        """How far another placement is: by precision, then by batch size."""
+        """Return the distance of another placement: precision first, then batch size."""
         other = self.placement.precision != placement.precision
         return other, abs(math.log(self.placement.batch_size / placement.batch_size))
 
 
 def _limited(candidate: Candidate, placement: Placement, example: _Example, workload: Workload) -> Candidate:
-    """The candidate at a limit: measured there, or changed as the nearest that was."""
+    """Return the candidate at a limit: measured, or changed like the nearest measured candidate."""
     prediction, measurement = candidate.prediction, example.measurement
     is_measured = example.placement == placement
     slower = measurement.step_seconds / example.without.prediction.step_seconds
@@ -127,7 +127,7 @@ def _limited(candidate: Candidate, placement: Placement, example: _Example, work
 
 
 def _capped_watts(candidate: Candidate, example: _Example) -> float | None:
-    """The candidate's own power, lowered by as large a part as the example's."""
+    """Return the candidate's power, reduced by the same factor as the example's."""
     own, without = _mean_watts(candidate), _mean_watts(example.without)
     if own is None or not without or example.measurement.mean_watts is None:
         return None

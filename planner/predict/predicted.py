@@ -1,4 +1,4 @@
-"""Every candidate with what it is predicted to take: on this machine, and on accelerators of the catalogue."""
+"""Candidates with predictions, on this machine and on accelerators of the catalogue."""
 
 import math
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from shunter.planner.history import History, with_fleet
 from shunter.planner.predict.core_scaling import CoreScaling
 
 LEAST_CHANCE = 0.01
-COUNTS = (1, 2, 4, 8)  # of one accelerator, rented together in one machine
+COUNTS = (1, 2, 4, 8)  # numbers of one accelerator rented together in one machine
 
 
 def predicted_candidates(
@@ -28,14 +28,14 @@ def predicted_candidates(
     *,
     embedding_memory_bytes: int | None = None,
 ) -> list[Candidate]:
-    """Every placement with the cost model's prediction, corrected by what past runs teach.
+    """Return every placement with the cost model's prediction, corrected by past runs.
 
     Args:
         workload: Demand of the training.
         offers: Accelerators.
-        residual: Errors of the cost model; if None, nothing is known of them.
+        residual: Learned correction of the cost model; None for no correction.
         sizes: Batch sizes; if None, those that suit the number of samples.
-        searched: Demand of architectures that the search tries; none where it is that of the workload.
+        searched: Demand of architectures that the search tries; empty if all have the demand of the workload.
         embedding_memory_bytes: Memory for the embedding tables; see `shunter.planner.candidates.placements.placements`.
     """
     held_bytes = process_bytes()
@@ -66,13 +66,13 @@ def predicted_candidates(
 def searched_share(
     workload: Workload, searched: Sequence[Workload], profile: HardwareProfile, placement: Placement
 ) -> float:
-    """Mean step of the architectures that a search tries, over that of the one that is predicted; 1 without any.
+    """Return the mean step time of the searched architectures over that of the predicted one; 1 without any.
 
     Args:
-        workload: Demand of the one that is predicted.
-        searched: Demand of the others.
+        workload: Demand of the predicted architecture.
+        searched: Demand of the searched architectures.
         profile: Profile of the accelerator.
-        placement: Placement on it.
+        placement: Placement on the accelerator.
     """
     if not searched:
         return 1.0
@@ -90,15 +90,15 @@ def absent_candidates(
     scaling: CoreScaling = CoreScaling(),  # noqa: B008 - frozen
     searched: Sequence[Workload] = (),
 ) -> list[Candidate]:
-    """Every placement on accelerators that are not here, set right by what was measured on them elsewhere.
+    """Return every placement on accelerators outside this machine, corrected by measurements of other machines.
 
     Args:
         workload: Demand of the training.
         offers: Accelerators of the catalogue.
         history: Past runs.
         sizes: Batch sizes; if None, those that suit the number of samples.
-        scaling: What processors gain from their cores.
-        searched: Demand of architectures that the search tries; none where it is that of the workload.
+        scaling: Scaling of processors with their cores.
+        searched: Demand of architectures that the search tries; empty if all have the demand of the workload.
     """
     promised = predicted_candidates(workload, offers, sizes=sizes, searched=searched)
     if not promised:
@@ -117,7 +117,7 @@ def absent_candidates(
 def offer_placements(
     workload: Workload, offer: Offer, sizes: Sizes | None = None, embedding_memory_bytes: int | None = None
 ) -> list[Placement]:
-    """All candidates on one accelerator; of one that is not here, on all its cores, and on several of them together."""
+    """Return all placements on one accelerator; outside this machine on all its cores, and on several accelerators."""
     found = placements(workload, [offer.profile], sizes, embedding_memory_bytes)
     if offer.is_here:
         return found
@@ -135,19 +135,19 @@ def offer_placements(
 def with_quality(
     candidates: Sequence[Candidate], history: History, min_auc: float | None, *, data: str, family: str
 ) -> list[Candidate]:
-    """The candidates with the probability, by past runs, that the asked quality is reached there.
+    """Return the candidates with the probability of reaching the quality, from past runs.
 
     Args:
-        candidates: Candidates of which nothing is known.
+        candidates: Candidates without a quality.
         history: Past runs.
-        min_auc: AUC that is asked for; None asks for none.
+        min_auc: Requested AUC; None for no request.
         data: Key of the data, by `data_key`.
         family: Family of the model.
     """
     sizes = sorted({candidate.placement.batch_size for candidate in candidates})
     chances = _chances(sizes, history, min_auc, data=data, family=family)
     known = [chance for chance in chances.values() if chance is not None]
-    # Where nothing tells, no more runs are expected than elsewhere.
+    # For sizes without evidence, the expected number of runs is that of the best known size.
     runs = {
         size: 1 / max(max(known, default=1.0) if chance is None else chance, LEAST_CHANCE)
         for size, chance in chances.items()
@@ -166,7 +166,7 @@ def with_quality(
 def _chances(
     sizes: Sequence[int], history: History, min_auc: float | None, *, data: str, family: str
 ) -> dict[int, float | None]:
-    """Probability that a run is good enough: by how good past ones were, or else by how they ended."""
+    """Return the probability of reaching the quality by batch size: from past AUCs, else from past outcomes."""
     if min_auc is not None:
         outlooks = {size: history.quality(min_auc, data=data, family=family, batch_size=size) for size in sizes}
         if any(outlooks.values()):
@@ -176,11 +176,11 @@ def _chances(
 
 
 def with_work(candidates: Sequence[Candidate], history: History, *, data: str, family: str) -> list[Candidate]:
-    """The candidates with the part of the plan that past runs of the same data lead to expect at their batch sizes.
+    """Return the candidates with the share of the plan that past runs of the same data needed at their batch sizes.
 
     Args:
-        candidates: Candidates that count on the whole plan.
-        history: Past runs, those that missed the asked quality or were stopped among them.
+        candidates: Candidates with the whole plan.
+        history: Past runs, including runs that missed the quality or were stopped.
         data: Key of the data, by `data_key`.
         family: Family of the model.
     """

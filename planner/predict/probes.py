@@ -1,4 +1,4 @@
-"""What is measured of the candidates on this machine: before by past runs, and now in a few steps each."""
+"""Probes of candidates on this machine: measurements of past runs, and new ones of a few steps each."""
 
 import logging
 import math
@@ -23,20 +23,20 @@ PILOT_STEPS = 8
 
 
 class Probes:
-    """Candidates of which more and more are measured.
+    """Candidates with a growing set of measurements.
 
     Attributes:
-        found: Measurements by placement, those of past runs among them; None where the memory did not suffice.
-        new: Placements that were measured now, in order.
+        found: Measurements by placement, including those of past runs; None if the memory did not suffice.
+        new: Newly measured placements, in order.
 
     Args:
         candidates: Candidates on this machine, with the cost model's predictions.
         workload: Demand of the training.
-        terms: Limits and objective, which say what is promising.
-        measure: Measurement of a number of steps at a placement; gives None when the memory did not suffice.
-        seconds: Time after which no further measurement begins, but for the first few; with 0 nothing is measured.
+        terms: Limits and objective, by which candidates are ranked.
+        measure: Measurement of a number of steps at a placement; returns None if the memory did not suffice.
+        seconds: Time after which no further measurement begins, except the first few; 0 measures nothing.
         known: Measurements of past runs, which are not repeated.
-        in_training: What trainings take beyond probes; if None, nothing is known of that.
+        in_training: Correction from probe to training conditions; None for no correction.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Probes:
         self._is_allowed, self._deadline = seconds > 0, time.monotonic() + seconds
 
     def candidates(self) -> list[Candidate]:
-        """All candidates as a training would take them, by what was found so far, and those at lower power limits."""
+        """Return all candidates under training conditions, corrected by all measurements, and those at power limits."""
         unlimited = {where: what for where, what in self.found.items() if where.power_limit_watts is None}
         found = corrected(self._candidates, unlimited, self._workload)
         limits = {where: what for where, what in self.found.items() if where.power_limit_watts is not None}
@@ -67,15 +67,15 @@ class Probes:
         ]
 
     def newly_found(self) -> dict[Placement, Measurement | None]:
-        """What was measured now, in order."""
+        """Return the new measurements, in order."""
         return {placement: self.found[placement] for placement in self.new}
 
     def too_large(self) -> list[Placement]:
-        """Where the memory did not suffice, of those measured now."""
+        """Return the newly measured placements that ran out of memory."""
         return [placement for placement in self.new if self.found[placement] is None]
 
     def measure_leaders(self) -> None:
-        """Measure the most promising candidates, until the leader is measured and set against others."""
+        """Measure the most promising candidates, until the leader and a second batch size of its kind are measured."""
         while self._is_allowed and (len(self.found) < PILOTS or self._has_time):
             following = next_to_probe(rank(self.candidates(), self._terms).table, self.found)
             if following is None:
@@ -101,11 +101,11 @@ class Probes:
     def measure_further(self, most: int, share: float = math.inf) -> None:
         """Measure a few more batch sizes of the leader's kind, the most promising first.
 
-        For a training that recurs: what a run measures, the following ones know.
+        This is for recurring jobs: later runs reuse the measurements.
 
         Args:
-            most: Most candidates to measure.
-            share: Of the time that the whole job is expected to take at the leader, what measuring may take at most.
+            most: Largest number of candidates to measure.
+            share: Largest share of the expected job time at the leader that the measurements may take.
         """
         table = rank(self.candidates(), self._terms).table
         leader, left_seconds = table[0].candidate, share * 3600 * table[0].hours
@@ -124,10 +124,10 @@ class Probes:
             self.measure_candidate(candidate)
 
     def measure_candidate(self, candidate: Candidate) -> bool:
-        """Measure this one, unless it is measured or the time is over.
+        """Measure this candidate, unless it is already measured or the time is over.
 
         Returns:
-            Whether something was learned.
+            Whether the candidate was measured.
         """
         if not (self._is_allowed and self._has_time) or candidate.placement in self.found:
             return False
@@ -135,7 +135,7 @@ class Probes:
         return True
 
     def _measure_power_limits(self, leader: Candidate, limits: Sequence[float]) -> None:
-        """As far as there are rights to set them."""
+        """Measure the leader at each power limit; stop if this process lacks the privileges."""
         for watts in limits:
             placement = leader.placement.model_copy(update={"power_limit_watts": watts})
             if placement in self.found:
@@ -144,7 +144,7 @@ class Probes:
                 self._probe(placement, limit_steps(leader))
             except HardwareError as error:
                 log.info("No power limit is tried on %s: %s", placement.accelerator, error)
-                return  # without the rights, no other limit will do either
+                return  # without the privileges, other limits fail too
 
     def _probe(self, placement: Placement, steps: int) -> None:
         self.found[placement] = self._measure(placement, steps)
@@ -157,18 +157,18 @@ class Probes:
 
 
 def probe_steps(candidate: Candidate, found: Mapping[Placement, Measurement | None]) -> int:
-    """Steps to measure: few at the first of a kind, which may be far slower than predicted, then a second's worth."""
+    """Return the steps to measure: few for the first of a kind, which may be very slow, then about 1 s of steps."""
     if kind(candidate.placement) not in {kind(placement) for placement in found}:
         return PILOT_STEPS
     return min(100, max(PILOT_STEPS, int(1.0 / candidate.prediction.step_seconds)))
 
 
 def next_to_probe(table: Sequence[Assessment], found: Mapping[Placement, Measurement | None]) -> Candidate | None:
-    """The candidate whose measurement is worth most now; None when the leader is measured and set against others.
+    """Return the candidate whose measurement is most valuable now; None if the leader is measured and compared.
 
-    First the best of each kind (accelerator, threads, precision), then whoever leads, and at last the leader's smallest
-    batch, which tells what a step costs whatever its size. Candidates that are not expected to fit into the memory of
-    their accelerator are never tried.
+    The order is: the best of each kind (accelerator, threads, precision), then the current leader, then the leader's
+    smallest batch, which gives the constant time of a step. Candidates that are not expected to fit into the memory of
+    their accelerator are skipped.
 
     Args:
         table: All candidates, ranked.

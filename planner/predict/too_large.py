@@ -1,4 +1,4 @@
-"""Placements for which the memory did not suffice: found by a probe or a failed run, and not tried again."""
+"""Placements that ran out of memory in a probe or a failed run, and are therefore not tried again."""
 
 import math
 from collections.abc import Sequence
@@ -9,11 +9,11 @@ from shunter.planner.assessment import Candidate
 from shunter.planner.history.runs import PastRun
 from shunter.tracking.evidence import TooLarge
 
-LONGEST_REMEMBERED = timedelta(days=30)  # the memory, or what else lies in it, may be another by then
+LONGEST_REMEMBERED = timedelta(days=30)  # the memory or its other use may have changed by then
 
 
 def remembered(runs: Sequence[PastRun], now: datetime) -> list[TooLarge]:
-    """What past runs of a job found too large, without what a later one found to fit.
+    """Return the placements that past runs of a job found too large, without those that a later run refuted.
 
     Args:
         runs: Past runs of this data and model family.
@@ -30,7 +30,7 @@ def remembered(runs: Sequence[PastRun], now: datetime) -> list[TooLarge]:
 
 
 def _is_refuted(known: TooLarge, run: PastRun) -> bool:
-    """Whether the run fitted although it asked at least as much of the same accelerator."""
+    """Return True if the run fitted although it needs at least as much memory on the same accelerator."""
     assert run.placement is not None, "asked of runs that were placed"
     placement, other = run.placement, known.placement
     same = (placement.accelerator, placement.precision) == (other.accelerator, other.precision)
@@ -39,11 +39,11 @@ def _is_refuted(known: TooLarge, run: PastRun) -> bool:
 
 
 def with_memory(candidates: Sequence[Candidate], known: Sequence[TooLarge]) -> list[Candidate]:
-    """The candidates, those that ask at least as much of no more memory excluded.
+    """Return the candidates; those that need at least as much memory as a known failure are marked out of memory.
 
     Args:
         candidates: Candidates, each with the memory of its accelerator.
-        known: What was too large.
+        known: Placements that ran out of memory.
     """
     return [
         candidate.model_copy(update={"out_of_memory": True})
@@ -65,5 +65,5 @@ def _asks_as_much(candidate: Candidate, known: TooLarge) -> bool:
 
 
 def _table_room(placement: Placement) -> float:
-    """What the embedding tables may take of the memory."""
+    """Return the memory that the embedding tables may use, in bytes; infinite without a limit."""
     return math.inf if placement.embedding_memory_bytes is None else placement.embedding_memory_bytes

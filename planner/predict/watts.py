@@ -1,4 +1,4 @@
-"""Energy of placements at the power that was measured of trainings on the same accelerator, now and in past runs."""
+"""Energy of placements by power measured on the same accelerator, in this and past runs."""
 
 from collections.abc import Sequence
 
@@ -8,11 +8,11 @@ from shunter.hardware.types import HardwareProfile, Workload
 from shunter.planner.assessment import Candidate
 from shunter.planner.history import History
 
-MOST_MEASUREMENTS = 200  # the newest; what is learned from them takes their number cubed
+MOST_MEASUREMENTS = 200  # newest measurements used; the fit's cost grows with their number cubed
 
 
 def observed_watts(history: History) -> list[StepObservation]:
-    """The steps of past runs whose power was measured; of older trainings, their joules by their seconds.
+    """Return past steps with measured power; for older trainings, the power is their joules by their seconds.
 
     Args:
         history: Past runs.
@@ -27,11 +27,11 @@ def observed_watts(history: History) -> list[StepObservation]:
 
 
 def learned_power(profile: HardwareProfile, observations: Sequence[StepObservation]) -> LearnedPower:
-    """What measured steps on accelerators of the same model teach about the power of this one.
+    """Fit the power of an accelerator to measured steps on accelerators of the same model.
 
     Args:
         profile: Profile of the accelerator.
-        observations: Steps of any accelerators; those without measured power teach nothing.
+        observations: Steps of any accelerators; those without measured power are ignored.
     """
     return LearnedPower.fit(
         profile,
@@ -52,13 +52,13 @@ def with_learned_watts(
     profiles: Sequence[HardwareProfile],
     observations: Sequence[StepObservation],
 ) -> list[Candidate]:
-    """The candidates with the energy of what was learned; as they are where nothing was measured.
+    """Return the candidates with energy by learned power; unchanged if nothing was measured.
 
     Args:
         candidates: Candidates on any accelerators.
         workload: Demand of the training.
-        profiles: Profiles of those that something may be known of.
-        observations: Steps with their power, where that was measured.
+        profiles: Profiles of the accelerators with possible measurements.
+        observations: Steps with their power, if measured.
     """
     powers = {profile.accelerator.name: learned_power(profile, observations) for profile in profiles}
     known = {profile.accelerator.name: profile for profile in profiles if powers[profile.accelerator.name].measurements}
@@ -75,13 +75,13 @@ def with_learned_watts(
 
 
 def power_notes(profiles: Sequence[HardwareProfile], observations: Sequence[StepObservation]) -> list[str]:
-    """From how many measurements the power was learned, and how far it is off; a sentence an accelerator.
+    """Return a note for each accelerator: the number of power measurements and their leave-one-out error.
 
-    Where that of some accelerators is only estimated, that is said too: the two are no equals.
+    If the power of other accelerators is only estimated, a note says that the two kinds are not comparable.
 
     Args:
-        profiles: Profiles of the accelerators that are chosen from.
-        observations: Steps with their power, where that was measured.
+        profiles: Profiles of the accelerators to choose from.
+        observations: Steps with their power, if measured.
     """
     notes, estimated = [], []
     for profile in profiles:

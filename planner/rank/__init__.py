@@ -1,1 +1,1 @@
-"""Which candidates keep the limits, and their order."""
+"""Feasibility of candidates under the limits, and their order."""

@@ -1,8 +1,8 @@
-"""Check of every limit against every candidate, and the least change of limits that a candidate would keep.
+"""Check of every limit for every candidate, and the smallest relaxation that makes a candidate feasible.
 
-A limit is judged by the likeliest figure, or with a stated confidence: then it must hold at that quantile of what past
-predictions of such jobs led to. Too few of them tell nothing so sure: then the step time is taken as log-normal about
-its point estimate, with the spread of its prediction; a figure without one is judged as it is.
+A limit applies to the likeliest figure, or to a quantile with a stated confidence. The quantile follows from past
+predictions of such jobs. With too few past jobs the step time is taken as log-normal about its point estimate, with the
+spread of its prediction. A figure without a spread is checked as it is.
 """
 
 import math
@@ -19,12 +19,12 @@ from shunter.planner.calibration import Ratios
 from shunter.planner.rank.totals import Column, Terms, Totals, billed_seconds
 
 Z90 = NormalDist().inv_cdf(0.95)  # half width of a 90 % interval, in standard deviations
-RELAXED_DIGITS = 3  # of a limit that is proposed
+RELAXED_DIGITS = 3  # significant digits of a proposed limit
 
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One limit against all candidates."""
+    """Check of one limit for all candidates."""
 
     name: str
     option: str | None
@@ -37,21 +37,21 @@ class Check:
 
     @property
     def broken(self) -> NDArray[np.bool_]:
-        """Where it is not kept, or not known to be; a least value that is unknown breaks nothing."""
+        """Return where the limit is broken or the figure is unknown; an unknown figure breaks no lower bound."""
         if self.at_least:
             return self.values < self.bounds
         return ~(self.values <= self.bounds)
 
     @property
     def excess(self) -> Column:
-        """As `Miss.excess`."""
+        """Return the excess as `Miss.excess`, by candidate."""
         with np.errstate(divide="ignore", invalid="ignore"):
             share = self.bounds / self.values - 1 if self.at_least else self.values / self.bounds - 1
         return np.where(np.isnan(share), np.inf, share)
 
 
 def checks_of(totals: Totals, terms: Terms) -> list[Check]:
-    """Every limit that was set, the accelerator's memory, and that the objective is known."""
+    """Return checks of every given limit, of the accelerator's memory, and that the objective is known."""
     limits = terms.limits
     z = NormalDist().inv_cdf(limits.confidence)
     # A log-normal with the upper half of the interval; unknown intervals leave the figure as it is.
@@ -86,13 +86,13 @@ def checks_of(totals: Totals, terms: Terms) -> list[Check]:
 
 
 def _factor(ratios: Ratios, confidence: float, applies: NDArray[np.bool_], otherwise: Column) -> Column:
-    """By what the likeliest figure is multiplied so that it is not exceeded with such confidence."""
+    """Return the factor on the likeliest figure so that it is not exceeded with the given confidence."""
     bound = ratios.bound(confidence)
     return otherwise if bound is None else np.where(applies, bound / ratios.centre, otherwise)
 
 
 def _unknown_objective(totals: Totals, terms: Terms, limited: set[str]) -> list[Check]:
-    """What cannot be compared cannot be called the least; where a limit says so already, once is enough."""
+    """Return checks that exclude candidates with an unknown objective, unless a limit on it already does."""
     columns = {"energy": (totals.kwh, " kWh"), "cost": (totals.cost, ""), "carbon": (totals.carbon, " g")}
     return [
         Check(name=name, option=None, unit=columns[name][1], values=columns[name][0], bounds=_like(totals.hours, None))
@@ -102,12 +102,12 @@ def _unknown_objective(totals: Totals, terms: Terms, limited: set[str]) -> list[
 
 
 def _like(values: Column, bound: float | None) -> Column:
-    """The same bound for all; None is infinite, kept by whatever is known."""
+    """Return the bound for all candidates; None becomes infinity."""
     return np.full_like(values, np.inf if bound is None else bound)
 
 
 class Relaxation(Frozen):
-    """Bounds of some limits that a candidate would keep, the other limits unchanged."""
+    """Relaxed bounds with which a candidate becomes feasible, other limits unchanged."""
 
     placement: str
     bounds: dict[str, float]
@@ -115,18 +115,18 @@ class Relaxation(Frozen):
 
     @property
     def text(self) -> str:
-        """For instance: `--max-hours 0.334 (for A100 x1 bf16 b4096)`."""
+        """Return text such as `--max-hours 0.334 (for A100 x1 bf16 b4096)`."""
         return f"{' '.join(f'{option} {bound:.4g}' for option, bound in self.bounds.items())} (for {self.placement})"
 
 
 def nearest_relaxations(table: Sequence[Assessment]) -> tuple[Relaxation, ...]:
-    """Return the least change of each limit that suffices alone, and the smallest change of several together.
+    """Return the smallest relaxation of each single limit that suffices, and the smallest of several limits together.
 
     Args:
         table: Candidates that all break a limit, the nearest first.
 
     Returns:
-        The smallest change first; empty when nothing that the user sets would help.
+        The smallest change first; empty if no limit of the user would help.
     """
     possible = [row for row in table if all(_can_be_set(miss) for miss in row.excluded_by)]
     alone: dict[str, Assessment] = {}
@@ -149,7 +149,7 @@ def _relaxation(row: Assessment) -> Relaxation:
 
 
 def _bound(miss: Miss) -> float:
-    """Return the value rounded to few digits, to the side on which the candidate keeps it."""
+    """Return the value rounded to `RELAXED_DIGITS` digits, to the side that keeps the candidate feasible."""
     assert miss.value is not None
     unit = 10.0 ** (math.floor(math.log10(miss.value)) - RELAXED_DIGITS + 1)
     steps = miss.value / unit

@@ -1,4 +1,4 @@
-"""Ranks candidates by the figures of the whole job, and makes the rows of those that are told of."""
+"""Ranking of candidates by the figures of the whole job, and the rows of the table."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,11 +19,11 @@ class Ranking:
     """All candidates in order, the best first.
 
     Attributes:
-        table: Rows of the candidates, in order. Of more than `MOST_ROWS` the first ones, the best of each accelerator,
-            the fastest, and for each limit the one that needs its smallest change alone.
+        table: Rows of the candidates, in order. Of more than `MOST_ROWS` candidates: the first ones, the best of each
+            accelerator, the fastest, and for each limit the nearest candidate that breaks only this limit.
         considered: Number of candidates.
         feasible: Number of candidates that keep all limits.
-        barred: Nearest to feasible of those that a limit excludes although they need less of the objective.
+        barred: Excluded candidate with a better objective that is nearest to feasible; None if there is none.
     """
 
     table: tuple[Assessment, ...]
@@ -33,9 +33,9 @@ class Ranking:
 
 
 def rank(candidates: Sequence[Candidate], terms: Terms) -> Ranking:
-    """Rank all candidates: feasible ones by the objective, and after them the excluded ones, the nearest first.
+    """Rank all candidates: feasible ones by the objective, then excluded ones, the nearest first.
 
-    Ties go to the faster, then to fewer machines, fewer threads, less memory.
+    Ties go to the faster candidate, then to fewer machines, fewer threads, less memory.
 
     Args:
         candidates: Placements with their predictions, at least one.
@@ -54,7 +54,7 @@ def rank(candidates: Sequence[Candidate], terms: Terms) -> Ranking:
     feasible = np.flatnonzero(~is_excluded)
     is_on_front[feasible] = on_front(np.stack([totals.hours, totals.kwh, totals.cost], axis=1)[feasible])
     rows = _Rows(candidates, totals, checks, broken, is_on_front)
-    # Excluded ones are in the order of their excess, so the first that would do better is the nearest.
+    # Excluded candidates are ordered by excess, so the first with a better objective is the nearest.
     barred = np.flatnonzero(is_excluded[order] & (scores[order] < scores[order[0]]))
     return Ranking(
         table=tuple(rows.row(place, int(order[place])) for place in _shown(candidates, order, totals.hours, broken)),
@@ -67,7 +67,7 @@ def rank(candidates: Sequence[Candidate], terms: Terms) -> Ranking:
 def _shown(
     candidates: Sequence[Candidate], order: NDArray[np.intp], hours: Column, broken: NDArray[np.bool_]
 ) -> list[int]:
-    """Places that get a row in the table; see `Ranking`."""
+    """Return the positions that get a row in the table; see `Ranking`."""
     if len(order) <= MOST_ROWS:
         return list(range(len(order)))
     names = np.array([candidates[index].placement.accelerator for index in order.tolist()])
@@ -80,7 +80,7 @@ def _shown(
 
 
 class _Rows:
-    """Makes the rows of the table, of those candidates that are asked for."""
+    """Builder of the table's rows."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class _Rows:
         self._checks = [(check, row, check.values, check.bounds) for check, row in zip(checks, broken, strict=True)]
 
     def row(self, place: int, index: int) -> Assessment:
-        """The candidate at `index`, which is at `place` in the order."""
+        """Return the row of the candidate at `index`, which has the position `place` in the order."""
         candidate, totals = self._candidates[index], self._totals
         hours, kwh, cost = float(totals.hours[index]), _known(totals.kwh[index]), _known(totals.cost[index])
         calibration = totals.calibration

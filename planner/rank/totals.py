@@ -1,4 +1,4 @@
-"""Figures of the whole job at every candidate, one numpy column each: there may be tens of thousands of candidates."""
+"""Totals of the whole job for every candidate, one numpy column each, for tens of thousands of candidates."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,13 +20,13 @@ Column = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """On what candidates are compared.
+    """Terms on which candidates are compared.
 
     Attributes:
         limits: Hard limits of the whole job.
         weights: Quantities to minimise.
         job: Size of the whole job.
-        billing: Way in which time is charged.
+        billing: Billing unit of time.
         grid: Carbon intensity of the electricity; None where unknown.
         calibration: How past predictions of such jobs turned out.
     """
@@ -49,17 +49,17 @@ class Terms:
         grid: Grid | None = None,
         calibration: Calibration | None = None,
     ) -> Self:
-        """Terms with the objective as in a request: a quantity, `edp`, or weights as `Weights.parse` reads them."""
+        """Create terms with the objective of a request: a quantity, `edp`, or weights as `Weights.parse` reads them."""
         weights, calibration = Weights.parse(objective), calibration or UNCALIBRATED
         return cls(limits=limits, weights=weights, job=job, billing=billing, grid=grid, calibration=calibration)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Totals:
-    """Figures of the whole job, one column each; NaN where unknown.
+    """Totals of the whole job, one column `[candidates]` each; NaN if unknown.
 
-    `*_low` and `*_high` are the ends of intervals as multiples of the figure. Those of time and energy are of the level
-    of the calibration where `is_calibrated` and `is_metered` say so, and follow the step time alone elsewhere.
+    `*_low` and `*_high` are the ends of intervals as multiples of the figure. Time and energy intervals have the level
+    of the calibration where `is_calibrated` and `is_metered` are true; elsewhere they follow the step time alone.
     """
 
     calibration: Calibration
@@ -91,7 +91,7 @@ class Totals:
 
 
 def totals_of(candidates: Sequence[Candidate], terms: Terms) -> Totals:
-    """The columns of these candidates."""
+    """Return the totals of the candidates."""
     raw = np.array([_raw(candidate) for candidate in candidates], dtype=np.float64).T
     step, epoch_seconds, epoch_joules, memory, accelerator, price, machines, quality, threads, low, high, oom = raw[:-5]
     work, searched, expected_runs, here, metered = raw[-5:]
@@ -100,7 +100,7 @@ def totals_of(candidates: Sequence[Candidate], terms: Terms) -> Totals:
     with np.errstate(divide="ignore", invalid="ignore"):
         watts = epoch_joules / epoch_seconds
     searching = _search_seconds(terms.job, watts)
-    epochs = terms.job.epochs * work * searched  # as if all were of the default architecture
+    epochs = terms.job.epochs * work * searched  # in epochs of the default architecture
     seconds = (epoch_seconds * epochs + searching) * calibration.seconds.centre
     price = price * machines
 
@@ -114,7 +114,7 @@ def totals_of(candidates: Sequence[Candidate], terms: Terms) -> Totals:
     time_low, time_high = _ends(calibration.seconds, is_here, low, high)
     energy_low, energy_high = _ends(calibration.joules, is_metered, low, high)
     unknown = np.full_like(kwh, np.nan)
-    memory_low, memory_high = _ends(calibration.memory, is_here, unknown, unknown, centre=1.0)  # not set right
+    memory_low, memory_high = _ends(calibration.memory, is_here, unknown, unknown, centre=1.0)  # not corrected
     labels = np.array([candidate.placement.label for candidate in candidates])
     return Totals(
         calibration=calibration,
@@ -149,14 +149,14 @@ def totals_of(candidates: Sequence[Candidate], terms: Terms) -> Totals:
 def _ends(
     ratios: Ratios, applies: NDArray[np.bool_], low: Column, high: Column, *, centre: float | None = None
 ) -> tuple[Column, Column]:
-    """Ends of the calibrated interval as multiples of the figure, where it applies; elsewhere those that are given.
+    """Return the interval ends as multiples of the figure: calibrated where `applies`, else the given ends.
 
     Args:
-        ratios: What past jobs took, as multiples of their predictions.
-        applies: Where they apply.
+        ratios: Measured totals of past jobs as multiples of their predictions.
+        applies: Candidates to which the ratios apply.
         low: Lower ends elsewhere.
         high: Upper ends elsewhere.
-        centre: By what the figure was set right; that of the ratios if None.
+        centre: Factor by which the figure was corrected; that of the ratios if None.
     """
     interval = ratios.interval()
     if interval is None:
@@ -166,7 +166,7 @@ def _ends(
 
 
 def _search_seconds(job: JobSize, watts: Column) -> Column:
-    """Of a search that its own time or energy ends: the shorter of the two; where the power is unknown, its time."""
+    """Return the seconds of a search by time or energy budget, whichever ends first; its time if power is unknown."""
     if job.tuning_joules is None:
         return np.full_like(watts, job.tuning_seconds or 0.0)
     by_energy = job.tuning_joules / watts
@@ -174,7 +174,7 @@ def _search_seconds(job: JobSize, watts: Column) -> Column:
 
 
 def _raw(candidate: Candidate) -> tuple[float | None, ...]:
-    """The numbers of one candidate; numpy makes NaN of None."""
+    """Return the numbers of one candidate; numpy converts None to NaN."""
     prediction = candidate.prediction
     low, high = prediction.step_seconds_interval or (None, None)
     return (
@@ -199,7 +199,7 @@ def _raw(candidate: Candidate) -> tuple[float | None, ...]:
 
 
 def billed_seconds(seconds: Column, billing: Billing) -> Column:
-    """Seconds that are charged for: each started unit, and 60 s at least; the time itself when billing is exact."""
+    """Return the billed seconds: whole started units and at least 60 s; the time itself if billing is exact."""
     unit = BILLED_UNIT_SECONDS.get(billing)
     if unit is None:
         return seconds
@@ -207,7 +207,7 @@ def billed_seconds(seconds: Column, billing: Billing) -> Column:
 
 
 def scores_of(totals: Totals, weights: Weights) -> Column:
-    """As `Assessment.score`."""
+    """Return the objective of each candidate, as `Assessment.score`."""
     columns = {"time": totals.hours, "energy": totals.kwh, "cost": totals.cost, "carbon": totals.carbon}
     used = weights.used
     if len(used) == 1:
