@@ -1,7 +1,7 @@
-"""Lets the number of threads follow the machine: when steps leave the time predicted for them, try others and decide.
+"""Adaptation of the thread count during training: if steps leave their predicted interval, other counts are tried.
 
-The training itself is what is measured: nothing runs beside it, and every step taken on trial is a step of it. What is
-computed stays the same but for rounding, since another number of threads sums in another order.
+The training itself is measured: nothing runs beside it, and every trial step is a training step. The result stays the
+same except for rounding, because another number of threads sums in another order.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -11,25 +11,25 @@ from statistics import median
 from shunter.hardware.types import Placement
 
 WINDOW_STEPS, WINDOW_SECONDS = 20, 1.0
-WINDOWS_OUTSIDE = 3  # in a row: a disturbance of less than three seconds is none
+WINDOWS_OUTSIDE = 3  # consecutive windows: shorter disturbances (under three seconds) are ignored
 TRIAL_STEPS, SETTLING_STEPS, TRIAL_ROUNDS = 12, 2, 2
-HOPELESS = 3.0  # times the best median so far: a crowded machine can make a step a hundred times as long
-QUIET_STEPS = 2_000  # after a trial, doubled by each: with few choices a trial is below a tenth of it
+HOPELESS = 3.0  # times the best median so far; on a crowded machine a step can take a hundred times as long
+QUIET_STEPS = 2_000  # pause after a trial, doubled by each trial; a trial of few choices is below a tenth of it
 
 Steps = Generator[int, float, list[float]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """What came of one trial.
+    """Result of one trial.
 
     Attributes:
-        step: steps of this attempt before it.
+        step: steps of this attempt before the trial.
         before: placement until then.
-        after: placement from then on; the same where nothing better was found.
-        expected: interval that the steps had left.
-        observed: their median step time outside of it.
-        tried: step time measured at each placement.
+        after: placement from then on; equal to `before` if nothing better was found.
+        expected: interval that the steps had left, in seconds.
+        observed: median step time outside of the interval.
+        tried: step seconds measured at each placement.
     """
 
     step: int
@@ -40,7 +40,7 @@ class Change:
     tried: Mapping[Placement, float]
 
     def explain(self) -> str:
-        """One sentence for the user."""
+        """Return one sentence for the user."""
         low, high = (f"{1e3 * bound:.3g}" for bound in self.expected)
         head = (
             f"After step {self.step} the steps took {1e3 * self.observed:.3g} ms, outside of the {low} to {high} ms "
@@ -56,16 +56,16 @@ class Change:
 
 
 class Adaptation:
-    """Watches the steps of one training; `after_step` is the `adapt` of `shunter.engine.loop.trainer.train`.
+    """Controller of a training's thread count; `after_step` is the `adapt` of `shunter.engine.loop.trainer.train`.
 
-    Pure: it knows no clock but the seconds it is told.
+    The class reads no clock: all times are passed in.
 
     Args:
         placement: Placement in force at the start.
-        expected: 90 % interval of the step time there, in seconds.
-        choices: placements that may take over, in the order of their threads, `placement` among them.
-        decide: the best of the placements whose step times are known; the first argument is the one in force.
-        on_change: told of each trial.
+        expected: 90 % interval of the step time at the placement, in seconds.
+        choices: placements that may take over, in the order of their threads, including `placement`.
+        decide: returns the best of the placements with known step times; the first argument is the one in force.
+        on_change: called after each trial.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Adaptation:
         next(self._life)
 
     def after_step(self, seconds: float) -> int:
-        """Take the wall clock of a step, waiting for its batch included; return the threads of the next one."""
+        """Record the wall-clock seconds of a step with its wait for the batch; return the threads of the next step."""
         self._step += 1
         return self._life.send(seconds)
 
@@ -99,7 +99,7 @@ class Adaptation:
             quiet *= 2
 
     def _watch(self) -> Generator[int, float, float]:
-        """Until enough windows in a row lie outside of what is expected; the last one's median is returned."""
+        """Run until enough consecutive windows are outside of `expected`; return the last window's median seconds."""
         outside, observed = 0, 0.0
         while outside < WINDOWS_OUTSIDE:
             observed = median((yield from self._window(WINDOW_STEPS, WINDOW_SECONDS)))
@@ -107,7 +107,7 @@ class Adaptation:
         return observed
 
     def _trial(self, observed: float) -> Generator[int, float, None]:
-        """Try the neighbours in turn with the placement in force, and theirs while they do better."""
+        """Try the neighbouring placements in turn with the current one, and further neighbours while they improve."""
         before, expected, step = self.placement, self.expected, self._step
         times: dict[Placement, list[float]] = {before: []}
         best, fresh = before, self._neighbours(before)
@@ -129,14 +129,14 @@ class Adaptation:
             )
 
     def _sample(self, hopeless: float) -> Steps:
-        """The times of a few settled steps; after the first of them when that is hopeless."""
+        """Return the times of a few steps after settling; stop after the first step if it is hopelessly slow."""
         taken = yield from self._window(SETTLING_STEPS + 1)
         if taken[-1] <= hopeless:
             taken += yield from self._window(TRIAL_STEPS - len(taken))
         return taken[SETTLING_STEPS:]
 
     def _around(self, seconds: float) -> tuple[float, float]:
-        """An interval as wide as the predicted one, about what has been measured."""
+        """Return an interval about the measured seconds, as wide as the predicted interval on a logarithmic scale."""
         stretch = (self.expected[1] / self.expected[0]) ** 0.5
         return seconds / stretch, seconds * stretch
 
@@ -145,7 +145,7 @@ class Adaptation:
         return [self._choices[position] for position in (place - 1, place + 1) if 0 <= position < len(self._choices)]
 
     def _window(self, steps: int, seconds: float = 0.0) -> Steps:
-        """The times of the next steps: so many, and so many seconds, at least."""
+        """Return the times of the next steps: at least this many, and at least this many seconds."""
         taken: list[float] = []
         elapsed = 0.0
         while len(taken) < steps or elapsed < seconds:

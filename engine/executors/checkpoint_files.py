@@ -1,4 +1,4 @@
-"""A checkpoint as a value that travels: read where the training runs, kept where its flow runs."""
+"""Checkpoint as a dictionary of files, to send it from the machine of the training to the machine of its flow."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ Files = dict[str, bytes]
 
 
 class CheckpointWatch:
-    """Notices a replaced checkpoint, and reads of it what was not read before.
+    """Watcher of a checkpoint folder that reads the files that are new since the last read.
 
     Args:
         directory: Folder of the checkpoints.
@@ -22,9 +22,9 @@ class CheckpointWatch:
         self._read: set[str] = set()
 
     def changed(self) -> Files | None:
-        """The lists of files, and the files that are new since the last call; None where nothing has changed.
+        """Return the lists of files and the new files since the last call; None if nothing has changed.
 
-        A writer at work may remove an old generation meanwhile: then its list is left out.
+        A concurrent writer can remove an old generation meanwhile; the list of that generation is then left out.
         """
         stamp = self._stamp()
         if stamp == self._seen:
@@ -43,11 +43,11 @@ class CheckpointWatch:
 
 
 def read_checkpoint(directory: Path, without: set[str] | None = None) -> Files:
-    """The files of a checkpoint by name; empty when there is none.
+    """Return the files of a checkpoint by name; empty if there is none.
 
     Args:
-        directory: Its folder.
-        without: Parts that are left out, for the reader has them.
+        directory: Folder of the checkpoint.
+        without: Names of part files that the reader already has.
     """
     lists = [path for path in (directory / NEWEST, *generation_paths(directory)) if path.exists()]
     files: Files = {}
@@ -64,7 +64,7 @@ def read_checkpoint(directory: Path, without: set[str] | None = None) -> Files:
 
 
 def write_checkpoint(files: Files, directory: Path) -> None:
-    """Replace the checkpoint in a folder; killed at any moment, the former or the new one is complete."""
+    """Replace the checkpoint in a folder; after a kill at any moment, the former or the new checkpoint is complete."""
     directory.mkdir(parents=True, exist_ok=True)
     lists = [name for name in files if not is_part(name)]
     for name in (*(name for name in files if is_part(name)), *(name for name in lists if name != NEWEST)):
@@ -81,5 +81,5 @@ def write_checkpoint(files: Files, directory: Path) -> None:
 
 
 def is_part(name: str) -> bool:
-    """Whether a file stays as it is once it is written: it holds tensors, or lies in the folder of one state."""
+    """Return True if a file never changes once written: tensors, or a file in the folder of one state."""
     return name.endswith(".safetensors") or "/" in name

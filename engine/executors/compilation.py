@@ -1,4 +1,4 @@
-"""Whether a training is compiled: measured and settled before its first step, and kept for its later attempts."""
+"""Choice whether to compile a training: measured before its first step, and kept for later attempts."""
 
 import math
 from collections.abc import Callable
@@ -17,20 +17,20 @@ from shunter.frozen import Frozen
 from shunter.model_families import MODEL_FAMILIES
 
 FILE = "compilation.choice.json"
-FEWEST_STEPS = 1_000  # below these even the measurement of the uncompiled step is left out
+FEWEST_STEPS = 1_000  # shorter trainings are not measured at all
 PROBE_STEPS = 30
 
 
 class Compilation(Frozen):
-    """Whether to compile, why, and what was measured; what was not measured is None.
+    """Choice whether to compile, with the reason and the measurements; values that were not measured are None.
 
     Attributes:
         compiled: the choice.
         reason: Reason, for the user.
-        steps: Steps of the longest training the schedule allows.
+        steps: Steps of the longest training that the schedule allows.
         eager_step_seconds: measured median without compiling.
         compiled_step_seconds: measured median of compiled steps.
-        compile_seconds: Measured duration of compiling; the training itself finds most of it cached.
+        compile_seconds: Measured duration of compiling; for the training itself most of the result is cached.
     """
 
     compiled: bool
@@ -41,7 +41,7 @@ class Compilation(Frozen):
     compile_seconds: float | None = None
 
     def unmeasured(self) -> "Compilation":
-        """The choice without its figures, for what must not take steps elsewhere for steps here."""
+        """Return the choice without measurements, for use on another machine."""
         return self.model_copy(update={"eager_step_seconds": None, "compiled_step_seconds": None})
 
 
@@ -52,12 +52,12 @@ def time_steps_here(job: ClickJob) -> StepTiming:
 
 @dataclass(frozen=True)
 class Trial:
-    """How steps are measured where a training runs.
+    """Method of measuring the steps of a training where it runs.
 
     Attributes:
-        measure: Takes some steps of a training, compiled or not as its execution says; a HardwareError where it fails.
-        fewest_steps: Trainings of fewer steps are not measured at all.
-        seconds: What a measurement takes beside compiling and steps: so much more must be there to gain.
+        measure: Runs some steps of a training, compiled or not as its execution says; raises HardwareError on failure.
+        fewest_steps: Trainings with fewer steps are not measured.
+        seconds: Overhead of a measurement beyond compiling and steps; the gain must exceed it.
     """
 
     measure: Callable[[ClickJob], StepTiming] = time_steps_here
@@ -72,14 +72,13 @@ def choose_compilation(
     eager_because: str | None = None,
     trial: Trial = Trial(),
 ) -> Compilation:
-    """Choose, or read what an earlier attempt chose: a resumed training must compute as the first attempt did.
+    """Choose whether to compile, or read the choice of an earlier attempt, so that a resumed training computes alike.
 
     Args:
         job: The training.
-        directory: Folder of the checkpoints, made when it is not there; the choice goes with them when the training is
-            finished.
-        eager_because: Why it is not compiled whatever could be measured; None where it may be.
-        trial: How its steps are measured.
+        directory: Folder of the checkpoints, created if absent; the choice is deleted with them after the training.
+        eager_because: Reason not to compile, independent of measurements; None if compiling is possible.
+        trial: Method of measuring steps.
 
     Raises:
         CheckpointError: the file of the earlier choice is damaged.
@@ -121,7 +120,7 @@ def _measured(job: ClickJob, steps: int, trial: Trial) -> Compilation:
         return Compilation(compiled=False, reason=reason, steps=steps, eager_step_seconds=eager)
     if timing.compile_seconds is None:
         return Compilation(compiled=False, reason="no compiler works here", steps=steps, eager_step_seconds=eager)
-    eager = timing.eager_step_seconds or eager  # of the same minute, where both were measured together
+    eager = timing.eager_step_seconds or eager  # measured at the same time, if both were measured together
     compiled = timing.step_seconds
     gain = f"{1e3 * eager:.1f} ms a step become {1e3 * compiled:.1f} ms, over {steps} steps"
     does_pay = pays(steps, eager, compiled, timing.compile_seconds)

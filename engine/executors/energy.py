@@ -1,4 +1,4 @@
-"""Energy of a training that may take several attempts."""
+"""Energy of a training over several attempts."""
 
 import threading
 from collections.abc import Sequence
@@ -11,11 +11,11 @@ from shunter.hardware.types import EnergyReading
 
 
 class EnergyRecord:
-    """Adds the energy of this attempt to that of the earlier ones, which were saved with their checkpoints.
+    """Sum of the energy of this attempt and of earlier attempts, which is saved with the checkpoints.
 
     Args:
         path: file of the sum so far.
-        meter: Meter of this attempt, entered.
+        meter: Entered meter of this attempt.
     """
 
     def __init__(self, path: Path, meter: Reading) -> None:
@@ -25,20 +25,20 @@ class EnergyRecord:
         self._earlier = EnergyReading.model_validate(read_json(path)) if path.exists() else None
 
     def reading(self) -> EnergyReading:
-        """All attempts so far."""
+        """Return the energy of all attempts so far."""
         now = self._meter.reading
         return now if self._earlier is None else add_readings(self._earlier, now)
 
     def save(self) -> None:
-        """Keep the sum for the next attempt; any thread may."""
+        """Save the sum for the next attempt; thread-safe."""
         with self._saving:
             write_json(self._path, self.reading().model_dump_json())
 
 
 def add_readings(first: EnergyReading, second: EnergyReading) -> EnergyReading:
-    """Two stretches of work as one: as trustworthy as the weaker reading, unknown when one is unknown.
+    """Add two consecutive periods of work: estimated if one is estimated, unavailable if one is unavailable.
 
-    The watts of the second follow those of the first; time that passed between the two is no part of the work.
+    The watts of the second period follow those of the first; the time between the two is not counted.
     """
     seconds = first.seconds + second.seconds
     source = _both(first.source, second.source)
@@ -62,7 +62,7 @@ def add_readings(first: EnergyReading, second: EnergyReading) -> EnergyReading:
 
 
 def side_by_side(readings: Sequence[EnergyReading]) -> EnergyReading:
-    """What several processes have used during one stretch of work: the joules of all, the seconds of the longest."""
+    """Return the energy of several parallel processes: the sum of joules, and the longest seconds."""
     seconds = max(reading.seconds for reading in readings)
     total = reduce(add_readings, readings)
     if total.joules is None:
@@ -72,5 +72,5 @@ def side_by_side(readings: Sequence[EnergyReading]) -> EnergyReading:
 
 
 def _both(first: str, second: str) -> str:
-    """Two descriptions as one, each once."""
+    """Join two descriptions; equal descriptions appear once."""
     return first if first == second else "; then ".join(filter(None, (first, second)))

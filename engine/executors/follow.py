@@ -1,4 +1,4 @@
-"""Following a training elsewhere: what happens there is passed on to the hooks here, what they want is sent there."""
+"""Remote training: forwards its messages to the hooks of this process, and sends orders to it."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -24,10 +24,10 @@ GRACE_SECONDS = 60.0  # to save the state after an interrupt
 
 
 class LostError(Exception):
-    """Whatever trains there is gone.
+    """Error that the remote training process is gone.
 
     Args:
-        error: What the one who wanted the training is told.
+        error: Error to raise to the caller.
     """
 
     def __init__(self, error: Exception) -> None:
@@ -36,37 +36,37 @@ class LostError(Exception):
 
 
 class Line(Protocol):
-    """What carries messages from a training and orders to it."""
+    """Channel that carries messages from a remote training, and orders to it."""
 
     def receive(self) -> Sequence[Message]:
-        """What it has said since the last call; waits a moment for it to say something.
+        """Return the messages since the last call; wait a moment for a message.
 
         Raises:
-            LostError: It is gone.
+            LostError: The remote process is gone.
         """
         ...
 
     def order(self, order: Order) -> None:
-        """Tell it something.
+        """Send an order to the training.
 
         Raises:
-            LostError: It is gone.
+            LostError: The remote process is gone.
         """
         ...
 
 
 class Followed:
-    """A training elsewhere while it goes on.
+    """Remote training in progress.
 
     Args:
-        line: To where it trains.
-        hooks: Told here what happens there; what one raises ends the training there and reaches the caller.
-        on_energy: Called with what it has used so far.
-        on_checkpoint: Called with the files of each new checkpoint, where these are sent.
+        line: Channel to the remote training.
+        hooks: Functions called in this process; an exception of a hook ends the training and reaches the caller.
+        on_energy: Called with the energy used so far.
+        on_checkpoint: Called with the files of each new checkpoint, if the training sends them.
 
     Attributes:
-        has_ended: Whether it has said its last word.
-        was_interrupted: Whether it was told to end as by Ctrl-C.
+        has_ended: Whether the last message has arrived.
+        was_interrupted: Whether the training was ordered to end as by Ctrl-C.
     """
 
     def __init__(
@@ -84,13 +84,13 @@ class Followed:
         self.has_ended = self.was_interrupted = False
 
     def to_the_end(self, *, ends_it: Callable[[BaseException], bool]) -> Done:
-        """Follow it to its end.
+        """Forward messages until the training ends, and return its result.
 
         Args:
-            ends_it: Whether, after an error here, the training there is told to save its state and is waited for.
+            ends_it: Whether, after an error in this process, the remote training must save its state and is waited for.
 
         Raises:
-            Exception: What the training raised, or a hook, or what says how it was lost.
+            Exception: Error of the training or of a hook, or the error that describes how the process was lost.
             KeyboardInterrupt: Ctrl-C.
         """
         try:
@@ -136,7 +136,7 @@ class Followed:
             self._line.order(Stop(because))
 
     def _end(self) -> None:
-        """Let the training save its state after the current step, and keep what it still says of that."""
+        """Order the training to save its state after the current step, and forward its last energy and checkpoint."""
         self.was_interrupted = True
         deadline = time.monotonic() + GRACE_SECONDS
         try:

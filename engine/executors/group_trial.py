@@ -1,8 +1,8 @@
-"""Measure some steps of a training in several processes: `python -m shunter.engine.executors.group_trial DIR`.
+"""Timing of some steps of a multi-process training: `python -m shunter.engine.executors.group_trial DIR`.
 
-They are the training's own, in processes of their own: the same loop, plan of the tables and threads, ended after a few
-steps. Compiled steps and others take turns, so that both meet the same load of the machine. A process that hangs ends
-itself, and with it the others.
+The steps are those of the training, in separate processes with the same loop, table division and threads, and end after
+a few steps. Compiled and uncompiled steps alternate, so that both see the same load of the machine. A process that
+hangs ends itself, and with it the others.
 """
 
 import faulthandler
@@ -31,25 +31,25 @@ from shunter.hardware.devices.processes import Report, join_group, run_group, ru
 from shunter.models.registry import Model
 
 TASK = "trial.pickle"
-LONGEST_SECONDS = 180  # of a trial, compiling included: then its processes end, and nothing is compiled
+LONGEST_SECONDS = 180  # limit of a trial, including compiling: after that its processes end, and nothing is compiled
 TURN_STEPS = 3
 WARM_UPS = 2 * TURN_STEPS
 
 
 def time_group(job: ClickJob, sharding: Sharding, processes: int) -> StepTiming:
-    """Take some steps in processes of this machine; called by the one who wants to train there.
+    """Run some steps in processes of this machine.
 
     Args:
         job: The training, with the threads of one process.
-        sharding: How the tables may be divided.
+        sharding: Constraints on the division of the tables.
         processes: Number of processes.
 
     Raises:
-        HardwareError: One of them failed or took too long; all have ended.
-        ShunterError: One of them raised it.
+        HardwareError: A process failed or took too long; all have ended.
+        ShunterError: A process raised it.
     """
     found: dict[str, Any] = {}
-    # Tables that are kept in files are written for a trial too, so beside the data, as a single process does it.
+    # A trial also writes tables that are kept in files, therefore beside the data, as a single process does.
     data = job.dataset.directory
     in_files = job.execution.embedding_memory_bytes is not None and os.access(data, os.W_OK)
     with tempfile.TemporaryDirectory(prefix="shunter-", dir=data if in_files else None) as name:
@@ -65,7 +65,7 @@ def time_group(job: ClickJob, sharding: Sharding, processes: int) -> StepTiming:
 
 
 def main(folder: Path, report: Report) -> None:
-    """Be one process of a trial."""
+    """Run one process of a trial."""
     faulthandler.dump_traceback_later(LONGEST_SECONDS, exit=True)
     job, sharding = read_private(folder / TASK)
     join_group(folder)
@@ -73,12 +73,12 @@ def main(folder: Path, report: Report) -> None:
 
 
 def time_together(job: ClickJob, sharding: Sharding, folder: Path) -> StepTiming:
-    """Take some steps with the other processes of torch's default group.
+    """Run some steps together with the other processes of torch's default group.
 
     Args:
         job: The training.
-        sharding: How the tables may be divided.
-        folder: Where whatever a training keeps is kept.
+        sharding: Constraints on the division of the tables.
+        folder: Folder for all files of the training.
     """
     ends: list[float] = []
     wanted = PROBE_STEPS * (2 if job.execution.compiled else 1)
@@ -89,11 +89,11 @@ def time_together(job: ClickJob, sharding: Sharding, folder: Path) -> StepTiming
             raise _MeasuredError
 
     processes = _InTurns(job.dataset, with_kept_machine(sharding, torch.device(job.execution.device), folder))
-    # Small data would end it for want of a better validation before its steps are taken.
+    # On small data, early stopping would end the training before its steps are measured.
     job = replace(job, schedule=replace(job.schedule, patience=job.schedule.max_epochs))
     with suppress(_MeasuredError):
         train(job, Hooks(on_step=on_step), Checkpointing(folder, seconds=math.inf), processes=processes)
-    # Whatever came between two steps, such as the end of a pass, is not in the middle ones.
+    # The median excludes work between two steps, such as the end of an epoch.
     taken = np.diff(ends[WARM_UPS:])
     eager = None
     if processes.compile_seconds is not None:
@@ -108,15 +108,15 @@ def time_together(job: ClickJob, sharding: Sharding, folder: Path) -> StepTiming
 
 
 class _MeasuredError(Exception):
-    """All steps have been taken, in every process."""
+    """Signal that all steps are measured, in every process."""
 
 
 class _InTurns(ManyProcesses):
-    """Takes some steps compiled, then some as they are, and so on, and remembers what compiling took.
+    """Process group that alternates compiled and uncompiled steps, and records the compile time.
 
     Attributes:
-        compile_seconds: None where nothing was compiled.
-        was_eager: Of each step.
+        compile_seconds: None if nothing was compiled.
+        was_eager: Whether each step was uncompiled.
     """
 
     compile_seconds: float | None = None

@@ -1,4 +1,4 @@
-"""Training in this process."""
+"""Executor that trains in this process."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -25,10 +25,10 @@ def trainer_of(job: TrainingJob[Any, Any, Any]) -> Callable[..., TrainResult[Any
 
 
 class Here(Executor):
-    """Trains in this process.
+    """Executor that trains in this process.
 
     Args:
-        placement: Where it trains.
+        placement: Placement of the training.
     """
 
     trains_here = True
@@ -40,15 +40,15 @@ class Here(Executor):
     def run(
         self, job: TrainingJob[Any, Any, Any], hooks: Hooks = Hooks(), checkpointing: Checkpointing | None = None
     ) -> TrainResult[Any, Any, Any]:
-        """Train a model of any kind; Ctrl-C, a cancelled flow and a time limit end it after a step, its state saved."""
+        """Train a model of any kind; Ctrl-C, a cancelled flow or a time limit ends it after a step, its state saved."""
         return stopped_between_steps(trainer_of(job))(job, hooks, checkpointing)
 
     def figures(self, job: ClickJob, hooks: Hooks = Hooks()) -> TrainingFigures:
-        """Train for the figures alone."""
+        """Train and return only the figures."""
         return train(job, hooks).figures
 
     def meter(self) -> EnergyMeter:
-        """Meter of this machine."""
+        """Return a meter of this machine."""
         load_libraries(self.placement.device)
         return measure_energy(self.placement.accelerator)
 
@@ -56,15 +56,15 @@ class Here(Executor):
 def train_any_ranker(
     job: TrainingJob[Any, Any, Any], hooks: Hooks = Hooks(), checkpointing: Checkpointing | None = None
 ) -> TrainResult[Any, Any, Any]:
-    """Solve a model, or train it step by step.
+    """Train a ranking model, by a solver or step by step.
 
     Args:
-        job: The training; its data set is read as a graph, unless that was done.
-        hooks: Functions that are called while it goes on.
-        checkpointing: Where the state is saved; None keeps none.
+        job: The training; its data set is converted to a graph if that is not done yet.
+        hooks: Functions that are called during the training.
+        checkpointing: Where the state is saved; None saves no state.
 
     Raises:
-        Exception: What `solve_ranking` and `train_ranking` raise.
+        Exception: Errors of `solve_ranking` and `train_ranking`.
     """
     if isinstance(job.dataset, Dataset):
         data = RankingData.of(job.dataset, learn_validation=job.learn_validation, repeats=job.schedule.repeats)

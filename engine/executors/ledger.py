@@ -1,4 +1,4 @@
-"""What trainings elsewhere have drawn, as they report it: on nodes of a cluster, in processes of their own."""
+"""Ledger of the energy that remote trainings report: on nodes of a cluster, and in separate processes."""
 
 from functools import reduce
 from types import TracebackType
@@ -13,9 +13,9 @@ NOTHING_YET = EnergyReading(
 
 
 class Ledger:
-    """Readings of all attempts to train, the running one last.
+    """Energy readings of all attempts to train, the running attempt last.
 
-    Where several trainings run at a time, each place has a branch of its own.
+    Parallel trainings have one branch for each place.
     """
 
     def __init__(self) -> None:
@@ -23,54 +23,54 @@ class Ledger:
         self.branches: list[Ledger] = []
 
     def branch(self) -> "Ledger":
-        """Another place, whose attempts do not follow upon those here."""
+        """Add and return the branch of another place, whose attempts run in parallel."""
         self.branches.append(Ledger())
         return self.branches[-1]
 
     def begin(self) -> None:
-        """Another attempt begins."""
+        """Begin another attempt."""
         self.readings.append(NOTHING_YET)
 
     def update(self, reading: EnergyReading) -> None:
-        """What the running attempt has used so far."""
+        """Set the energy that the running attempt has used so far."""
         self.readings[-1] = reading
 
     def close(self, reason: str) -> None:
-        """The running attempt ended without a last word; where it said nothing at all, what it used is unknown."""
+        """Close an attempt that ended without a final report; if it reported nothing, its energy is unknown."""
         if self.readings[-1] is NOTHING_YET:
             self.readings[-1] = EnergyReading(
                 joules=None, seconds=0.0, mean_watts=None, method="unavailable", source=reason
             )
 
     def total(self, since: int = 0) -> EnergyReading:
-        """The attempts here from the given one on, as one stretch of work."""
+        """Return the energy of this ledger's attempts from index `since` on, as one period of work."""
         return _sum(self.readings[since:])
 
     def total_with_branches(self) -> EnergyReading:
-        """All attempts here and in the branches; the seconds of several that ran at a time add up."""
+        """Return the energy of all attempts, including the branches; seconds of parallel attempts add up."""
         return _sum([*self.readings, *(reading for branch in self.branches for reading in branch.readings)])
 
 
 class LedgerMeter:
-    """Energy of the trainings that begin while it is entered; read as an `EnergyMeter` is."""
+    """Meter of the trainings that begin while it is entered, with the interface of `EnergyMeter`."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._since = 0
 
     def __enter__(self) -> Self:
-        """Begin to count."""
+        """Start counting."""
         self._since = len(self._ledger.readings)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Nothing is left to do: those that train have reported."""
+        """Do nothing: the trainings have already reported their energy."""
 
     @property
     def reading(self) -> EnergyReading:
-        """What they have used so far."""
+        """Return the energy used so far."""
         return self._ledger.total(self._since)
 
 

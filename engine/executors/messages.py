@@ -1,4 +1,4 @@
-"""What a training elsewhere and the one who wants it say to each other, whatever carries it there."""
+"""Messages between a remote training and its caller, independent of the channel."""
 
 import pickle
 import traceback
@@ -23,15 +23,15 @@ from shunter.models.registry import build_model
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """One training, as it is sent to where it runs.
+    """Training job as sent to the process that runs it.
 
     Attributes:
         job: The training.
-        checkpointing: Where its state is kept; None keeps none.
-        wants_model: Whether the weights come home with the figures.
-        wants_steps: Whether each step is told.
-        cores: Cores whose idle power counts as this training's, where it shares a machine; None is all of them.
-        division: How several processes divide the tables, for the executor that they form; None leaves it to them.
+        checkpointing: Where its state is saved; None saves no state.
+        wants_model: Whether the weights are returned with the figures.
+        wants_steps: Whether each step is reported.
+        cores: Cores whose idle power counts for this training, if it shares a machine; None counts all.
+        division: How several processes divide the tables.
     """
 
     job: ClickJob
@@ -44,7 +44,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Progress:
-    """A step is done.
+    """Message that a step is done.
 
     Attributes:
         done: Steps done.
@@ -57,32 +57,32 @@ class Progress:
 
 @dataclass(frozen=True)
 class EpochEnded:
-    """An epoch has ended, or a check of the schedule was made; it may be waited for a `GoOn`."""
+    """Message that an epoch has ended or a validation was made; the training may wait for a `GoOn`."""
 
     report: EpochReport
 
 
 @dataclass(frozen=True)
 class EnergyUsed:
-    """What the training has used so far."""
+    """Message with the energy used so far."""
 
     reading: EnergyReading
 
 
 @dataclass(frozen=True)
 class CheckpointSaved:
-    """There is a new checkpoint, which consists of these files."""
+    """Message with the files of a new checkpoint."""
 
     files: Files
 
 
 @dataclass(frozen=True)
 class Done:
-    """The training has come to its end.
+    """Message that the training has finished.
 
     Attributes:
         figures: Its figures.
-        weights: On the CPU, or the folder in which they lie in parts; None where nobody wants them.
+        weights: Weights on the CPU, or the folder of their parts; None if not requested.
     """
 
     figures: TrainingFigures
@@ -91,22 +91,22 @@ class Done:
 
 @dataclass(frozen=True)
 class Failed:
-    """The training has ended without a result: a KeyboardInterrupt when it was told to."""
+    """Message that the training ended without a result; the error is a KeyboardInterrupt if it was ordered."""
 
     error: BaseException
 
 
 @dataclass(frozen=True)
 class GoOn:
-    """The training may go on after an epoch."""
+    """Order to continue after an epoch."""
 
 
 @dataclass(frozen=True)
 class Stop:
-    """The training shall end after its current step.
+    """Order to end after the current step.
 
     Attributes:
-        because: Reason; None ends it as Ctrl-C does, with its state saved.
+        because: Reason; None ends the training as Ctrl-C does, with its state saved.
     """
 
     because: StopReason | None
@@ -117,11 +117,11 @@ Order = GoOn | Stop
 
 
 def attended(work: Callable[[], TrainResult], *, wants_model: bool) -> Done | Failed:
-    """Train, and say what came of it.
+    """Train, and return the result or the error as a message.
 
     Args:
         work: The training.
-        wants_model: Whether the weights are wanted.
+        wants_model: Whether the message includes the weights.
     """
     try:
         result = work()
@@ -134,7 +134,7 @@ def attended(work: Callable[[], TrainResult], *, wants_model: bool) -> Done | Fa
 
 
 def with_model(job: TrainingJob[Any, Any, Any], done: Done) -> TrainResult[Any, Any, Any]:
-    """The result of a training whose weights came home."""
+    """Build the model from the weights of a remote training, and return its result."""
     assert isinstance(done.weights, dict), "the weights were wanted"
     if isinstance(job.spec, GraphSpec):
         data = RankingData.of(job.dataset, learn_validation=job.learn_validation, repeats=job.schedule.repeats)
@@ -146,17 +146,17 @@ def with_model(job: TrainingJob[Any, Any, Any], done: Done) -> TrainResult[Any, 
 
 
 def send(connection: Connection, value: Task | Message | Order) -> None:
-    """Send along a connection; as plain bytes, for torch would share the memory of tensors with its kin only."""
+    """Send a value over a connection as plain bytes; torch's own pickling would share tensor memory."""
     connection.send_bytes(pickle.dumps(value))
 
 
 def receive(connection: Connection) -> Any:
-    """What `send` sent; the connection is one that was inherited, so that nobody else writes to it."""
+    """Receive a value from `send`; the connection is inherited, so that no other process can write to it."""
     return pickle.loads(connection.recv_bytes())
 
 
 def _portable(error: BaseException) -> BaseException:
-    """The error itself where it survives the way to another process, else one that says what it was."""
+    """Return the error if it can be pickled, else a TrainingError with its text."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:

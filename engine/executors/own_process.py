@@ -1,4 +1,4 @@
-"""Trainings one after another in a process of their own on this machine, which may die without harm."""
+"""Executor that trains in a separate process of this machine, whose crash does not affect this process."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -19,14 +19,14 @@ WORKER = "shunter.engine.executors.own_process_worker"
 
 
 class OwnProcess(Executor):
-    """Trains in a process of its own.
+    """Executor that trains in a separate process.
 
-    Starting the process takes seconds, so it is kept from one training to the next, unless something strange failed in
-    it. It ends with this process, whatever ends that.
+    Starting the process takes seconds, so that it is reused for the next training, unless an unexpected error occurred
+    in it. It ends with this process, however this process ends.
 
     Args:
-        placement: Where it trains, with the threads that are this process's share.
-        cores: Cores of the machine whose idle power counts as this training's, where energy is estimated.
+        placement: Placement of the training, with this process's share of the threads.
+        cores: Cores of the machine whose idle power counts for this training, if energy is estimated.
     """
 
     eager_because = "it shares the machine with others"
@@ -43,25 +43,25 @@ class OwnProcess(Executor):
         """Train; see `shunter.engine.executors.role.Executor.run`.
 
         Raises:
-            TrainingError: The loss is not a number any more, or the process died; a ProcessLostError where somebody
-                has ended it.
+            TrainingError: The loss is not a number, or the process died; a ProcessLostError if it was killed from
+                outside.
             ShunterError: See `shunter.engine.loop.trainer.train`.
-            KeyboardInterrupt: It was closed meanwhile, or Ctrl-C.
+            KeyboardInterrupt: The executor was closed, or Ctrl-C.
         """
         task = Task(job=job, checkpointing=checkpointing, wants_steps=hooks.on_step is not None, cores=self._cores)
         return with_model(job, self._train(task, hooks))
 
     def figures(self, job: ClickJob, hooks: Hooks = Hooks()) -> TrainingFigures:
-        """Train for the figures alone; raises what `run` does."""
+        """Train and return only the figures; raises as `run`."""
         task = Task(job=job, wants_model=False, wants_steps=hooks.on_step is not None, cores=self._cores)
         return self._train(task, hooks).figures
 
     def meter(self) -> LedgerMeter:
-        """Meter of what its trainings draw while it is entered."""
+        """Return a meter of the energy that its trainings use while the meter is entered."""
         return LedgerMeter(self._ledger)
 
     def close(self) -> None:
-        """End the process; a training under way in another thread ends with KeyboardInterrupt there."""
+        """End the process; a training running in another thread raises KeyboardInterrupt there."""
         with self._lock:
             self._closed = True
         self._end()
@@ -83,7 +83,7 @@ class OwnProcess(Executor):
         with self._lock:
             if self._closed:
                 raise KeyboardInterrupt
-            if self._process is not None and self._process.has_ended:  # while nobody wanted anything of it
+            if self._process is not None and self._process.has_ended:  # while idle
                 self._process.kill()
                 self._process = None
             if self._process is None:
@@ -98,13 +98,13 @@ class OwnProcess(Executor):
 
 
 class _Process:
-    """A running worker, and the `shunter.engine.executors.follow.Line` to it.
+    """Running worker process, and the `shunter.engine.executors.follow.Line` to it.
 
     Args:
-        threads: Threads of the libraries that ask the environment.
+        threads: Threads of the libraries that read the environment.
 
     Attributes:
-        is_idle: Whether it waits for a training: none is under way in it, and nothing strange has failed.
+        is_idle: Whether the process waits for a training: none is running, and no unexpected error has occurred.
     """
 
     def __init__(self, threads: int) -> None:
@@ -116,11 +116,11 @@ class _Process:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it is gone."""
+        """Return True if the process has ended."""
         return self._process.code is not None
 
     def train(self, task: Task, hooks: Hooks, on_energy: Callable[[EnergyReading], None]) -> Done:
-        """Let it train, call the hooks here, and return the result."""
+        """Run a training in the process, call the hooks in this process, and return the result."""
         self.is_idle = False
         training = Followed(self, hooks, on_energy=on_energy)
         saves = task.checkpointing is not None
@@ -137,18 +137,18 @@ class _Process:
         return done
 
     def receive(self) -> Sequence[Message]:
-        """What it has said, or nothing for a moment."""
+        """Return the next message, if any arrives within a moment."""
         try:
             return [receive(self._connection)] if self._connection.poll(POLL_SECONDS) else []
         except (EOFError, OSError):
             raise LostError(self._death()) from None
 
     def order(self, order: Order) -> None:
-        """Tell it something."""
+        """Send an order."""
         self._send(order)
 
     def kill(self) -> None:
-        """End it now, whatever it does."""
+        """Kill the process."""
         self._process.kill()
 
     def _send(self, value: Task | Order) -> None:
@@ -158,7 +158,7 @@ class _Process:
             raise LostError(self._death()) from None
 
     def _death(self) -> TrainingError:
-        """Says how it ended."""
+        """Return the error that describes how the process ended."""
         ending, last_words = self._process.ending(), self._process.last_words()
         if self._process.ran_out_of_memory:
             return TrainingError(

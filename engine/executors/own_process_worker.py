@@ -1,8 +1,8 @@
-"""The side of a training in a process of its own: one training after another, until its connection ends.
+"""Worker process that runs one training after another, until its connection ends.
 
 Run as `python -m shunter.engine.executors.own_process_worker DESCRIPTOR`, with the descriptor of a connection that it
 inherits.
-The data are not sent: their arrays are mapped from the files, whose pages all processes of a machine share.
+The data is not sent: its arrays are mapped from files, whose pages all processes of a machine share.
 """
 
 import contextlib
@@ -33,17 +33,16 @@ from shunter.engine.results import EpochReport
 from shunter.engine.stopping import StopReason
 from shunter.hardware.meters.meter import EnergyMeter, measure_energy
 
-NEWS_SECONDS = 0.5  # between two messages about energy
-# Where memory runs out the kernel ends the process with the highest score (`man 5 proc`): one trial, not the search.
+NEWS_SECONDS = 0.5  # interval of energy messages
+# Without memory the kernel kills the process with the highest score (`man 5 proc`): one trial, not the search.
 FIRST_VICTIM = "500"
 
 
 class Worker:
-    """Trains what comes along a connection.
+    """Worker that runs the tasks that arrive over a connection.
 
     Args:
-        connection: Gets tasks, and orders for the task at hand. It ends with the process on the other side, and then
-            nothing here is worth a moment more.
+        connection: Connection for tasks, and for orders to the current task. When it closes, the worker exits at once.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -54,7 +53,7 @@ class Worker:
         self._told_at = 0.0
 
     def serve(self) -> None:
-        """Train one task after another, for ever."""
+        """Run one task after another, forever."""
         threading.Thread(target=self._listen, name="listener", daemon=True).start()
         while True:
             self._carry_out(self._tasks.get())
@@ -73,7 +72,7 @@ class Worker:
             while True:
                 received = receive(self._connection)
                 if isinstance(received, Task):
-                    self._stop = None  # here, in the order of the messages: a stop may follow at once
+                    self._stop = None  # reset in the listener thread, because a stop may follow at once
                     self._answers = queue.SimpleQueue()
                     self._tasks.put(received)
                     continue
@@ -88,7 +87,7 @@ class Worker:
             self._tell(Progress(done, total))
 
         def on_epoch(report: EpochReport) -> None:
-            """Wait for what the other side makes of it: it may end the training."""
+            """Report the epoch and wait for the order of the other side, which may end the training."""
             self._tell(EpochEnded(report))
             if isinstance(self._answers.get(), Stop):
                 raise KeyboardInterrupt

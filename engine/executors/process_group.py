@@ -1,4 +1,4 @@
-"""Training in a group of processes of this machine, which share each batch and the embedding tables."""
+"""Executor that trains in a group of processes of this machine, which share each batch and the embedding tables."""
 
 import tempfile
 from collections.abc import Sequence
@@ -32,24 +32,24 @@ from shunter.models.embeddings.request import EmbeddingCache
 from shunter.models.embeddings.role import EmbeddingTables
 from shunter.models.registry import build_model, may_lie_in_file
 
-LARGEST_SHARE = 0.5  # of the memory that this process may still take, for the finished tables: scoring needs some too
+LARGEST_SHARE = 0.5  # of this process's free memory for the finished tables, because scoring also needs memory
 TASK, KEPT_LOG = "task.pickle", "processes.log"
 POLL_SECONDS = 0.1
-# Processes that only measure take seconds to start, so that short trainings, which could gain little, measure nothing.
+# Processes for a measurement take seconds to start, so that short trainings, which gain little, are not measured.
 FEWEST_STEPS, TRIAL_SECONDS = 5_000, 20.0
 WORKER = "shunter.engine.executors.process_group_worker"
 
 
 class ProcessGroup(Executor):
-    """Trains in many processes of this machine.
+    """Executor that trains in several processes of this machine.
 
-    Called again after an interruption, also with another number of processes, it goes on from the checkpoint. Dropout
-    aside, which every process draws for itself, the losses are those of one process but for the order of additions.
+    After an interruption the training resumes from the checkpoint, also with another number of processes. Except for
+    dropout, which every process draws independently, the losses are those of one process up to the order of additions.
 
     Args:
-        placement: Where it trains, and in how many processes. The `threads` of a job are divided over them, its
-            `batch_size` is that of all together. On `cuda` each process takes a device of its own.
-        sharding: How the tables may be divided over them.
+        placement: Placement of the training with its number of processes. The `threads` of a job are divided over them;
+            `batch_size` is the global batch size. On `cuda` each process has its own device.
+        sharding: Constraints on the division of the tables.
     """
 
     def __init__(self, placement: Placement, sharding: Sharding) -> None:
@@ -62,9 +62,9 @@ class ProcessGroup(Executor):
         """Train; see `shunter.engine.executors.role.Executor.run`.
 
         Raises:
-            RequestError: The memory for the embedding tables is too little.
-            TrainingError: A process died, and with it the training; the last good checkpoint is kept, and beside it
-                `processes.log`.
+            RequestError: The memory for the embedding tables is too small.
+            TrainingError: A process died and ended the training; the last good checkpoint is kept, with
+                `processes.log` beside it.
             ShunterError: See `shunter.engine.loop.trainer.train`.
             KeyboardInterrupt: Ctrl-C; the state has been saved.
         """
@@ -77,27 +77,27 @@ class ProcessGroup(Executor):
             on_gpu = job.execution.device.startswith("cuda")
             device = "cuda:0" if on_gpu else job.execution.device
             is_in_file = rows is not None or (not on_gpu and _are_too_large(job))
-            # The finished tables are larger than the memory of one process then, and are only read.
+            # In this case the finished tables exceed the memory of one process, and are only read.
             cache = EmbeddingCache(rows=1, window_batches=1, directory=kept.directory) if is_in_file else None
             model = build_model(job.spec, job.dataset.features, device=device, cache=cache)
             gather_weights(done.weights, model)
         return TrainResult(model=model.eval(), **vars(done.figures))
 
     def figures(self, job: ClickJob, hooks: Hooks = Hooks()) -> TrainingFigures:
-        """Train for the figures alone; raises what `run` does."""
+        """Train and return only the figures; raises as `run`."""
         with tempfile.TemporaryDirectory(prefix="shunter-") as name:
             return self._train(job, hooks, Checkpointing(Path(name) / "checkpoint"), Path(name)).figures
 
     def meter(self) -> AbstractContextManager[Reading]:
-        """Meter of this machine."""
+        """Return a meter of this machine."""
         return measure_energy(self.placement.accelerator)
 
     def _time_steps(self, job: ClickJob) -> StepTiming:
-        """Take some steps of a training in as many processes."""
+        """Measure some steps of a training in the same number of processes."""
         return time_group(self._divided(job), self._sharding, self.placement.processes)
 
     def _divided(self, job: ClickJob) -> ClickJob:
-        """The training with the threads of one process."""
+        """Return the training with the threads of one process."""
         threads = max(1, job.execution.threads // self.placement.processes)
         return replace(job, execution=replace(job.execution, threads=threads))
 
@@ -154,7 +154,7 @@ def machine_of(profile: HardwareProfile, processes: int) -> Machine:
 
 
 class _GroupLine:
-    """To the first process; the `shunter.engine.executors.follow.Line` of a group."""
+    """Channel to the first process; the `shunter.engine.executors.follow.Line` of a group."""
 
     def __init__(self, connection: Connection, group: Group) -> None:
         self._connection, self._group = connection, group
@@ -164,7 +164,7 @@ class _GroupLine:
             if self._connection.poll(POLL_SECONDS):
                 return [receive(self._connection)]
         except (EOFError, OSError):
-            self._group.wait(LAST_WORDS_SECONDS)  # whoever lost a connection may end before the one who caused it
+            self._group.wait(LAST_WORDS_SECONDS)  # a process that lost its connection may end before the cause
             raise LostError(group_failure(self._group)) from None
         if self._group.has_failed or self._group.has_ended:
             self._group.wait(LAST_WORDS_SECONDS)
@@ -175,11 +175,11 @@ class _GroupLine:
         try:
             send(self._connection, order)
         except OSError:
-            return  # what became of them is found out when they are asked
+            return  # the next `receive` finds out how the processes ended
 
 
 def group_failure(group: Group) -> ShunterError:
-    """The one error that says why the processes of a training ended without a result."""
+    """Return the error that describes why the processes of a training ended without a result."""
     error = group.error()
     if error is not None:
         return error
@@ -197,14 +197,14 @@ def group_failure(group: Group) -> ShunterError:
 
 
 def _are_too_large(job: ClickJob) -> bool:
-    """Whether the tables that many processes hold together should not lie in this one's memory, and need not."""
+    """Return True if the divided tables are too large for this process's memory and can be kept in a file."""
     size = EmbeddingTables.count_bytes(job.spec.tables(job.dataset.features))
     free = free_memory_bytes()
     return may_lie_in_file(job.spec) and size.weights + size.optimizer > LARGEST_SHARE * free
 
 
 def _keep_log(group: Group, directory: Path) -> None:
-    """Leave what the processes have written beside the checkpoint."""
+    """Write the output of the processes beside the checkpoint."""
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / KEPT_LOG).open("w") as kept:
         for rank, member in enumerate(group.members):

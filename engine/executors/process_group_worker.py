@@ -1,4 +1,4 @@
-"""What each process of a training in many runs: `python -m shunter.engine.executors.process_group_worker FOLDER`.
+"""Worker of a multi-process training: `python -m shunter.engine.executors.process_group_worker FOLDER`.
 
 The first process talks to the one that started the training, through a connection that it inherits.
 """
@@ -29,7 +29,7 @@ from shunter.hardware.devices.processes import REPORT_DESCRIPTOR, end_process, j
 
 
 def main(folder: Path, rank: int) -> int:
-    """Take part in the training whose task lies in `folder`; returns the exit code."""
+    """Take part in the training whose task is in `folder`; return the exit code."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # interrupts come as orders, to all processes at once
     task: Task
     sharding: Sharding
@@ -49,7 +49,7 @@ def main(folder: Path, rank: int) -> int:
 
 @contextmanager
 def _group(folder: Path, execution: Execution) -> Iterator[None]:
-    """Join the process group: gloo between processors, beside it NCCL between GPUs."""
+    """Join the process group: gloo for CPUs, and NCCL as well for GPUs."""
     on_gpu = execution.device.startswith("cuda")
     if on_gpu:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
@@ -61,7 +61,7 @@ def _group(folder: Path, execution: Execution) -> Iterator[None]:
 
 
 def _train(task: Task, sharding: Sharding, connection: Connection | None) -> Done:
-    """Train, telling whoever started it what happens."""
+    """Train and report the progress to the process that started the training."""
     job, checkpointing = task.job, task.checkpointing
     assert checkpointing is not None, "the weights come home as files"
     on_gpu = job.execution.device.startswith("cuda")
@@ -78,19 +78,19 @@ def _train(task: Task, sharding: Sharding, connection: Connection | None) -> Don
 
 
 def _read(connection: Connection) -> Stop | None:
-    """The order to stop, if one has come."""
+    """Return the order to stop, if it has arrived."""
     try:
         while connection.poll():
             order = receive(connection)
             if isinstance(order, Stop):
                 return order
-    except (EOFError, OSError):  # it is gone, so nobody waits for a result
+    except (EOFError, OSError):  # the caller is gone
         return Stop(None)
     return None
 
 
 def _tell(connection: Connection | None, message: Message) -> None:
-    """Tell the one who started the training; that it has gone is found out at the next order."""
+    """Send a message to the process that started the training; the next order detects that it is gone."""
     if connection is not None:
         with suppress(OSError):
             send(connection, message)

@@ -1,6 +1,6 @@
-"""Where a training runs: in this process, in one of its own, in a group of processes, or on a node of a cluster.
+"""Roles of executors: training in this process, in a separate process, in a process group, or on a cluster node.
 
-The flow chooses a placement, a `Place` gives an `Executor` for it, and the executor runs one training after another:
+The flow chooses a placement, a `Place` returns an `Executor` for it, and the executor runs one training after another:
 
     executor.meter() is entered -> executor.run(job, hooks, checkpointing) -> the meter is read -> executor.close()
 """
@@ -21,27 +21,27 @@ from shunter.hardware.types import EnergyReading, HardwareProfile, Placement
 
 
 class Reading(Protocol):
-    """An energy meter that can be read at any time."""
+    """Energy meter that can be read at any time."""
 
     @property
     def reading(self) -> EnergyReading:
-        """What has been used since it was entered."""
+        """Return the energy used since the meter was entered."""
         ...
 
 
 class Executor(ABC):
-    """Runs trainings, one after another, at one placement.
+    """Base class that runs training jobs, one after another, at one placement.
 
-    Wherever that is, the hooks are called in this process: what one raises ends the training and reaches the caller,
-    and so does an error of ours that the training raises there.
+    The hooks are always called in this process. An exception of a hook ends the training and reaches the caller, as
+    does a `ShunterError` of the training.
 
     Attributes:
-        placement: Where it trains.
-        eager_because: Why its steps are never compiled; None where they may be.
-        trains_here: Whether it trains in this process, so that passes can be tried on its steps, and threads may follow
-            them (the hook `adapt`).
-        trial: How its steps are measured before a training.
-        moves: Sentences that say where on this machine its training went on, and why.
+        placement: Placement of the training.
+        eager_because: Reason why its steps are never compiled; None if they may be.
+        trains_here: Whether it trains in this process, so that passes can be tried on its steps, and threads can be
+            adapted (the hook `adapt`).
+        trial: Method of measuring its steps before a training.
+        moves: Sentences on each move of its training to another placement of this machine.
     """
 
     placement: Placement
@@ -52,46 +52,46 @@ class Executor(ABC):
 
     @abstractmethod
     def run(self, job: ClickJob, hooks: Hooks = Hooks(), checkpointing: Checkpointing | None = None) -> TrainResult:
-        """Train to the end, or on from a checkpoint, as `shunter.engine.loop.trainer.train` does.
+        """Train, or resume from a checkpoint, as `shunter.engine.loop.trainer.train` does.
 
-        Interrupted, it saves the state after the current step where there is a checkpointing, and raises.
+        On an interrupt it saves the state after the current step, if there is a checkpointing, and raises.
 
         Args:
             job: The training; its execution is that of the placement.
-            hooks: Functions that are called here.
-            checkpointing: Where the state is kept on this machine; None keeps none.
+            hooks: Functions that are called in this process.
+            checkpointing: Where the state is saved on this machine; None saves no state.
         """
 
     @abstractmethod
     def figures(self, job: ClickJob, hooks: Hooks = Hooks()) -> TrainingFigures:
-        """Train for the figures alone: neither state nor weights are kept, so an interrupt waits for nothing."""
+        """Train and return only the figures; neither state nor weights are saved, so that an interrupt is immediate."""
 
     @abstractmethod
     def meter(self) -> AbstractContextManager[Reading]:
-        """Meter of what its trainings draw while it is entered."""
+        """Return a meter of the energy that its trainings use while the meter is entered."""
 
     def close(self) -> None:
-        """End it; a training under way in another thread ends with KeyboardInterrupt there."""
+        """End the executor; a training running in another thread raises KeyboardInterrupt there."""
         return
 
 
 class Place(Protocol):
-    """Machines to train on: the steps that train know no other difference between this one and a cluster."""
+    """Compute target: this machine or a cluster, the only difference that training steps see."""
 
     def executor(self, placement: Placement, checkpoints: Path | None = None) -> Executor:
-        """The executor of one training.
+        """Return the executor of one training.
 
         Args:
-            placement: One of this place.
-            checkpoints: Folder of its checkpoints: one that was begun by many processes is gone on with by them.
+            placement: Placement on this target.
+            checkpoints: Folder of its checkpoints; a training begun by several processes is resumed by several.
         """
         ...
 
     def executors(self, placement: Placement, count: int) -> Sequence[Executor]:
-        """Executors for several trainings at a time, on accelerators like that of the placement.
+        """Return executors for parallel trainings, on accelerators like that of the placement.
 
         Args:
-            placement: One of this place.
+            placement: Placement on this target.
             count: Number of executors.
 
         Raises:

@@ -1,4 +1,4 @@
-"""The state of a training in many processes as a value that travels; see `engine.executors.checkpoint_files`."""
+"""State of a multi-process training as a dictionary of files; see `engine.executors.checkpoint_files`."""
 
 import shutil
 from pathlib import Path
@@ -18,7 +18,7 @@ from shunter.files import replace_file
 
 
 class ShardedWatch:
-    """Notices a new state, and reads of it what was not read before.
+    """Watcher of a folder of states that reads the files that are new since the last read.
 
     Args:
         directory: Folder of the states.
@@ -31,9 +31,9 @@ class ShardedWatch:
         self._read: set[str] = set()
 
     def changed(self) -> Files | None:
-        """The files of the newest state that are new since the last call; None where nothing has changed.
+        """Return the new files of the newest state since the last call; None if nothing has changed.
 
-        A writer at work may remove an old state meanwhile: then the next call finds the newer one.
+        A concurrent writer can remove an old state meanwhile; the next call then finds the newer state.
         """
         newest = latest_checkpoint(self._directory)
         if newest is None or newest.name == self._seen:
@@ -48,11 +48,11 @@ class ShardedWatch:
 
 
 def read_sharded(directory: Path, without: set[str] | None = None) -> Files:
-    """The newest state with all that it consists of, and the speed by which its tables were divided.
+    """Return the files of the newest state, and the machine speeds by which its tables were divided.
 
     Args:
         directory: Folder of the states.
-        without: Files that are left out, for the reader has them.
+        without: Names of files that the reader already has.
     """
     newest = latest_checkpoint(directory)
     names = [MACHINE] if (directory / MACHINE).exists() else []
@@ -63,12 +63,12 @@ def read_sharded(directory: Path, without: set[str] | None = None) -> Files:
 
 
 def write_sharded(files: Files, directory: Path, generations: int) -> None:
-    """Take a state into a folder; killed at any moment, the former or the new one is complete.
+    """Write a state into a folder; after a kill at any moment, the former or the new state is complete.
 
     Args:
-        files: What `read_sharded` read, or what of it is new.
-        directory: Folder of the states; made when it is not there.
-        generations: States that are kept.
+        files: Result of `read_sharded`, or its new files.
+        directory: Folder of the states; created if absent.
+        generations: Number of states to keep.
     """
     directory.mkdir(parents=True, exist_ok=True)
     if MACHINE in files:
@@ -80,12 +80,12 @@ def write_sharded(files: Files, directory: Path, generations: int) -> None:
 
 
 def _turn(folder: str) -> int:
-    """Best weights first, then states from old to new: what is complete last names the others."""
+    """Return the sort key of a folder: best weights first, then states from old to new."""
     return -1 if folder.startswith(BEST) else number_of(Path(folder))
 
 
 def _write_folder(folder: Path, files: Files) -> None:
-    """Write a folder under another name and rename it; what is missing in one that is there already is added."""
+    """Write a folder under a temporary name and rename it; add missing files to a folder that exists already."""
     partial = folder.with_name(f"{folder.name}{PARTIAL}")
     shutil.rmtree(partial, ignore_errors=True)
     target = folder if folder.exists() else partial

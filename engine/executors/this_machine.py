@@ -1,4 +1,4 @@
-"""This machine as a place to train."""
+"""This machine as a compute target."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +14,7 @@ from shunter.hardware.types import Placement
 
 
 class ThisMachine:
-    """A `shunter.engine.executors.role.Place`.
+    """Compute target of this machine; a `shunter.engine.executors.role.Place`.
 
     Args:
         group_of: Returns the executor of a placement in several processes; None takes that of `EXECUTORS`.
@@ -24,7 +24,7 @@ class ThisMachine:
         self._group_of = group_of
 
     def executor(self, placement: Placement, checkpoints: Path | None = None) -> Executor:
-        """A group of processes where many are asked for, or have begun: one process resumes what many have left."""
+        """Return a process group if several processes are requested or began the training, else this process."""
         is_begun_by_many = checkpoints is not None and holds_sharded_checkpoint(checkpoints)
         if placement.processes == 1 and not is_begun_by_many:
             return Here(placement)
@@ -32,9 +32,9 @@ class ThisMachine:
         return group_of(placement)
 
     def executors(self, placement: Placement, count: int) -> list[Executor]:
-        """This process (or its group) for one training at a time, else a process each.
+        """Return this process (or its group) for one training at a time, else one separate process for each.
 
-        They share the cores of a processor, each with no more threads than the placement; but no GPU.
+        On a CPU the processes share the cores, each with at most the placement's threads; GPUs are not shared.
 
         Raises:
             RequestError: There are fewer GPUs of the chosen model.
@@ -52,7 +52,7 @@ class ThisMachine:
 
 
 def _check_gpus(device: str, count: int) -> None:
-    """Raise when so many trials would share a GPU, or run on others than the chosen, which nobody could compare."""
+    """Raise if trials would share a GPU, or run on a GPU of another model, which would make times incomparable."""
     import torch
 
     names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]

@@ -1,4 +1,4 @@
-"""What each process of a training in many does, whoever has started it and whatever carries its words."""
+"""Training loop of each process of a multi-process training, independent of launcher and channel."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -39,17 +39,16 @@ def train_together(
     Args:
         job: The training, on the device of this process.
         hooks: Functions that are called in this process.
-        checkpointing: Where the state is kept.
-        sharding: How the tables may be divided.
-        read: Reads what the one who wants the training has ordered, in the first process; None in the others.
-        folders: Who sees which folder of checkpoints; None is one that all see.
+        checkpointing: Where the state is saved.
+        sharding: Constraints on the division of the tables.
+        read: Reads the caller's orders, in the first process; None in the others.
+        folders: Which process sees which folder of checkpoints; None for one folder that all see.
 
     Returns:
-        The figures, with the memory and the tiers of all processes, and the folder in which the best weights lie in
-        parts.
+        The figures, with the memory and the tiers of all processes, and the folder with the parts of the best weights.
 
     Raises:
-        KeyboardInterrupt: It was ordered; the state has been saved.
+        KeyboardInterrupt: The caller ordered it; the state has been saved.
         ShunterError: See `shunter.engine.loop.trainer.train`.
     """
     linked = with_kept_machine(sharding, torch.device(job.execution.device), checkpointing.directory)
@@ -63,7 +62,7 @@ def train_together(
 
 
 class _KeptProcesses(ManyProcesses):
-    """Remembers the checkpoint, which knows where the best weights lie."""
+    """Process group that keeps its checkpoint, which holds the folder of the best weights."""
 
     kept: ShardedCheckpoint | None = None
 
@@ -73,9 +72,9 @@ class _KeptProcesses(ManyProcesses):
 
 
 class _Orders:
-    """What the one who started the training wants, asked after each step: the first process reads, all obey.
+    """Orders of the caller, checked after each step: the first process reads them, and all processes obey.
 
-    The word is sent beside the next step and heard after it, so that no step waits for it.
+    An order is broadcast during the next step and received after it, so that no step waits for it.
     """
 
     def __init__(self, read: Read | None) -> None:

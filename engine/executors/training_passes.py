@@ -1,4 +1,4 @@
-"""Passes that are tried on a training before its first step; what came of them is kept for its later attempts."""
+"""Passes that are tried on a training before its first step; the result is kept for later attempts."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -21,19 +21,19 @@ from shunter.errors import CheckpointError
 from shunter.frozen import Frozen
 
 FILE = "passes.choice.json"
-LARGEST_GAIN = 0.1  # of the steps' time
+LARGEST_GAIN = 0.1  # largest expected gain, as a share of the step time
 PROBE_STEPS = 30
-LEAST_SECONDS = 60.0  # that trying takes at best; a training that cannot win them back tries nothing
+LEAST_SECONDS = 60.0  # shortest time of the trials; a training that cannot save as much tries nothing
 
 
 class TriedPasses(Frozen):
-    """How a training is computed after its passes.
+    """Result of the passes: how a training is computed.
 
     Attributes:
         rewriting: Steps of rewriting.
-        packs_activations: Whether activations are kept without their zeros.
-        compacts_dead_units: Whether units that are zero for a whole batch are left out of products.
-        records: What was tried; empty where the training is too short to try anything.
+        packs_activations: Whether activations are stored without their zeros.
+        compacts_dead_units: Whether units that are zero for a whole batch are omitted from matrix products.
+        records: Tried passes; empty if the training is too short to try any.
     """
 
     rewriting: tuple[str, ...] = ()
@@ -43,13 +43,13 @@ class TriedPasses(Frozen):
 
 
 def try_training_passes(job: ClickJob, compilation: Compilation, directory: Path, title: str) -> TriedPasses:
-    """Try every pass of a training, or read what an earlier attempt found: a resumed training computes as the first.
+    """Try every pass of a training, or read an earlier attempt's result, so that a resumed training computes alike.
 
     Args:
         job: The training, compiled or not.
-        compilation: How that was settled, with the time of its steps.
-        directory: Folder of the checkpoints, which is there.
-        title: What people call the training.
+        compilation: Choice of compilation, with the step time.
+        directory: Existing folder of the checkpoints.
+        title: Display name of the training.
 
     Raises:
         CheckpointError: The file of an earlier attempt is damaged.
@@ -71,12 +71,12 @@ def try_training_passes(job: ClickJob, compilation: Compilation, directory: Path
 
 
 def with_passes(job: ClickJob, found: TriedPasses) -> ClickJob:
-    """The job as the passes leave it."""
+    """Return the job with the settings of the passes."""
     return replace(job, execution=replace(job.execution, **_settings(found)))
 
 
 def _settings(one: Execution | TriedPasses) -> dict[str, Any]:
-    """What passes change of a training."""
+    """Return the settings of a training that passes change."""
     return {name: getattr(one, name) for name in ("rewriting", "packs_activations", "compacts_dead_units")}
 
 

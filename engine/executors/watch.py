@@ -1,4 +1,4 @@
-"""Looks, while a training runs, whether it would be better off elsewhere, and ends it with its state saved if so."""
+"""Monitor that ends a running training, with its state saved, if another placement becomes better."""
 
 import time
 from collections.abc import Callable
@@ -8,16 +8,16 @@ from typing import Any, NamedTuple
 from shunter.engine.job import Hooks
 from shunter.engine.stopping import StopReason
 
-LOOK_SECONDS = 5.0  # between two looks at what is free
+LOOK_SECONDS = 5.0  # interval of the checks for free accelerators
 
 
 class Going(NamedTuple):
-    """How a training goes where it is.
+    """Progress of a training at its current placement.
 
     Attributes:
-        share: Share of its longest schedule that is done.
-        seconds_left: That the rest takes, by the steps seen here.
-        start_seconds: From its start here to its first step, which a move costs once more.
+        share: Finished share of its longest schedule.
+        seconds_left: Estimated seconds of the rest, from the measured steps.
+        start_seconds: Seconds from its start to its first step, which a move costs again.
     """
 
     share: float
@@ -26,10 +26,10 @@ class Going(NamedTuple):
 
 
 class MoveError(KeyboardInterrupt):
-    """Ends a training after a step, with its state saved, and goes no further than who moves it.
+    """Exception that ends a training after a step with its state saved; only the moving executor catches it.
 
     Args:
-        to: Where it goes on.
+        to: New placement of the training.
     """
 
     def __init__(self, to: Any) -> None:
@@ -38,10 +38,10 @@ class MoveError(KeyboardInterrupt):
 
 
 class Watch:
-    """Asks while a training runs; in its first steps nothing is known.
+    """Periodic check for a better placement during a training, after its first steps.
 
     Args:
-        choose: Says where it should go on instead, None to stay; called in the thread that follows the training.
+        choose: Returns the better placement, None to stay; called in the thread that follows the training.
     """
 
     def __init__(self, choose: Callable[[Going], Any]) -> None:
@@ -51,11 +51,11 @@ class Watch:
         self._going: Going | None = None
 
     def begin(self) -> None:
-        """Its start counts from now on: until now it waited."""
+        """Set the start of the training to now, excluding an earlier wait."""
         self._began = time.monotonic()
 
     def watching(self, hooks: Hooks) -> Hooks:
-        """The hooks of the training, with a look now and then; they raise `MoveError`."""
+        """Return the training's hooks with periodic checks; they raise `MoveError`."""
 
         def on_step(done: int, total: int) -> None:
             self._note(done, total)
