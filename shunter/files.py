@@ -1,4 +1,4 @@
-"""Files: opening what others may have put there, private files, and replacing a file in one step."""
+"""File operations: safe opening of foreign files, private files, and atomic replacement."""
 
 import contextlib
 import errno
@@ -22,8 +22,8 @@ _KINDS = {
 def open_regular(path: str | Path) -> BufferedReader:
     """Open a regular file for reading.
 
-    What was opened is what is looked at, so that nothing can be put in its place in between, and a pipe that nobody
-    writes into keeps nobody waiting.
+    The check inspects the opened file itself, so that the file cannot be exchanged in between. A pipe without a writer
+    does not block.
 
     Raises:
         OSError: The file cannot be opened, or is a pipe, a socket, a device or a folder, as its `strerror` says.
@@ -31,7 +31,7 @@ def open_regular(path: str | Path) -> BufferedReader:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        if error.errno == errno.ENXIO:  # what the kernel says of a socket
+        if error.errno == errno.ENXIO:  # the kernel's error for a socket
             raise OSError(errno.EINVAL, _KINDS[stat.S_IFSOCK], str(path)) from error
         raise
     kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
@@ -42,17 +42,17 @@ def open_regular(path: str | Path) -> BufferedReader:
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder that nobody but its owner may look into; one that is there stays as it is.
+    """Create a folder that only its owner can access; an existing folder stays as it is.
 
     Raises:
-        OSError: It cannot be made.
+        OSError: The folder cannot be created.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def check_room(folder: Path, least_bytes: int) -> None:
-    """Raise if a folder takes no new file of a size, which is given its blocks and vanishes.
+    """Raise if a folder has no room for a new file of a size; a temporary file tests this.
 
     Raises:
         OSError: The folder is read-only, the disk or a quota is full, or a limit of the process is below the size.
@@ -62,10 +62,10 @@ def check_room(folder: Path, least_bytes: int) -> None:
 
 
 def begin_private(file: Path) -> None:
-    """Make an empty file that nobody but its owner may read, for a library that fills it; one that is there stays.
+    """Create an empty file that only its owner can read, for a library that fills it; an existing file stays.
 
     Raises:
-        OSError: It cannot be made.
+        OSError: The file cannot be created.
     """
     make_private(file.parent)
     with contextlib.suppress(FileExistsError):
@@ -73,12 +73,12 @@ def begin_private(file: Path) -> None:
 
 
 def path_of(file: BufferedReader) -> Path:
-    """A path that names what is open, whatever lies under its former name by now; for libraries that open by path."""
+    """Return a path to the open file, even if its former path has been replaced; for libraries that open by path."""
     return Path(f"/dev/fd/{file.fileno()}")
 
 
 def users_of(path: Path) -> list[int]:
-    """Return the processes that have a file, or a file below a folder, open or mapped; those that can be seen."""
+    """Return the visible processes that have a file, or a file below a folder, open or mapped."""
     path = path.absolute()
     return sorted({pid for pid, used in _used_files() if used == path or path in used.parents})
 

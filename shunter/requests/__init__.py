@@ -1,4 +1,4 @@
-"""What a user asks for: one model for the command line, the Prefect form and Python, in groups by concern."""
+"""Requests: one model for the command line, the Prefect form and Python, in groups by concern."""
 
 from shunter.requests.architecture import ModelRequest
 from shunter.requests.checkpoints import CheckpointBits, CheckpointPolicy, CheckpointRequest

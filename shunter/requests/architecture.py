@@ -1,4 +1,4 @@
-"""The model that is to be trained."""
+"""Request group of the model to train."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Self
@@ -10,7 +10,7 @@ from shunter.requests.groups import Group
 
 
 def _as_entries(value: Any) -> Any:
-    """From keys with values, as a job file may have them, the entries that a command line has."""
+    """Convert a mapping, as in a job file, to entries `field=value`, as on the command line."""
     if not isinstance(value, Mapping):
         return value
     return tuple(f"{name}={_as_text(one)}" for name, one in value.items())
@@ -23,7 +23,7 @@ def _as_text(value: Any) -> str:
 
 
 def _checked_entries(entries: tuple[str, ...]) -> tuple[str, ...]:
-    """In the order of their names, so that equal requests are written alike."""
+    """Return the entries sorted by name, so that equal requests are stored alike; raise if one is malformed."""
     parts = [entry.partition("=") for entry in entries]
     for entry, (name, equals, _) in zip(entries, parts, strict=True):
         if not (name.strip() and equals):
@@ -35,10 +35,10 @@ def _checked_entries(entries: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def settings_over(of_file: Any, given: Sequence[str]) -> tuple[str, ...]:
-    """The settings of a job file with those given beside it, which count more.
+    """Return the settings of a job file, overridden by those given beside it.
 
     Args:
-        of_file: `set` as the file has it: entries, or keys with values.
+        of_file: `set` in the file: entries, or keys with values.
         given: Entries `field=value`.
     """
     entries = _as_entries(of_file)
@@ -53,7 +53,7 @@ def _field_of(entry: str) -> str:
 
 
 def _offer_models(schema: dict[str, Any]) -> None:
-    """Name the models that a form offers."""
+    """Add the model names to the form's schema."""
     schema["enum"] = [*model_names()]
 
 

@@ -1,4 +1,4 @@
-"""How the state of an unfinished training is kept."""
+"""Request group of checkpoints: how the state of an unfinished training is saved."""
 
 from enum import StrEnum
 
@@ -9,7 +9,7 @@ from shunter.secrets import has_password
 
 
 class CheckpointBits(StrEnum):
-    """Bits of a number of the embedding tables in a checkpoint."""
+    """Bits per number of the embedding tables in a checkpoint."""
 
     AUTO = "auto"
     FULL = "32"
@@ -20,7 +20,7 @@ class CheckpointBits(StrEnum):
 
 
 class CheckpointPolicy(StrEnum):
-    """What each checkpoint holds of the embedding tables."""
+    """Policy that decides which rows of the embedding tables a checkpoint contains."""
 
     AUTO = "auto"
     FULL = "full"

@@ -1,4 +1,4 @@
-"""A cluster whose nodes serve a request instead of this machine."""
+"""Request group of a cluster, which serves a request instead of this machine."""
 
 from typing import Self
 

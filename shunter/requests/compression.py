@@ -1,4 +1,4 @@
-"""What a user asks of `shunter compress`: one model for the command line and Python."""
+"""Request of `shunter compress`: one model for the command line and Python."""
 
 from typing import TYPE_CHECKING, Any
 

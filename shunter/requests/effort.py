@@ -1,4 +1,4 @@
-"""How much is trained, and by how many processes."""
+"""Request groups of the training effort: epochs, processes, and the ensemble."""
 
 import math
 from enum import StrEnum
@@ -11,7 +11,7 @@ from shunter.requests.sizes import checked_bytes, parse_bytes
 
 
 class SelectBy(StrEnum):
-    """Figure of the validation part by which one model is better than another: of clicks, or of a ranking."""
+    """Validation metric by which models are compared: of clicks, or of a ranking."""
 
     NE = "ne"
     AUC = "auc"
@@ -21,26 +21,26 @@ class SelectBy(StrEnum):
 
 
 class Repeats(StrEnum):
-    """What becomes of (user, item) pairs of a judged part that an earlier part holds."""
+    """Treatment of (user, item) pairs of an evaluated part that already occur in an earlier part."""
 
     DROP = "drop"
     KEEP = "keep"
 
 
 RANKING_FIGURES = (SelectBy.NDCG20, SelectBy.RECALL20)
-# Families that cost seconds, and that a model has to beat: models of clicks, and of rankings.
+# Baseline families that train within seconds: for click models, and for ranking models.
 CLICK_BASELINES = ("lr", "fm")
 RANKING_BASELINES = ("popularity", "itemknn", "ease", "ials")
-TREES = "gbt"  # a rival of models of clicks that is asked for by name
+TREES = "gbt"  # baseline of click models that must be requested by name
 BASELINES = (*CLICK_BASELINES, TREES, *RANKING_BASELINES)
-CLICK_EPOCHS, RANKING_EPOCHS = 9, 40  # longest training where a request does not say
+CLICK_EPOCHS, RANKING_EPOCHS = 9, 40  # default of the longest training
 
 
 def parse_task_weights(text: str) -> dict[str, float]:
-    """From `click=1,conversion=0.5`.
+    """Parse task weights such as `click=1,conversion=0.5`.
 
     Raises:
-        ValueError: A part is no name with a number from 0 on, or a name comes twice.
+        ValueError: A part is no name with a number of at least 0, or a name occurs twice.
     """
     weights: dict[str, float] = {}
     for part in text.split(","):
@@ -143,7 +143,7 @@ class TrainingEffort(Effort, frozen=True, title="Advanced: training"):
 
 
 class EnsembleOf(StrEnum):
-    """What the members of an ensemble are."""
+    """Source of the members of an ensemble."""
 
     MEMBERS = "members"
     SNAPSHOTS = "snapshots"
@@ -151,7 +151,7 @@ class EnsembleOf(StrEnum):
 
 
 class Distill(StrEnum):
-    """When one model learns what an ensemble predicts."""
+    """Condition for distilling an ensemble into one model."""
 
     AUTO = "auto"
     ALWAYS = "always"
@@ -219,15 +219,15 @@ class EnsembleRequest(Group, frozen=True, title="Ensemble"):
 
     @property
     def trained(self) -> int:
-        """How many members are trained where no trial has done so."""
+        """Return the number of members to train if no trial has trained them."""
         return self.ensemble_size or TRAINED_MEMBERS
 
     @property
     def most(self) -> int:
-        """Most models in the ensemble."""
+        """Return the largest number of models in the ensemble."""
         return self.ensemble_size or MOST_MEMBERS
 
     @property
     def memory_bytes(self) -> int | None:
-        """The bytes that are asked for; None sets no bound."""
+        """Return the requested memory in bytes; None for no limit."""
         return None if self.ensemble_memory is None else parse_bytes(self.ensemble_memory)

@@ -1,8 +1,8 @@
-"""How a request looks as a form: the JSON schema that Prefect's UI draws, and its server checks a request against.
+"""JSON schema of a request as a form, which Prefect's UI draws and its server uses for validation.
 
-The UI draws a card for each group in the order of `position`, a drop-down for an `enum`, tabs for `anyOf`. An option
-that may be left out is therefore no `anyOf` with null, whose first tab would say 'Property is type "None"', but a field
-without a default: it stays empty, and the server takes null for it all the same.
+The UI draws a card for each group in the order of `position`, a drop-down for an `enum`, tabs for `anyOf`. An optional
+option is therefore no `anyOf` with null, whose first tab would say 'Property is type "None"', but a field without a
+default. The field stays empty, and the server accepts null for it.
 """
 
 import re
@@ -13,9 +13,9 @@ from pydantic import BaseModel, Field
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
 
-ADVANCED = "Advanced: "  # begins the title of what comes last in a form
+ADVANCED = "Advanced: "  # prefix of titles that come last in a form
 
-# What the name of an option does not say: mostly its unit.
+# Titles for options whose name is not enough, mostly because of the unit.
 TITLES = {
     "schema_file": "Schema file",
     "max_bad_share": "Max share of unreadable rows (0 to 1)",
@@ -77,7 +77,7 @@ TITLES = {
 }
 CAPITALS = {"auc": "AUC"}
 
-# A command in backticks stays as it is; some options are mentioned with the value that is meant.
+# A command in backticks stays unchanged; some options are mentioned with a value.
 _MENTION = re.compile(
     r"(?P<command>`[^`]*`)"
     r"|--(?P<choice>model|objective|search-method|search-space) (?P<value>[a-z]\w*)"
@@ -86,21 +86,21 @@ _MENTION = re.compile(
 
 
 def title_of(name: str, _: FieldInfo | None = None) -> str:
-    """Title of an option in a form: `max_kwh` becomes `Max energy (kWh)`, `min_auc` becomes `Min AUC`."""
+    """Return the title of an option in a form: `max_kwh` becomes `Max energy (kWh)`, `min_auc` becomes `Min AUC`."""
     words = [CAPITALS.get(word, word) for word in name.split("_")]
     return TITLES.get(name, " ".join([words[0].capitalize(), *words[1:]]))
 
 
 def shown(request: BaseModel) -> FieldInfo:
-    """What a form shows at first, as a mark of the parameter of a flow: options that are left out stay empty."""
+    """Return the field of a flow's parameter with the form's initial values; None values stay empty."""
     return Field(json_schema_extra={"default": request.model_dump(mode="json", exclude_none=True)})
 
 
 def make_form(schema: JsonSchemaValue) -> None:
-    """Turn the schema of a request or of one of its groups into what a form shows well, in place.
+    """Change the schema of a request or of a group for display in a form, in place.
 
     Args:
-        schema: An object with its properties, as pydantic describes it.
+        schema: JSON schema of an object with properties, from pydantic.
     """
     fields = schema.get("properties", {})
     for position, (name, field) in enumerate(fields.items()):
@@ -112,7 +112,7 @@ def make_form(schema: JsonSchemaValue) -> None:
 
 
 def _in_words(mention: re.Match[str]) -> str:
-    """Call an option in the texts of a form what the form calls it."""
+    """Replace an option in a form's text by its title in the form."""
     if mention["command"]:
         return mention["command"]
     title = title_of((mention["choice"] or mention["option"]).replace("-", "_")).partition(" (")[0]
@@ -120,7 +120,7 @@ def _in_words(mention: re.Match[str]) -> str:
 
 
 def _leave_empty(field: dict[str, Any]) -> None:
-    """Without null: neither as one of the types, nor in what is shown at first."""
+    """Remove null from the types and from the default."""
     if isinstance(field.get("default"), Mapping):
         field["default"] = {name: value for name, value in field["default"].items() if value is not None}
     kinds = [kind for kind in field.get("anyOf", ()) if kind != {"type": "null"}]

@@ -1,4 +1,4 @@
-"""What all requests share: options in groups by concern, accepted in their groups or flat, and written either way."""
+"""Base classes of requests: options in groups by concern, accepted nested or flat, and written either way."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -16,7 +16,7 @@ class Group(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False, field_t
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """The schema of its card in the form."""
+        """Return the JSON schema of the group's card in the form."""
         reference = handler(schema)
         make_form(handler.resolve_ref_schema(reference))
         return reference
@@ -29,16 +29,16 @@ class Request(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False, field
     requests and scripts give it; no option therefore bears the name of another one or of a group.
     """
 
-    # Groups that a flat request keeps as they are, for requests were stored so before there were others.
+    # Groups that stay nested in a flat request, for compatibility with stored requests.
     unfolded: ClassVar[frozenset[str]] = frozenset({"limits", "drift"})
 
-    if TYPE_CHECKING:  # in each request, or its options could not be given flat
+    if TYPE_CHECKING:  # repeated in each request, so that type checkers accept flat options
 
         def __init__(self, **options: Any) -> None: ...
 
     @classmethod
     def groups(cls) -> dict[str, type[Group]]:
-        """The groups by their names."""
+        """Return the groups by name."""
         return {
             name: field.annotation
             for name, field in cls.model_fields.items()
@@ -47,7 +47,7 @@ class Request(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False, field
 
     @classmethod
     def options(cls) -> dict[str, FieldInfo]:
-        """The options by their names, whatever their group."""
+        """Return the options of all groups by name."""
         found: dict[str, FieldInfo] = {}
         groups = cls.groups()
         for name, field in cls.model_fields.items():
@@ -55,7 +55,7 @@ class Request(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False, field
         return found
 
     def flat(self) -> dict[str, Any]:
-        """Plain values by the names of the options, as requests are stored."""
+        """Return plain values by option name, the form in which requests are stored."""
         folded = self.groups().keys() - self.unfolded
         values: dict[str, Any] = {}
         for name, value in self.model_dump(mode="json").items():
@@ -63,7 +63,7 @@ class Request(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False, field
         return values
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """The request with some options changed, in their groups or flat.
+        """Return the request with some options changed, given nested or flat.
 
         Raises:
             ValidationError: A value is out of range, or the values contradict each other.
@@ -73,7 +73,7 @@ class Request(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False, field
     @model_validator(mode="before")
     @classmethod
     def _fold(cls, values: Any) -> Any:
-        """Put flat options into their groups."""
+        """Move flat options into their groups."""
         if not isinstance(values, dict):
             return values
         folded = dict(values)

@@ -1,10 +1,10 @@
-"""What a user asks of a model that ranks."""
+"""Request options of ranking models."""
 
 from enum import StrEnum
 
 
 class IndexChoice(StrEnum):
-    """How the best items for a user are found."""
+    """Method of finding the best items for a user."""
 
     AUTO = "auto"
     EXACT = "exact"

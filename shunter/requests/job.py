@@ -1,4 +1,4 @@
-"""What all requests ask that lead to a training: data, model, limits, effort."""
+"""Base of all requests that lead to a training: data, model, limits, effort."""
 
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -32,8 +32,8 @@ RegisteredName = Annotated[
 class JobRequest(Request, frozen=True):
     """What is to be trained, within which limits: what a choice of placement needs to know."""
 
-    job_kind: ClassVar[Literal["train", "nightly"]] = "train"  # runs of this kind predict its work and its quality
-    searches: ClassVar[bool] = True  # before it trains; without a search, every member is trained anew
+    job_kind: ClassVar[Literal["train", "nightly"]] = "train"  # kind of past runs to learn from
+    searches: ClassVar[bool] = True  # whether a search precedes the training of members
 
     source: DataRequest = Field(default=DataRequest(), description="Where the rows come from.")
     architecture: ModelRequest = Field(default=ModelRequest(), description="The model.")
@@ -57,28 +57,28 @@ class JobRequest(Request, frozen=True):
 
     @property
     def data(self) -> str:
-        """The click log."""
+        """Return the click log."""
         return self.source.data
 
     @property
     def model(self) -> str:
-        """The model family."""
+        """Return the model family."""
         return self.architecture.model
 
     @property
     def longest_epochs(self) -> int:
-        """Most passes over the training part in the training of one setting."""
+        """Return the largest number of passes over the training set for one setting."""
         usual = RANKING_EPOCHS if is_ranking(self.model) else CLICK_EPOCHS
         return self.training.max_epochs or usual
 
     @property
     def weights(self) -> Weights:
-        """The objective, with its weights."""
+        """Return the objective with its weights."""
         return Weights.parse(self.objective)
 
     @property
     def needs_price(self) -> str | None:
-        """The first option that requires a price; None when there is none."""
+        """Return the first option that requires a price; None if there is none."""
         if self.limits.max_cost is not None:
             return "--max-cost"
         if self.limits.max_cost_per_hour is not None:
@@ -121,5 +121,5 @@ class JobRequest(Request, frozen=True):
         return self
 
     def _only_local(self) -> bool:
-        """Whether this machine alone can be chosen."""
+        """Return True if only this machine can be chosen."""
         return True

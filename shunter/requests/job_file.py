@@ -1,4 +1,4 @@
-"""A request as a file that a person reads and edits: every option with its help, in the groups of the form."""
+"""Job file: a request as an editable YAML file with every option and its help, in the groups of the form."""
 
 import textwrap
 from collections.abc import Iterator, Mapping
@@ -21,11 +21,11 @@ Asked = TypeVar("Asked", bound=Request)
 
 
 def job_text(request: Request, command: str) -> str:
-    """The request as commented YAML, which `read_job` reads back as the same request.
+    """Return the request as commented YAML, which `read_job` parses to the same request.
 
     Args:
-        request: What was asked for.
-        command: Name of the command that takes it.
+        request: The request.
+        command: Name of its command.
     """
     lines = [
         f"# Run it again with: shunter {command} --config {JOB_FILE}",
@@ -43,16 +43,16 @@ def job_text(request: Request, command: str) -> str:
 
 
 def read_job(path: Path, kind: type[Asked], given: Mapping[str, Any], others: tuple[type[Request], ...] = ()) -> Asked:
-    """Read a request back, with the options over it that were given beside the file.
+    """Read a request from a file, overridden by the options given beside the file.
 
     Args:
-        path: A file as `job_text` writes it; its options may also stand flat, outside of their groups.
+        path: File in the format of `job_text`; options may also be flat, outside of their groups.
         kind: Kind of the request.
-        given: Options that count more than those of the file; of `set`, the settings that they name.
-        others: Kinds of request whose files may be given too: what they alone have, is left out.
+        given: Options that override those of the file; of `set`, only the settings that they name.
+        others: Kinds of request whose files are also accepted; options that only they have are ignored.
 
     Raises:
-        RequestError: The file cannot be read, names an option that there is none of, or a value is wrong.
+        RequestError: The file cannot be read, names an unknown option, or a value is wrong.
     """
     values = read_yaml(path, "job file", EXAMPLE, RequestError)
     told = f"The job file {path} is wrong"
@@ -63,13 +63,13 @@ def read_job(path: Path, kind: type[Asked], given: Mapping[str, Any], others: tu
         return kind.model_validate({**values, **_laid_over(values, given)})
     except ValidationError as error:
         first, *rest = [clause(fault, kind, "option") for fault in error.errors()]
-        # With options beside the file nobody can say whose fault it is.
+        # With options beside the file, the wrong value may come from either.
         told = f"The job file {path} with the options given beside it is wrong" if given else told
         raise RequestError(sentence([f"{told}, {first}", *rest])) from error
 
 
 def _laid_over(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options beside the file, with the settings of the file that they do not name."""
+    """Return the given options, with the file's settings (`set`) that the options do not override."""
     group = values.get("architecture")
     in_group = group.get("set") if isinstance(group, Mapping) else None
     of_file = values.get("set", in_group)
@@ -92,7 +92,7 @@ def _option(name: str, description: str | None, value: Any, indent: str = "") ->
         return text.rstrip("\n")
 
     line = written(allow_unicode=True)
-    if yaml.safe_load(line) != {name: value}:  # some characters end a line of YAML unless they are escaped
+    if yaml.safe_load(line) != {name: value}:  # some characters end a YAML line unless escaped
         line = written(allow_unicode=False)
     return [*_comment(description, indent), f"{indent}{line}"]
 
@@ -104,7 +104,7 @@ def _comment(text: str | None, indent: str = "") -> list[str]:
 
 
 def _unknown_keys(values: Mapping[str, Any], kind: type[Request], others: tuple[type[Request], ...]) -> Iterator[str]:
-    """A clause for each key that no request has there."""
+    """Yield a clause for each key that no request has at its position."""
     groups: dict[str, dict[str, Any]] = {}
     for one in (kind, *others):
         for name, group in one.groups().items():
@@ -120,7 +120,7 @@ def _unknown_keys(values: Mapping[str, Any], kind: type[Request], others: tuple[
 
 
 def _only_known(values: Mapping[str, Any], kind: type[Request]) -> dict[str, Any]:
-    """What this kind of request has; the rest is of another kind."""
+    """Return the options that this kind of request has; others belong to another kind."""
     groups = kind.groups()
     known = kind.options().keys() | groups.keys()
     kept = {name: value for name, value in values.items() if name in known}

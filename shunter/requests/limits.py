@@ -1,4 +1,4 @@
-"""Hard limits of a training, and the quality that a registered model must keep."""
+"""Request groups of hard limits, and of the guaranteed quality of a registered model."""
 
 from typing import Self
 
@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from shunter.requests.groups import Group
 
-LIKELY = 0.5  # more likely than not: what the likeliest figure keeps
+LIKELY = 0.5  # probability with which the likeliest figure keeps a limit
 
 
 class Limits(Group, frozen=True, title="Limits"):

@@ -1,4 +1,4 @@
-"""What the chosen placement should need least of."""
+"""Objective that the chosen placement minimises."""
 
 import math
 from enum import StrEnum
@@ -16,7 +16,7 @@ class Objective(StrEnum):
     CARBON = "carbon"
 
 
-# Products that have a name of their own.
+# Named products.
 NAMED = {"edp": "time=1,energy=1"}
 
 
@@ -35,10 +35,10 @@ class Weights(BaseModel, frozen=True, extra="forbid"):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """From `energy`, from `edp`, or from `time=1,energy=0.5`.
+        """Parse an objective: `energy`, `edp`, or weights such as `time=1,energy=0.5`.
 
         Raises:
-            ValueError: A quantity is unknown or given twice, a weight is no positive number, or none is given.
+            ValueError: A quantity is unknown, missing or given twice, or a weight is no positive number.
         """
         known = ", ".join([*Objective, *NAMED])
         text = NAMED.get(text.strip(), text)
@@ -59,12 +59,12 @@ class Weights(BaseModel, frozen=True, extra="forbid"):
 
     @property
     def used(self) -> dict[Objective, float]:
-        """The quantities that count, with their weights."""
+        """Return the quantities with a weight above 0."""
         return {quantity: weight for quantity in Objective if (weight := getattr(self, quantity.value))}
 
     @property
     def text(self) -> str:
-        """For instance `time`, or `time=1,energy=0.5`; `parse` reads it back."""
+        """Return text such as `time` or `time=1,energy=0.5`, which `parse` reads."""
         used = self.used
         if len(used) == 1:
             return str(next(iter(used)))

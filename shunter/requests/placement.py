@@ -1,4 +1,4 @@
-"""Which placements are open to the choice, and how far it may try what it does not know."""
+"""Request group of placements: the permitted placements, and the extent of exploration."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -10,7 +10,7 @@ from shunter.requests.sizes import checked_bytes, parse_bytes
 
 
 class Explore(StrEnum):
-    """How far a recurring job may try placements that are not the best known."""
+    """Permitted exploration of placements other than the best known, for a recurring job."""
 
     NEVER = "never"
     BOUNDED = "bounded"
@@ -18,7 +18,7 @@ class Explore(StrEnum):
 
 
 def parse_batch_sizes(text: str) -> tuple[int, ...]:
-    """From `64,512`, in ascending order.
+    """Parse batch sizes such as `64,512`; return them in ascending order.
 
     Raises:
         ValueError: A part is no positive whole number.
@@ -58,10 +58,10 @@ class PlacementRequest(Group, frozen=True, title="Advanced: placement"):
 
     @property
     def embedding_memory_bytes(self) -> int | None:
-        """The memory for the embedding tables that is asked for; None leaves it to the choice."""
+        """Return the requested memory for the embedding tables in bytes; None leaves it to the planner."""
         return None if self.embedding_memory is None else parse_bytes(self.embedding_memory)
 
     @property
     def sizes(self) -> tuple[int, ...] | None:
-        """The batch sizes asked for, ascending; None leaves them to the choice."""
+        """Return the requested batch sizes, ascending; None leaves them to the planner."""
         return None if self.batch_sizes is None else parse_batch_sizes(self.batch_sizes)

@@ -1,4 +1,4 @@
-"""What a user asks of `shunter plan`: one model for the command line and Python."""
+"""Request of `shunter plan`: one model for the command line and Python."""
 
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -116,7 +116,7 @@ class PlanRequest(Request, frozen=True, title="Plan"):
 
     @property
     def precision(self) -> Literal["fp32", "fp16", "bf16"]:
-        """That of messages as long as none is chosen."""
+        """Return the precision of messages until one is chosen."""
         return "fp32" if self.communication == "any" else self.communication
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""What a user asks of `shunter plan memory`: one model for the command line and Python."""
+"""Request of `shunter plan memory`: one model for the command line and Python."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any

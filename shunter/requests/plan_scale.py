@@ -1,4 +1,4 @@
-"""What a user asks of `shunter plan scale`: one model for the command line and Python."""
+"""Request of `shunter plan scale`: one model for the command line and Python."""
 
 from typing import TYPE_CHECKING, Any, Literal
 

@@ -1,4 +1,4 @@
-"""What time on this machine costs."""
+"""Request group of prices: the cost of time on this machine."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -10,7 +10,7 @@ from shunter.settings import Settings
 
 
 class Billing(StrEnum):
-    """How time is charged."""
+    """Billing unit of time."""
 
     EXACT = "exact"
     SECOND = "second"
@@ -46,7 +46,7 @@ class Pricing(Group, frozen=True, title="Advanced: prices and electricity"):
 
     @property
     def prices_path(self) -> Path | None:
-        """The file of prices that counts; None where there is none, or the price was given."""
+        """Return the price file to use; None if there is none or the price was given."""
         if self.price_per_hour is not None:
             return None
         if self.prices is not None:

@@ -1,4 +1,4 @@
-"""What a user asks of `shunter profile`: one model for the command line, the Prefect form and Python."""
+"""Request of `shunter profile`: one model for the command line, the Prefect form and Python."""
 
 from typing import TYPE_CHECKING, Any, Literal, Self
 

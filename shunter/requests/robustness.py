@@ -1,4 +1,4 @@
-"""What a user asks of `shunter robustness`: one model for the command line and Python."""
+"""Request of `shunter robustness`: one model for the command line and Python."""
 
 import math
 from enum import StrEnum
@@ -12,7 +12,7 @@ MOST_RATES, HIGHEST_RATE = 12, 0.5
 
 
 class ErrorKind(StrEnum):
-    """What happens to a stored bit, or to a row of a table."""
+    """Fault type of a stored bit, or of a row of a table."""
 
     FLIP = "flip"
     STUCK0 = "stuck0"
@@ -21,7 +21,7 @@ class ErrorKind(StrEnum):
 
 
 def parse_rates(text: str) -> tuple[float, ...]:
-    """From `1e-6,1e-4`, in ascending order.
+    """Parse fault rates such as `1e-6,1e-4`; return them in ascending order.
 
     Raises:
         ValueError: A part is no rate, or there are too many.
@@ -75,7 +75,7 @@ class RobustnessRequest(Request, frozen=True):
 
     @property
     def rates(self) -> tuple[float, ...]:
-        """The rates in ascending order."""
+        """Return the fault rates in ascending order."""
         return parse_rates(self.error_rates)
 
     if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""What is tried before a training, and for how long."""
+"""Request groups of the search before a training: budget, space and method."""
 
 from enum import StrEnum
 from typing import Self
@@ -9,13 +9,13 @@ from shunter.requests.groups import Group
 from shunter.requests.search_methods import SEARCH_METHODS, SEARCH_SPACES, capabilities_of
 from shunter.secrets import has_password
 
-FROM_VARIABLE, FROM_SECRET = "env:", "secret:"  # before the name of what holds an address
+FROM_VARIABLE, FROM_SECRET = "env:", "secret:"  # prefix of the variable or secret that holds an address
 WITHOUT_PASSWORD = r"^(?!.*://[^/:]*:[^@]*@)(?!.*(password|passwd|pwd)=).*$"
-TRIALS = 9  # of a search without any budget
+TRIALS = 9  # default number of trials of a search without a budget
 
 
 class SearchSpaceName(StrEnum):
-    """What is searched."""
+    """Name of a search space."""
 
     SETTINGS = "settings"
     WIDE = "wide"
@@ -23,7 +23,7 @@ class SearchSpaceName(StrEnum):
 
 
 class SearchCost(StrEnum):
-    """What the quality is weighed against."""
+    """Cost that is traded off against the quality."""
 
     TIME = "time"
     ENERGY = "energy"
@@ -31,7 +31,7 @@ class SearchCost(StrEnum):
 
 
 class TowerStrategy(StrEnum):
-    """Which fields share a tower of a DMT."""
+    """Strategy that assigns fields to the towers of a DMT."""
 
     AUTO = "auto"
     COHERENT = "coherent"
@@ -59,7 +59,7 @@ class SearchBudget(Group, frozen=True, title="Search"):
 
     @property
     def most_trials(self) -> int | None:
-        """Settings to try; None where only the search's time or energy ends it."""
+        """Return the number of settings to try; None if only a time or energy budget ends the search."""
         if self.trials is None and self.search_minutes is None and self.search_kwh is None:
             return TRIALS
         return self.trials
@@ -114,12 +114,12 @@ class SearchRequest(SearchBudget, frozen=True, title="Search"):
 
     @property
     def trials_at_a_time(self) -> int:
-        """Trials, and trainings of members, at a time."""
+        """Return the number of parallel trials, and of parallel trainings of members."""
         return self.parallel_trials or 1
 
     @property
     def is_by_minutes_alone(self) -> bool:
-        """Whether it takes what fits into its minutes: then more at a time is more tried, and nothing is compared."""
+        """Return True if only a time budget ends the search, so that more parallel trials mean more tried settings."""
         if capabilities_of(self.search_method).get("one_at_a_time", False):
             return False
         has_other_budget = self.trials is not None or self.search_kwh is not None
@@ -127,12 +127,12 @@ class SearchRequest(SearchBudget, frozen=True, title="Search"):
 
     @property
     def space(self) -> SearchSpaceName:
-        """What is searched."""
+        """Return the search space: the requested one, else the method's default."""
         of_method = capabilities_of(self.search_method).get("only_space", SearchSpaceName.SETTINGS)
         return self.search_space or SearchSpaceName(of_method)
 
     def check_is_installed(self) -> None:
-        """Refuse a method or a space that is not there, before anything is read or measured.
+        """Raise if the method or the space is not available, before anything is read or measured.
 
         Raises:
             UnknownNameError: No search method has the name.

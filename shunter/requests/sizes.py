@@ -1,4 +1,4 @@
-"""Sizes in bytes, as users write them."""
+"""Sizes in bytes as users write them."""
 
 from pydantic import ByteSize, TypeAdapter, ValidationError
 
@@ -6,7 +6,7 @@ _SIZE: TypeAdapter[ByteSize] = TypeAdapter(ByteSize)
 
 
 def parse_bytes(text: str) -> int:
-    """From `64MiB` or `2GB`: 2**20 bytes a MiB, 10**6 a MB.
+    """Parse a size such as `64MiB` or `2GB`: 2**20 bytes a MiB, 10**6 a MB.
 
     Raises:
         ValueError: It is no positive number with a unit.
@@ -21,10 +21,10 @@ def parse_bytes(text: str) -> int:
 
 
 def checked_bytes(text: str | None) -> str | None:
-    """The text of an option that holds a size, or of one that was left out.
+    """Return the text of a size option unchanged; None if the option is absent.
 
     Raises:
-        ValueError: It is no size.
+        ValueError: The text is no size.
     """
     if text is not None:
         parse_bytes(text)

@@ -1,4 +1,4 @@
-"""The data that a request is about."""
+"""Request group of the data."""
 
 from enum import StrEnum
 from typing import ClassVar
@@ -9,7 +9,7 @@ from shunter.requests.groups import Group
 
 
 class DataFormat(StrEnum):
-    """How the source is written."""
+    """File format of the source."""
 
     CRITEO = "criteo"
     CSV = "csv"
@@ -19,7 +19,7 @@ class DataFormat(StrEnum):
 class DataRequest(Group, frozen=True, title="Data"):
     """The click log and how it is read."""
 
-    is_found_by_flow: ClassVar[bool] = False  # so that a command cannot check the files first
+    is_found_by_flow: ClassVar[bool] = False  # if True, a command cannot check the files
 
     data: str = Field(
         default="ml-100k",
@@ -38,7 +38,7 @@ class DataRequest(Group, frozen=True, title="Data"):
 
     @property
     def held_out(self) -> dict[str, str]:
-        """Files of their own of the parts `validation` and `test`, as far as they are given."""
+        """Return the separate files of the parts `validation` and `test`, if given."""
         return {}
 
 
@@ -59,6 +59,6 @@ class PartsRequest(DataRequest, frozen=True, title="Data"):
 
     @property
     def held_out(self) -> dict[str, str]:
-        """Files of their own of the parts `validation` and `test`, as far as they are given."""
+        """Return the separate files of the parts `validation` and `test`, if given."""
         files = {"validation": self.validation, "test": self.test}
         return {part: path for part, path in files.items() if path is not None}

@@ -1,4 +1,4 @@
-"""What a user asks of `shunter train` and `shunter tune`: one model for the command line, the form and Python."""
+"""Request of `shunter train` and `shunter tune`: one model for the command line, the form and Python."""
 
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Self
@@ -29,7 +29,7 @@ HALF_TABLES = "table_precision=fp16"  # an entry of `set`
 
 
 class Promote(StrEnum):
-    """When a registered version becomes the champion of its name."""
+    """Condition under which a registered version becomes the champion of its name."""
 
     CONFIDENT = "confident"
     ALWAYS = "always"
@@ -71,7 +71,7 @@ class TrainRequest(JobRequest, frozen=True):
 
     @property
     def needs_tables_in_memory(self) -> str | None:
-        """The first option with which embedding tables cannot lie in a file; None where they can."""
+        """Return the first option that requires embedding tables in memory; None if tables may be in a file."""
         if self.training.plan is not None:
             return f"--plan {self.training.plan}"
         if self.training.processes > 1 and self.nodes.cluster is not None:
@@ -200,7 +200,7 @@ class TrainRequest(JobRequest, frozen=True):
 
 
 def baselines_of(request: TrainRequest) -> tuple[str, ...]:
-    """Baselines that a request asks for; if it does not say, all that suit its model but the trees."""
+    """Return the requested baselines; by default all that suit the model, except trees."""
     asked = request.training.baselines
     if asked is not None:
         return parse_baselines(asked)

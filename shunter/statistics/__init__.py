@@ -1,1 +1,1 @@
-"""Statistics that several parts of the project share; numpy alone is loaded with them."""
+"""Shared statistics functions; the package imports only numpy."""
