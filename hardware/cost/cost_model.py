@@ -12,7 +12,7 @@ from shunter.hardware.cost.step_model import StepModel, StepParts
 from shunter.hardware.types import HardwareProfile, Placement, Prediction, Workload
 
 # Standard deviation of log(measured / predicted): two steps in three are within 40 % of the prediction for a measured
-# machine; for a catalogue profile the deviation is twice as large.
+# machine, and within a factor of two for a catalogue profile.
 COLD_LOG_DEVIATION = 0.35
 CATALOGUE_LOG_DEVIATION = 0.7
 QUANTILE_95 = 1.645  # Half width of a symmetric 90 % interval of a normal distribution, in standard deviations.

@@ -198,7 +198,7 @@ class EnergyMeter:
     def so_far(self) -> EnergyReading:
         """Return the energy until the last source reading, without watts over time.
 
-        While the thread reads the sources regularly, this property reads no source and takes no lock. It can therefore
+        While the thread reads the sources regularly, this method reads no source and takes no lock. It can therefore
         be called within a training step.
         """
         if self._reading is not None:

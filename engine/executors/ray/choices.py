@@ -1,4 +1,4 @@
-"""Where else on a cluster a training may run: when its node dies, and when a better one is or becomes free."""
+"""Alternative placements on a cluster: after a node's death, and when a better node is or becomes free."""
 
 import math
 from collections import defaultdict
@@ -11,25 +11,24 @@ from shunter.engine.executors.watch import Going
 from shunter.hardware.devices.nodes import free_resources
 from shunter.hardware.types import Placement
 
-SLACK = 1e-6  # of a resource, which Ray counts in ten thousandths
-# Where a training goes on: what it takes in all at each place that is free, by name, where it is, and how it goes.
+SLACK = 1e-6  # tolerance of a resource, which Ray counts in units of 1e-4
+# Returns where a training continues. Arguments: its total at each free accelerator, its accelerator, its progress.
 BetterPlace = Callable[[Mapping[str, float], str, Going], str | None]
 
 
 def nowhere(totals: Mapping[str, float], here: str, going: Going) -> None:
-    """The `BetterPlace` of a training that stays."""
+    """Return None: the `BetterPlace` of a training that stays."""
 
 
 @dataclass(frozen=True)
 class Choices:
-    """What a flow says of where its trainings may run.
+    """Placements on which a flow's trainings may run.
 
     Attributes:
         all: The placements, best first.
         better_place: Decides whether a running training moves.
-        may_begin_elsewhere: Whether one begins on another place that is free while the best is not.
-        memory_bytes: What a process needs of its node's memory, as predicted, which Ray then keeps for it; 0 where
-            nobody can say.
+        may_begin_elsewhere: Whether a training may begin on another free placement while the best is in use.
+        memory_bytes: Predicted memory of a process on its node, which Ray then reserves; 0 if unknown.
     """
 
     all: Sequence[Choice] = field(default=())
@@ -38,7 +37,7 @@ class Choices:
     memory_bytes: int = 0
 
     def alike(self, placement: Placement) -> list[Choice]:
-        """The best choice on each other node with the same batches and precision."""
+        """Return the best choice on each other node with the same batch size and precision."""
         found: dict[str | None, Choice] = {}
         for one in self.all:
             other = one.placement
@@ -48,36 +47,36 @@ class Choices:
         return list(found.values())
 
     def totals(self, placement: Placement) -> dict[str | None, float]:
-        """What the whole job takes on each node by itself, on that of a placement there; infinite where unknown."""
+        """Return the total of the whole job on each node alone, including the placement's node; infinite if unknown."""
         there = placement.model_copy(update={"processes": 1})
         own = next((one.total for one in self.all if one.placement == there), math.inf)
         return {one.placement.node: one.total for one in self.alike(placement)} | {placement.node: own}
 
 
 class Elsewhere:
-    """Finds the places of a cluster that are free, and the better ones among them.
+    """Search for free placements of a cluster, and for better ones among them.
 
     Args:
-        choices: What the flow says.
-        seats: The processes of a placement, each with its node.
+        choices: Choices of the flow.
+        seats: Returns the processes of a placement, each with its node.
     """
 
     def __init__(self, choices: Choices, seats: Callable[[Placement], list[Seat]]) -> None:
         self.choices, self._seats = choices, seats
 
     def begin(self, placement: Placement) -> Placement | None:
-        """Where a training begins whose placement is taken; None where it is not, or nothing else is free."""
+        """Return where a training begins if its placement is in use; None if it is free, or nothing else is free."""
         if not self.choices.may_begin_elsewhere or are_free(self._seats(placement)):
             return None
         return next((one for one in self._others(placement) if are_free(self._seats(one))), None)
 
     def better(self, here: Placement, seats: Sequence[Seat], going: Going) -> Placement | None:
-        """Where a training goes on that gives back where it is; None where it stays.
+        """Return where a training continues after releasing its current placement; None if it stays.
 
         Args:
             here: Its placement.
-            seats: Its processes, of which all wait for the slowest.
-            going: How it goes.
+            seats: Its processes; all wait for the slowest.
+            going: Its progress.
         """
         totals = self.choices.totals(here)
         found = {one.accelerator: one for one in self._others(here)}
@@ -100,11 +99,11 @@ def _slowest(seats: Sequence[Seat], totals: Mapping[str | None, float]) -> float
 
 
 def are_free(seats: Sequence[Seat], released: Sequence[Seat] = ()) -> bool:
-    """Whether Ray has at this moment what processes take.
+    """Return True if Ray currently has the resources of the processes.
 
     Args:
-        seats: Where they would be.
-        released: Those that would be given back for it.
+        seats: Processes with their nodes.
+        released: Processes that would be released first.
     """
     free = free_resources()
     asked, given = _by_node(seats), _by_node(released)
@@ -114,7 +113,7 @@ def are_free(seats: Sequence[Seat], released: Sequence[Seat] = ()) -> bool:
 
 
 def _by_node(seats: Sequence[Seat]) -> dict[tuple[str, str], float]:
-    """What they take of each resource of each node; nothing of all others."""
+    """Return the requested amount of each resource of each node; 0 for all others."""
     counted: dict[tuple[str, str], float] = defaultdict(float)
     for seat in seats:
         for name, count in seat.resources.items():

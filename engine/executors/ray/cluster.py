@@ -1,4 +1,4 @@
-"""A Ray cluster as one place to train: its nodes measured, work sent to the chosen one, and elsewhere when it dies."""
+"""Ray cluster as a compute target: measures its nodes, and moves a training to another node if its node dies."""
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -38,12 +38,12 @@ from shunter.models.spec import ModelSpec
 log = logging.getLogger(__name__)
 
 MOST_MEASURED = 4  # nodes between which collectives are timed
-MOST_RESTARTS = 3  # of one training: what kills a process on every node is the training itself
+MOST_RESTARTS = 3  # of one training: if processes die on every node, the training itself is the cause
 
 
 @contextmanager
 def open_cluster(address: str, resource: str | None = None) -> Iterator["Cluster"]:
-    """Be connected to a cluster for the length of the block.
+    """Connect to a cluster while the block runs.
 
     Args:
         address: `host:port`, `ray://host:port`, or `auto` for the cluster that this machine is part of.
@@ -57,19 +57,20 @@ def open_cluster(address: str, resource: str | None = None) -> Iterator["Cluster
 
 
 class Cluster:
-    """The nodes on which one flow trains; a `shunter.engine.executors.role.Place`.
+    """Nodes on which one flow trains; a `shunter.engine.executors.role.Place`.
 
-    Needs a connection, see `open_cluster`. A node's accelerators are called `cpu@node`, `cuda:0@node`. Shunter must be
-    installed on every node in the same version; data, checkpoints and results travel, so no disk need be shared.
+    Requires a connection, see `open_cluster`. A node's accelerators are named `cpu@node`, `cuda:0@node`. Shunter must
+    be installed on every node in the same version. Data, checkpoints and results are transferred, so that no shared
+    disk is needed.
 
     Args:
-        nodes: Nodes in the order of preference when nothing else is known.
+        nodes: Nodes in the order of preference without other information.
 
     Attributes:
         nodes: Nodes by name.
-        ledger: What they have drawn.
-        moves: Sentences that say what went on elsewhere, and why.
-        nodes_together: Those on which the processes of one training have been, in the order of their first.
+        ledger: Energy used by the nodes.
+        moves: Sentences on each move of a training and its reason.
+        nodes_together: Nodes of the processes of one training, in the order of their first use.
     """
 
     def __init__(self, nodes: Sequence[ClusterNode]) -> None:
@@ -80,15 +81,17 @@ class Cluster:
         self._elsewhere = Elsewhere(Choices(), self.seats)
 
     def profiles(self, processes: int = 1) -> list[HardwareProfile]:
-        """Profiles of all nodes' accelerators; nodes that share a machine are measured one after another.
+        """Return the profiles of all nodes' accelerators; nodes that share a machine are measured one after another.
 
-        Of a processor as many cores count as Ray may give out.
+        A processor counts with the cores that Ray may allocate.
 
         Args:
-            processes: Those of a training; for several, collectives are those between nodes, measured once a day.
+            processes: Processes of a training; for several, the profiles contain the collectives between nodes,
+                measured once
+                a day.
 
         Raises:
-            HardwareError: a device refuses to be measured.
+            HardwareError: a device cannot be measured.
         """
         import ray
 
@@ -106,7 +109,7 @@ class Cluster:
         return [one.model_copy(update={"collectives": between}) if _is_processor(one) else one for one in offered]
 
     def network(self) -> tuple[CollectiveCost, ...]:
-        """What collectives between the nodes take, measured once a day between the first few.
+        """Return the cost of collectives between the first few nodes, measured once a day.
 
         Raises:
             HardwareError: A node does not take part.
@@ -116,7 +119,7 @@ class Cluster:
     def measure(
         self, dataset: Dataset, spec: ModelSpec | GraphSpec, placement: Placement, steps: int
     ) -> Measurement | None:
-        """As `shunter.engine.probes.measurement.measure`, on the node of the placement."""
+        """Measure as `shunter.engine.probes.measurement.measure`, on the node of the placement."""
         import ray
 
         node = self._node(placement)
@@ -132,27 +135,27 @@ class Cluster:
         may_begin_elsewhere: bool = False,
         memory_bytes: int = 0,
     ) -> None:
-        """Say where else a training may run: when its node dies, or when a better one becomes free; see `Choices`."""
+        """Set the alternatives if a training's node dies or a better node becomes free; see `Choices`."""
         asked = Choices(tuple(one for one in choices if one.placement.node in self.nodes), better_place or nowhere)
         asked = replace(asked, may_begin_elsewhere=may_begin_elsewhere, memory_bytes=memory_bytes)
         self._elsewhere = Elsewhere(asked, self.seats)
 
     def executor(self, placement: Placement, checkpoints: Path | None = None) -> OnNode:
-        """The executor of one training, on the node of a placement and as many others as its processes need."""
+        """Return the executor of one training, on the placement's node and further nodes that its processes need."""
         return OnNode(self, placement, self.ledger)
 
     def divided(self, division: Division) -> "DividedOver":
-        """The same place for trainings in several processes whose tables are divided as was decided before."""
+        """Return the same cluster for multi-process trainings with a fixed division of the tables."""
         return DividedOver(self, division)
 
     def meter_with(self, here: EnergyMeter) -> FlowMeter:
-        """Meter of this process, `here`, and of what the nodes report."""
+        """Return a meter of this process, `here`, and of the energy that the nodes report."""
         return FlowMeter(here, self.ledger)
 
     def executors(self, placement: Placement, count: int) -> list[OnNode]:
-        """Executors on the nodes with the same accelerator, see `Place.executors`; so that all measure alike.
+        """Return executors on nodes with the same accelerator, for comparable measurements; see `Place.executors`.
 
-        Where the chosen one is taken and another one is free, all of them begin and stay there.
+        If the chosen placement is in use and another is free, all executors begin and stay on the other.
 
         Raises:
             RequestError: There are fewer GPUs of that model than executors.
@@ -162,13 +165,13 @@ class Cluster:
         return [OnNode(self, place, self.ledger.branch(), shared_by=shared_by) for place, shared_by in places]
 
     def train(self, task: Task, placement: Placement, hooks: Hooks, ledger: Ledger) -> Done:
-        """Train to the end, on another node from the last checkpoint when one is lost.
+        """Train to the end; after the loss of a node, resume on another node from the last checkpoint.
 
         Args:
-            task: The training; its checkpoints come home into their folder here.
-            placement: Where to begin.
-            hooks: Functions that are called here.
-            ledger: Gets each attempt.
+            task: The training; its checkpoints are copied into their folder on this machine.
+            placement: First placement.
+            hooks: Functions that are called in this process.
+            ledger: Ledger of the energy of each attempt.
         """
         is_together = placement.processes > 1 or is_begun_by_many(task)
         placement, restarts = self._alive(placement), 0
@@ -197,7 +200,7 @@ class Cluster:
                 self._note_move(f"{error} It goes on at {self._label(placement)}.")
 
     def _begun_at(self, placement: Placement) -> Placement:
-        """Where trainings begin: at their placement, unless that is taken and another one is free."""
+        """Return the first placement of trainings: theirs, unless it is in use and another is free."""
         free = self._elsewhere.begin(placement)
         if free is None:
             return placement
@@ -218,19 +221,19 @@ class Cluster:
         on_checkpoint: Callable[[], None] = lambda: None,
         memory_bytes: int = 0,
     ) -> Done:
-        """Train to the end on the node of a placement, and nowhere else.
+        """Train to the end on the node of a placement only.
 
         Args:
-            task: The training; its checkpoints come home into their folder here.
-            placement: Where.
-            hooks: Functions that are called here.
-            ledger: Gets the attempt.
-            on_begin: Called when the node has room for it.
-            on_checkpoint: Called when a checkpoint has come home.
-            memory_bytes: What it needs of the node's memory; 0 where nobody can say.
+            task: The training; its checkpoints are copied into their folder on this machine.
+            placement: Placement of the training.
+            hooks: Functions that are called in this process.
+            ledger: Ledger of the energy of the attempt.
+            on_begin: Called when the node has room for the training.
+            on_checkpoint: Called when a checkpoint has been copied to this machine.
+            memory_bytes: Memory need on the node; 0 if unknown.
 
         Raises:
-            NodeLostError: The node or its process died; the last checkpoint is here.
+            NodeLostError: The node or its process died; the last checkpoint is on this machine.
         """
         checkpoints = task.checkpointing.directory if task.checkpointing else None
         node = self._node(placement)
@@ -254,7 +257,7 @@ class Cluster:
         )
 
     def seats(self, placement: Placement) -> list[Seat]:
-        """Where the processes of a training go: its own node first, then the best others like it that are up.
+        """Return the worker slots of a training: its own node first, then the best similar nodes that are up.
 
         Raises:
             RequestError: There are fewer GPUs of that model than processes.
@@ -280,7 +283,7 @@ class Cluster:
         on_begin: Callable[[], None] = lambda: None,
         on_checkpoint: Callable[[], None] = lambda: None,
     ) -> Done:
-        """Train to the end in a process on each seat, and nowhere else; see `attempt`."""
+        """Train to the end with one process on each seat only; see `attempt`."""
         checkpointing = task.checkpointing
 
         def keep(files: Files) -> None:
@@ -307,11 +310,11 @@ class Cluster:
         self.moves.append(move)
 
     def _alive(self, placement: Placement, exclude: str | None = None) -> Placement:
-        """The placement itself if its node is up, else the same batches and precision on the best node that is.
+        """Return the placement if its node is up, else the same batch size and precision on the best live node.
 
         Args:
-            placement: asked for.
-            exclude: A node to avoid if there is another.
+            placement: Requested placement.
+            exclude: Node to avoid if there is another.
 
         Raises:
             HardwareError: no node is up.
@@ -335,7 +338,7 @@ class Cluster:
         """Send the data to a node that has neither the same path nor an earlier copy.
 
         Raises:
-            NodeLostError: the node died meanwhile.
+            NodeLostError: the node does not take the data.
         """
         import ray
         from ray.exceptions import RayError
@@ -357,7 +360,7 @@ class Cluster:
 
 
 class DividedOver:
-    """A `engine.executors.role.Place`: a cluster whose trainings in several processes divide the tables as decided.
+    """Cluster, as an `engine.executors.role.Place`, whose multi-process trainings divide the tables as decided before.
 
     Args:
         cluster: The cluster.
@@ -372,7 +375,7 @@ class DividedOver:
         return OnNode(self._cluster, placement, self._cluster.ledger, division=self._division)
 
     def executors(self, placement: Placement, count: int) -> list[OnNode]:
-        """See `Place.executors`; each of several at a time is one process."""
+        """See `Place.executors`; each of several executors uses one process."""
         return self._cluster.executors(placement, count)
 
 
@@ -381,23 +384,23 @@ def _is_processor(profile: HardwareProfile) -> bool:
 
 
 def _label(seats: Sequence[Seat]) -> str:
-    """The placement of one process, the nodes of several."""
+    """Return the placement of one process, or the nodes of several."""
     if len(seats) == 1:
         return seats[0].placement.label
     return " and ".join(dict.fromkeys(seat.node.name for seat in seats))
 
 
 def _nothing() -> None:
-    """What is called where nothing is to be done."""
+    """Do nothing."""
 
 
 def is_begun_by_many(task: Task) -> bool:
-    """Whether many processes have begun a training: their state is read by such processes alone, be it one."""
+    """Return True if several processes began the training: only a process group can read its state."""
     return task.checkpointing is not None and holds_sharded_checkpoint(task.checkpointing.directory)
 
 
 def _offered(profile: HardwareProfile, node: ClusterNode) -> HardwareProfile:
-    """What a node measured, under its name in the cluster and of the cores that it gives."""
+    """Return a node's profile under its name in the cluster, with the cores that Ray offers."""
     accelerator = profile.accelerator.model_copy(update={"name": f"{profile.accelerator.name}@{node.name}"})
     named = profile.model_copy(update={"accelerator": accelerator})
     cores = int(node.resources.get("CPU", 0.0))

@@ -1,4 +1,4 @@
-"""Brings a data set to a node that does not have it: file by file, in pieces, into the node's own cache."""
+"""Transfer of a data set to a node without it: file by file, in pieces, into the node's own cache."""
 
 import uuid
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ PIECE_BYTES = 64 * 2**20
 
 
 def find_dataset(dataset: Dataset) -> Path | None:
-    """Folder of the data set's arrays on this machine: the path it has elsewhere, or this machine's copy; else None."""
+    """Return the folder of the data set on this machine: the original path, or a received copy; None if absent."""
     for folder in (dataset.directory, copy_directory(dataset)):
         try:
             if Dataset.load(folder).fingerprint == dataset.fingerprint:
@@ -24,12 +24,12 @@ def find_dataset(dataset: Dataset) -> Path | None:
 
 
 def has_dataset(dataset: Dataset) -> bool:
-    """Whether this machine has the arrays."""
+    """Return True if this machine has the data set."""
     return find_dataset(dataset) is not None
 
 
 def copy_directory(dataset: Dataset) -> Path:
-    """Where this machine keeps a copy that was sent to it."""
+    """Return the folder of a received copy on this machine."""
     return Settings().cache_directory / "received" / dataset.fingerprint
 
 
@@ -40,9 +40,9 @@ class Piece:
     Attributes:
         name: Name of the file within the folder.
         offset: Offset of the part in bytes.
-        content: the part.
-        is_last: whether the file ends with it.
-        sender: Name of the sender; two who send the same file do not write into each other's.
+        content: the bytes of the part.
+        is_last: whether the part ends the file.
+        sender: Name of the sender; two senders of the same file write into separate temporary files.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Piece:
 
 
 def read_pieces(dataset: Dataset, piece_bytes: int = PIECE_BYTES) -> Iterator[Piece]:
-    """All files of a data set on this machine in pieces, the description last."""
+    """Yield all files of a data set on this machine in pieces, the description last."""
     sender = uuid.uuid4().hex[:8]
     for name in _files(dataset.directory):
         path = dataset.directory / name
@@ -66,7 +66,7 @@ def read_pieces(dataset: Dataset, piece_bytes: int = PIECE_BYTES) -> Iterator[Pi
 
 
 def write_piece(dataset: Dataset, piece: Piece) -> None:
-    """Take a piece into this machine's copy; a file appears under its name when it is complete."""
+    """Write a piece into this machine's copy; a complete file is renamed to its final name."""
     path = copy_directory(dataset) / piece.name
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{piece.sender}.partial")

@@ -1,4 +1,4 @@
-"""What a flow and the nodes that train for it have drawn together."""
+"""Combined energy of a flow and of the nodes that train for it."""
 
 from shunter.engine.executors.ledger import Ledger
 from shunter.hardware.meters.meter import EnergyMeter
@@ -9,7 +9,7 @@ class FlowMeter:
     """Energy of the flow's own process and of the nodes that train for it; a `shunter.engine.stopping.Meter`.
 
     Args:
-        here: meter of this process, entered.
+        here: entered meter of this process.
         ledger: Ledger of the nodes.
     """
 
@@ -18,7 +18,7 @@ class FlowMeter:
 
     @property
     def reading(self) -> EnergyReading:
-        """Joules of both, over the seconds that passed here; as trustworthy as the weaker of them."""
+        """Return the joules of both over the seconds of this process; estimated or unavailable if one of them is."""
         here, there = self._here.reading, self._ledger.total_with_branches()
         source = f"this process: {here.source}; nodes: {there.source}"
         if here.joules is None or there.joules is None:
@@ -30,10 +30,10 @@ class FlowMeter:
         return EnergyReading.of(here.joules + there.joules, here.seconds, method, source, measured_joules=measured)
 
     def seconds_so_far(self) -> float:
-        """Since the flow's meter was entered."""
+        """Return the seconds since the flow's meter was entered."""
         return self._here.seconds_so_far()
 
     def joules_so_far(self) -> float | None:
-        """The joules of `reading`."""
+        """Return the joules of `reading`."""
         here, there = self._here.joules_so_far(), self._ledger.total_with_branches().joules
         return None if here is None or there is None else here + there

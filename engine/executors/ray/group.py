@@ -1,4 +1,4 @@
-"""A training in many processes on the nodes of a cluster, as its flow sees it: reserved together, followed as one."""
+"""Caller's side of a multi-process training on cluster nodes: reserved together, followed as one training."""
 
 import time
 import uuid
@@ -20,21 +20,21 @@ from shunter.errors import ShunterError
 from shunter.hardware.devices.nodes import ClusterNode, alive_nodes, placed, reserved
 from shunter.hardware.types import EnergyReading, Placement
 
-END_SECONDS = 5.0  # that processes have to leave once the first has said its last word
-KNOWN_SECONDS = 60.0  # after which Ray knows of a node that it is gone; its processes are missed at once
-REACH_SECONDS = 10.0  # that processes which cannot reach each other may take to be missed
-CONNECTION = ("gloo", "nccl", "connection", "tcpstore", "socket")  # in what torch says when another process is gone
+END_SECONDS = 5.0  # time for processes to exit after the last message of the first process
+KNOWN_SECONDS = 60.0  # time until Ray detects a lost node; lost processes are detected at once
+REACH_SECONDS = 10.0  # time until processes that cannot reach each other count as lost
+CONNECTION = ("gloo", "nccl", "connection", "tcpstore", "socket")  # words in torch's errors about a lost process
 
 
 @dataclass(frozen=True)
 class Seat:
-    """Where one process of a group trains.
+    """Worker slot of one process of a group.
 
     Attributes:
         node: Its node.
-        placement: Its accelerator there, with the threads of this process alone.
+        placement: Its accelerator on the node, with the threads of this process alone.
         shared_by: Processes of the group on that node.
-        memory_bytes: Of the node's memory, as predicted; 0 where nobody can say.
+        memory_bytes: Predicted memory on the node; 0 if unknown.
     """
 
     node: ClusterNode
@@ -44,7 +44,7 @@ class Seat:
 
     @property
     def resources(self) -> dict[str, float]:
-        """What Ray sets aside for it; processes that share fewer cores than they are get a part of one."""
+        """Return the resources that Ray reserves; processes that share fewer cores than their number get fractions."""
         cores = min(float(self.placement.threads), self.node.resources.get("CPU", 0.0) / self.shared_by)
         gpus = float(self.placement.device.startswith("cuda"))
         memory = memory_there(self.node, self.memory_bytes, self.shared_by)
@@ -52,7 +52,7 @@ class Seat:
 
     @property
     def cores(self) -> int | None:
-        """Cores whose idle power counts as this process's; None is all of them."""
+        """Return the cores whose idle power counts for this process; None for all."""
         if self.shared_by == 1:
             return None
         return max(1, next(one.cores for one in self.node.accelerators if one.kind == "cpu") // self.shared_by)
@@ -68,21 +68,21 @@ def train_on_nodes(
     on_checkpoint: Callable[[Files], None],
     on_begin: Callable[[], None] = lambda: None,
 ) -> Done:
-    """Train to the end in a process on each seat; all nodes have the data.
+    """Train to the end in one process on each seat; all nodes have the data.
 
     Args:
-        seats: Where, those of one node next to each other.
+        seats: Worker slots, those of one node next to each other.
         task: The training, or the rest of one.
-        files: State to go on from; empty to begin.
-        hooks: Functions that are called here.
-        on_energy: Called with what all of them have used so far.
+        files: State to resume from; empty to begin.
+        hooks: Functions that are called in this process.
+        on_energy: Called with the energy of all processes so far.
         on_checkpoint: Called with the files of each new state.
-        on_begin: Called when the nodes have room for all.
+        on_begin: Called when the nodes have room for all processes.
 
     Raises:
         NodeLostError: A node or a process died.
         KeyboardInterrupt: Ctrl-C; the state has been saved.
-        Exception: What the training raised there, or a hook here.
+        Exception: Error of the training, or of a hook.
     """
     import ray
     from ray.util import remove_placement_group
@@ -111,7 +111,7 @@ def train_on_nodes(
 
 
 def wait_until_known(seats: Sequence[Seat]) -> None:
-    """Wait, after a loss, until each of the nodes answers or Ray knows that it is gone; no longer than a while."""
+    """Wait, after a loss, until each node answers or Ray knows that it is gone, at most `KNOWN_SECONDS`."""
     import ray
 
     asked = ray.remote(num_cpus=0)(_answer)
@@ -121,14 +121,14 @@ def wait_until_known(seats: Sequence[Seat]) -> None:
 
 
 def _answer() -> None:
-    """Say that the node is there."""
+    """Do nothing; the return shows that the node is alive."""
 
 
 def _wait_for_room(group: Any, seats: Sequence[Seat], hooks: Hooks) -> None:
-    """Wait until Ray has set aside what all processes need; a hook may end the waiting by an exception.
+    """Wait until Ray has reserved the resources of all processes; a hook may end the wait by an exception.
 
     Raises:
-        NodeLostError: One of the nodes is gone, so there will be no room.
+        NodeLostError: A node is gone, so that there will be no room.
     """
     while not group.wait(ANSWER_SECONDS):
         if hooks.should_stop:
@@ -151,7 +151,7 @@ def _actor(group: Any, turn: int, seat: Seat) -> Any:
 
 
 def _start(actors: Sequence[Any], seats: Sequence[Seat], task: Task, files: Files) -> None:
-    """Tell each process who it is, and let it train; the first gets the state, and hands it on."""
+    """Give each process its rank and start the training; the first process gets the state and distributes it."""
     import ray
 
     host, port = ray.get(actors[0].address.remote())
@@ -167,11 +167,11 @@ def _start(actors: Sequence[Any], seats: Sequence[Seat], task: Task, files: File
 
 
 class _GroupLine:
-    """To all processes; the `shunter.engine.executors.follow.Line` of a group on several nodes.
+    """Channel to all processes; the `shunter.engine.executors.follow.Line` of a group on several nodes.
 
     Args:
         actors: Ray's handles of the processes, in their order.
-        seats: Where they live.
+        seats: Worker slots of the processes.
     """
 
     def __init__(self, actors: Sequence[Any], seats: Sequence[Seat]) -> None:
@@ -194,7 +194,7 @@ class _GroupLine:
             self._actors[0].order.remote(order)
 
     def _ask(self) -> list[tuple[int, Message]]:
-        """What each of them says; the first is waited for a moment, the others are not."""
+        """Return the messages of each process with its rank; only the first process is waited for."""
         import ray
         from ray.exceptions import GetTimeoutError
 
@@ -214,10 +214,10 @@ class _GroupLine:
         return found
 
     def _cause(self, failed: list[Failed]) -> Failed:
-        """Of what went wrong that which the rest followed from.
+        """Return the error that caused the other errors.
 
         Raises:
-            LostError: A process or its node is gone, or out of reach of the others.
+            LostError: A process or its node is gone, or unreachable for the other processes.
         """
         deadline = time.monotonic() + REACH_SECONDS
         while all(_is_connection(one.error) for one in failed):
@@ -228,7 +228,7 @@ class _GroupLine:
 
 
 def _is_connection(error: BaseException) -> bool:
-    """Whether an error says that another process cannot be reached."""
+    """Return True if an error says that another process is unreachable."""
     words = f"{type(error).__name__} {error}".lower()
     return not isinstance(error, ShunterError) and any(word in words for word in CONNECTION)
 

@@ -1,4 +1,4 @@
-"""What runs on the nodes of a training in many processes: an actor for each process, of which the first tells."""
+"""Actors of a multi-process training on cluster nodes: one for each process; the first reports."""
 
 import os
 import shutil
@@ -34,20 +34,20 @@ from shunter.hardware.meters.meter import measure_energy
 from shunter.model_families import MODEL_FAMILIES
 from shunter.models.registry import build_model
 
-MEET_SECONDS = 120.0  # that the processes wait for the last of them to come
-NO_MODEL: Any = None  # of those whose weights nobody wants
+MEET_SECONDS = 120.0  # longest wait for all processes to join
+NO_MODEL: Any = None  # model of processes that return no weights
 
 
 @dataclass(frozen=True)
 class Membership:
-    """The place of one process in a group.
+    """Membership of one process in a group.
 
     Attributes:
-        name: Name of the group, that of no other.
+        name: Unique name of the group.
         rank: Number of the process.
-        keepers: For each process, the first of those on its node.
+        keepers: For each process, the first rank on its node.
         host: Address at which the first process waits for the others.
-        port: Port there.
+        port: Port at the address.
     """
 
     name: str
@@ -58,23 +58,23 @@ class Membership:
 
     @property
     def processes(self) -> int:
-        """Number of all processes."""
+        """Return the number of all processes."""
         return len(self.keepers)
 
     @property
     def folders(self) -> Folders:
-        """Who sees which folder: those of one node the same."""
+        """Return which processes share a folder: those of one node."""
         return Folders(self.keepers)
 
     @property
     def processes_per_node(self) -> int | None:
-        """Processes of each node, where these are equally many; None where they are not."""
+        """Return the number of processes per node if it is equal on all nodes, else None."""
         counts = {self.keepers.count(keeper) for keeper in self.keepers}
         return counts.pop() if len(counts) == 1 else None
 
 
 class GroupTrainer(NodeTrainer):
-    """Lives on a node and trains together with others there and elsewhere."""
+    """Actor that trains on a node together with other processes of a group."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class GroupTrainer(NodeTrainer):
         self._ended = threading.Event()
 
     def address(self) -> tuple[str, int]:
-        """Be the one at whom the others meet: on the address by which the nodes know this one, and on no other."""
+        """Open the rendezvous socket on the node's cluster address only, and return host and port."""
         import ray
 
         self._listener = socket.create_server((ray.util.get_node_ip_address(), 0))
@@ -91,11 +91,11 @@ class GroupTrainer(NodeTrainer):
         return host, port
 
     def join(self, member: Membership) -> None:
-        """Say which process it is; before `start`."""
+        """Set the membership of this process; called before `start`."""
         self._member = member
 
     def end(self, seconds: float) -> None:
-        """Wait so long for what it trains to end."""
+        """Wait at most this many seconds for the training to end."""
         self._ended.wait(seconds)
 
     def _run(self, task: Task, files: Files) -> None:
@@ -147,12 +147,12 @@ class GroupTrainer(NodeTrainer):
 
     @contextmanager
     def _group(self, member: Membership, device: str) -> Iterator[None]:
-        """Be in torch's default group: gloo over the network of the nodes, beside it NCCL between GPUs."""
+        """Join torch's default group while the block runs: gloo over the nodes' network, and NCCL as well for GPUs."""
         import ray
 
         interface = interface_of(ray.util.get_node_ip_address())
         os.environ |= dict.fromkeys(NETWORK_INTERFACES, interface)
-        # To TorchRec all processes are one host: divided by hosts, tables would be added up in another order.
+        # TorchRec sees all processes as one host: division by hosts would change the order of additions.
         os.environ |= {"RANK": str(member.rank), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": str(member.processes)}
         on_gpu = device.startswith("cuda")
         if on_gpu:
@@ -173,13 +173,13 @@ class GroupTrainer(NodeTrainer):
             world_size=member.processes,
         )
         yield
-        dist.barrier()  # whoever keeps a folder does not remove it while others read there
+        dist.barrier()  # no folder is removed while other processes read it
         dist.destroy_process_group()
 
 
 @contextmanager
 def _folder(member: Membership) -> Iterator[Path]:
-    """A folder that the group's processes of this node share, closed to other users; the first removes it."""
+    """Yield a folder shared by the group's processes of this node, closed to other users; the first rank removes it."""
     keeper = member.keepers[member.rank]
     folder = Path(tempfile.gettempdir()) / f"shunter-{member.name}-{keeper}"
     if keeper != member.rank:
@@ -193,7 +193,7 @@ def _folder(member: Membership) -> Iterator[Path]:
 
 
 def _agreed_sharding(member: Membership, job: ClickJob, division: Division) -> Sharding:
-    """How the tables may be divided, by what was measured where the first process is; the same in all."""
+    """Return the sharding constraints by the first process's measurements, broadcast to all processes."""
     agreed: list[Sharding | None] = [None]
     if member.rank == 0:
         sharing = member.keepers.count(0)
@@ -206,7 +206,7 @@ def _agreed_sharding(member: Membership, job: ClickJob, division: Division) -> S
             and host_model.can_be_divided(job.spec, job.dataset.features, job.hyperparameters, per_node)
         )
         machine = machine_here(job.execution.device, sharing)
-        if sharing < len(member.keepers):  # the link between nodes is none of this machine
+        if sharing < len(member.keepers):  # this machine's link does not connect the nodes
             machine = replace(machine, link_bytes_per_second=None)
         hosts = per_node if by_hosts else None
         agreed = [

@@ -1,4 +1,4 @@
-"""What collectives take between the nodes of a cluster: measured by a process on each, and kept for a day."""
+"""Cost of collectives between the nodes of a cluster: measured by one process on each, and cached for a day."""
 
 import hashlib
 import logging
@@ -36,10 +36,10 @@ class NetworkFile(Frozen):
 
 
 class NetworkProbe(GroupTrainer):
-    """Lives on a node and takes part in what is timed."""
+    """Actor that takes part in the timing of collectives."""
 
     def durations(self) -> dict[tuple[Collective, int], list[float]]:
-        """Seconds of each repetition, by operation and size of the message."""
+        """Return the seconds of each repetition, by operation and message size."""
         assert self._member is not None, "it was told who it is"
         torch.set_num_threads(1)
         with self._group(self._member, "cpu"):
@@ -47,7 +47,7 @@ class NetworkProbe(GroupTrainer):
 
 
 def network_between(nodes: Sequence[ClusterNode]) -> tuple[CollectiveCost, ...]:
-    """Time collectives between a process on each of the nodes, or read what was measured within the last day.
+    """Time collectives between one process on each node, or read the measurement of the last day.
 
     Raises:
         HardwareError: A node does not take part.
@@ -90,7 +90,7 @@ def _measured(nodes: Sequence[ClusterNode]) -> tuple[CollectiveCost, ...]:
 
 
 def _read(path: Path, key: ProfileKey) -> tuple[CollectiveCost, ...] | None:
-    """What is kept; a file that cannot be understood counts as absent and is named in the log."""
+    """Return the cached costs; None if they are outdated. An unreadable file counts as absent and is logged."""
     kept = read_or_quarantine(path, NetworkFile.model_validate_json)
     if kept is None:
         return None

@@ -1,4 +1,4 @@
-"""The side of a training that runs on a node of the cluster: an actor that trains and tells what happens."""
+"""Node's side of a remote training: an actor that trains and collects messages."""
 
 import tempfile
 import threading
@@ -27,17 +27,17 @@ from shunter.engine.results import EpochReport, TrainResult
 from shunter.engine.stopping import StopReason
 from shunter.hardware.meters.meter import EnergyMeter, measure_energy
 
-ANSWER_SECONDS = 0.5  # the longest time until the one who asks hears something
+ANSWER_SECONDS = 0.5  # longest wait of a call for messages
 
 
 class _Watch(Protocol):
-    """Notices new files of a checkpoint."""
+    """Watcher of new checkpoint files."""
 
     def changed(self) -> Files | None: ...
 
 
 class NodeTrainer:
-    """Lives on a node; Ray calls its methods one after another, while a thread trains."""
+    """Actor on a node; Ray calls its methods one after another, while a thread trains."""
 
     def __init__(self) -> None:
         self._messages: list[Message] = []
@@ -46,21 +46,21 @@ class NodeTrainer:
         self._meter: EnergyMeter | None = None
 
     def start(self, task: Task, files: Files) -> None:
-        """Begin to train.
+        """Start the training in a thread.
 
         Args:
-            task: The training, or the rest of one; the arrays of its data are looked for on this node.
-            files: Checkpoint to go on from; empty to begin.
+            task: The training, or the rest of one; the arrays of its data are searched on this node.
+            files: Checkpoint to resume from; empty to begin.
         """
         threading.Thread(target=self._run, args=(task, files), name="training", daemon=True).start()
 
     def order(self, order: Order) -> None:
-        """Let the training end after its current step; that it may go on, it knows."""
+        """Store an order to stop after the current step; other orders are ignored."""
         if isinstance(order, Stop):
             self._stop = order
 
     def messages(self, seconds: float = ANSWER_SECONDS) -> list[Message]:
-        """What has happened since the last call; waits so long for something to happen."""
+        """Return the messages since the last call; wait at most `seconds` for one."""
         with self._arrived:
             self._arrived.wait_for(lambda: bool(self._messages), timeout=seconds)
             messages, self._messages = self._messages, []
@@ -119,7 +119,7 @@ class NodeTrainer:
         return tell
 
     def _tell(self, message: Message) -> None:
-        """Keep it until it is asked for; a later step or checkpoint takes the place of an earlier one."""
+        """Queue a message; a later step or checkpoint replaces an earlier one."""
         with self._arrived:
             if isinstance(message, CheckpointSaved):
                 message = CheckpointSaved({**self._unsent_parts(), **message.files})
@@ -129,11 +129,11 @@ class NodeTrainer:
             self._arrived.notify()
 
     def _unsent_parts(self) -> Files:
-        """Parts of checkpoints that nobody has asked for yet; a later one may consist of them too."""
+        """Return the parts of queued checkpoints, which a later checkpoint may also consist of."""
         files = [kept.files for kept in self._messages if isinstance(kept, CheckpointSaved)]
         return {name: part for found in files for name, part in found.items() if is_part(name)}
 
 
 def _meter(task: Task) -> EnergyMeter:
-    """Meter of the training's part of the node."""
+    """Return a meter of the training's share of the node."""
     return measure_energy(task.job.execution.device, cores=task.cores)

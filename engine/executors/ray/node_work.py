@@ -1,4 +1,4 @@
-"""Short pieces of work that run on a node of the cluster."""
+"""Short functions that run on a node of the cluster."""
 
 from dataclasses import replace
 
@@ -12,14 +12,14 @@ from shunter.models.spec import ModelSpec
 
 
 def profiles_there() -> list[HardwareProfile]:
-    """The node's profiles, from its own file of the day."""
+    """Return the node's profiles, from its own file of the day."""
     return local_profiles()
 
 
 def measure_there(
     dataset: Dataset, spec: ModelSpec | GraphSpec, placement: Placement, steps: int
 ) -> Measurement | None:
-    """As `shunter.engine.probes.measurement.measure`; the data set must have been sent."""
+    """Measure as `shunter.engine.probes.measurement.measure`; the data set must have been sent."""
     found = find_dataset(dataset)
     assert found is not None, "the data set was sent first"
     return measure(replace(dataset, directory=found), spec, placement, steps)

@@ -1,4 +1,4 @@
-"""Several trainings at a time: which nodes take them, and the executor that sends them there."""
+"""Parallel trainings on a cluster: assignment to nodes, and the executor that sends them there."""
 
 import threading
 from collections.abc import Mapping
@@ -18,11 +18,11 @@ from shunter.hardware.types import Placement
 
 
 class Asked(NamedTuple):
-    """What is wanted several times, for people.
+    """Wording for errors about parallel trainings.
 
     Attributes:
-        what: In the plural.
-        option: Option that says how often.
+        what: Noun in the plural.
+        option: Option that sets the number.
     """
 
     what: str
@@ -36,16 +36,16 @@ PROCESSES = Asked("processes", "--processes")
 def spread(
     placement: Placement, count: int, nodes: Mapping[str, ClusterNode], asked: Asked = TRIALS
 ) -> list[tuple[Placement, int]]:
-    """Where so many trainings run at a time, and how many share the node's processor, the same for all.
+    """Return the placement of each of `count` parallel trainings, and how many share its node's processor.
 
-    All get the same model of accelerator and as many threads, for what they measure is compared. Processors are
-    divided where there are more trainings than nodes; a GPU takes one training.
+    All get the same accelerator model and number of threads, because their measurements are compared. Processors are
+    divided if there are more trainings than nodes; a GPU takes one training.
 
     Args:
-        placement: the chosen one, which comes first.
-        count: how many.
+        placement: the chosen placement, which comes first.
+        count: number of trainings.
         nodes: Nodes of the cluster, by name.
-        asked: What they are: trials, or the processes of one training.
+        asked: Wording: trials, or the processes of one training.
 
     Raises:
         RequestError: there are fewer GPUs of that model than trainings.
@@ -74,7 +74,7 @@ def spread(
 
 
 class _Sender(Protocol):
-    """The cluster, as an executor sees it."""
+    """Cluster as seen by an executor."""
 
     nodes: dict[str, ClusterNode]
 
@@ -82,13 +82,13 @@ class _Sender(Protocol):
 
 
 class OnNode(Executor):
-    """Trains on a node of the cluster, and on another one when that dies.
+    """Executor that trains on a node of the cluster, and on another node if that node dies.
 
     Args:
-        cluster: Sends the trainings.
-        placement: Where they run, and elsewhere when that node dies.
-        ledger: Gets what its trainings draw.
-        shared_by: Executors that share the node, this one included.
+        cluster: Cluster that sends the trainings.
+        placement: First placement of the trainings.
+        ledger: Ledger of the energy of its trainings.
+        shared_by: Executors that share the node, including this one.
         division: How several processes divide the tables.
     """
 
@@ -116,21 +116,21 @@ class OnNode(Executor):
 
         Raises:
             NodeLostError: One node after the other was lost.
-            KeyboardInterrupt: It was closed meanwhile, or Ctrl-C.
+            KeyboardInterrupt: The executor was closed, or Ctrl-C.
         """
         task = Task(job=job, checkpointing=checkpointing, cores=self._cores, division=self._division)
         return with_model(job, self._train(task, hooks))
 
     def figures(self, job: ClickJob, hooks: Hooks = Hooks()) -> TrainingFigures:
-        """Train for the figures alone; raises what `run` does."""
+        """Train and return only the figures; raises as `run`."""
         return self._train(Task(job=job, wants_model=False, cores=self._cores), hooks).figures
 
     def meter(self) -> LedgerMeter:
-        """Meter of what its trainings draw while it is entered."""
+        """Return a meter of the energy that its trainings use while the meter is entered."""
         return LedgerMeter(self._ledger)
 
     def close(self) -> None:
-        """End the training that is under way."""
+        """End the running training."""
         self._closed.set()
 
     def _train(self, task: Task, hooks: Hooks) -> Done:

@@ -1,4 +1,4 @@
-"""The side of a training on a node that its flow sees: sends the task, follows it, and says when the node is lost."""
+"""Caller's side of a training on a node: sends the task, follows it, and detects the loss of the node."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -15,7 +15,7 @@ from shunter.hardware.types import EnergyReading
 
 
 class NodeLostError(TrainingError):
-    """A node, or the process that trained on it, is gone; what it had saved has been kept."""
+    """Error that a node, or the process that trained on it, is gone; its last checkpoint is kept."""
 
     code = "node-lost"
 
@@ -34,19 +34,19 @@ def train_on_node(
     """Train to the end on a node that has the data.
 
     Args:
-        node: Where it trains.
+        node: Node of the training.
         task: The training, or the rest of one.
-        files: Checkpoint to go on from; empty to begin.
-        hooks: Functions that are called here.
-        on_energy: Called with what the node has used so far.
+        files: Checkpoint to resume from; empty to begin.
+        hooks: Functions that are called in this process.
+        on_energy: Called with the energy used by the node so far.
         on_checkpoint: Called with the files of each new checkpoint.
-        on_begin: Called when the node has room for it.
-        memory_bytes: What it needs of the node's memory, as predicted; 0 where nobody can say.
+        on_begin: Called when the node has room for the training.
+        memory_bytes: Predicted memory on the node; 0 if unknown.
 
     Raises:
         NodeLostError: The node or its process died.
         KeyboardInterrupt: Ctrl-C; the state has been saved.
-        Exception: What the training raised there, or a hook here.
+        Exception: Error of the training, or of a hook.
     """
     import ray
 
@@ -63,7 +63,7 @@ def train_on_node(
 
 
 def _start(actor: Any, task: Task, files: Files, hooks: Hooks) -> None:
-    """Begin to train as soon as the node has room; a hook may end the waiting by an exception."""
+    """Start the training as soon as the node has room; a hook may end the wait by an exception."""
     import ray
 
     started = actor.start.remote(task, files)
@@ -74,7 +74,7 @@ def _start(actor: Any, task: Task, files: Files, hooks: Hooks) -> None:
 
 
 def _resources(node: ClusterNode, task: Task, memory_bytes: int) -> dict[str, Any]:
-    """What Ray sets aside on the node, so that two trainings there wait for each other."""
+    """Return the resources that Ray reserves on the node, so that two trainings wait for each other."""
     execution = task.job.execution
     cores = min(execution.threads, node.resources.get("CPU", 0.0))
     memory = memory_there(node, memory_bytes)
@@ -87,22 +87,22 @@ def _resources(node: ClusterNode, task: Task, memory_bytes: int) -> dict[str, An
 
 
 def memory_there(node: ClusterNode, memory_bytes: int, shared_by: int = 1) -> int:
-    """What Ray sets aside of a node's memory: what is needed, or all of a smaller node, which would be waited for.
+    """Return the bytes of a node's memory that Ray reserves: the need, at most an equal share of the node.
 
     Args:
-        node: The node; what it was started with (`ray start --memory`) is what it gives out.
-        memory_bytes: What a process needs.
-        shared_by: Processes that go there together.
+        node: The node, with the memory that it was started with (`ray start --memory`).
+        memory_bytes: Memory need of a process.
+        shared_by: Processes that share the node.
     """
     return min(memory_bytes, int(node.resources.get("memory", 0.0)) // shared_by)
 
 
 class _NodeLine:
-    """To a training on a node; a `shunter.engine.executors.follow.Line`.
+    """Channel to a training on a node; a `shunter.engine.executors.follow.Line`.
 
     Args:
-        actor: Ray's handle of the `NodeTrainer`, started.
-        node: Where it lives.
+        actor: Ray's handle of the started `NodeTrainer`.
+        node: Node of the actor.
     """
 
     def __init__(self, actor: Any, node: ClusterNode) -> None:
@@ -127,18 +127,18 @@ class _NodeLine:
 
 
 def signs_of_a_loss() -> tuple[type[Exception], ...]:
-    """What Ray raises when a process is gone, or the node with an answer that was on its way from it."""
+    """Return Ray's exceptions for a lost process, or for a node lost with a pending result."""
     from ray.exceptions import NodeDiedError, ObjectLostError, RayActorError
 
     return RayActorError, NodeDiedError, ObjectLostError
 
 
 def lost(node: str, error: BaseException) -> NodeLostError:
-    """Says that a training is gone with its process.
+    """Return the error that a training was lost with its process.
 
     Args:
-        node: Names of the nodes on which it may have been.
-        error: How that was noticed.
+        node: Names of the nodes of the training.
+        error: Exception that revealed the loss.
     """
     return NodeLostError(
         f"The training on node {node} was lost with its process ({first_line(error)}): its last checkpoint is "
