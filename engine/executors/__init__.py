@@ -1,1 +1,1 @@
-"""Where a training runs: in this process, in one of its own, in a group of processes, on a node of a Ray cluster."""
+"""Executors of training jobs: in this process, a separate process, a process group, or on nodes of a Ray cluster."""

@@ -138,13 +138,13 @@ def group_of_processes(placement: Placement, division: Division = Division()) ->
 
 
 def machine_here(accelerator: str, processes: int) -> Machine:
-    """See `machine_of`, for an accelerator of this machine and the processes that it holds."""
+    """Return `machine_of` for an accelerator of this machine and a number of processes."""
     profile = next(found for found in local_profiles() if found.accelerator.name == accelerator)
     return machine_of(profile, processes)
 
 
 def machine_of(profile: HardwareProfile, processes: int) -> Machine:
-    """What the planner of the tables is told: processes share a CPU's memory, and have a GPU each."""
+    """Return the machine for the sharding planner: processes share a CPU's memory, and have one GPU each."""
     shared_by = processes if profile.accelerator.kind == "cpu" else 1
     return Machine(
         memory_bytes=profile.accelerator.memory_bytes // shared_by,

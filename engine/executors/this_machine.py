@@ -47,7 +47,7 @@ class ThisMachine:
             shared = placement.model_copy(update={"threads": threads})
             return [OwnProcess(shared, cores=cores) for _ in range(count)]
         _check_gpus(placement.device, count)
-        names = [f"cuda:{index}" for index in range(count)]  # those that `shunter.hardware.reservation` keeps
+        names = [f"cuda:{index}" for index in range(count)]  # the GPUs that `shunter.hardware.reservation` reserves
         return [OwnProcess(placement.model_copy(update={"accelerator": name}), cores=cores) for name in names]
 
 

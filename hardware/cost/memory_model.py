@@ -5,21 +5,21 @@ from collections.abc import Collection
 
 from shunter.hardware.types import DenseDemand, HardwareProfile, Placement, Workload
 
-# What a CUDA context with its libraries takes of the device before the first tensor.
+# Device memory of a CUDA context with its libraries, before the first tensor.
 CUDA_CONTEXT_BYTES = 512 * 2**20
-# What a training on a processor adds to its process. Set on 18 trainings of five families, of 6 to 40 batches of 128 to
-# 16,384 samples, each in a process of its own (least squares of the relative error of what was added); scored on
-# others, of other shapes and sizes: `tests/planner/predict/test_memory.py` and `benchmarks/predict`.
-# Code of the kernels, Python's own objects and what scoring takes; and what bf16 loads beside them where the processor
-# has AVX-512, for which oneDNN writes kernels of its own. A Zen 3 with AVX2 alone loads none: there seven trainings in
-# bf16 added 16 to 21 MiB less than with them, the larger ones, of which they are a small part, up to 34 less or 6 more.
+# Memory that a CPU training adds to its process. Fitted to 18 trainings of five families, of 6 to 40 batches of 128 to
+# 16,384 samples, each in a separate process (least squares of the relative error of the added memory); evaluated on
+# trainings of other shapes and sizes: `tests/planner/predict/test_memory.py` and `benchmarks/predict`.
+# The first size: code of the kernels, Python objects and scoring. The second size: kernels that oneDNN generates for
+# bf16 on processors with AVX-512. A Zen 3 with only AVX2 loads none: there seven trainings in bf16 added 16 to 21 MiB
+# less than with these kernels; larger trainings, where the kernels are a small part, up to 34 less or 6 more.
 KERNEL_BYTES, HALF_KERNEL_BYTES = 20 * 2**20, 19 * 2**20
-# What the allocator of the processor keeps of freed tensors of a step, for each byte that is in use at its peak.
+# Bytes of freed tensors that the CPU allocator retains, for each byte in use at the peak of a step.
 HEAP_WASTE = 0.8
-# Tables from the first size on are read back from a checkpoint piece by piece, which takes the second at once.
+# Tables of at least the first size are read back from a checkpoint in pieces, which need the second size at a time.
 READ_IN_PIECES_FROM_BYTES, PIECES_BYTES = 2**20, 16 * 2**20
-# Of such tables a checkpoint marks the rows that have changed since the last and the last whole one, and those that are
-# still to be written, a byte each, and another one while they are chosen; its pieces are written beside steps. Counted.
+# For such tables a checkpoint keeps row marks of a byte each: changed since the last checkpoint, changed since the last
+# full one, still to be written, and one more during selection. Pieces are written beside steps. Counted, not fitted.
 MARK_BYTES_A_ROW = 4
 
 

@@ -1,1 +1,1 @@
-"""What is there: processors, GPUs, their topology, the nodes of a cluster, and what can be set on them."""
+"""Devices of a machine: processors, GPUs, their topology, the nodes of a cluster, and device settings."""

@@ -1,1 +1,1 @@
-"""What work draws: counters, integrals, estimates, each with its method and uncertainty."""
+"""Energy meters: counters, integrals of power sensors, and estimates, each with its method and uncertainty."""

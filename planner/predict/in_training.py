@@ -69,7 +69,7 @@ class InTraining:
         kept = {accelerator: own[-NEWEST:] for accelerator, own in ratios.items() if own}
         self._ratios = {accelerator.name: own for accelerator, own in kept.items()}
         self._accelerators = frozenset(kept)
-        self._learned: dict[tuple[str, int], tuple[float, float]] = {}  # by accelerator and threads, as asked for
+        self._learned: dict[tuple[str, int], tuple[float, float]] = {}  # cache by accelerator and threads
 
     @classmethod
     def of(cls, steps: Sequence[StepObservation], profiles: Sequence[HardwareProfile]) -> "InTraining":

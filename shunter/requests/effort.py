@@ -62,7 +62,7 @@ def _checked_task_weights(text: str | None) -> str | None:
 
 
 def parse_baselines(text: str) -> tuple[str, ...]:
-    """From `lr,fm`, from `ease,ials`, or from `none`.
+    """Parse baselines such as `lr,fm`, `ease,ials` or `none`.
 
     Raises:
         ValueError: A part is no baseline.

@@ -86,7 +86,7 @@ class Request(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False, field
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """The schema of the form; flat options are accepted, with the same bounds, but not shown."""
+        """Return the JSON schema of the form; flat options are accepted with the same bounds, but not shown."""
         reference = handler(schema)
         form = handler.resolve_ref_schema(reference)
         patterns = form.setdefault("patternProperties", {})
@@ -101,10 +101,10 @@ class Request(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False, field
 
 
 def _flat(field: JsonSchemaValue) -> JsonSchemaValue:
-    """What is accepted outside of the groups: null for what the form leaves empty."""
+    """Return the schema of an option given flat, outside of its group; without a default it also accepts null."""
     return field if "default" in field else {"anyOf": [field, {"type": "null"}]}
 
 
 def _reference(field: dict[str, Any]) -> str:
-    """Where the schema of a group is."""
+    """Return the reference to the schema of a group."""
     return field["$ref"] if "$ref" in field else field["allOf"][0]["$ref"]

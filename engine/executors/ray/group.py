@@ -190,7 +190,7 @@ class _GroupLine:
     def order(self, order: Order) -> None:
         from ray.exceptions import RayError
 
-        with suppress(RayError):  # what became of it is found out when it is asked
+        with suppress(RayError):  # the next `receive` detects the loss
             self._actors[0].order.remote(order)
 
     def _ask(self) -> list[tuple[int, Message]]:

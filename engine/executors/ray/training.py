@@ -122,7 +122,7 @@ class _NodeLine:
     def order(self, order: Order) -> None:
         from ray.exceptions import RayError
 
-        with suppress(RayError):  # what became of it is found out when it is asked
+        with suppress(RayError):  # the next `receive` detects the loss
             self._actor.order.remote(order)
 
 
