@@ -1,6 +1,7 @@
 """Lookup of a run by id, unique prefix of an id, name, or `latest`."""
 
 import difflib
+import re
 from typing import TYPE_CHECKING
 
 from shunter.errors import RequestError
@@ -11,7 +12,8 @@ if TYPE_CHECKING:
 
 LATEST = "latest"
 SHORTEST_PREFIX = 4
-MOST_RUNS = 5_000  # newest runs that are searched
+FULL_ID = re.compile(r"[0-9a-f]{32}")
+MOST_RUNS = 5_000  # newest runs among which names and prefixes are searched; a whole id finds older ones too
 
 
 def find_run(text: str = LATEST) -> str:
@@ -25,7 +27,9 @@ def find_run(text: str = LATEST) -> str:
         RequestError: No run matches (the message names the most similar run), or several runs match.
         TrackingError: the store cannot be read.
     """
-    runs = _all_runs()
+    if FULL_ID.fullmatch(text) and (whole := _search(f"attributes.run_id = '{text}'")):
+        return whole[0].info.run_id
+    runs = _search()
     if not runs:
         raise RequestError("There is no run yet in the tracking store: train first with `shunter train`.")
     if text == LATEST:
@@ -39,7 +43,7 @@ def find_run(text: str = LATEST) -> str:
                 f"{trainings[0].info.run_id[:12]}, instead of {LATEST}."
             )
         return finished[0].info.run_id
-    exact = [run for run in runs if text in (run.info.run_id, run.info.run_name)]
+    exact = [run for run in runs if text == run.info.run_name]
     if exact:
         return exact[0].info.run_id
     by_prefix = [run.info.run_id for run in runs if run.info.run_id.startswith(text.lower())]
@@ -54,8 +58,12 @@ def find_run(text: str = LATEST) -> str:
     )
 
 
-def _all_runs() -> list["MlflowRun"]:
-    """Return Shunter's runs (about `MOST_RUNS` at most), newest first; empty if no store exists yet."""
+def _search(condition: str = "") -> list["MlflowRun"]:
+    """Return Shunter's runs (about `MOST_RUNS` at most), newest first; empty if no store exists yet.
+
+    Args:
+        condition: Filter of MLflow's search.
+    """
     if not has_store():
         return []
     client = open_store().mlflow
@@ -66,6 +74,7 @@ def _all_runs() -> list["MlflowRun"]:
         while experiment is not None and len(found) < MOST_RUNS:
             page = client.search_runs(
                 [experiment.experiment_id],
+                filter_string=condition,
                 max_results=1_000,
                 order_by=["attributes.start_time DESC"],
                 page_token=token,

@@ -22,6 +22,7 @@ from shunter.reporting.page.render import render_page
 from shunter.requests import Limits, TrainRequest
 from shunter.tasks.select import log_decision
 from shunter.tasks.train import train_to_the_end
+from shunter.tracking import find
 from shunter.tracking.convention import training_metrics
 from shunter.tracking.find import find_run
 from shunter.tracking.reports import log_config
@@ -293,6 +294,18 @@ def test_the_latest_is_one_that_has_come_to_its_end(run_id: str) -> None:
     assert find_run("latest") == run_id, "the later one is running"
     finish(later, "FAILED")
     assert find_run("latest") == run_id
+
+
+def test_a_whole_id_finds_a_run_older_than_those_that_are_searched(
+    run_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = start_run("later still", "train")
+    search = find._search
+    monkeypatch.setattr(find, "_search", lambda condition="": search(condition) if condition else search()[:1])
+    assert find_run(run_id) == run_id
+    with pytest.raises(RequestError):
+        find_run(run_id[:8])
+    finish(later, "FAILED")
 
 
 def test_run_that_is_not_there_is_told_with_the_nearest(run_id: str) -> None:
