@@ -98,7 +98,7 @@ class Registry:
         """Return the entry of a name; an entry point cannot replace one of `entries`.
 
         Raises:
-            UnknownNameError: No implementation has this name.
+            UnknownNameError: No implementation has this name, or the entry of another package an unknown capability.
             MissingExtensionError: The implementation is of an extension or an application whose folder is absent.
         """
         if name in self.entries:
@@ -107,8 +107,17 @@ class Registry:
                 raise MissingExtensionError(self.role, name, found.extension)
             return found
         if name in self._foreign:
-            return self._foreign[name].load()
+            return self._checked(self._foreign[name].load())
         raise UnknownNameError(self.role, name, self.names, get_close_matches(name, self.names, n=1))
+
+    def _checked(self, entry: Entry) -> Entry:
+        """Return the entry of another distribution; refuse a misspelt capability, which would be ignored."""
+        for unknown in self.defaults and sorted({*entry.capabilities} - {*self.defaults}):
+            known = tuple(self.defaults)
+            raise UnknownNameError(
+                f"capability of a {self.role}", unknown, known, get_close_matches(unknown, known, n=1)
+            )
+        return entry
 
     def load(self, name: str) -> Any:
         """Import and return the implementation of a name; raises as `entry`."""

@@ -31,7 +31,7 @@ RATINGS = 20_000  # of 100,000; of half as many no model is surely better than t
 SECONDS = 900  # with a command that hangs; nothing is said of how long one takes
 WALKTHROUGHS = [page for page in PAGES if "\n```sh\n" in page.read_text()]
 # Pages of minutes: what they command is tried by tests of its own, and that it is understood by `test_truth`.
-LONG = {"extending", "operating", "search", "your-data"}
+LONG = {"accelerators", "operating", "search", "your-data"}
 
 
 def blocks_of(page: Path) -> list[tuple[str, str]]:
@@ -53,8 +53,9 @@ def environment_of(home: Path, program: Path) -> dict[str, str]:
     return {**kept, "PATH": os.pathsep.join(paths), "SHUNTER_HOME": str(home), "COLUMNS": "120"}
 
 
-def test_five_pages_are_walkthroughs_and_seven_are_reference() -> None:
-    assert [page.stem for page in WALKTHROUGHS] == ["extending", "first-training", "operating", "search", "your-data"]
+def test_pages_with_commands_are_walkthroughs_and_the_others_reference() -> None:
+    walkthroughs = ["accelerators", "extending", "first-training", "operating", "search", "your-data"]
+    assert [page.stem for page in WALKTHROUGHS] == walkthroughs
     reference = [page.stem for page in PAGES if page not in WALKTHROUGHS]
     assert reference == ["architecture", "benchmarks", "concepts", "errors", "schema", "serving", "status"]
 

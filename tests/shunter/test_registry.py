@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -44,6 +45,15 @@ def test_an_unknown_name_is_refused_with_the_nearest() -> None:
 def test_an_extension_that_is_there_is_installed() -> None:
     entry = Entry(target="shunter.extensions.shampoo.optimizer:build")
     assert (entry.extension, entry.is_installed) == ("shampoo", True)
+
+
+def test_a_misspelt_capability_of_another_distribution_is_refused() -> None:
+    registry = Registry("shape", {}, "shunter.test_shapes", defaults={"corners": 0})
+    misspelt = Entry(target="json:dumps", capabilities={"corner": 5})
+    registry.__dict__["_foreign"] = {"star": SimpleNamespace(load=lambda: misspelt)}
+    with pytest.raises(UnknownNameError) as refused:
+        registry.entry("star")
+    assert (refused.value.name, refused.value.nearest) == ("corner", ("corners",))
 
 
 def test_another_distribution_adds_an_optimizer_that_trains(tmp_path: Path) -> None:
