@@ -1,0 +1,143 @@
+"""What still works, and what is refused how, in a house without some folders: `house_without.py ROOT FOLDER...`.
+
+`ROOT` holds a package `shunter` from which the folders are missing. A failed assertion ends the process with 1.
+"""
+
+import json
+import sys
+from types import SimpleNamespace as Given
+from typing import Any
+
+ROOT, *DELETED = sys.argv[1:]
+sys.path.insert(0, ROOT)
+sys.meta_path = [finder for finder in sys.meta_path if "Editable" not in repr(finder)]  # it finds the deleted folders
+
+import optuna  # noqa: E402
+from typer.testing import CliRunner  # noqa: E402
+
+import shunter.flows.cli  # noqa: E402
+import shunter.flows.profiling  # noqa: E402
+import shunter.flows.train  # noqa: E402, F401
+from shunter.engine.config import Execution, Schedule  # noqa: E402
+from shunter.engine.executors.registry import EXECUTORS  # noqa: E402
+from shunter.engine.fixed import read_fixed  # noqa: E402
+from shunter.errors import MissingExtensionError  # noqa: E402
+from shunter.flows.command.cli import app  # noqa: E402
+from shunter.flows.command.command_registry import COMMANDS  # noqa: E402
+from shunter.flows.command.options import JOB_REQUESTS  # noqa: E402
+from shunter.flows.nightly import MOVED  # noqa: E402
+from shunter.model_families import MODEL_FAMILIES  # noqa: E402
+from shunter.models.optimizers import DENSE_OPTIMIZERS, searched_optimizers  # noqa: E402
+from shunter.planner.parallel.tower_demand import tower_workload  # noqa: E402
+from shunter.registry import Registry  # noqa: E402
+from shunter.reporting.page.sections import REPORT_SECTIONS  # noqa: E402
+from shunter.requests import SEARCH_METHODS, SEARCH_SPACES, ProfileRequest, TrainRequest  # noqa: E402
+from shunter.search.context import SearchContext  # noqa: E402
+from shunter.search.methods.registry import PAST_SEARCHES, build_method  # noqa: E402
+from shunter.search.protocol import BudgetLeft  # noqa: E402
+from shunter.search.search import _past  # noqa: E402
+from shunter.search.space.settings import SearchSpace  # noqa: E402
+from shunter.settings import Settings  # noqa: E402
+from shunter.tasks.accelerators import MOVES, installed_move  # noqa: E402
+from shunter.tasks.doctor import HOME_PARTS, parts  # noqa: E402
+from shunter.tasks.profile import TRAINING_ANALYSES, check_request  # noqa: E402
+from shunter.tasks.training_plans import PLANNERS  # noqa: E402
+
+CORE = (
+    *(COMMANDS, DENSE_OPTIMIZERS, EXECUTORS, HOME_PARTS, JOB_REQUESTS, MODEL_FAMILIES, MOVED, MOVES, PAST_SEARCHES),
+    *(PLANNERS, REPORT_SECTIONS, SEARCH_METHODS, SEARCH_SPACES, TRAINING_ANALYSES),
+)
+
+
+def is_deleted(folder: str) -> bool:
+    """Return True if the house lacks a folder."""
+    return folder in DELETED
+
+
+def refused_extension(work: Any, *arguments: Any) -> str | None:
+    """Return the folder that a refusal names; None if nothing is refused."""
+    try:
+        work(*arguments)
+    except MissingExtensionError as refused:
+        return refused.extension
+    return None
+
+
+def of_operation() -> list[Registry]:
+    """Return the registries of the application `operation`."""
+    if is_deleted("operation"):
+        return []
+    from shunter.operation.background_services import SCHEDULES
+    from shunter.operation.deployments import DEPLOYED_FLOWS, deployed_flows
+
+    assert len(deployed_flows()) == len(DEPLOYED_FLOWS.names)
+    return [DEPLOYED_FLOWS, SCHEDULES]
+
+
+def check_registries() -> None:
+    """Whatever a deleted folder offered is no longer among the names, and is refused by its name."""
+    for registry in (*CORE, *of_operation()):
+        for name, entry in registry.entries.items():
+            if entry.extension is not None and is_deleted(entry.extension):
+                assert name not in registry.names, name
+                assert refused_extension(registry.load, name) == entry.extension, name
+
+
+def check_search() -> None:
+    """Settings are searched, without taught starting points where nothing teaches."""
+    assert "adam" in searched_optimizers()
+    assert SEARCH_METHODS.names[:3] == ("tpe", "random", "nsga2")
+    for name in SEARCH_METHODS.names:
+        SEARCH_METHODS.load(name)
+    TrainRequest().search.check_is_installed()
+    of_architectures = TrainRequest(search_method="random", search_space="architecture").search
+    assert refused_extension(of_architectures.check_is_installed) == ("nas" if is_deleted("nas") else None)
+    assert PAST_SEARCHES.entries["studies"].is_installed != is_deleted("meta_learning")
+    if is_deleted("meta_learning"):
+        assert _past(Given()) == ()  # pyright: ignore[reportArgumentType]
+    context = SearchContext(
+        space=SearchSpace(),
+        study=optuna.create_study(),
+        dataset=Given(splits={"train": Given(rows=100)}),  # pyright: ignore[reportArgumentType]
+        execution=Execution(),
+        schedule=Schedule(),
+        directory=None,  # pyright: ignore[reportArgumentType]
+    )
+    assert build_method("tpe", context).ask(BudgetLeft()) == SearchSpace().default()
+
+
+def check_models() -> None:
+    """Every installed family is read; the family of a deleted folder is refused."""
+    for family in MODEL_FAMILIES.names:
+        read_fixed(family, [])
+        MODEL_FAMILIES.load_part(family, "host_model")
+    assert refused_extension(read_fixed, "dmt", []) == ("towers" if is_deleted("towers") else None)
+    if is_deleted("towers"):
+        assert tower_workload(None, None, 2, 4.0) is None  # pyright: ignore[reportArgumentType]
+
+
+def check_machine() -> None:
+    """A machine is profiled, and trainings stay where they began where nothing moves them."""
+    check_request(ProfileRequest())
+    of_training = ProfileRequest(model="dlrm", data="clicks.parquet")
+    assert refused_extension(check_request, of_training) == ("stalls" if is_deleted("stalls") else None)
+    assert (installed_move("machine") is None) == is_deleted("fleet")
+    assert ("fleet policies" in [part.name for part in parts(Settings())]) != is_deleted("fleet")
+
+
+def check_commands() -> None:
+    """Help is printed; a command of a deleted folder is refused with the code of the error."""
+    assert CliRunner().invoke(app, ["--help"]).exit_code == 0
+    for name in COMMANDS.entries.keys() - set(COMMANDS.names):
+        refused = CliRunner().invoke(app, [*name.split(), "--json"])
+        assert refused.exit_code == MissingExtensionError.exit_code
+        assert json.loads(refused.stdout)["code"] == MissingExtensionError.code
+
+
+check_registries()
+check_search()
+check_models()
+check_machine()
+check_commands()
+left = {name for one in DELETED for name in (f"shunter.{one}", f"shunter.extensions.{one}") if name in sys.modules}
+assert not left, left
