@@ -77,14 +77,11 @@ class BatchLoader:
 
     def read(self, rows: slice | np.ndarray) -> Batch:
         """Read one batch, from rows of `rows_of_batches`; safe to call in several threads at a time."""
-        return self._read(rows)
+        return self._arrays.read(rows)
 
     def targets(self) -> Targets:
         """Return labels and weights of the whole split, in the order of its rows."""
         return self._arrays.targets(slice(0, self.rows))
-
-    def _read(self, rows: slice | np.ndarray) -> Batch:
-        return self._arrays.read(rows)
 
 
 def shuffled_windows(rows: int, *, seed: int, epoch: int) -> Iterator[np.ndarray]:

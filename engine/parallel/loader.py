@@ -45,7 +45,8 @@ class ShareLoader(BatchLoader):
         super().__init__(*arguments, **options)
         self.rank, self.processes = rank, processes
 
-    def _read(self, rows: slice | np.ndarray) -> BatchShare:
+    def read(self, rows: slice | np.ndarray) -> BatchShare:
+        """Read this process's share of one batch."""
         numbers = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
         size = math.ceil(len(numbers) / self.processes)
         positions = np.arange(self.rank * size, (self.rank + 1) * size)

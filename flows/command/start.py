@@ -23,7 +23,7 @@ from shunter.requests import JobRequest, ProfileRequest, Request, TrainRequest
 from shunter.settings import Settings
 
 # Flows that come to need all that `shunter.tasks.libraries` loads.
-TRAIN = ("shunter.flows.train:train", "shunter.flows.tuning:tune", "shunter.retraining.nightly_flow:nightly")
+TRAIN = ("shunter.flows.train:train", "shunter.flows.tuning:tune_only", "shunter.retraining.nightly_flow:nightly")
 
 
 def start(flow: str, request: Request, **parameters: Any) -> Any:

@@ -83,7 +83,7 @@ def cluster_nodes(address: str, resource: str | None = None) -> list[ClusterNode
                 f"No node of the Ray cluster at {address} has the resource {resource!r}: use one of "
                 f"{', '.join(known)}, or start a node with it (`ray start --resources`)."
             )
-        answers = _on_everynode_of(local_accelerators, records)
+        answers = _on_every_node(local_accelerators, records)
         if not answers:
             raise HardwareError(f"No node of the Ray cluster at {address} answers: see `ray status` there.")
         return [node_of(node, accelerators) for node, accelerators in answers]
@@ -111,7 +111,7 @@ def _no_cluster(address: str, error: Exception) -> HardwareError:
     )
 
 
-def _on_everynode_of(work: Callable[[], Any], nodes: Sequence[dict[str, Any]]) -> list[tuple[dict[str, Any], Any]]:
+def _on_every_node(work: Callable[[], Any], nodes: Sequence[dict[str, Any]]) -> list[tuple[dict[str, Any], Any]]:
     """Run `work` on each node and return pairs of node and result; nodes that do not answer are left out."""
     import ray
 

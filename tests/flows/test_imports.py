@@ -2,9 +2,12 @@
 
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
+from prefect import Flow
 
+from shunter.flows.command.start import TRAIN
 from shunter.settings import PROJECT_ROOT
 from tests.house.sources import House
 
@@ -47,3 +50,10 @@ def test_a_start_loads_nothing_that_is_needed_later(module: str) -> None:
     house = House.read()  # the gauges read the files instead of loading them
     packages = {"shunter.extensions"}  # empty; a registry loads it to look for an extension
     assert house.loaded_by(module) | packages == house.product.keys() & set(loaded) | packages
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flow", TRAIN)
+def test_flows_that_load_libraries_early_are_there(flow: str) -> None:
+    module, _, name = flow.partition(":")
+    assert isinstance(getattr(import_module(module), name), Flow)
