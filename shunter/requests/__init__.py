@@ -3,7 +3,6 @@
 from shunter.requests.architecture import ModelRequest
 from shunter.requests.checkpoints import CheckpointBits, CheckpointPolicy, CheckpointRequest
 from shunter.requests.cluster import ClusterRequest
-from shunter.requests.compression import CompressRequest
 from shunter.requests.effort import (
     TREES,
     Distill,
@@ -25,7 +24,6 @@ from shunter.requests.objective import Objective, Weights
 from shunter.requests.placement import Explore, PlacementRequest
 from shunter.requests.pricing import Billing, Pricing
 from shunter.requests.profile import ProfileRequest, StallRequest
-from shunter.requests.robustness import RobustnessRequest
 from shunter.requests.search import (
     SearchBudget,
     SearchCost,
@@ -50,7 +48,6 @@ __all__ = [
     "CheckpointPolicy",
     "CheckpointRequest",
     "ClusterRequest",
-    "CompressRequest",
     "DataFormat",
     "DataRequest",
     "Distill",
@@ -71,7 +68,6 @@ __all__ = [
     "Promote",
     "Repeats",
     "Request",
-    "RobustnessRequest",
     "SearchBudget",
     "SearchCost",
     "SearchRequest",

@@ -21,7 +21,8 @@ from shunter.flows.compressing import compress as compress_flow
 from shunter.ingestion.request import ingest_request
 from shunter.models.compression.scheme import is_compressed
 from shunter.models.registry import build_model, model_spec
-from shunter.requests import CompressRequest, TrainRequest
+from shunter.requests import TrainRequest
+from shunter.requests.compression import CompressRequest
 from shunter.tracking.registry.models import load_champion, register_model
 from shunter.tracking.registry.named import export_increment, open_model
 from shunter.tracking.registry.versions import roll_back, version_by_alias

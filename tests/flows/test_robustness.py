@@ -18,7 +18,8 @@ from shunter.flows.robustness import robustness as robustness_flow
 from shunter.ingestion.request import ingest_request
 from shunter.models.ensemble import Ensemble
 from shunter.models.registry import build_model, model_spec
-from shunter.requests import RobustnessRequest, TrainRequest
+from shunter.requests import TrainRequest
+from shunter.requests.robustness import RobustnessRequest
 from shunter.tracking.registry.models import register_model
 from shunter.tracking.registry.versions import version_by_alias, version_by_number, with_part
 from shunter.tracking.runs import start_run_tree
