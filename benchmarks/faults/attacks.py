@@ -14,23 +14,23 @@ REGISTRY, SOURCES = "tests/tracking/registry", "tests/ingestion/sources"
 # What is attacked, and the test that does it: its file, and the words that choose it there.
 ATTACKS: dict[str, tuple[str, str]] = {
     "a page of a foreign origin, and a foreign Host, start a flow run": (
-        "tests/flows/test_operation.py",
+        "tests/operation/test_operation.py",
         "test_strangers_pages_and_names_are_refused_and_nobody_listens_to_other_machines",
     ),
     "who starts a run chooses its command, environment or folder": (
-        "tests/flows/test_deployments.py",
+        "tests/operation/test_deployments.py",
         "test_who_starts_a_run_chooses_neither_command_nor_environment_nor_folder",
     ),
     "Prefect is asked without its password": (
-        "tests/flows/test_ui.py",
+        "tests/operation/test_ui.py",
         "test_prefect_shows_its_page_and_answers_nobody_without_its_password",
     ),
     "MLflow is asked without its password": (
-        "tests/flows/test_ui.py",
+        "tests/operation/test_ui.py",
         "test_mlflow_answers_nobody_without_its_password_and_no_foreign_host",
     ),
     "servers are opened to the network without passwords": (
-        "tests/flows/test_exposure.py",
+        "tests/operation/test_exposure.py",
         "test_public_host_without_passwords_is_refused_with_what_to_set",
     ),
     "a client on the network joins the processes of a training": (

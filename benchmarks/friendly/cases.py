@@ -57,7 +57,7 @@ COUNTS = {
     "seed": 0,
     "towers": 1,
 }
-CHOICES = ("format", "billing", "explore", "search-method", "search-space", "search-cost", "tower-partition")
+CHOICES = ("format", "billing", "explore", "search-space", "search-cost", "tower-partition")
 
 
 def options() -> Iterator[Case]:
@@ -202,7 +202,11 @@ def contradictions() -> Iterator[Case]:
         Case(
             "train --max-cost-per-hour 1 --price-per-hour 2", "--max-cost-per-hour 1 is below the --price-per-hour of 2"
         ),
-        Case("train --search-method dnas --search-space settings", "--search-method dnas searches an architecture"),
+        Case("train --search-method other", "Unknown search method 'other': use one of tpe"),
+        Case(
+            "train --search-method dnas --search-space settings",
+            "--search-method dnas searches the space architecture alone",
+        ),
         Case("train --search-space architecture --model dcnv2", "for --model dlrm only, not dcnv2"),
     )
 

@@ -67,17 +67,31 @@ class OwnProcess(Executor):
         self._end()
 
     def _train(self, task: Task, hooks: Hooks) -> Done:
-        process = self._started()
+        process = None
         self._ledger.begin()
         try:
+            process = self._with_task(task)
             return process.train(task, hooks, self._ledger.update)
         except BaseException as error:
             self._ledger.close("the process of the training ended before it said what it used")
-            if not process.is_idle:
+            if process is None or not process.is_idle:
                 self._end()
             if self._closed:
                 raise KeyboardInterrupt from error
+            if isinstance(error, LostError):
+                raise error.error from None
             raise
+
+    def _with_task(self, task: Task) -> "_Process":
+        """Return a process that took the task; one that has ended while it was idle is replaced."""
+        process = self._started()
+        try:
+            process.take(task)
+        except LostError:  # it ended a moment ago
+            self._end()
+            process = self._started()
+            process.take(task)
+        return process
 
     def _started(self) -> "_Process":
         with self._lock:
@@ -119,16 +133,20 @@ class _Process:
         """Return True if the process has ended."""
         return self._process.code is not None
 
-    def train(self, task: Task, hooks: Hooks, on_energy: Callable[[EnergyReading], None]) -> Done:
-        """Run a training in the process, call the hooks in this process, and return the result."""
+    def take(self, task: Task) -> None:
+        """Send the task of a training to the process.
+
+        Raises:
+            LostError: The process has ended.
+        """
         self.is_idle = False
+        self._send(task)
+
+    def train(self, task: Task, hooks: Hooks, on_energy: Callable[[EnergyReading], None]) -> Done:
+        """Run the training whose task was taken, call the hooks in this process, and return the result."""
         training = Followed(self, hooks, on_energy=on_energy)
         saves = task.checkpointing is not None
         try:
-            try:
-                self._send(task)
-            except LostError as lost:
-                raise lost.error from None
             done = training.to_the_end(ends_it=lambda error: saves or isinstance(error, Exception))
         except BaseException as error:
             self.is_idle = training.has_ended and (training.was_interrupted or isinstance(error, ShunterError))

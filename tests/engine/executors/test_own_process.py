@@ -16,6 +16,7 @@ from optuna import TrialPruned
 from shunter.engine.config import Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.execution import execution_of
+from shunter.engine.executors import own_process
 from shunter.engine.executors.own_process import OwnProcess
 from shunter.engine.job import ClickJob, Hooks, TrainingJob
 from shunter.engine.loop.trainer import train
@@ -134,6 +135,17 @@ def test_a_process_that_is_killed_is_lost_with_its_training_and_the_next_one_get
     idle.kill()
     idle.wait(60)
     assert run(executor, dataset).history, "one that ends while it waits is nobody's failure"
+
+
+def test_an_idle_process_that_ended_a_moment_ago_is_replaced(
+    executor: OwnProcess, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(executor, dataset).history
+    idle = child()
+    idle.kill()
+    idle.wait(60)
+    monkeypatch.setattr(own_process._Process, "has_ended", False)
+    assert run(executor, dataset).history
 
 
 def test_a_process_that_cannot_start_says_why(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,9 +26,9 @@ from shunter.requests import CheckpointRequest, TrainRequest, parse_baselines
 from shunter.requests.effort import CLICK_BASELINES, RANKING_BASELINES
 from shunter.tasks.baselines import baseline_checks, baseline_epochs, baseline_spec, candidates_of, train_baselines
 from shunter.tasks.ensemble import combine_members
-from shunter.tasks.plan import placement_of_one
 from shunter.tasks.run_state import RunState
 from shunter.tasks.train import train_to_the_end
+from shunter.tasks.training_plans import placement_of_one
 from shunter.tracking.runs import start_run_tree
 from tests.engine.reasons import ENOUGH
 from tests.engine.synthetic import write_dataset
