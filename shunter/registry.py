@@ -112,11 +112,11 @@ class Registry:
 
     def _checked(self, entry: Entry) -> Entry:
         """Return the entry of another distribution; refuse a misspelt capability, which would be ignored."""
-        for unknown in self.defaults and sorted({*entry.capabilities} - {*self.defaults}):
-            known = tuple(self.defaults)
-            raise UnknownNameError(
-                f"capability of a {self.role}", unknown, known, get_close_matches(unknown, known, n=1)
-            )
+        stated = (capability for one in self.entries.values() for capability in one.capabilities)
+        known = tuple(dict.fromkeys((*self.defaults, *stated)))
+        for unknown in sorted({*entry.capabilities} - {*known}) if self.defaults else ():
+            nearest = get_close_matches(unknown, known, n=1)
+            raise UnknownNameError(f"capability of a {self.role}", unknown, known, nearest)
         return entry
 
     def load(self, name: str) -> Any:
