@@ -19,7 +19,8 @@ class Hyperparameters(Record):
         dense_optimizer: Optimizer of the MLPs, by its name in `shunter.models.optimizers`.
         dense_learning_rate: Learning rate of the MLPs' optimizer.
         embedding_learning_rate: Learning rate of the row-wise Adagrad that is fused into the embeddings' backward.
-        weight_decay: L2 on the MLPs' weights. embedding_l2: Weight decay of the embedding rows that a step touches.
+        weight_decay: L2 on the MLPs' weights.
+        embedding_l2: Weight decay of the embedding rows that a step touches.
         embedding_initial_bound: Largest absolute value of initial embeddings; None gives each table its own bound.
         task_weights: Weights of the losses of several tasks in the total loss, in the order of the tasks; empty: all
             weights are 1.
@@ -77,8 +78,8 @@ class Execution:
     Attributes:
         device: torch device, `cpu` or `cuda:0`.
         threads: Intra-operator threads.
-        precision: `fp32`, or `bf16` for automatic mixed precision of the dense part. tf32: Whether fp32 matrix products
-            are computed in TF32 on a GPU that supports it; no effect on a CPU.
+        precision: `fp32`, or `bf16` for automatic mixed precision of the dense part.
+        tf32: Whether fp32 matrix products are computed in TF32 on a GPU that supports it; no effect on a CPU.
         compiled: Whether the dense part is trained compiled, if a compiler works; equal within rounding, not bit for
             bit.
         batch_size: Samples per step.

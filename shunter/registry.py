@@ -114,7 +114,7 @@ class Registry:
         """Return the entry of another distribution; refuse a misspelt capability, which would be ignored."""
         stated = (capability for one in self.entries.values() for capability in one.capabilities)
         known = tuple(dict.fromkeys((*self.defaults, *stated)))
-        for unknown in sorted({*entry.capabilities} - {*known}) if self.defaults else ():
+        for unknown in sorted({*entry.capabilities} - {*known}):
             nearest = get_close_matches(unknown, known, n=1)
             raise UnknownNameError(f"capability of a {self.role}", unknown, known, nearest)
         return entry
