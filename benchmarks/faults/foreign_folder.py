@@ -66,7 +66,7 @@ def commands_in_foreign_folder(folder: Path, count: int | None, keep: Callable[[
 
 
 def _give(words: Sequence[str], foreign: Path, home: Path, *, is_server: bool) -> int | None:
-    """Run a command to its end, and return its exit code; None where it did not end. A server is told to end."""
+    """Return the exit code of a command, None after a timeout; a server gets SIGINT once it answers."""
     log = home.with_name(f"{'-'.join(words[:2])}.log".replace("/", "-"))
     with log.open("w") as output:
         environment = variables(home) | {"PYTHONPATH": ""}

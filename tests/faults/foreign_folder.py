@@ -16,6 +16,8 @@ handlers:
 root: {{handlers: [ran]}}
 """
 MODULE = "import pathlib; pathlib.Path({marker!r}).touch()\n"
+# Groups of entry points that every command or training looks through.
+GROUPS = ("commands", "models", "losses", "metrics", "readers", "search_methods", "report_sections")
 OWN = {"shunter", "tests", "benchmarks"}  # a module of this name in the project's own root
 
 
@@ -31,6 +33,13 @@ def write_foreign_folder(folder: Path, markers: Path) -> None:
     for name in (one for one in names if one.isidentifier()):
         (folder / f"{name}.py").write_text(MODULE.format(marker=str(markers / name)))
     (folder / "gunicorn.conf.py").write_text(MODULE.format(marker=str(markers / "gunicorn.conf")))
+    installed = folder / "stranger-1.0.dist-info"  # as a package beside the command would be found
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: stranger\nVersion: 1.0\n")
+    (installed / "entry_points.txt").write_text(
+        "".join(f"[shunter.{group}]\nstranger = stranger:ENTRY\n" for group in GROUPS)
+    )
+    (folder / "stranger.py").write_text(MODULE.format(marker=str(markers / "stranger")))
     (folder / "matplotlibrc").write_text("backend: module://backend_of_a_stranger\n")
     (folder / "backend_of_a_stranger.py").write_text(MODULE.format(marker=str(markers / "backend")))
     settings = {
