@@ -32,7 +32,7 @@ def up(
         str, typer.Option(help="Time zone of the schedule and of the days, such as Europe/Berlin.")
     ] = "UTC",
 ) -> None:
-    """Start Prefect, MLflow, a worker and the deployments in the background, on loopback; what runs is left alone."""
+    """Start Prefect, MLflow and a worker in the background."""
     with one_sentence_errors():
         ensure_home(room_bytes=ROOM_BYTES)
         from shunter.operation.background_services import Ports
@@ -51,7 +51,10 @@ def up(
 
 
 def down() -> None:
-    """Stop what `shunter up` has started; runs stop after a checkpoint and resume with the next `shunter up`."""
+    """Stop what `shunter up` has started.
+
+    Training jobs stop after a checkpoint; the next `shunter up` resumes them.
+    """
     with one_sentence_errors():
         ensure_home()
         from shunter.operation.background_services import down as stop_all
@@ -60,9 +63,12 @@ def down() -> None:
 
 
 def status(
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as one JSON object, errors too.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, errors too.")] = False,
 ) -> None:
-    """Show what `shunter up` has started, what trains where, and the next night; exit code 1 if something has ended."""
+    """Show services, training jobs and the next nightly run.
+
+    The exit code is 1 if a service has ended.
+    """
     with one_sentence_errors(as_json=as_json):
         from shunter.flows.command.daemons import log_of
         from shunter.hardware.leases import all_leases
@@ -96,7 +102,7 @@ def ui(
     prefect_port: Annotated[int, typer.Option(min=1, max=65535, help="Port of Prefect's UI on loopback.")] = 4200,
     mlflow_port: Annotated[int, typer.Option(min=1, max=65535, help="Port of MLflow's UI on loopback.")] = 5000,
 ) -> None:
-    """Start the UIs of Prefect and MLflow on loopback, until Ctrl-C."""
+    """Start the web pages of Prefect and MLflow until Ctrl-C."""
     with one_sentence_errors("Stopped."):
         ensure_home()
         from shunter.operation.background_services import login_advice, running_services

@@ -11,7 +11,7 @@ from shunter.retraining.nightly_request import NightlyRequest
 
 @with_options(NightlyRequest, AS_JSON)
 def nightly(**options: Any) -> None:
-    """Learn the newest days of a log, and replace the champion only by something better: once a day, or by hand."""
+    """Learn the newest days; promote only a better champion."""
     as_json = options.pop("as_json")
     with one_sentence_errors(AGAIN, as_json=as_json):
         request = requested(NightlyRequest, options)

@@ -19,24 +19,21 @@ class DayFiles(DataRequest, frozen=True, title="Data"):
 
     data: str = Field(
         default="",
-        description="Files of the days: a pattern such as logs/day_{date}.parquet or logs/{date:%Y/%m/%d}/*.csv, or a "
-        "folder of files or folders with the date in their names.",
+        description="Files of the days: a pattern such as logs/day_{date}.parquet, or a folder of dated files.",
     )
 
 
 class DayChoice(Group, frozen=True, title="Days"):
     """The days that are learned, and the one that is judged on."""
 
-    timezone: str = Field(default="UTC", description="Time zone in which a day ends, for instance Europe/Berlin.")
+    timezone: str = Field(default="UTC", description="Time zone in which a day ends, such as Europe/Berlin.")
     day: date | None = Field(
-        default=None, description="Day to judge on; if omitted, yesterday, or the newest usable day before it."
+        default=None, description="Day to evaluate on; if omitted, yesterday, or the newest usable day before it."
     )
     train_days: int = Field(default=7, ge=1, description="Most days before it to learn from.")
-    max_late_days: int = Field(
-        default=3, ge=0, description="How many days late the newest day may be before the night fails."
-    )
+    max_late_days: int = Field(default=3, ge=0, description="Days the newest day may be late before the run fails.")
     relearn: bool = Field(
-        default=False, description="Learn all of these days again, not only those that the champion has not learned."
+        default=False, description="Learn all of these days again, not only those new to the champion."
     )
 
     @field_validator("timezone")
@@ -60,7 +57,7 @@ class Promotion(Group, frozen=True, title="Promotion"):
         ge=0,
         lt=1,
         allow_inf_nan=False,
-        description="Share of the champion's log loss that a challenger must save to take its place.",
+        description="Share of the champion's log loss that a challenger must save to replace it.",
     )
     promotion_confidence: float = Field(
         default=0.95, gt=0.5, lt=1, description="Probability with which the saving must exceed the margin."
@@ -71,19 +68,16 @@ class Promotion(Group, frozen=True, title="Promotion"):
 class ChallengerRequest(Group, frozen=True, title="Challenger"):
     """The training of a challenger."""
 
-    nightly_epochs: int = Field(
-        default=1, ge=1, description="Longest training of a challenger, in passes over the days that it learns."
-    )
+    nightly_epochs: int = Field(default=1, ge=1, description="Most epochs of a challenger over the days it learns.")
     learning_rate_share: float = Field(
         default=1 / 3,
         gt=0,
         le=1,
-        description="Learning rates of a challenger, as a share of those that its champion was first trained with.",
+        description="Learning rate of a challenger as a share of the champion's first one.",
     )
     learn_last_day: bool = Field(
         default=False,
-        description="After the judgement let a promoted challenger learn the judged day too, for one pass, if that "
-        "does not make it worse on a part of the day kept back.",
+        description="Let a promoted challenger learn the evaluated day too, if that does no harm.",
     )
 
 
@@ -93,27 +87,28 @@ class DriftLimits(Group, frozen=True, title="Advanced: drift"):
     max_base_rate_ratio: float = Field(
         default=2.0,
         gt=1,
-        description="Factor between the base rate of a day and the median of all days, in either direction, from which "
-        "the day is set aside.",
+        description="Factor between a day's base rate and the median from which the day is quarantined.",
     )
     min_rows_share: float = Field(
         default=0.2,
         ge=0,
         le=1,
-        description="Share of the median day's rows below which the newest day is taken for unfinished.",
+        description="Share of the median day's rows below which the newest day counts as unfinished.",
     )
     max_cardinality_ratio: float = Field(
         default=3.0,
         gt=1,
-        description="Distinct values of a field, as a multiple of the median day's, from which they are reported.",
+        description="Multiple of the median day's distinct values of a field from which it is reported.",
     )
     max_new_share: float = Field(
         default=0.2,
         gt=0,
-        description="By how much the share of values that no other day has may exceed that of the days before.",
+        description="Excess over earlier days of the share of new values from which a field is reported.",
     )
     max_missing_share: float = Field(
-        default=0.2, gt=0, description="By how much the share of rows without a value may differ from the median day's."
+        default=0.2,
+        gt=0,
+        description="Difference from the median share of missing values from which a field is reported.",
     )
 
 

@@ -15,7 +15,7 @@ LEAST_TOKEN = 16
 
 @with_options(ServeRequest)
 def serve(**options: Any) -> None:
-    """Answer requests for scores over HTTP, on loopback, with a registered or exported model, until Ctrl-C."""
+    """Serve a registered or exported model over HTTP."""
     with one_sentence_errors("Stopped."):
         request = requested(ServeRequest, options)
         # Read when torch is loaded: threads that wait by spinning would take the processor from those that score.

@@ -17,12 +17,11 @@ class BatchingRequest(Group, frozen=True, title="Requests scored together"):
         default=0.0,
         ge=0,
         le=10_000,
-        description="How long a request may wait for others to be scored with it; with 0 only those are that have come "
-        "while others were scored.",
+        description="Longest wait of a request for others to be scored with it; 0: only what has come already.",
     )
     max_batch_rows: int = Field(default=8_192, ge=1, description="Most rows that are scored together.")
     max_waiting_rows: int = Field(
-        default=65_536, ge=1, description="Rows that may wait; what comes beyond is answered with 503."
+        default=65_536, ge=1, description="Most rows in the queue; requests beyond are answered with 503."
     )
 
 
@@ -38,8 +37,7 @@ class ServingLimits(Group, frozen=True, title="What a request may be"):
         default=None,
         ge=0,
         le=1,
-        description="Largest share of a column's values in a request that may be unknown or unreadable; beyond it the "
-        "answer is 422. If omitted, any share is scored.",
+        description="Largest share of unknown or unreadable values per column; beyond it the answer is 422.",
     )
 
 
@@ -48,38 +46,29 @@ class ServeRequest(Request, frozen=True):
 
     model: str = Field(
         default="shunter",
-        description="Registered model: its name for the champion, NAME@ALIAS or NAME/VERSION; or the folder of an "
-        "exported one.",
+        description="Registered model (NAME, NAME@ALIAS, NAME/VERSION) or the folder of an exported one.",
     )
     items: Path | None = Field(
         default=None,
-        description="Of a model that ranks: log whose items are ranked for a user whom a request names, but those that "
-        "stand beside the user there; a request gets them with the parameter top.",
+        description="Log whose items a ranking model ranks for a user that a request names.",
     )
     index: IndexChoice = Field(
         default=IndexChoice.AUTO,
-        description="With --items: exact compares the scores of all items; approximate searches an index of the item "
-        "vectors, whose recall is measured at the start and refused where it is too low; auto does that for large "
-        "catalogues alone.",
+        description="With --items: exact scores, an approximate index, or auto (index for large catalogues).",
     )
     increments: Path | None = Field(
         default=None,
-        description="Of a version or an exported model: folder that increments of `shunter export --since` are put "
-        "into, each in a folder of its own; each that goes on from the model that answers is laid upon it and takes "
-        "over.",
+        description="Folder watched for increments of `shunter export --since`, applied as they come.",
     )
     memory: Annotated[str | None, AfterValidator(checked_bytes)] = Field(
         default=None,
-        description="Memory for the embedding tables of the model, such as 256MiB: of larger ones the rows that are "
-        "asked for most lie in memory, and the rest is read from the file of the weights; the scores are the same bit "
-        "by bit. If omitted, all tables lie in memory.",
+        description="Memory for the embedding tables, such as 256MiB; the other rows are read from the file.",
     )
     port: int = Field(default=8080, ge=0, le=65_535, description="Port to listen on; 0 takes a free one.")
     follow_seconds: float = Field(
         default=15.0,
         ge=0,
-        description="Seconds between two looks for another version under the name or alias, or for increments, which "
-        "then takes over; 0 keeps the first one.",
+        description="Seconds between checks for a newer version or increment; 0 keeps the first.",
     )
     batching: BatchingRequest = Field(default=BatchingRequest(), description="Requests that are scored together.")
     bounds: ServingLimits = Field(default=ServingLimits(), description="What a request may be.")

@@ -35,12 +35,12 @@ IN_TERMINAL = (
 
 
 def fleet() -> None:
-    """Many trainings on one cluster."""
+    """Simulate or run many training jobs on one cluster."""
 
 
 @with_options(FleetRequest, PAGE, AS_JSON)
 def simulate(**options: Any) -> None:
-    """Say what each policy would do with a queue of trainings on a cluster: waiting, makespan, energy, cost."""
+    """Compare scheduling policies on a simulated cluster."""
     as_json, out = options.pop("as_json"), options.pop("out")
     with one_sentence_errors(as_json=as_json):
         request = requested(FleetRequest, options)
@@ -60,7 +60,10 @@ def simulate(**options: Any) -> None:
 
 @with_options(FleetRunRequest, FRESH, PAGE, AS_JSON)
 def run(**options: Any) -> None:
-    """Run a queue of trainings on a live Ray cluster under a policy; given again, it goes on where it stopped."""
+    """Run a queue of training jobs on a Ray cluster.
+
+    Run it again to resume an interrupted queue.
+    """
     as_json, fresh, out = options.pop("as_json"), options.pop("fresh"), options.pop("out")
     with one_sentence_errors(STOPPED, as_json=as_json):
         request = requested(FleetRunRequest, options)

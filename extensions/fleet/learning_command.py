@@ -26,7 +26,7 @@ OUT = inspect.Parameter(
 
 @with_options(FleetLearnRequest, OUT, AS_JSON)
 def learn(**options: Any) -> None:
-    """Train a scheduling policy for a cluster in the simulator, and say how it does beside the others."""
+    """Train a scheduling policy in the simulator."""
     as_json, out = options.pop("as_json"), options.pop("out")
     with one_sentence_errors(as_json=as_json):
         request = requested(FleetLearnRequest, options)

@@ -13,25 +13,22 @@ class FleetRequest(Request, frozen=True, title="Fleet"):
     jobs: str = Field(
         default="jobs.yaml",
         min_length=1,
-        description="File of the trainings: YAML with what each trains, or its train_seconds by accelerator; or a "
-        "trace of Pollux, Philly, Tiresias, Alibaba (CSV) or Gavel (.trace).",
+        description="File of the training jobs: YAML, or a trace of Pollux, Philly, Tiresias, Alibaba or Gavel.",
     )
     cluster: str = Field(
         default="cluster.yaml",
         min_length=1,
-        description="YAML file of the machines: name, rack, accelerator and count of each; their power and price, the "
-        "network and outages if known.",
+        description="YAML file of the machines: name, rack, accelerator and count of each.",
     )
     policies: str = Field(
         default="fifo,fifo-skip,srtf,las,tiresias,dally-nowait,dally-consolidated,dally",
         min_length=1,
-        description="Policies to compare, with commas between; all for every one that needs no training; learned, "
-        "learned:NAME or learned:FILE for one that `shunter fleet learn` has trained.",
+        description="Policies to compare, separated by commas; all; or learned, learned:NAME, learned:FILE.",
     )
-    first_jobs: int | None = Field(default=None, ge=1, description="Only so many of the jobs, the earliest.")
+    first_jobs: int | None = Field(default=None, ge=1, description="Use only the earliest jobs, this many.")
     adaptive: bool = Field(
         default=False,
-        description="Let trainings of Pollux' workloads change their accelerators and batch, under policies that can.",
+        description="Let Pollux jobs change accelerators and batch size, under policies that can.",
     )
 
     if TYPE_CHECKING:
@@ -45,26 +42,24 @@ class FleetRunRequest(Request, frozen=True, title="Fleet on a live cluster"):
     jobs: str = Field(
         default="jobs.yaml",
         min_length=1,
-        description="YAML file of the trainings: name and train (data, model and so on, as for the command train) of "
-        "each; train_seconds by accelerator where they are not to be predicted.",
+        description="YAML file of the training jobs: name and train (options as of `shunter train`) of each.",
     )
     cluster: str = Field(
         default="auto",
         min_length=1,
-        description="Ray cluster that trains: host:port, ray://host:port, or auto for the one this machine is part of; "
-        "Shunter must be installed on its nodes.",
+        description="Ray cluster to use: host:port, ray://host:port or auto.",
     )
     cluster_resource: str | None = Field(
         default=None,
         min_length=1,
         description="Only nodes that were started with this resource (`ray start --resources`).",
     )
-    policy: str = Field(default="fifo-skip", min_length=1, description="Policy that decides who runs where.")
+    policy: str = Field(default="fifo-skip", min_length=1, description="Policy that decides which job runs where.")
     checkpoint_seconds: float = Field(
         default=60.0,
         gt=0,
         le=86_400,
-        description="Longest time between two checkpoints of a training: what a node that dies costs at most.",
+        description="Longest time between two checkpoints of a job: the most that a lost node costs.",
     )
 
     if TYPE_CHECKING:

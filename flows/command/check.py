@@ -20,9 +20,9 @@ def check(
         DataFormat | None, typer.Option("--format", help="Format of the log; guessed from its name if omitted.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="File to write the inferred schema to.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as one JSON object, errors too.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, errors too.")] = False,
 ) -> None:
-    """Look at the first rows of a log and train nothing: a schema for it, unreadable rows, what stands out."""
+    """Check a click log and infer its schema; train nothing."""
     with one_sentence_errors(as_json=as_json):
         from shunter.ingestion.check import check as look_at
 

@@ -11,13 +11,13 @@ from shunter.flows.command.terminal import print_quarantines
 
 app = typer.Typer(
     name=PROGRAM,
-    help="Puts every recommendation-model training on its right accelerator.",
+    help="Train recommenders within time, energy, cost and quality limits.",
     cls=Commands,
     no_args_is_help=True,
     add_completion=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
 

@@ -15,6 +15,7 @@ from typer._click.exceptions import NoArgsIsHelpError, UsageError
 from typer.core import TyperCommand, TyperGroup
 
 from shunter.errors import RequestError
+from shunter.flows.command.help import write_options
 from shunter.flows.command.output_options import with_accepted_models, with_output_options
 from shunter.flows.command.terminal import INTERRUPTED, one_sentence_errors, say
 from shunter.flows.command.usage import told, unknown_command
@@ -42,140 +43,135 @@ COMMANDS = Registry(
     {
         "check": command_entry(
             "shunter.flows.command.check:check",
-            "Look at the first rows of a log and train nothing: a schema for it, unreadable rows, what stands out.",
+            "Check a click log and infer its schema; train nothing.",
         ),
         "train": command_entry(
             "shunter.flows.command.flow_commands:train",
-            "Train a recommender: ingest, profile, select, tune, train, ensemble, register.",
+            "Train a recommender within limits and register it.",
         ),
         "tune": command_entry(
             "shunter.flows.command.flow_commands:tune",
-            "Search settings or architectures and print the best to choose from; nothing is trained to the end.",
+            "Search settings or architectures without a full training.",
         ),
         "select": command_entry(
             "shunter.flows.command.flow_commands:select",
-            "Choose where a training should run, and say why, before anything expensive runs; rentable accelerators "
-            "too.",
+            "Choose the placement of a training job and explain it.",
         ),
         "profile": command_entry(
             "shunter.flows.command.flow_commands:profile",
-            "Measure this machine, kept for a day; with --data also where a training on it waits, and what to change.",
+            "Measure this machine, and where a training job waits.",
         ),
         "nightly": command_entry(
             "shunter.retraining.nightly_command:nightly",
-            "Learn the newest days of a log, and replace the champion only by something better: once a day, or by "
-            "hand.",
+            "Learn the newest days; promote only a better champion.",
             accepts_models=True,
         ),
         "rollback": command_entry(
             "shunter.flows.command.flow_commands:rollback",
-            "Put the former champion back; run again, the one before that.",
+            "Restore the former champion.",
             accepts_models=True,
         ),
         "predict": command_entry(
             "shunter.flows.command.model_commands:predict",
-            "Score the rows of files with a registered model, block by block, in their order.",
+            "Score rows of files with a registered model.",
             accepts_models=True,
         ),
         "export": command_entry(
             "shunter.flows.command.model_commands:export",
-            "Copy a registered model, or what has changed since an earlier one, into a folder of safetensors and JSON.",
+            "Copy a registered model, or its changes, into a folder.",
             accepts_models=True,
         ),
         "compress": command_entry(
             "shunter.flows.command.compression:compress",
-            "Try smaller forms of a registered model, and register the fastest that keeps its quality as a new "
-            "version.",
+            "Make a registered model smaller and faster.",
             accepts_models=True,
         ),
         "robustness": command_entry(
             "shunter.flows.command.robustness:robustness",
-            "Draw errors of the memory in a registered model, and show what a detector of damage saves of its quality.",
+            "Measure quality under simulated memory bit flips.",
             accepts_models=True,
         ),
         "serve": command_entry(
             "shunter.serving.command:serve",
-            "Answer requests for scores over HTTP, on loopback, with a registered or exported model, until Ctrl-C.",
+            "Serve a registered or exported model over HTTP.",
             accepts_models=True,
         ),
         "models": command_entry(
             "shunter.flows.command.run_commands:models",
-            "List registered models: each version with its quality, what its training took, and which one is in use.",
+            "List registered models with quality, time and energy.",
         ),
         "datasets": command_entry(
             "shunter.flows.command.run_commands:datasets",
-            "List the data sets that `--data` knows by name, and what is in the cache.",
+            "List named data sets, and those in the cache.",
         ),
         "runs": command_entry(
             "shunter.flows.command.run_commands:runs",
-            "List past trainings with their quality, time, energy and placement.",
+            "List runs with quality, time, energy and placement.",
         ),
         "report": command_entry(
             "shunter.flows.command.run_commands:report",
-            "Write one page about a run: decision, curves, stalls, energy, features; it opens without any server.",
+            "Write the report page of a run.",
         ),
         "sync": command_entry(
             "shunter.flows.command.run_commands:sync",
-            "Hand MLflow what it could not take while it was away.",
+            "Upload runs recorded while MLflow was unreachable.",
         ),
         "clean": command_entry(
             "shunter.flows.command.run_commands:clean",
-            "List what killed runs have left behind, and what was not used for long, with its age and size.",
+            "List or remove leftovers of killed and old runs.",
         ),
         "doctor": command_entry(
             "shunter.flows.command.doctor:doctor",
-            "Check every part of the home and mend it; exit code 1 if something is left to do.",
+            "Check the files of Shunter's home and repair them.",
         ),
         "up": command_entry(
             "shunter.operation.service_commands:up",
-            "Start Prefect, MLflow, a worker and the deployments in the background, on loopback; what runs is left "
-            "alone.",
+            "Start Prefect, MLflow and a worker in the background.",
         ),
         "down": command_entry(
             "shunter.operation.service_commands:down",
-            "Stop what `shunter up` has started; runs stop after a checkpoint and resume with the next `shunter up`.",
+            "Stop what `shunter up` has started.",
         ),
         "status": command_entry(
             "shunter.operation.service_commands:status",
-            "Show what `shunter up` has started, what trains where, and the next night; exit code 1 if something has "
-            "ended.",
+            "Show services, training jobs and the next nightly run.",
         ),
         "ui": command_entry(
             "shunter.operation.service_commands:ui",
-            "Start the UIs of Prefect and MLflow on loopback, until Ctrl-C.",
+            "Start the web pages of Prefect and MLflow until Ctrl-C.",
         ),
         "fleet": command_entry(
             "shunter.extensions.fleet.commands:fleet",
-            "Many trainings on one cluster.",
+            "Simulate or run many training jobs on one cluster.",
         ),
         "fleet simulate": command_entry(
             "shunter.extensions.fleet.commands:simulate",
-            "Say what each policy would do with a queue of trainings on a cluster: waiting, makespan, energy, cost.",
+            "Compare scheduling policies on a simulated cluster.",
         ),
         "fleet run": command_entry(
             "shunter.extensions.fleet.commands:run",
-            "Run a queue of trainings on a live Ray cluster under a policy; given again, it goes on where it stopped.",
+            "Run a queue of training jobs on a Ray cluster.",
         ),
         "fleet learn": command_entry(
             "shunter.extensions.fleet.learning_command:learn",
-            "Train a scheduling policy for a cluster in the simulator, and say how it does beside the others.",
+            "Train a scheduling policy in the simulator.",
         ),
         "plan": command_entry(
             "shunter.flows.command.plan_commands:plan",
-            "Find where each table goes on several devices by simulation, say why, and write a plan to train by.",
+            "Divide a model's tables over several devices.",
             runs_alone=True,
         ),
         "plan diff": command_entry(
             "shunter.flows.command.plan_commands:diff",
-            "Compare two plans: what is placed elsewhere, line by line.",
+            "Compare two plans line by line.",
         ),
         "plan memory": command_entry(
             "shunter.flows.command.plan_memory:memory",
-            "Compare servers with fast, large and block-wise memory: nodes, time, energy and cost of each, simulated.",
+            "Compare servers with different kinds of memory.",
         ),
         "plan scale": command_entry(
             "shunter.flows.command.plan_scale:scale",
-            "Simulate a model on 1 to 128 hosts: flat exchange, towers, searched plans, and divided dense layers.",
+            "Simulate a model on 1 to 128 hosts.",
         ),
     },
     "shunter.commands",
@@ -213,15 +209,9 @@ class RegisteredCommands(Mapping[str, Command]):
         """Return the number of installed commands."""
         return sum(1 for _ in self)
 
-    def line(self, name: str, width: int) -> str:
-        """Return the help of a command in the list of commands, without importing its module.
-
-        Args:
-            name: Last word of the command.
-            width: Most characters of the help.
-        """
-        text = COMMANDS.entry(f"{self.prefix}{name}").capabilities.get("help", "")
-        return TyperCommand(name, help=str(text)).get_short_help_str(width)
+    def line(self, name: str) -> str:
+        """Return the description of a command in the list of commands, without importing its module."""
+        return str(COMMANDS.entry(f"{self.prefix}{name}").capabilities.get("help", ""))
 
 
 class Commands(TyperGroup):
@@ -257,12 +247,20 @@ class Commands(TyperGroup):
             raise RequestError(unknown_command(args[0], list(self.registered)))
         return super().resolve_command(ctx, args)
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the list of commands without importing one of them."""
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the options in panels, and the list of commands without importing one of them."""
+        write_options(self, ctx, formatter)
         if names := list(self.registered):
-            width = formatter.width - 6 - max(map(len, names))
             with formatter.section("Commands"):
-                formatter.write_dl([(name, self.registered.line(name, width)) for name in names])
+                formatter.write_dl([(name, self.registered.line(name)) for name in names])
+
+
+class SingleCommand(TyperCommand):
+    """Command whose help has its options in panels."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the options in panels."""
+        write_options(self, ctx, formatter)
 
 
 def load_command(name: str) -> Command:
@@ -284,5 +282,5 @@ def load_command(name: str) -> Command:
         group.callback()(with_output_options(function) if runs_alone else function)
         return typer.main.get_command(group)
     alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-    alone.command(name.rpartition(" ")[2])(with_output_options(function))
+    alone.command(name.rpartition(" ")[2], cls=SingleCommand)(with_output_options(function))
     return typer.main.get_command(alone)

@@ -10,7 +10,7 @@ from shunter.requests.compression import CompressRequest
 
 @with_options(CompressRequest)
 def compress(**options: Any) -> None:
-    """Try smaller forms of a registered model, and register the fastest that keeps its quality as a new version."""
+    """Make a registered model smaller and faster."""
     with one_sentence_errors():
         request = requested(CompressRequest, options)
         ensure_home()

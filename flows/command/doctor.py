@@ -10,9 +10,12 @@ from shunter.flows.command.terminal import console, one_sentence_errors, print_j
 
 def doctor(
     check: Annotated[bool, typer.Option("--check", help="Only report; move nothing.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON, errors too.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, errors too.")] = False,
 ) -> None:
-    """Check every part of the home and mend it; exit code 1 if something is left to do."""
+    """Check the files of Shunter's home and repair them.
+
+    The exit code is 1 if something is left to do.
+    """
     with one_sentence_errors(as_json=as_json):
         from shunter.flows.command.listings import doctor_table
         from shunter.tasks.doctor import examine

@@ -43,21 +43,20 @@ REPEAT = inspect.Parameter(
         typer.Option(
             "--repeat",
             metavar="RUN",
-            help="Repeat a finished training bit by bit: its id, the beginning of one, its name, or latest. It "
-            "brings its request and its choices; beside it only --register-as and --promote may be given.",
+            help="Repeat a finished run bit by bit: its id, the beginning of it, its name, or latest.",
         ),
     ],
 )
 FRESH = switch("fresh", "--fresh", "Start anew instead of resuming an interrupted run of the same request.")
-AS_JSON = switch("as_json", "--json", "Print everything as one JSON object, errors too.")
-DRY_RUN = switch("dry_run", "--dry-run", "Choose the placement and say what would be done; nothing is trained.")
+AS_JSON = switch("as_json", "--json", "Print one JSON object, errors too.")
+DRY_RUN = switch("dry_run", "--dry-run", "Choose the placement and print the plan; nothing is trained.")
 EVERY_ROW = switch("every_row", "--every-row", "Print every placement, not only the best of each accelerator.")
 REFRESH = switch("refresh", "--refresh", "Measure again even if today's figures are there.")
 
 
 @with_options(TrainRequest, FRESH, REPEAT, DRY_RUN, AS_JSON)
 def train(**options: Any) -> None:
-    """Train a recommender: ingest, profile, select, tune, train, ensemble, register."""
+    """Train a recommender within limits and register it."""
     fresh, is_dry, as_json = options.pop("fresh"), options.pop("dry_run"), options.pop("as_json")
     repeat = options.pop("repeat")
     with one_sentence_errors(AGAIN, as_json=as_json):
@@ -84,7 +83,7 @@ def train(**options: Any) -> None:
 
 @with_options(TrainRequest, AS_JSON)
 def tune(**options: Any) -> None:
-    """Search settings or architectures and print the best to choose from; nothing is trained to the end."""
+    """Search settings or architectures without a full training."""
     as_json = options.pop("as_json")
     with one_sentence_errors(AGAIN, as_json=as_json):
         request = requested(TrainRequest, options)
@@ -152,7 +151,7 @@ def plan_of(request: TrainRequest, placement: str) -> tuple[str, ...]:
 
 @with_options(SelectRequest, AS_JSON, EVERY_ROW)
 def select(**options: Any) -> None:
-    """Choose where a training should run, and say why, before anything expensive runs; rentable accelerators too."""
+    """Choose the placement of a training job and explain it."""
     as_json, every_row = options.pop("as_json"), options.pop("every_row")
     with one_sentence_errors(as_json=as_json):
         request = requested(SelectRequest, options)
@@ -170,7 +169,7 @@ def select(**options: Any) -> None:
 
 @with_options(ProfileRequest, REFRESH, AS_JSON)
 def profile(**options: Any) -> None:
-    """Measure this machine, kept for a day; with --data also where a training on it waits, and what to change."""
+    """Measure this machine, and where a training job waits."""
     refresh, as_json = options.pop("refresh"), options.pop("as_json")
     with one_sentence_errors(as_json=as_json):
         request = requested(ProfileRequest, options)
@@ -191,7 +190,10 @@ def rollback(
         int | None, typer.Option(min=1, help="Version to put back, or to promote; if omitted, the former champion.")
     ] = None,
 ) -> None:
-    """Put the former champion back; run again, the one before that. With --to, promote a version that was refused."""
+    """Restore the former champion.
+
+    Run it again for the champion before that one; --to promotes any version.
+    """
     with one_sentence_errors():
         ensure_home()
         from shunter.flows.rollback import rollback as rollback_flow

@@ -9,20 +9,15 @@ from shunter.errors import RequestError
 from shunter.flows.command.terminal import one_sentence_errors, print_line, say
 from shunter.requests import CheckpointBits, DataFormat, IndexChoice
 
-MODEL = "Registered model: its name for the champion, NAME@ALIAS or NAME/VERSION; or the folder of an exported one."
-INCREMENT = (
-    "Folder of an increment, of `shunter export --since`, that is laid upon the model first, with --since upon that "
-    "earlier one; give several in their order."
-)
+MODEL = "Registered model (NAME, NAME@ALIAS or NAME/VERSION), or the folder of an exported one."
+INCREMENT = "Folder of `shunter export --since` to apply to the model first; repeatable, in order."
 
 
 def predict(
     model: Annotated[str, typer.Argument(help=MODEL)],
     files: Annotated[
         list[str],
-        typer.Argument(
-            help="Rows to score, CSV, Parquet or Criteo's layout: files, folders, globs or lists separated by commas."
-        ),
+        typer.Argument(help="Rows to score (CSV, Parquet or Criteo): files, folders, globs or comma-separated lists."),
     ],
     *,
     out: Annotated[
@@ -31,15 +26,13 @@ def predict(
     top: Annotated[
         int | None,
         typer.Option(
-            help="Of a model that ranks: instead of scores, the best items for each user of the files, among all items "
-            "of the files but those that stand beside the user there."
+            help="For ranking models: write this many best items per user that are not beside the user in the files."
         ),
     ] = None,
     index: Annotated[
         IndexChoice,
         typer.Option(
-            help="With --top: exact compares the scores of all items; approximate searches an index of the item "
-            "vectors, whose recall is measured first and refused where it is too low; auto does that where it pays."
+            help="With --top: exact scores of all items, an approximate index, or auto (index where it pays)."
         ),
     ] = IndexChoice.AUTO,
     keep: Annotated[
@@ -56,7 +49,7 @@ def predict(
         ),
     ] = None,
 ) -> None:
-    """Score the rows of files with a registered model, block by block, in their order."""
+    """Score rows of files with a registered model."""
     with one_sentence_errors():
         from shunter.flows.command.predict import predict_file
 
@@ -100,27 +93,19 @@ def export(
     *,
     since: Annotated[
         str | None,
-        typer.Option(
-            help="Write only what has changed since this model, as an increment for whoever has it: the number of "
-            "another version, a model named as the first, or the folder of an exported one."
-        ),
+        typer.Option(help="Write only what has changed since this version: its number, name or exported folder."),
     ] = None,
     increment: Annotated[list[Path] | None, typer.Option(help=INCREMENT)] = None,
     bits: Annotated[
         CheckpointBits,
-        typer.Option(
-            help="Bits of a number in the rows of an increment: 32 gives the new model bit by bit; 8, 4, 3 or 2 one "
-            "that is near it; auto is 32 while the tables take less than 1 GiB, and then 8."
-        ),
+        typer.Option(help="Bits per number in an increment's rows; 32 is exact, auto is 8 from 1 GiB of tables on."),
     ] = CheckpointBits.FULL,
     rows: Annotated[
         Path | None,
-        typer.Option(
-            help="Rows that the new model and what comes of the increment score, to tell how far they differ."
-        ),
+        typer.Option(help="Rows on which the scores of the new model and of the increment are compared."),
     ] = None,
 ) -> None:
-    """Copy a registered model, or what has changed since an earlier one, into a folder of safetensors and JSON."""
+    """Copy a registered model, or its changes, into a folder."""
     with one_sentence_errors():
         if since is None:
             if bits is not CheckpointBits.FULL or rows is not None:

@@ -10,6 +10,7 @@ import typer
 from pydantic import ValidationError
 
 from shunter.errors import RequestError
+from shunter.flows.command.help import OUTPUT, panel
 from shunter.registry import Entry, Registry
 from shunter.requests import JobRequest, Request
 from shunter.requests.job_file import read_job
@@ -38,8 +39,8 @@ CONFIG = inspect.Parameter(
         Path | None,
         typer.Option(
             "--config",
-            help="Job file to start from, as every run keeps one (job.yaml); the options given beside it replace its "
-            "lines, --set only the settings that it names, and what only another command has is passed over.",
+            help="Job file to start from, such as the job.yaml of a run; options given beside it override it.",
+            rich_help_panel=OUTPUT,
         ),
     ],
 )
@@ -59,10 +60,11 @@ def options_of(model: type[Request]) -> list[inspect.Parameter]:
             default=field.default,
             annotation=Annotated[
                 _typed(field.annotation),  # pyright: ignore[reportInvalidTypeForm]
-                typer.Option(option_name(name), help=field.description),
+                typer.Option(option_name(name), help=field.description, rich_help_panel=panel(name, title)),
             ],
         )
-        for name, field in model.options().items()
+        for title, options in model.options_by_group()
+        for name, field in options.items()
     ]
 
 

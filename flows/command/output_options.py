@@ -9,21 +9,23 @@ from typing import Annotated, Any
 
 import typer
 
+from shunter.flows.command.help import show_all
 from shunter.flows.command.terminal import console, one_sentence_errors
 from shunter.quiet import VARIABLE
 
-QUIET = typer.Option("--quiet", "-q", help="Print errors alone; JSON, and rows that are asked for, come all the same.")
+QUIET = typer.Option("--quiet", "-q", help="Print errors only. JSON and requested rows are still printed.")
 ACCEPT = typer.Option(
-    "--accept", help="Fingerprint of a model to load from now on though this home has not signed it; repeatable."
+    "--accept", help="Fingerprint of a model to trust though this home has not signed it; repeatable."
 )
-VERBOSE = typer.Option("--verbose", help="Print the log of the run too, as Prefect keeps it, on standard error.")
+VERBOSE = typer.Option("--verbose", help="Print all details, and the run's log on standard error.")
+HELP_ALL = typer.Option("--help-all", help="Show every option.", is_eager=True, callback=show_all)
 
 
 def with_output_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with `--quiet` and `--verbose`, which take effect before it begins."""
+    """Return the command with `--quiet` and `--verbose`, which take effect before it begins, and `--help-all`."""
 
     @functools.wraps(command)
-    def with_them(*arguments: Any, quiet: bool, verbose: bool, **options: Any) -> None:
+    def with_them(*arguments: Any, quiet: bool, verbose: bool, help_all: bool, **options: Any) -> None:
         asked = {VARIABLE: "1"} if quiet else {}
         asked |= {"PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "INFO"} if verbose else {}
         with _environment(asked):
@@ -33,7 +35,8 @@ def with_output_options(command: Callable[..., None]) -> Callable[..., None]:
             finally:
                 console.quiet = False
 
-    return _extended(command, with_them, _option("quiet", bool, QUIET, False), _option("verbose", bool, VERBOSE, False))
+    added = {"quiet": QUIET, "verbose": VERBOSE, "help_all": HELP_ALL}
+    return _extended(command, with_them, *(_option(name, bool, option, False) for name, option in added.items()))
 
 
 def with_accepted_models(command: Callable[..., None]) -> Callable[..., None]:

@@ -23,7 +23,7 @@ OUT = inspect.Parameter(
 
 @with_options(PlanRequest, OUT, AS_JSON)
 def plan(**options: Any) -> None:
-    """Find where each table goes on several devices by simulation, say why, and write a plan to train by."""
+    """Divide a model's tables over several devices."""
     context: typer.Context = options["context"]
     if context.invoked_subcommand is not None:
         return
@@ -76,7 +76,7 @@ def diff(
     first: Annotated[Path, typer.Argument(help="A plan.")],
     second: Annotated[Path, typer.Argument(help="Another one.")],
 ) -> None:
-    """Compare two plans: what is placed elsewhere, line by line."""
+    """Compare two plans line by line."""
     with one_sentence_errors():
         from rich import box
         from rich.markup import escape

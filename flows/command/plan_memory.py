@@ -11,12 +11,12 @@ from shunter.requests.plan_memory import PlanMemoryRequest
 if TYPE_CHECKING:
     from shunter.planner.memory.compare import Comparison
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print everything as one JSON object, errors too.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, errors too.")]
 
 
 @with_options(PlanMemoryRequest)
 def memory(as_json: AsJson = False, **options: Any) -> None:
-    """Compare servers with fast, large and block-wise memory: nodes, time, energy and cost of each, simulated."""
+    """Compare servers with different kinds of memory."""
     with one_sentence_errors(as_json=as_json):
         request = requested(PlanMemoryRequest, options)
         from shunter.ingestion.request import ingest_request

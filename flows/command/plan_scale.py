@@ -24,7 +24,7 @@ OUT = inspect.Parameter(
 
 @with_options(PlanScaleRequest, OUT, AS_JSON)
 def scale(**options: Any) -> None:
-    """Simulate a model on 1 to 128 hosts: flat exchange, towers, searched plans, and divided dense layers."""
+    """Simulate a model on 1 to 128 hosts."""
     as_json, out = options.pop("as_json"), options.pop("out")
     with one_sentence_errors(as_json=as_json):
         request = requested(PlanScaleRequest, options)

@@ -10,7 +10,7 @@ from shunter.requests.robustness import RobustnessRequest
 
 @with_options(RobustnessRequest)
 def robustness(**options: Any) -> None:
-    """Draw errors of the memory in a registered model, and show what a detector of damage saves of its quality."""
+    """Measure quality under simulated memory bit flips."""
     with one_sentence_errors():
         request = requested(RobustnessRequest, options)
         ensure_home()

@@ -10,11 +10,11 @@ import typer
 from shunter.flows.command.environment import ensure_home
 from shunter.flows.command.terminal import console, one_sentence_errors, print_json, print_line
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print everything as JSON, errors too.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, errors too.")]
 
 
 def datasets(as_json: AsJson = False) -> None:
-    """List the data sets that `--data` knows by name, and what is in the cache."""
+    """List named data sets, and those in the cache."""
     with one_sentence_errors(as_json=as_json):
         from shunter.flows.command.listings import cache_table, cached_datasets, named_datasets_table
         from shunter.ingestion.sources.names import named_datasets
@@ -29,7 +29,7 @@ def datasets(as_json: AsJson = False) -> None:
 def runs(
     limit: Annotated[int, typer.Option(min=1, help="Most runs to show, newest first.")] = 20, as_json: AsJson = False
 ) -> None:
-    """List past trainings with their quality, time, energy and placement."""
+    """List runs with quality, time, energy and placement."""
     with one_sentence_errors(as_json=as_json):
         from shunter.flows.command.listings import runs_table
         from shunter.tracking.listing import list_trainings
@@ -44,7 +44,7 @@ def runs(
 
 
 def models(as_json: AsJson = False) -> None:
-    """List registered models: each version with its quality, what its training took, and which one is in use."""
+    """List registered models with quality, time and energy."""
     with one_sentence_errors(as_json=as_json):
         from shunter.flows.command.listings import models_table
         from shunter.tracking.listing import list_versions
@@ -66,14 +66,11 @@ def iso(seconds: float) -> str:
 def report(
     run: Annotated[
         str,
-        typer.Argument(
-            help="Id of a run, the unique beginning of one, or its name; or latest, the newest training that came "
-            "to its end."
-        ),
+        typer.Argument(help="Id of a run, the beginning of it, its name, or latest: the newest finished one."),
     ] = "latest",
     out: Annotated[Path | None, typer.Option(help="File to write, or a folder for it.")] = None,
 ) -> None:
-    """Write one page about a run: decision, curves, stalls, energy, features; it opens without any server."""
+    """Write the report page of a run."""
     with one_sentence_errors():
         from shunter.flows.command.report import write_report
 
@@ -82,7 +79,7 @@ def report(
 
 
 def sync() -> None:
-    """Hand MLflow what it could not take while it was away."""
+    """Upload runs recorded while MLflow was unreachable."""
     with one_sentence_errors():
         from shunter.tracking.store import deliver as deliver_all
 
@@ -103,7 +100,7 @@ def clean(
     ] = 90.0,
     as_json: AsJson = False,
 ) -> None:
-    """List what killed runs have left behind, and what was not used for long, with its age and size."""
+    """List or remove leftovers of killed and old runs."""
     with one_sentence_errors(as_json=as_json):
         from shunter.flows.command.listings import leftovers_table
         from shunter.tasks.retention import find_unused

@@ -62,26 +62,18 @@ class ModelRequest(Group, frozen=True, title="Model"):
 
     model: str = Field(
         default="dlrm",
-        description="Model family: dlrm, dnn, deepfm, dcnv2, finalmlp, dhen, dmt, autoint, masknet, gdcn or wukong; "
-        "mmoe, ple or esmm, made for several labels; sequence, din, bst or hstu, which read histories id by id; lr or "
-        "fm, a logistic regression or a factorisation machine; or auto, which lets tuning choose among the first six, "
-        "and din where the log has a history; or, to rank items: lightgcn, xsimgcl, simplex, ultragcn, sage or hetero "
-        "along a graph, twotower, or sasrec by the order of what each user chose, which are trained, or popularity, "
-        "itemknn, ease or ials, which are solved in seconds; the one that ranks best is kept, or up to --ensemble-size "
-        "of them together where that is better.",
+        description="Model family, such as dlrm, dcnv2, din or lightgcn; auto compares several click models.",
         json_schema_extra=_offer_models,
     )
     towers: int | None = Field(
         default=None,
         ge=1,
-        description="Towers of --model dmt, one for each host; if omitted, 4, or one for each field if those are "
-        "fewer.",
+        description="Towers of --model dmt; if omitted 4, or one for each field if there are fewer.",
     )
 
     set: Annotated[tuple[str, ...], BeforeValidator(_as_entries), AfterValidator(_checked_entries)] = Field(
         default=(),
-        description="Field of the family's configuration or of what it learns with, and its value, such as "
-        "batch_norm=true or top_widths=400,400; it is not searched then. May be given several times.",
+        description="Fix a setting, such as batch_norm=true. Fixed settings are not searched. Repeatable.",
     )
 
     @model_validator(mode="after")

@@ -37,18 +37,14 @@ class CheckpointRequest(Group, frozen=True, title="Advanced: checkpoints"):
     )
     checkpoint_bits: CheckpointBits = Field(
         default=CheckpointBits.AUTO,
-        description="Bits of a number of the embedding tables in a checkpoint: 32 (all digits: an interrupted training "
-        "ends bit by bit as an undisturbed one), 8, or 4, 3 or 2 (with the tenth of the rows that is looked up most in "
-        "8); auto is 32 while the tables take less than 1 GiB, and then 8.",
+        description="Bits per number of the tables in checkpoints; 32 resumes bit by bit.",
     )
     checkpoint_policy: CheckpointPolicy = Field(
         default=CheckpointPolicy.AUTO,
-        description="What a checkpoint holds of the embedding tables: full (all rows), or the rows that were touched "
-        "since the last full one (one-shot, intermittent) or since the one before (consecutive); auto writes small "
-        "ones until they are as large as a full one, and all rows of tables below 1 MiB.",
+        description="Table rows in a checkpoint: full (all), or only those changed since an earlier one.",
     )
     keep_checkpoints: int = Field(
-        default=2, ge=1, le=1000, description="States that can be gone back to, in case the newest is damaged."
+        default=2, ge=1, le=1000, description="Checkpoints to keep, in case the newest is damaged."
     )
     checkpoint_rate: float | None = Field(
         default=None, gt=0, description="Most that checkpoints write, in MiB per second; if omitted, no limit."
@@ -57,9 +53,7 @@ class CheckpointRequest(Group, frozen=True, title="Advanced: checkpoints"):
         default=None,
         min_length=1,
         max_length=2_000,
-        description="Address that checkpoints are copied to while training goes on, and that the same training on "
-        "another machine goes on from: a folder such as /mnt/shared, or any of fsspec's whose library is installed, "
-        "such as ftp://host/path or s3://bucket/path. Passwords belong into fsspec's configuration.",
+        description="Address of a copy of the checkpoints, from which another machine can resume.",
     )
 
     @field_validator("checkpoint_copy")

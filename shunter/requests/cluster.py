@@ -13,13 +13,12 @@ class ClusterRequest(Group, frozen=True, title="Advanced: cluster"):
     cluster: str | None = Field(
         default=None,
         min_length=1,
-        description="Ray cluster whose nodes are profiled and chosen among instead of this machine: host:port, "
-        "ray://host:port, or auto for the one this machine is part of; Shunter must be installed on its nodes.",
+        description="Ray cluster to use instead of this machine: host:port, ray://host:port or auto.",
     )
     cluster_resource: str | None = Field(
         default=None,
         min_length=1,
-        description="Only nodes of --cluster that were started with this resource (`ray start --resources`).",
+        description="Use only nodes of --cluster started with this resource (`ray start --resources`).",
     )
 
     @model_validator(mode="after")

@@ -19,26 +19,24 @@ class CompressRequest(Request, frozen=True):
         default=None,
         ge=0.5,
         lt=1,
-        description="Lowest acceptable AUC on validation; if omitted, that of the model less "
-        f"{TOLERATED_AUC_LOSS:g}. Where nothing keeps it, nothing is registered.",
+        description=f"Lowest acceptable validation AUC; if omitted, that of the model less {TOLERATED_AUC_LOSS:g}.",
     )
     max_bytes: int | None = Field(
         default=None, ge=1, description="Most bytes of the weights; with it a smaller model need not be faster."
     )
     batch_rows: int = Field(
-        default=2_048, ge=1, le=8_192, description="Rows that are scored together where the time is measured."
+        default=2_048, ge=1, le=8_192, description="Rows scored together when the time is measured."
     )
     calibration_rows: int = Field(
-        default=8_192, ge=1, description="Rows of the training part that a smaller model is fitted to."
+        default=8_192, ge=1, description="Training rows to which a smaller model is calibrated."
     )
     fine_tune_rows: int = Field(
         default=65_536,
         ge=1,
-        description="Rows of the training part that a smaller model learns from the model as it is, each time one is "
-        "tried.",
+        description="Training rows on which each smaller model is distilled from the original.",
     )
     promote: bool = Field(
-        default=False, description="Make the new version the champion; otherwise it gets the alias challenger."
+        default=False, description="Make the new version the champion; otherwise it becomes the challenger."
     )
 
     if TYPE_CHECKING:

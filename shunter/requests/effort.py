@@ -86,8 +86,7 @@ class Effort(Group, frozen=True, title="Advanced: training"):
     max_epochs: int | None = Field(
         default=None,
         ge=1,
-        description=f"Longest training of one setting, in passes over the training part; if omitted {CLICK_EPOCHS}, or "
-        f"{RANKING_EPOCHS} of a model that ranks items, which ends earlier where that helps no more.",
+        description=f"Most epochs of one setting; if omitted {CLICK_EPOCHS}, or {RANKING_EPOCHS} of a ranking model.",
     )
 
 
@@ -97,48 +96,40 @@ class TrainingEffort(Effort, frozen=True, title="Advanced: training"):
     processes: int = Field(
         default=1,
         ge=1,
-        description="Processes that train each member of the ensemble together, with --cluster on as many of its nodes "
-        "or GPUs; an interrupted run may change it.",
+        description="Processes that train each ensemble member together; with --cluster, nodes or GPUs.",
     )
     plan: str | None = Field(
         default=None,
         min_length=1,
-        description="Plan that `shunter plan` has written: the tables of each member are divided so, over as many "
-        "processes as it has devices.",
+        description="Plan file of `shunter plan` by which the tables of each member are divided.",
     )
     priority: int = Field(
         default=0,
         ge=-100,
         le=100,
-        description="Over other trainings that wait for accelerators of this machine: a higher one goes first.",
+        description="Priority among training jobs that wait for this machine's accelerators; higher goes first.",
     )
     fixed_threads: bool = Field(
         default=False,
-        description="Keep the threads that were chosen, whatever the steps take: repetitions are then bitwise equal.",
+        description="Keep the chosen number of threads, so that repeated runs are bitwise equal.",
     )
     task_weights: Annotated[str | None, AfterValidator(_checked_task_weights)] = Field(
         default=None,
-        description="Weights of several labels in the loss, such as click=1,conversion=0.5; 1 for each that is not "
-        "named.",
+        description="Loss weights of several labels, such as click=1,conversion=0.5; 1 if not named.",
     )
     baselines: Annotated[str | None, AfterValidator(_checked_baselines)] = Field(
         default=None,
-        description="Baselines that are trained first and compete with the model, with commas between them, or none: "
-        "lr (logistic regression) and fm (factorisation machine), or of a graph model popularity, itemknn, ease and "
-        "ials; if omitted, all of these that suit the model. gbt (gradient-boosted trees) is compared with a model of "
-        "clicks and is no member.",
+        description="Baselines that compete with the model, such as lr,fm or none; if omitted, all that suit.",
         json_schema_extra={"enum": ["none", *map(",".join, (CLICK_BASELINES, RANKING_BASELINES)), *BASELINES]},
     )
     select_by: SelectBy = Field(
         default=SelectBy.NE,
-        description="Figure on validation by which epoch, trial and champion are chosen: ne (normalised entropy, the "
-        "lowest), auc (the highest) or logloss; of a graph model ndcg@20, which it is if omitted, or recall@20.",
+        description="Validation metric that selects epoch, trial and champion.",
     )
 
     repeats: Repeats = Field(
         default=Repeats.DROP,
-        description="Whether a graph model is judged on (user, item) pairs of earlier rows: drop (new pairs are to be "
-        "found among unseen items) or keep (all pairs among all items).",
+        description="Whether a ranking is evaluated without (drop) or with (keep) pairs of earlier rows.",
     )
 
 
@@ -173,48 +164,37 @@ class EnsembleRequest(Group, frozen=True, title="Ensemble"):
 
     ensemble_of: EnsembleOf = Field(
         default=EnsembleOf.MEMBERS,
-        description="What is combined: members (trainings of the best settings), snapshots (the weights at the ends "
-        "of the cycles of one training along cosines, for the price of that training), or champions (one training, and "
-        "the members of the versions of --register-as that were champions on the same data).",
+        description="Ensemble members: separate trainings, snapshots of one training, or former champions.",
     )
 
     ensemble_size: int | None = Field(
         default=None,
         ge=1,
-        description=f"Most models in the ensemble; 1 switches it off; if omitted, {TRAINED_MEMBERS} are trained, and "
-        f"trials that came to their end join them, {MOST_MEMBERS} in all at most.",
+        description=f"Most models in the ensemble; 1 turns it off; if omitted {TRAINED_MEMBERS} are trained, up to {MOST_MEMBERS} combined.",
     )
     max_predict_milliseconds: float | None = Field(
         default=None,
         gt=0,
-        description="Longest prediction of one row by what is registered, in milliseconds as they are measured of each "
-        "member: slower ones are left out, and no more are combined than keep it together.",
+        description="Longest prediction of one row by the registered model, in milliseconds.",
     )
     max_predict_joules: float | None = Field(
         default=None,
         gt=0,
-        description="Most energy of a prediction of one row by what is registered, in joules, measured or estimated of "
-        "each member as of a training, and kept as --max-predict-milliseconds is.",
+        description="Most energy of a prediction of one row by the registered model, in joules.",
     )
     ensemble_memory: Annotated[str | None, AfterValidator(checked_bytes)] = Field(
         default=None,
-        description="Most bytes of the weights that are registered, such as 4MiB: where they take more, each member is "
-        "stored in fewer bits, with the rows used most and the strongest hidden units, and as many members are kept as "
-        "help within these bytes.",
+        description="Most bytes of the registered weights, such as 4MiB; members are compressed to fit.",
     )
     memory_error_rate: float | None = Field(
         default=None,
         gt=0,
         le=0.1,
-        description="Share of the stored bits that flip where the model will run, such as 1e-4 of undervolted memory: "
-        "with --ensemble-memory as many members are kept as help under such errors, a detector leaving out damaged "
-        "ones.",
+        description="Share of stored bits that flip where the model runs, such as 1e-4; for --ensemble-memory.",
     )
     distill: Distill = Field(
         default=Distill.AUTO,
-        description="Whether one more model learns what the ensemble predicts, and competes: auto, where "
-        "--max-predict-milliseconds, --max-predict-joules or --ensemble-memory leave no room for the ensemble; always; "
-        "or never.",
+        description="Whether one model distilled from the ensemble competes with it.",
     )
 
     @property

@@ -1,6 +1,6 @@
 """Base classes of requests: options in groups by concern, accepted nested or flat, and written either way."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import BaseModel, GetJsonSchemaHandler, model_validator
@@ -48,11 +48,17 @@ class Request(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False, field
     @classmethod
     def options(cls) -> dict[str, FieldInfo]:
         """Return the options of all groups by name."""
-        found: dict[str, FieldInfo] = {}
+        return {name: field for _, options in cls.options_by_group() for name, field in options.items()}
+
+    @classmethod
+    def options_by_group(cls) -> Iterator[tuple[str | None, Mapping[str, FieldInfo]]]:
+        """Yield the title and the options of each group, and each option that is in no group with None."""
         groups = cls.groups()
         for name, field in cls.model_fields.items():
-            found |= groups[name].model_fields if name in groups else {name: field}
-        return found
+            if group := groups.get(name):
+                yield group.model_config.get("title"), group.model_fields
+            else:
+                yield None, {name: field}
 
     def flat(self) -> dict[str, Any]:
         """Return plain values by option name, the form in which requests are stored."""

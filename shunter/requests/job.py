@@ -39,8 +39,7 @@ class JobRequest(Request, frozen=True):
     architecture: ModelRequest = Field(default=ModelRequest(), description="The model.")
     objective: ObjectiveText = Field(
         default="time",
-        description="What to minimise within the limits: time, energy, cost, carbon, edp (time x energy), or weights "
-        "such as time=1,energy=0.5.",
+        description="What to minimise: time, energy, cost, carbon, edp, or weights such as time=1,energy=0.5.",
     )
     limits: Limits = Field(default=Limits(), description="Hard limits.")
     pricing: Pricing = Field(default=Pricing(), description="What time on this machine costs.")

@@ -12,34 +12,31 @@ LIKELY = 0.5  # probability with which the likeliest figure keeps a limit
 class Limits(Group, frozen=True, title="Limits"):
     """Hard limits: a placement that is expected to break one is excluded, a run that reaches one stops."""
 
-    max_hours: float | None = Field(default=None, gt=0, description="Wall-clock hours for tuning and training.")
-    max_kwh: float | None = Field(default=None, gt=0, description="Energy of tuning and training, in kilowatt hours.")
-    max_cost: float | None = Field(default=None, gt=0, description="Money, in the currency of --price-per-hour.")
+    max_hours: float | None = Field(default=None, gt=0, description="Limit on the time of tuning and training, in hours.")
+    max_kwh: float | None = Field(default=None, gt=0, description="Limit on the energy of tuning and training, in kWh.")
+    max_cost: float | None = Field(default=None, gt=0, description="Limit on the cost, in the currency of --price-per-hour.")
     max_cost_per_hour: float | None = Field(
-        default=None, gt=0, description="Price of the accelerators per hour, in the same currency."
+        default=None, gt=0, description="Limit on the price of the accelerators per hour, in the same currency."
     )
-    max_watts: float | None = Field(
-        default=None, gt=0, description="Mean power while training, in watts, as it is predicted."
-    )
-    max_memory_gib: float | None = Field(default=None, gt=0, description="Memory of the training process, in GiB.")
+    max_watts: float | None = Field(default=None, gt=0, description="Limit on the predicted mean power while training, in watts.")
+    max_memory_gib: float | None = Field(default=None, gt=0, description="Limit on the memory of the training process, in GiB.")
     min_auc: float | None = Field(
         default=None,
         ge=0.5,
         lt=1,
-        description="Lowest acceptable AUC on validation: below it nothing is registered.",
+        description="Lowest acceptable AUC on validation; below it nothing is registered.",
     )
     min_auc_probability: float = Field(
         default=LIKELY,
         gt=0,
         lt=1,
-        description="Least probability of --min-auc, judged from past runs where there are any.",
+        description="Least probability of reaching --min-auc, estimated from past runs.",
     )
     confidence: float = Field(
         default=LIKELY,
         ge=LIKELY,
         lt=1,
-        description="Probability with which limits on time, energy and cost must be kept; 0.5: the likeliest figure "
-        "keeps them.",
+        description="Probability with which limits on time, energy and cost must hold; 0.5: expected values do.",
     )
 
     @model_validator(mode="after")
@@ -56,9 +53,8 @@ class PromiseRequest(Group, frozen=True, title="Guaranteed quality"):
         default=None,
         ge=0.5,
         lt=1,
-        description="Confidence, such as 0.95, with which --min-auc and --max-ne must hold on the test part: a version "
-        "is registered only if their bounds by a bootstrap keep them, and says so; if omitted, validation must.",
+        description="Confidence with which --min-auc and --max-ne must hold on the test part, such as 0.95.",
     )
     max_ne: float | None = Field(
-        default=None, gt=0, description="Highest acceptable NE (normalised entropy): above it nothing is registered."
+        default=None, gt=0, description="Highest acceptable NE (normalised entropy); above it nothing is registered."
     )

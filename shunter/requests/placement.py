@@ -38,22 +38,16 @@ class PlacementRequest(Group, frozen=True, title="Advanced: placement"):
 
     batch_sizes: Annotated[str | None, AfterValidator(_checked)] = Field(
         default=None,
-        description="Batch sizes to choose from, such as 512,1024; if omitted, powers of two from 64 on, as many as "
-        "the data and past runs permit.",
+        description="Batch sizes to choose from, such as 512,1024; if omitted, powers of two from 64 on.",
     )
     explore: Explore = Field(
         default=Explore.BOUNDED,
-        description="Whether a recurring training may try another batch size where past runs of this data leave room "
-        "for it: never; bounded, which stops an exploration at twice the best known and wastes at most a quarter of "
-        "what the runs have taken; or free, without the bound on all explorations together.",
+        description="Whether recurring runs may try another batch size: never, bounded or free.",
     )
 
     embedding_memory: Annotated[str | None, AfterValidator(checked_bytes)] = Field(
         default=None,
-        description="Memory for the embedding tables while they are trained on a processor, such as 512MiB or 2GiB: of "
-        "larger tables the rest lies in a file of this machine, and the result is the same bit by bit; with "
-        "--processes each has its part of the rows and of this memory; if omitted, as much as they need, or what "
-        "there is where they need more.",
+        description="Memory for the embedding tables, such as 2GiB; larger tables are kept in a file.",
     )
 
     @property

@@ -17,28 +17,26 @@ class DevicesRequest(Group, frozen=True, title="Devices"):
         default=None,
         ge=1,
         le=4096,
-        description="Devices that train together: processes of this machine, or accelerators of --accelerator; if "
-        "omitted, those of --machine, or 2.",
+        description="Devices that train together: processes, or units of --accelerator; if omitted, 2.",
     )
     accelerator: str | None = Field(
         default=None,
         min_length=1,
-        description="Accelerator of the catalogue that the devices are, such as 'NVIDIA A100 SXM4 80GB'; if omitted, "
-        "this machine's processor, shared by as many processes.",
+        description="Accelerator from the catalogue, such as 'NVIDIA A100 SXM4 80GB'; if omitted, this processor.",
     )
     devices_per_host: int | None = Field(
-        default=None, ge=1, description="Devices of each host; if omitted, all of them, or 8 of --accelerator."
+        default=None, ge=1, description="Devices per host; if omitted, all of them, or 8 of --accelerator."
     )
     network_gbit: float = Field(
         default=100.0,
         gt=0,
         allow_inf_nan=False,
-        description="Network between hosts, in Gbit/s of each host; it is taken as said.",
+        description="Network of each host, in Gbit/s.",
     )
     machine: str | None = Field(
         default=None,
         min_length=1,
-        description="YAML file of the devices and the links between them, instead of the options above.",
+        description="YAML file of devices and links, instead of --devices and --accelerator.",
     )
 
     @model_validator(mode="after")
@@ -60,53 +58,46 @@ class PlanRequest(Request, frozen=True, title="Plan"):
     source: DataRequest = Field(default=DataRequest(), description="Where the rows come from.")
     architecture: ModelRequest = Field(default=ModelRequest(), description="The model.")
     place: DevicesRequest = Field(default=DevicesRequest(), description="The devices.")
-    batch_size: int = Field(
-        default=4096, ge=1, description="Samples of a step, of all devices together; each takes an equal part."
-    )
+    batch_size: int = Field(default=4096, ge=1, description="Samples of a step, all devices together.")
     communication: Literal["fp32", "fp16", "bf16", "any"] = Field(
         default="fp32",
-        description="Precision in which pooled rows and their gradients travel: fp32, fp16 or bf16; or any, the faster "
-        "of fp32 and fp16 as simulated (without what converting takes), which may change what is learned.",
+        description="Precision in which pooled rows and gradients travel; any takes the faster in simulation.",
     )
     most_batch_size: int | None = Field(
         default=None,
         ge=1,
-        description="Let the plan take batches of twice, four times and so on --batch-size, up to so many samples, "
-        "where more samples a second are trained; that changes what is learned, and by how much is not measured.",
+        description="Largest batch the plan may use instead of --batch-size where that trains faster.",
     )
     allow_towers: bool = Field(
         default=False,
-        description="Let the plan be of the same model with a tower on each host (--model dmt) where that is faster: "
-        "another model, whose quality is not measured here.",
+        description="Also consider the model with a tower on each host (--model dmt).",
     )
     max_device_gib: float | None = Field(
-        default=None, gt=0, le=2**20, description="Most memory of each device in GiB; if omitted, what it has."
+        default=None, gt=0, le=2**20, description="Most memory of each device, in GiB; if omitted, what it has."
     )
-    epochs: int = Field(default=1, ge=1, le=10_000, description="Passes over the training part that are reckoned with.")
+    epochs: int = Field(
+        default=1, ge=1, le=10_000, description="Epochs for which --max-hours, --max-kwh and --max-cost count."
+    )
     max_hours: float | None = Field(
-        default=None, gt=0, allow_inf_nan=False, description="Most hours that these passes may take, as simulated."
+        default=None, gt=0, allow_inf_nan=False, description="Limit on the simulated time of --epochs, in hours."
     )
     max_kwh: float | None = Field(
-        default=None, gt=0, allow_inf_nan=False, description="Most energy that all devices may take for them, in kWh."
+        default=None, gt=0, allow_inf_nan=False, description="Limit on the energy of all devices for --epochs, in kWh."
     )
     max_cost: float | None = Field(
-        default=None, gt=0, allow_inf_nan=False, description="Most that they may cost; needs --price-per-hour."
+        default=None, gt=0, allow_inf_nan=False, description="Limit on the cost of --epochs; needs --price-per-hour."
     )
     price_per_hour: float | None = Field(
-        default=None, gt=0, allow_inf_nan=False, description="Price of an hour of each device."
+        default=None, gt=0, allow_inf_nan=False, description="Price of one device per hour."
     )
     search_seconds: float = Field(default=5.0, ge=0, le=3600, description="Longest search, in seconds.")
     space: Literal["exact", "executable", "all"] = Field(
         default="exact",
-        description="Plans that are searched: exact, those under which the model learns as in one process; executable, "
-        "all that shunter train --plan runs, with divided columns, and copies of frequent rows on every device while a "
-        "table's other rows travel one by one; or all, where dense layers are divided too, by outputs, by inputs or by "
-        "where their weights lie, over all devices or within each host, which is only simulated.",
+        description="Plans to search: exact, executable (all that train --plan runs), or all.",
     )
     overlap: bool = Field(
         default=False,
-        description="Simulate an exchange of the layers' gradients beside the tables' backward pass, as torch's DDP "
-        "has it; shunter train exchanges them after it.",
+        description="Simulate the exchange of dense gradients beside the backward pass of the tables.",
     )
     seed: int = Field(default=0, ge=0, le=2**32 - 1, description="Seed of the search.")
 

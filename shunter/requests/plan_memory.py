@@ -15,20 +15,20 @@ class PlanMemoryRequest(Request, frozen=True, title="Plan of memory"):
 
     source: DataRequest = Field(default=DataRequest(), description="Where the rows come from.")
     architecture: ModelRequest = Field(default=ModelRequest(), description="The model.")
-    embedding_dim: int = Field(default=64, ge=4, multiple_of=4, description="Numbers of an embedding row.")
+    embedding_dim: int = Field(default=64, ge=4, multiple_of=4, description="Numbers per embedding row.")
     rows_times: float = Field(
         default=1.0,
         gt=0,
         le=1e12,
         allow_inf_nan=False,
-        description="How many times as many rows the tables shall have as the data has values, as skewed as these are.",
+        description="Rows of the tables as a multiple of the data's distinct values, equally skewed.",
     )
-    batch_size: int = Field(default=65_536, ge=1, description="Samples of a step, of all servers together.")
+    batch_size: int = Field(default=65_536, ge=1, description="Samples of a step, all servers together.")
     samples_per_second: float = Field(
         default=100_000.0, gt=0, allow_inf_nan=False, description="Rate that the servers must reach together."
     )
     servers: Path | None = Field(
-        default=None, description="YAML file of servers and their tiers; if omitted, five kinds that are assumed."
+        default=None, description="YAML file of servers and their memory tiers; if omitted, five assumed kinds."
     )
 
     if TYPE_CHECKING:

@@ -24,24 +24,21 @@ class Pricing(Group, frozen=True, title="Advanced: prices and electricity"):
     price_per_hour: float | None = Field(
         default=None,
         gt=0,
-        description="Price of this machine per hour; it or --prices is required by --max-cost, "
-        "--max-cost-per-hour and --objective cost.",
+        description="Price of this machine per hour; --max-cost and --objective cost need it or --prices.",
     )
     billing: Billing = Field(
         default=Billing.EXACT,
-        description="How time is charged: exactly, or by each started second, minute (60 s at least for both) or hour.",
+        description="How time is charged: exactly, or per started second, minute or hour.",
     )
     prices: str | None = Field(
         default=None,
         min_length=1,
-        description="YAML file of prices by accelerator and by machine, which counts where --price-per-hour is not "
-        "given; if omitted, prices.yaml of Shunter's home, where there is one.",
+        description="YAML file of prices by accelerator and machine; if omitted, prices.yaml of Shunter's home.",
     )
     grid: str | None = Field(
         default=None,
         min_length=1,
-        description="Carbon intensity of the electricity: grams of CO2 equivalent for a kWh, or a CSV file with the "
-        "columns hour (0 to 23, UTC) and grams_per_kwh; required by --objective carbon.",
+        description="Carbon intensity in g CO2e per kWh, or a CSV file by hour; --objective carbon needs it.",
     )
 
     @property

@@ -13,17 +13,19 @@ class StallRequest(Group, frozen=True, title="Advanced: stalls"):
     """The training whose stalls are found."""
 
     accelerator: Literal["cpu", "cuda"] | None = Field(
-        default=None, description="Where to find stalls; if omitted, on the GPUs if there are any."
+        default=None, description="Where to measure stalls; if omitted, on the GPUs if there are any."
     )
     batch_size: int = Field(default=512, ge=1, description="Samples per step of each device.")
-    precision: Literal["fp32", "bf16"] = Field(default="fp32", description="Precision of the dense part, fp32 or bf16.")
+    precision: Literal["fp32", "bf16"] = Field(
+        default="fp32", description="Precision of the dense layers, fp32 or bf16."
+    )
     devices: int | None = Field(
         default=None, ge=1, description="Processes that train together; if omitted, all GPUs, or two processes."
     )
-    network_gbit: float = Field(
-        default=10.0, gt=0, description="Network between simulated machines, in Gbit/s of each machine."
+    network_gbit: float = Field(default=10.0, gt=0, description="Network of each simulated machine, in Gbit/s.")
+    seconds: float = Field(
+        default=45.0, gt=0, description="Seconds after which measurements are not repeated any more."
     )
-    seconds: float = Field(default=45.0, gt=0, description="Seconds after which the runs are not repeated once more.")
 
 
 class ProfileRequest(Request, frozen=True):
@@ -31,17 +33,15 @@ class ProfileRequest(Request, frozen=True):
 
     data: str | None = Field(
         default=None,
-        description="Click log to find stalls with: file, folder, glob, or a name that `shunter datasets` lists.",
+        description="Click log to measure stalls on: file, folder, glob, or a name from `shunter datasets`.",
     )
-    format: DataFormat | None = Field(
-        default=None, description="Format of the source; guessed from its name if omitted."
-    )
+    format: DataFormat | None = Field(default=None, description="Format of the log; guessed from its name if omitted.")
     schema_file: str | None = Field(
         default=None, description="YAML or JSON file that names the label, numeric, categorical and time columns."
     )
     model: str | None = Field(
         default=None,
-        description="Model family whose stalls to find; requires --data.",
+        description="Model family whose stalls are measured; needs --data.",
         json_schema_extra=lambda schema: schema.update(enum=[*MODEL_FAMILIES.names, AUTO]),
     )
     stalls: StallRequest = Field(default=StallRequest(), description="How the training runs whose stalls are found.")

@@ -56,22 +56,20 @@ class RobustnessRequest(Request, frozen=True):
     )
     error_kind: ErrorKind = Field(
         default=ErrorKind.FLIP,
-        description="What errs: flip (stored bits flip), stuck0 or stuck1 (they are stuck at 0 or 1), or rows (rows of "
-        "embedding tables are lost).",
+        description="Fault type: flip (bits flip), stuck0, stuck1 (bits are stuck), or rows (rows are lost).",
     )
     error_rates: Annotated[str, AfterValidator(_checked_rates)] = Field(
         default="1e-6,1e-5,1e-4,1e-3",
-        description="Shares of the bits, or rows, that err, with commas between them; each by itself.",
+        description="Shares of faulty bits or rows to measure, separated by commas.",
     )
-    repeats: int = Field(default=5, ge=1, le=1_000, description="How often errors are drawn at each rate.")
+    repeats: int = Field(default=5, ge=1, le=1_000, description="Random fault patterns at each rate.")
     min_auc: float | None = Field(
         default=None,
         ge=0.5,
         lt=1,
-        description="Lowest acceptable AUC: the highest rate that keeps it is named; if omitted, that of the undamaged "
-        "model less 0.005.",
+        description="Lowest acceptable AUC; if omitted, that of the undamaged model less 0.005.",
     )
-    seed: int = Field(default=0, ge=0, lt=2**32, description="Seed of the errors: the same are drawn again.")
+    seed: int = Field(default=0, ge=0, lt=2**32, description="Seed of the fault patterns.")
 
     @property
     def rates(self) -> tuple[float, ...]:

@@ -45,16 +45,15 @@ class SearchBudget(Group, frozen=True, title="Search"):
     trials: int | None = Field(
         default=None,
         ge=1,
-        description=f"Settings to try; if omitted {TRIALS}, or with --search-minutes or --search-kwh as many as fit.",
+        description=f"Settings to try; if omitted {TRIALS}, or as many as --search-minutes or --search-kwh permit.",
     )
     search_minutes: float | None = Field(
         default=None,
         gt=0,
-        description="Longest search, in minutes, in which the ensemble's members are trained too; of shunter train "
-        "those of the whole command, from its start to the report. It counts against --max-hours.",
+        description="Longest search with its members, in minutes; of `shunter train` the whole command.",
     )
     search_kwh: float | None = Field(
-        default=None, gt=0, description="Most energy of the search, in kilowatt hours; it counts against --max-kwh too."
+        default=None, gt=0, description="Most energy of the search, in kWh; it counts against --max-kwh too."
     )
 
     @property
@@ -70,45 +69,34 @@ class SearchRequest(SearchBudget, frozen=True, title="Search"):
 
     search_method: str = Field(
         default="tpe",
-        description="Who proposes what is tried: tpe, random or nsga2, which breeds from the front; transfer, which "
-        "learns from other data sets; or, over architectures, dnas, which trains a super-net first, or rl, a policy.",
+        description="Search method: tpe, random, nsga2, transfer, or for architectures dnas or rl.",
         json_schema_extra=lambda schema: schema.update(enum=[*SEARCH_METHODS.names]),
     )
     search_space: SearchSpaceName | None = Field(
         default=None,
-        description="What is searched: settings of the family; wide, also optimiser, warm-up and widths of tables by "
-        "size; or the architecture of a dlrm, layer by layer and table by table; settings if omitted, architecture "
-        "with --search-method dnas.",
+        description="What is searched: settings, wide, or the architecture of a dlrm.",
     )
     search_cost: SearchCost | None = Field(
         default=None,
-        description="What the search weighs NE against: time of a step, energy of a sample or bytes of the parameters; "
-        "if omitted, the lowest NE alone counts.",
+        description="Cost that the search trades against NE: step time, energy of a sample, or parameter bytes.",
     )
     tower_partition: TowerStrategy = Field(
         default=TowerStrategy.AUTO,
-        description="Fields that share a tower of --model dmt: by their order, or learned in a brief training: those "
-        "that interact (coherent) or that do not (diverse); auto lets the search try all three.",
+        description="How fields are grouped into the towers of --model dmt; auto lets the search choose.",
     )
     cold_start: bool = Field(
         default=False,
-        description="Search as if nothing had been searched before; else tpe first tries what did best on the same or "
-        "like data, or begins with what other data taught, and transfer learns from all, so that the same command may "
-        "try other settings the next time.",
+        description="Ignore what earlier searches found.",
     )
     parallel_trials: int | None = Field(
         default=None,
         ge=1,
-        description="Trials at a time: in processes that share the cores, or on nodes of --cluster. Members of the "
-        "ensemble are then trained side by side, too, as many of so many as are expected to be best. If omitted, in a "
-        "search by five minutes or more alone as many as are expected to train the most on this processor, else one.",
+        description="Trials at a time, in processes on shared cores or on nodes of --cluster.",
     )
     search_storage: str | None = Field(
         default=None,
         min_length=1,
-        description="Database of the search that several machines or later runs share: a path that ends in .db or "
-        ".journal, an address such as postgresql://host/name, or env:NAME or secret:NAME for the variable or the "
-        "secret of Prefect that holds an address with a password; if omitted, the run's own folder.",
+        description="Shared database of the search: path in .db or .journal, address, env:NAME or secret:NAME.",
         json_schema_extra={"pattern": WITHOUT_PASSWORD},  # so that Prefect refuses it before it is kept
     )
 

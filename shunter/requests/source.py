@@ -23,11 +23,9 @@ class DataRequest(Group, frozen=True, title="Data"):
 
     data: str = Field(
         default="ml-100k",
-        description="Click log: file, folder, glob, comma-separated list, or a name that `shunter datasets` lists.",
+        description="Click log: file, folder, glob, comma-separated list, or a name from `shunter datasets`.",
     )
-    format: DataFormat | None = Field(
-        default=None, description="Format of the source; guessed from its name if omitted."
-    )
+    format: DataFormat | None = Field(default=None, description="Format of the log; guessed from its name if omitted.")
     schema_file: str | None = Field(
         default=None,
         description="YAML or JSON file that names the label, numeric, categorical and time columns.",
@@ -48,13 +46,12 @@ class PartsRequest(DataRequest, frozen=True, title="Data"):
     validation: str | None = Field(
         default=None,
         min_length=1,
-        description="Validation part as it is published, files as for --data, which is then the training part; if "
-        "omitted, cut from --data.",
+        description="Predefined validation part, files as for --data; if omitted, cut from --data.",
     )
     test: str | None = Field(
         default=None,
         min_length=1,
-        description="Test part as it is published, files as for --data; if omitted, cut from --data.",
+        description="Predefined test part, files as for --data; if omitted, cut from --data.",
     )
 
     @property

@@ -37,8 +37,7 @@ class Promote(StrEnum):
 
 PROMOTE = Field(
     default=Promote.CONFIDENT,
-    description="When a version becomes the champion: confident, if on the test part it beats always predicting the "
-    "base rate with 95 % confidence; or always. It is registered either way.",
+    description="When a version becomes champion: confident (surely beats the base rate) or always.",
 )
 
 

@@ -57,7 +57,7 @@ def test_pages_with_commands_are_walkthroughs_and_the_others_reference() -> None
     walkthroughs = ["accelerators", "extending", "first-training", "operating", "search", "your-data"]
     assert [page.stem for page in WALKTHROUGHS] == walkthroughs
     reference = [page.stem for page in PAGES if page not in WALKTHROUGHS]
-    assert reference == ["architecture", "benchmarks", "concepts", "errors", "schema", "serving", "status"]
+    assert reference == ["architecture", "benchmarks", "concepts", "errors", "options", "schema", "serving", "status"]
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from shunter.flows.command.options import JOB_REQUESTS
-from shunter.model_families import MODEL_FAMILIES
 from shunter.requests import (
     Limits,
-    ModelRequest,
     Objective,
     Request,
     SearchSpaceName,
@@ -73,11 +71,6 @@ def test_a_price_limit_below_the_only_price_is_a_contradiction() -> None:
 def test_a_probability_without_the_quality_it_is_of_means_nothing() -> None:
     with pytest.raises(ValidationError, match=r"--min-auc-probability 0\.9 has no effect without --min-auc"):
         Limits(min_auc_probability=0.9)
-
-
-def test_the_help_names_every_model_family() -> None:
-    words = ModelRequest.model_fields["model"].description or ""
-    assert all(family in words for family in MODEL_FAMILIES.names)
 
 
 def test_a_cluster_takes_many_processes_and_its_resource_is_for_a_cluster() -> None:

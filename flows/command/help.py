@@ -1,0 +1,65 @@
+"""Help of commands: options in panels, the common ones first, all of them with `--help-all`."""
+
+from typing import Any
+
+import typer
+
+from shunter.requests.form import ADVANCED
+
+ALL = "shunter.help_all"  # key in the context of a command whose whole help is shown
+FEW = 20  # options that are shown at once, in one panel
+OPTIONS, OUTPUT = "Options", "Output"
+PANELS = {"objective": "Limits", "seed": "Advanced: training", "register_as": OUTPUT, "promote": OUTPUT}
+# Options that the help of a command with many options shows, by the name of their parameter.
+COMMON = frozenset(
+    "data schema_file model objective max_hours max_kwh min_auc trials search_minutes ensemble_size register_as config "
+    "dry_run as_json verbose help offers every_row day train_days timezone margin devices accelerator machine "
+    "batch_size max_device_gib out".split()
+)
+
+
+def panel(name: str, title: str | None) -> str:
+    """Return the panel of a request's option.
+
+    Args:
+        name: Field of the option.
+        title: Title of its group; None if it is in none.
+    """
+    return (PANELS.get(name) or title or OPTIONS).removeprefix(ADVANCED).capitalize()
+
+
+def show_all(context: typer.Context, asked: bool) -> None:
+    """Print the whole help of a command and end."""
+    if asked:
+        context.meta[ALL] = True
+        typer.echo(context.get_help())
+        raise typer.Exit
+
+
+def write_options(command: Any, context: Any, formatter: Any) -> None:
+    """Write the options of a command in panels; of many only the common ones, unless all are asked for."""
+    shows_all = context.meta.get(ALL, False)
+    rows = [(one, one.get_help_record(context)) for one in command.get_params(context) if one.name != "help_all"]
+    is_short = len(rows) <= FEW
+    panels: dict[str, list[tuple[str, str]]] = {}
+    hidden = 0
+    for parameter, record in rows:
+        if record is None:
+            continue
+        if parameter.param_type_name == "argument":
+            title = "Arguments"
+        elif is_short:
+            title = OPTIONS
+        elif shows_all or parameter.name in COMMON:
+            title = getattr(parameter, "rich_help_panel", None) or OUTPUT
+        else:
+            hidden += 1
+            continue
+        panels.setdefault(title, []).append(record)
+    width = max((len(name) for records in panels.values() for name, _ in records if len(name) <= 30), default=0)
+    for title, records in panels.items():
+        with formatter.section(title):
+            formatter.write_dl([(f"{name:<{width}}", text) for name, text in records])
+    if hidden:
+        with formatter.section("More"):
+            formatter.write_dl([(f"{'--help-all':<{width}}", f"Show {hidden} more options.")])
