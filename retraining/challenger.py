@@ -4,11 +4,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date
+from pathlib import Path
+
+import numpy as np
 
 from shunter.engine.config import Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.execution import execution_of
 from shunter.engine.job import TrainingJob
+from shunter.engine.judgement import Judgement
 from shunter.engine.stopping import StopConditions
 from shunter.engine.trained_model import TrainedModel
 from shunter.errors import RequestError
@@ -22,14 +26,13 @@ from shunter.planner.history.record import FlowNotes
 from shunter.planner.predict.observe import expect
 from shunter.reporting.card.quality import quality_of_files
 from shunter.requests import Promote
-from shunter.retraining.bootstrap import Judgement
 from shunter.retraining.champion import Champion, Origin, check_same_log, choose_origin, slowed, version_tags
 from shunter.retraining.nightly_request import NightlyRequest
 from shunter.retraining.nightly_steps import ingest_days, judge_challenger
 from shunter.retraining.nights import Night, Outcome, log_judgement, log_plan
+from shunter.retraining.picture import draw_judgement
 from shunter.retraining.plan import NightPlan
 from shunter.retraining.promise import DayCheck, carried, check_day
-from shunter.retraining.ranker_comparison import RankingJudgement
 from shunter.retraining.shipping import keep_increment
 from shunter.retraining.warm_start import warm_start_from
 from shunter.tasks.accelerators import hold
@@ -43,8 +46,10 @@ from shunter.tasks.select import log_decision, select
 from shunter.tasks.train import train_member
 from shunter.tracking.convention import data_params, quality_metrics
 from shunter.tracking.evidence import data_key
+from shunter.tracking.profiles import log_pictures
 from shunter.tracking.promise import PREFIX
 from shunter.tracking.registry.models import RegisteredModel
+from shunter.tracking.registry.ranker_comparison import RankingJudgement
 from shunter.tracking.registry.versions import ModelFiles, Version, champion_of, tag_version, version_of_run
 from shunter.tracking.runs import open_run
 
@@ -95,6 +100,17 @@ class Tonight:
             registered=registered,
             run_id=self.run_id,
         )
+
+    def gains_file(self, name: str) -> Path:
+        """Return the file of the resampled gains of a comparison."""
+        return self.state.directory / f"{name}.npy"
+
+    def draw(self, name: str, judgement: Judgement | RankingJudgement, outcome: Outcome) -> None:
+        """Draw a comparison with what came of it, and keep the picture in the night's run."""
+        gains = self.gains_file(name)
+        if gains.exists():  # an interrupted night of an earlier version left none
+            picture = draw_judgement(judgement, np.load(gains), gains.with_suffix(".png"), outcome)
+            log_pictures(self.run_id, [picture])
 
 
 def challenge(tonight: Tonight, champion: Champion) -> Night:
@@ -166,8 +182,10 @@ def _contest(tonight: Tonight, champion: Champion, days: Sequence[date]) -> tupl
     files = ModelFiles(trained.directory, dataset.directory / "encoder")
     judgement = _judge(tonight, "judgement", champion.files, files)
     obstacle = _obstacle(tonight, champion, judgement, trained, dataset)
+    outcome: Outcome = "promoted" if obstacle is None else "kept"
+    tonight.draw("judgement", judgement, outcome)
     if obstacle is not None:
-        return tonight.ends("kept", obstacle, champion.version.version, judgement=judgement), champion, dataset
+        return tonight.ends(outcome, obstacle, champion.version.version, judgement=judgement), champion, dataset
     learned = sorted({*champion.learned, *days})
     registered = register(
         tonight.run_id,
@@ -183,7 +201,7 @@ def _contest(tonight: Tonight, champion: Champion, days: Sequence[date]) -> tupl
     )
     version = note_version(tonight, registered, tonight.run_id, reason)
     keep_increment(tonight.run_id, registered.name, registered.version, since=champion.version.version)
-    night = tonight.ends("promoted", reason, registered.version, judgement=judgement, registered=registered.version)
+    night = tonight.ends(outcome, reason, registered.version, judgement=judgement, registered=registered.version)
     return night, Champion(version, files, frozenset(learned)), dataset
 
 
@@ -251,6 +269,7 @@ def _learn_judged_day(tonight: Tonight, winner: Champion, night: Night) -> Night
     files = ModelFiles(trained.directory, dataset.directory / "encoder")
     judgement = _judge(tonight, "last-day", winner.files, files, only_kept_back=True)
     doubt = _doubt(tonight, trained, dataset) if judgement.is_better else None
+    tonight.draw("last-day", judgement, "promoted" if judgement.is_better and doubt is None else "kept")
     if not judgement.is_better or doubt is not None:
         words = judgement.explain() if doubt is None else f"{doubt}."
         reason = f"{night.reason} The judged day was learned too, to no gain: {words}"
@@ -341,10 +360,9 @@ def _judge(
     """Compare on the judged day, once: an interrupted night keeps its judgement."""
     judgement = tonight.state.recall(name, Judgement)
     if judgement is None:
-        picture = tonight.state.directory / f"{name}.png"
-        log = tonight.logs[tonight.plan.held_out]
-        judgement = judge_challenger(tonight.request, log, champion, challenger, picture, only_kept_back=only_kept_back)
-        log_judgement(tonight.run_id, name, judgement, picture)
+        log, gains = tonight.logs[tonight.plan.held_out], tonight.gains_file(name)
+        judgement = judge_challenger(tonight.request, log, champion, challenger, gains, only_kept_back=only_kept_back)
+        log_judgement(tonight.run_id, name, judgement)
         tonight.state.remember(name, judgement)
     return judgement
 

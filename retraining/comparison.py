@@ -1,16 +1,13 @@
 """Champion against challenger on one day."""
 
-from pathlib import Path
-
 import numpy as np
 from numpy.typing import NDArray
 
+from shunter.engine.judgement import Judgement, judge
 from shunter.ingestion.batch import RawBatch
 from shunter.ingestion.sources.days import DayLog, DaysSource
-from shunter.retraining.bootstrap import Judgement, judge
 from shunter.retraining.losses import Keep, losses_of
 from shunter.retraining.nightly_request import NightlyRequest
-from shunter.retraining.picture import draw_judgement
 from shunter.statistics.bootstrap import resampled_block_means
 from shunter.tracking.registry.versions import ModelFiles
 
@@ -20,10 +17,9 @@ def compare(
     log: DayLog,
     champion: ModelFiles,
     challenger: ModelFiles,
-    picture: Path,
     *,
     only_kept_back: bool = False,
-) -> Judgement:
+) -> tuple[Judgement, NDArray[np.float64]]:
     """Score a day with both models and judge.
 
     Args:
@@ -31,8 +27,10 @@ def compare(
         log: The day.
         champion: The model in use.
         challenger: The model that would take its place.
-        picture: Path of the picture of the comparison.
         only_kept_back: Judge on the rows that a training on this day keeps back as its test part.
+
+    Returns:
+        The judgement, and the mean saving of each resample.
 
     Raises:
         DataError: The day cannot be read or has no row, or the champion predicts what is no number.
@@ -48,8 +46,7 @@ def compare(
         confidence=request.promotion.promotion_confidence,
         seed=request.seed,
     )
-    draw_judgement(judgement, resampled_block_means(before - now, request.seed), picture)
-    return judgement
+    return judgement, resampled_block_means(before - now, request.seed)
 
 
 def kept_back(log: DayLog, seed: int) -> Keep:

@@ -4,21 +4,22 @@ from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 
+import numpy as np
 from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 
 from shunter.engine.data.dataset import Dataset
+from shunter.engine.judgement import Judgement
 from shunter.ingestion.cache import ingest_source
 from shunter.ingestion.encoding.encoder import Encoder
 from shunter.ingestion.sources.days import DayLog, DaysSource
 from shunter.retraining import days
-from shunter.retraining.bootstrap import Judgement
 from shunter.retraining.comparison import compare
 from shunter.retraining.nightly_request import NightlyRequest
 from shunter.retraining.plan import NightPlan
-from shunter.retraining.ranker_comparison import RankingJudgement, compare_rankers
 from shunter.settings import Settings
 from shunter.tasks.ingest_progress import ingest_progress
+from shunter.tracking.registry.ranker_comparison import RankingJudgement, compare_rankers
 from shunter.tracking.registry.versions import ModelFiles
 
 __all__ = ["choose_days", "ingest_days", "judge_challenger", "judge_rankers"]
@@ -62,21 +63,31 @@ def judge_challenger(
     log: DayLog,
     champion: ModelFiles,
     challenger: ModelFiles,
-    picture: Path,
+    gains: Path,
     *,
     only_kept_back: bool = False,
 ) -> Judgement:
-    """Score the same rows with both, compare them, and draw the comparison."""
-    judgement = compare(request, log, champion, challenger, picture, only_kept_back=only_kept_back)
+    """Score the same rows with both and compare them; the resampled savings are written to `gains`."""
+    judgement, savings = compare(request, log, champion, challenger, only_kept_back=only_kept_back)
+    np.save(gains, savings)
     get_run_logger().info(judgement.explain())
     return judgement
 
 
 @task(name="judge", cache_policy=NO_CACHE)
 def judge_rankers(
-    request: NightlyRequest, dataset: Dataset, champion: ModelFiles, challenger: Path, picture: Path
+    request: NightlyRequest, dataset: Dataset, champion: ModelFiles, challenger: Path, gains: Path
 ) -> RankingJudgement:
-    """Rank the judged day for the same users with both, compare them, and draw the comparison."""
-    judgement = compare_rankers(request, dataset, champion, challenger, picture)
+    """Rank the judged day for the same users with both and compare them; the resampled gains are written to `gains`."""
+    asked = request.promotion
+    judgement, resampled = compare_rankers(
+        dataset,
+        champion,
+        challenger,
+        margin=asked.margin,
+        confidence=asked.promotion_confidence,
+        seed=request.seed,
+    )
+    np.save(gains, resampled)
     get_run_logger().info(judgement.explain())
     return judgement

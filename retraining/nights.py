@@ -2,16 +2,14 @@
 
 from collections.abc import Sequence
 from datetime import date
-from pathlib import Path
 from typing import Literal
 
+from shunter.engine.judgement import Judgement
 from shunter.frozen import Frozen
-from shunter.retraining.bootstrap import Judgement
 from shunter.retraining.findings import Finding
 from shunter.retraining.plan import NightPlan
-from shunter.retraining.ranker_comparison import RankingJudgement
 from shunter.tracking.history import TrackedRun, read_runs
-from shunter.tracking.profiles import log_pictures
+from shunter.tracking.registry.ranker_comparison import RankingJudgement
 from shunter.tracking.reports import log_config
 from shunter.tracking.runs import open_run
 
@@ -89,14 +87,13 @@ def log_plan(run_id: str, name: str, plan: NightPlan, learned: Sequence[date]) -
     log_config(run_id, "plan", plan)
 
 
-def log_judgement(run_id: str, name: str, judgement: Judgement | RankingJudgement, picture: Path) -> None:
-    """Keep a comparison: figures, and the resampled savings as a picture.
+def log_judgement(run_id: str, name: str, judgement: Judgement | RankingJudgement) -> None:
+    """Keep the figures of a comparison.
 
     Args:
         run_id: MLflow run of the night.
         name: `judgement`, or `last-day` of what the judged day itself was learned for.
         judgement: The comparison.
-        picture: Picture of the judgement.
 
     Raises:
         TrackingError: The store fails.
@@ -104,7 +101,6 @@ def log_judgement(run_id: str, name: str, judgement: Judgement | RankingJudgemen
     prefix = "nightly" if name == "judgement" else f"nightly.{name}"
     open_run(run_id).log_metrics({f"{prefix}.{figure}": value for figure, value in judgement.figures().items()})
     log_config(run_id, name, judgement)
-    log_pictures(run_id, [picture])
 
 
 def log_night(night: Night) -> None:

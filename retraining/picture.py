@@ -1,30 +1,43 @@
-"""The comparison for the eye: how the saving came out in each resample."""
+"""Picture of a comparison: how the saving came out in each resample, and what the night made of it."""
 
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shunter.retraining.bootstrap import Judgement
+from shunter.engine.judgement import Judgement
+from shunter.tracking.registry.ranker_comparison import RankingJudgement
 
 
-def draw_judgement(judgement: Judgement, savings: NDArray[np.float64], path: Path) -> Path:
-    """Draw a histogram of the resampled savings with the saving asked for.
+def draw_judgement(
+    judgement: Judgement | RankingJudgement, gains: NDArray[np.float64], path: Path, outcome: str
+) -> Path:
+    """Draw a histogram of the resampled gains with the gain asked for.
 
     Args:
-        judgement: Judgement made of these savings.
-        savings: `[resamples]`, in nats per row.
+        judgement: Judgement made of these gains.
+        gains: `[resamples]`, in nats per row or in NDCG@20.
         path: Path of the PNG.
+        outcome: Outcome of the night, which takes more than the judgement into account.
     """
+    if isinstance(judgement, RankingJudgement):
+        low, count, label = judgement.gain_low, f"{judgement.users:,} users", "NDCG@20 gained by the challenger"
+    else:
+        low, count, label = judgement.saving_low, f"{judgement.rows:,} rows", "log loss saved by the challenger"
     return draw_gains(
-        savings,
+        gains,
         path,
-        low=judgement.saving_low,
+        low=low,
         needed=judgement.needed,
         confidence=judgement.confidence,
-        title=f"{'Promoted' if judgement.is_better else 'Not promoted'}, judged on {judgement.rows:,} rows",
-        label="log loss saved by the challenger, in thousandths of a nat per row",
+        title=title_of(outcome, count),
+        label=f"{label}, in thousandths",
     )
+
+
+def title_of(outcome: str, count: str) -> str:
+    """Return the title of a comparison's picture."""
+    return f"Outcome: {outcome}, judged on {count}"
 
 
 def draw_gains(

@@ -25,8 +25,7 @@ from shunter.retraining.challenger import Tonight, changed_meanwhile, note_versi
 from shunter.retraining.champion import Champion, check_same_log, version_tags
 from shunter.retraining.nightly_request import NightlyRequest
 from shunter.retraining.nightly_steps import ingest_days, judge_rankers
-from shunter.retraining.nights import Night, log_judgement, log_plan
-from shunter.retraining.ranker_comparison import RankingJudgement
+from shunter.retraining.nights import Night, Outcome, log_judgement, log_plan
 from shunter.retraining.warm_start import warm_start_from
 from shunter.tasks.evidence import note_trainings
 from shunter.tasks.fusion import fused_of
@@ -36,6 +35,7 @@ from shunter.tasks.train import train_member
 from shunter.tracking.convention import data_params
 from shunter.tracking.evidence import data_key
 from shunter.tracking.ranking import ranking_metrics
+from shunter.tracking.registry.ranker_comparison import RankingJudgement
 from shunter.tracking.registry.ranker_origins import RankerOrigin, RankerOrigins, origins_of, tags_again
 from shunter.tracking.runs import open_run
 
@@ -79,9 +79,11 @@ def challenge_ranker(tonight: Tonight, champion: Champion) -> Night:
     challenger = _train(tonight, dataset, champion, origins)
     judgement = _judge(tonight, dataset, champion, challenger)
     obstacle = _obstacle(tonight, number, judgement, challenger)
+    outcome: Outcome = "promoted" if obstacle is None else "kept"
+    tonight.draw("judgement", judgement, outcome)
     if obstacle is not None:
         forget(dataset)
-        return tonight.ends("kept", obstacle, number, judgement=judgement)
+        return tonight.ends(outcome, obstacle, number, judgement=judgement)
     registered = register(
         tonight.run_id,
         dataset,
@@ -94,7 +96,7 @@ def challenge_ranker(tonight: Tonight, champion: Champion) -> Night:
     reason = f"Version {registered.version} replaces version {number}: {judgement.explain()}{overtaken}"
     note_version(tonight, registered, tonight.run_id, reason)
     forget(dataset)
-    return tonight.ends("promoted", reason, registered.version, judgement=judgement, registered=registered.version)
+    return tonight.ends(outcome, reason, registered.version, judgement=judgement, registered=registered.version)
 
 
 def _train(tonight: Tonight, dataset: Dataset, champion: Champion, origins: RankerOrigins) -> TrainedRanker:
@@ -171,9 +173,9 @@ def _judge(tonight: Tonight, dataset: Dataset, champion: Champion, challenger: T
     """Compare on the judged day, once: an interrupted night keeps its judgement."""
     judgement = tonight.state.recall("judgement", RankingJudgement)
     if judgement is None:
-        picture = tonight.state.directory / "judgement.png"
-        judgement = judge_rankers(tonight.request, dataset, champion.files, challenger.directory, picture)
-        log_judgement(tonight.run_id, "judgement", judgement, picture)
+        gains = tonight.gains_file("judgement")
+        judgement = judge_rankers(tonight.request, dataset, champion.files, challenger.directory, gains)
+        log_judgement(tonight.run_id, "judgement", judgement)
         tonight.state.remember("judgement", judgement)
     return judgement
 

@@ -1,14 +1,17 @@
-"""When a champion that a constant beats makes room, though the challenger's saving is too unsure for the margin."""
+"""When a champion that a constant beats makes room, and what the picture of a comparison says came of it."""
 
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 
+from shunter.engine.judgement import Judgement, judge, log_losses
 from shunter.reporting.card.figures import QualityFigure, TaskQuality
 from shunter.retraining import challenger
-from shunter.retraining.bootstrap import Judgement, judge, log_losses
+from shunter.retraining.challenger import Tonight
+from shunter.retraining.picture import title_of
 from tests.tracking.test_convention import PLACEMENT
 
 LABELS = (np.arange(400) < 120).astype(float)
@@ -53,3 +56,21 @@ def test_a_champion_that_beats_the_base_rate_stays(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(challenger, "quality_of_files", lambda *_, **__: quality(0.8, 0.9))
     useful = judgement(1.0, -0.85).model_copy(update={"champion_logloss": 0.6})
     assert not challenger._has_overtaken(TONIGHT, useful, TRAINED, DATASET)
+
+
+@pytest.mark.parametrize("outcome", ["kept", "promoted"])
+def test_picture_tells_the_outcome_of_the_night_and_not_that_of_the_comparison(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, outcome: Literal["kept", "promoted"]
+) -> None:
+    better = judgement(1.0, -0.85).model_copy(update={"is_better": True})
+    night: Any = Tonight(TONIGHT.request, Any, {}, Any, "run", Any)  # pyright: ignore[reportArgumentType]
+    object.__setattr__(night, "state", SimpleNamespace(directory=tmp_path))
+    np.save(night.gains_file("judgement"), np.linspace(0, 1, 50))
+    titles, kept = list[str](), list[Path]()
+    monkeypatch.setattr("matplotlib.axes.Axes.set_title", lambda _, title: titles.append(title))
+    monkeypatch.setattr(challenger, "log_pictures", lambda _, pictures: kept.extend(pictures))
+    night.draw("judgement", better, outcome)
+    assert titles == [title_of(outcome, "400 rows")]
+    assert outcome in titles[0].lower()
+    assert ({"kept", "promoted"} - {outcome}).pop() not in titles[0].lower()
+    assert kept == [tmp_path / "judgement.png"]

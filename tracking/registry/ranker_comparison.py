@@ -1,4 +1,4 @@
-"""Champion against challenger on one day, where both rank: NDCG@20 of the users that both know, user by user."""
+"""Champion against challenger on the same rows, where both rank: NDCG@20 of the users that both know, user by user."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +19,6 @@ from shunter.frozen import Frozen
 from shunter.ingestion.encoding.encoder import Encoder
 from shunter.ingestion.encoding.shared_rows import shared_rows
 from shunter.models.graph.ranker import Ranker
-from shunter.retraining.nightly_request import NightlyRequest
-from shunter.retraining.picture import draw_gains
 from shunter.statistics.bootstrap import one_sided_bounds, resampled_block_means
 from shunter.tracking.registry.versions import ModelFiles
 
@@ -80,22 +78,26 @@ class RankingJudgement(Frozen):
 
 
 def compare_rankers(
-    request: NightlyRequest, dataset: Dataset, champion: ModelFiles, challenger: Path, picture: Path
-) -> RankingJudgement:
-    """Rank the test part, which is the judged day, with both models and judge.
+    dataset: Dataset, champion: ModelFiles, challenger: Path, *, margin: float, confidence: float, seed: int
+) -> tuple[RankingJudgement, NDArray[np.float64]]:
+    """Rank the test part with both models and judge.
 
-    Both rank for the same users: those of whom each has learned something. What these have seen on the days before is
-    ranked by neither. An item that the champion does not know is not in its lists, and is missed where it was chosen.
+    Both rank for the same users: those of whom each has learned something. What these have seen before is ranked by
+    neither. An item that the champion does not know is not in its lists, and is missed where it was chosen.
 
     Args:
-        request: Margin, confidence and seed.
-        dataset: The challenger's data, whose test part is the day.
+        dataset: The challenger's data, with the test part.
         champion: The model in use.
         challenger: Folder of the model that would take its place.
-        picture: Path of the picture of the comparison.
+        margin: Share of the champion's NDCG@20 that must be gained.
+        confidence: Probability with which the gain must exceed it.
+        seed: Seed of the resampling.
+
+    Returns:
+        The judgement, and the mean gain of each resample.
 
     Raises:
-        DataError: No user that both know chose anything on the day.
+        DataError: No user that both know chose anything in the test part.
         CheckpointError: A model is damaged.
     """
     before, now = load_ranker(champion.model), load_ranker(challenger)
@@ -111,10 +113,9 @@ def compare_rankers(
         )
     rankers = (translated, now.ranker, now.ranker.by_popularity())
     old, new, popular = (evaluate_users(one, chosen, seen, name="test").ndcg20 for one in rankers)
-    gains = resampled_block_means(new - old, request.seed)
-    confidence = request.promotion.promotion_confidence
+    gains = resampled_block_means(new - old, seed)
     low, high = one_sided_bounds(gains, confidence)
-    needed = request.promotion.margin * float(old.mean())
+    needed = margin * float(old.mean())
     judgement = RankingJudgement(
         users=len(old),
         champion_ndcg20=float(old.mean()),
@@ -127,16 +128,7 @@ def compare_rankers(
         confidence=confidence,
         is_better=bool(low > needed),
     )
-    draw_gains(
-        gains,
-        picture,
-        low=float(low),
-        needed=needed,
-        confidence=confidence,
-        title=f"{'Promoted' if judgement.is_better else 'Not promoted'}, judged on {len(old):,} users",
-        label="NDCG@20 gained by the challenger, in thousandths",
-    )
-    return judgement
+    return judgement, gains
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
+from shunter.engine.judgement import judge, log_losses
 from shunter.errors import DataError, TrainingError
-from shunter.retraining.bootstrap import judge, log_losses
 from shunter.statistics.bootstrap import MOST_BLOCKS, resampled_block_means
 
 
