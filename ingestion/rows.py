@@ -18,7 +18,7 @@ from shunter.ingestion.sources.guard import Budget
 from shunter.ingestion.sources.open import check_listed_once, find_files, format_of_files
 from shunter.ingestion.sources.parquet import open_parquet, read_batches
 from shunter.ingestion.sources.recognise import csv_delimiter, first_lines, header_of, likely_encoding
-from shunter.ingestion.sources.tabular import TableChunk, check_columns, read_csv, without_blank_rows
+from shunter.ingestion.sources.tabular import TableChunk, read_csv, without_blank_rows
 from shunter.requests import DataFormat
 
 
@@ -62,7 +62,7 @@ def read_rows(
 def _parquet(path: Path, columns: Sequence[str], optional: Sequence[str]) -> Iterator[pl.DataFrame]:
     with open_parquet(path) as (file, stream):
         found = file.schema_arrow.names
-        check_columns(path, found, columns, "that the model reads")
+        read.check_columns(path, found, columns, "that the model reads")
         wanted = [*columns, *(name for name in optional if name in found)]
         for batch in read_batches(path, file, stream, wanted, Budget.of_settings()):
             frame = pl.from_arrow(batch)
@@ -74,7 +74,7 @@ def _csv(path: Path, columns: Sequence[str], optional: Sequence[str], encoding: 
     encoding = UTF_8 if encoding == UTF_8 else likely_encoding(path, encoding)
     delimiter = csv_delimiter(path, columns, encoding=encoding)
     header = header_of(first_lines(path, encoding)[0], delimiter)
-    check_columns(path, header, columns, "that the model reads")
+    read.check_columns(path, header, columns, "that the model reads")
     count = Counter(header)
     wanted = [*columns, *(name for name in optional if name in count)]
     # All columns are read, since a line is blank only if every column is empty.
@@ -87,7 +87,7 @@ def _criteo(path: Path, columns: Sequence[str], optional: Sequence[str]) -> Iter
     first = next((line for line in first_lines(path) if line), "")
     fields = ("label", *NUMERIC, *CATEGORICAL)
     names = fields[-1 - first.count("\t") :]  # a log to score may lack the label
-    check_columns(path, names, columns, "that the model reads")
+    read.check_columns(path, names, columns, "that the model reads")
     begin = 1
     for text in read_blocks(path, budget=Budget.of_settings()):
         for line, row in enumerate(text.split(b"\n")[:-1], begin):

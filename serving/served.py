@@ -130,14 +130,7 @@ class ServedModel:
 
     def _check_columns(self, table: Table) -> None:
         """Raise a `DataError` for a column that is missing."""
-        encoder = self.scorer.encoder
-        if missing := [name for name in encoder.columns if name not in table.columns]:
-            strange = sorted(table.columns.keys() - self.columns)
-            beside = f" (it has {', '.join(strange[:5])}, which the model does not know)" if strange else ""
-            raise DataError(
-                f"The request lacks the columns {', '.join(missing)} of {self.title}{beside}: give every column that "
-                "the model reads."
-            )
+        self.scorer.encoder.check_columns(table.columns, "The request", f"of {self.title}")
 
     def _read(self, table: Table) -> dict[str, pl.Series]:
         """The columns that the model reads.

@@ -112,12 +112,12 @@ class ColumnError(DataError):
 
     Attributes:
         column: Name of the column.
-        path: The file.
+        path: The file, or the name of rows that are in no file.
     """
 
     code = "unreadable-column"
 
-    def __init__(self, column: str, path: Path, problem: str) -> None:
+    def __init__(self, column: str, path: Path | str, problem: str) -> None:
         super().__init__(column, path, problem)
         self.column, self.path, self._problem = column, path, problem
 

@@ -36,6 +36,8 @@ VERSION_COLUMNS = {
     **{name: COLUMNS[name] for name in ("data", "model", "test_auc", "test_ne", "total_seconds", "energy_joules")},
     "test_ndcg20": ("metrics", "quality.test.ndcg20"),
     "energy_source": COLUMNS["energy_source"],
+    "families": ("tags", "model.families"),
+    "compression": ("tags", "compression.by"),
 }
 _TABLES = {"params": "params", "metrics": "latest_metrics", "tags": "tags"}
 
@@ -62,12 +64,21 @@ def list_versions() -> list[Row]:
 
     Returns:
         One row per version with `name`, `version`, `aliases`, `registered_at` (seconds since 1970), `run_id`, and the
-        names in `VERSION_COLUMNS`, None for unknown values.
+        names in `VERSION_COLUMNS`, None for unknown values. `model` is the families that the version holds, with its
+        compression, and of a version that an earlier Shunter registered the family that was requested.
 
     Raises:
         TrackingError: the store cannot be read.
     """
-    return _listed(_versions_of, _versions_of_mlflow)
+    found = _listed(_versions_of, _versions_of_mlflow)
+    return [_with_held_families(row) for row in found]
+
+
+def _with_held_families(row: Row) -> Row:
+    compression, families = row.pop("compression"), row.pop("families")
+    if families is None:
+        return row
+    return {**row, "model": families if compression in {None, "none"} else f"{families}, {compression}"}
 
 
 def _listed(of_tables: Callable[[sqlite3.Connection], list[Row]], of_mlflow: Callable[[], list[Row]]) -> list[Row]:

@@ -1,7 +1,9 @@
 """Conversion of raw columns to numbers and keys, shared by ingestion and serving."""
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -11,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from shunter.errors import ColumnError, DataError
 from shunter.ingestion.batch import MISSING_KEY, Bag
 from shunter.ingestion.encoding.buckets import number_keys
 from shunter.ingestion.encoding.canonical import canonical_texts, seconds_of
@@ -296,3 +299,29 @@ def _keys_of_distinct(series: pl.Series, keys_of: Callable[[list[str]], Keys], k
 def _hash_texts(texts: list[str]) -> Keys:
     keys = pd.util.hash_array(np.array(texts, dtype=object), categorize=False)  # pyright: ignore[reportAttributeAccessIssue]
     return np.where(keys == MISSING_KEY, np.uint64(1), keys)
+
+
+def check_columns(source: Path | str, found: Collection[str], wanted: Sequence[str], whose: str) -> None:
+    """Raise if rows lack a wanted column, or have a wanted column twice.
+
+    Args:
+        source: Path of the file, or name of the rows for the error message.
+        found: Columns of the rows.
+        wanted: Columns to read.
+        whose: Owner of the wanted columns for the error message: "of the schema".
+
+    Raises:
+        DataError: A wanted column is missing.
+        ColumnError: A wanted column is not unique.
+    """
+    count = Counter([*found])  # of a mapping too, whose values are no counts
+    if missing := [name for name in wanted if name not in count]:
+        raise DataError(f"{source} lacks the columns {_listed(missing)} {whose}: it has {_listed([*found])}.")
+    if twice := next((name for name in wanted if count[name] > 1), None):
+        raise ColumnError(twice, source, f"is one of {count[twice]} of this name: rename them")
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return the first 20 names as text, each cut to 40 characters."""
+    shown = ("".join(letter if letter.isprintable() else "?" for letter in name[:40]) for name in names[:20])
+    return ", ".join(shown) + (", ..." if len(names) > 20 else "")

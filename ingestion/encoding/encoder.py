@@ -350,10 +350,15 @@ class Encoder:
         """Multi-valued fields in the order of the model input."""
         return [field for field in self.model_order() if field.multi_valued]
 
+    def check_columns(
+        self, names: Collection[str], source: str = "The frame", whose: str = "that the model reads"
+    ) -> None:
+        """Raise for a required column that is missing or not unique; see `shunter.ingestion.encoding.columns`."""
+        read.check_columns(source, names, self.columns, whose)
+
     def _read_of(self, names: Collection[str]) -> list[str]:
         """Return the required and the available optional columns; raise `DataError` if a required column is missing."""
-        if missing := [name for name in self.columns if name not in names]:
-            raise DataError(f"The frame lacks the columns {', '.join(missing)}: give every column the model was fed.")
+        self.check_columns(names)
         return [*self.columns, *(name for name in self.optional_columns if name in names)]
 
 

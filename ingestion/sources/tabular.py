@@ -1,7 +1,6 @@
 """Sources of CSV and Parquet files, read in batches with the columns that the schema names."""
 
 import io
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -70,7 +69,7 @@ class CsvSource:
         budget = budget or Budget.of_settings()
         for path, start, end in whole_or(unit, self.paths):
             delimiter, header = csv_header(path, self.schema)
-            check_columns(path, header, self.schema.columns, "of the schema")
+            read.check_columns(path, header, self.schema.columns, "of the schema")
             columns, encoding = self.schema.columns, self.schema.encoding
             yield from read_csv(path, columns, delimiter, header, budget, encoding=encoding, start=start, end=end)
 
@@ -99,7 +98,7 @@ class ParquetSource:
         for path, start, end in whole_or(unit, self.paths):
             row = 1
             with open_parquet(path) as (file, stream):
-                check_columns(path, file.schema_arrow.names, self.schema.columns, "of the schema")
+                read.check_columns(path, file.schema_arrow.names, self.schema.columns, "of the schema")
                 groups = None if end is None else range(start, end)
                 size = path.stat().st_size
                 for batch in read_batches(path, file, stream, self.schema.columns, budget, row_groups=groups):
@@ -325,32 +324,6 @@ def _reject(
             )
         kept &= ~bad
     return sorted(rejected, key=lambda rejection: rejection.line), kept
-
-
-def check_columns(path: Path, found: Sequence[str], wanted: Sequence[str], whose: str) -> None:
-    """Raise if a file lacks a wanted column, or has a wanted column twice.
-
-    Args:
-        path: Path of the file.
-        found: Columns of the file.
-        wanted: Columns to read.
-        whose: Owner of the wanted columns for the error message: "of the schema".
-
-    Raises:
-        DataError: A wanted column is missing.
-        ColumnError: A wanted column is not unique.
-    """
-    count = Counter(found)
-    if missing := [name for name in wanted if name not in count]:
-        raise DataError(f"{path} lacks the columns {_listed(missing)} {whose}: it has {_listed(found)}.")
-    if twice := next((name for name in wanted if count[name] > 1), None):
-        raise ColumnError(twice, path, f"is one of {count[twice]} of this name: rename them")
-
-
-def _listed(names: Sequence[str]) -> str:
-    """Return the first 20 names as text, each cut to 40 characters."""
-    shown = ("".join(letter if letter.isprintable() else "?" for letter in name[:40]) for name in names[:20])
-    return ", ".join(shown) + (", ..." if len(names) > 20 else "")
 
 
 def _frame(batch: pa.RecordBatch) -> pl.DataFrame:

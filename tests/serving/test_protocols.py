@@ -145,7 +145,7 @@ ROW = {"price": 1, "age": 2, "user": "007", "item": 3, "genres": "war"}
             {"inputs": [{"prize": 1, "age": 2}]},
             JSON,
             400,
-            r"lacks the columns price, user, item, genres of shop/2 \(it",
+            r"lacks the columns price, user, item, genres of shop/2: it",
         ),
         ({"inputs": [{**ROW, "price": {}}]}, JSON, 400, "The column price holds a JSON object"),
         ({"inputs": [{**ROW, "price": [1]}]}, JSON, 400, "The column price holds lists: give one number"),
@@ -209,7 +209,7 @@ def one_input(**values: Any) -> dict[str, Any]:
         (one_input(shape=[2]), 400, r"The input price has the shape \[2\] and 1 values: give"),
         (one_input(shape=[10**9, 0], data=[]), 413, "The request has 1,000,000,000 rows, at most 400"),
         (one_input(shape=["1"]), 400, "give .rows. or"),
-        (one_input(), 400, "lacks the columns age, user, item, genres of shop/2: give"),
+        (one_input(), 400, "lacks the columns age, user, item, genres of shop/2: it"),
         (one_input(shape=[401], data=[1] * 401), 413, "has 401 rows"),
     ],
 )

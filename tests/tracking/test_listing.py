@@ -8,12 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from shunter.engine.checkpoint.storage import save_model
 from shunter.errors import TrackingError
+from shunter.models.ensemble import Ensemble
+from shunter.models.registry import build_model, model_spec
 from shunter.requests import TrainRequest
 from shunter.settings import PROJECT_ROOT
 from shunter.tracking import convention, listing
 from shunter.tracking.listing import list_trainings, list_versions
 from shunter.tracking.registry.client import open_registry
+from shunter.tracking.registry.models import register_model
 from shunter.tracking.registry.versions import make_champion
 from shunter.tracking.runs import child_run, finish, open_run, start_run_tree
 from shunter.tracking.store import open_store
@@ -61,6 +65,20 @@ def test_what_is_read_from_the_tables_is_what_mlflow_says(filled: list[str], mon
     )
     assert [(one["version"], one["aliases"]) for one in versions] == [(2, ["champion"]), (1, ["previous"])]
     assert (versions[0]["test_auc"], versions[0]["energy_source"]) == (0.75, "estimated")
+
+
+def test_version_names_the_family_that_it_holds(tracking_root: Path, tmp_path: Path) -> None:
+    """A baseline that won is no dlrm, which is what was requested."""
+    dataset = write_dataset(tmp_path / "data", rows=200)
+    (dataset.directory / "encoder").mkdir()
+    (dataset.directory / "encoder" / "encoder.json").write_text("{}")
+    members = [build_model(model_spec(family), dataset.features).eval() for family in ("fm", "lr", "fm")]
+    save_model(Ensemble(members, [0.5, 0.0, 0.5]), tmp_path / "model")
+    register_model(start_run_tree(TrainRequest(), dataset), dataset, tmp_path / "model", "shop", metrics={})
+    assert TrainRequest().model == "dlrm"
+    [version] = list_versions()
+    assert version["model"] == "fm"
+    assert {"families", "compression"}.isdisjoint(version)
 
 
 def test_as_many_as_asked_for_the_newest_first(filled: list[str]) -> None:

@@ -9,8 +9,10 @@ from importlib.metadata import requires, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
+from shunter.engine.checkpoint.storage import read_json
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.ranking.storage import is_ranker
 from shunter.errors import RequestError, TrackingError
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from mlflow.pyfunc import PyFuncModel
 
 
+DATA_NAME = "data.name"  # tag of a version: name of its data set
+FAMILIES = "model.families"  # tag of a run: families of the models that its version holds
 NOT_PROMOTED = "model.not_promoted"  # tag of a version and of its run: reason why the version is not the champion
 
 
@@ -102,25 +106,31 @@ def register_model(
                 patiently(lambda: registry.log_model_metrics(logged, run_id, metrics))
                 patiently(lambda: registry.finish_logged_model(logged.model_id))
             patiently(lambda: registry.ensure_registered_model(name, "Scores raw rows; trained by Shunter."))
-            own_tags = {"schema.version": SCHEMA_VERSION, "data.name": dataset.name}
+            own_tags = {"schema.version": SCHEMA_VERSION, DATA_NAME: dataset.name}
             if not_promoted is not None:
                 own_tags[NOT_PROMOTED] = not_promoted
             every_tag = {**own_tags, **(tags or {})}
             registered = patiently(lambda: registry.create_version(name, logged, run_id, every_tag))
         if not_promoted is None:
             patiently(lambda: make_champion(registry, name, registered))
-    run.set_tags({"model.registered": f"{name}/{registered}", **({NOT_PROMOTED: not_promoted} if not_promoted else {})})
+    told = {NOT_PROMOTED: not_promoted} if not_promoted else {}
+    run.set_tags({"model.registered": f"{name}/{registered}", FAMILIES: families_in(model_directory), **told})
     uri = f"models:/{name}/{registered}"
     return RegisteredModel(name=name, version=registered, uri=uri, not_promoted=not_promoted)
 
 
-def load_champion(name: str = "shunter", memory: str | None = None) -> "PyFuncModel":
+def load_champion(
+    name: str = "shunter", memory: str | None = None, *, max_unknown: float | None = None
+) -> "PyFuncModel":
     """Load the champion from the tracking store; `.predict(frame)` scores raw rows.
 
     Args:
         name: Name of the registered model.
         memory: Memory limit of the embedding tables, such as `256MiB`; the rest of larger tables stays in the file of
             the weights, with bit-identical scores. None for the needed memory, as far as free.
+        max_unknown: Largest share of a column's values, 0 to 1, that may be unknown or unreadable: beyond it `.predict`
+            raises `UnusableValuesError`, as `shunter predict --max-unknown` does. None for any share; then a warning
+            names the shares.
 
     Raises:
         RequestError: The memory is no valid size or too small, or the model does not support tables in its file.
@@ -154,7 +164,18 @@ def load_champion(name: str = "shunter", memory: str | None = None) -> "PyFuncMo
         copy_beside(Path(folder), copy)
         check_model_folder(copy, name)
         with tables_within(memory_bytes):
-            return mlflow.pyfunc.load_model(str(copy))
+            model = mlflow.pyfunc.load_model(str(copy))
+    model.get_raw_model().max_unknown = max_unknown
+    return model
+
+
+def families_in(model_directory: Path) -> str:
+    """Return the families of the models in a folder, such as `dlrm+fm`; members without a weight do not count."""
+    described = read_json(model_directory / "model.json")
+    specs = described.get("members") or [described["spec"]]
+    weights = described.get("ensemble_weights") or [1.0] * len(specs)
+    used = [spec["family"] for spec, weight in zip(specs, weights, strict=True) if np.any(weight)]
+    return "+".join(dict.fromkeys(used))
 
 
 def _id_in_store(run: Run) -> str:

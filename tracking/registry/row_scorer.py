@@ -25,10 +25,16 @@ class RowScorer(ABC):
 
     Attributes:
         encoder: Encoder of the data set that the model was trained on.
+        max_unknown: Largest share of a column's values that may be unknown or unreadable in `predict`; None for any.
     """
 
     def __init__(self, encoder: "Encoder") -> None:
         self.encoder = encoder
+        self.max_unknown: float | None = None
+
+    def get_raw_model(self) -> "RowScorer":
+        """Return the scorer itself, which MLflow hands on to whoever loaded the model."""
+        return self
 
     @property
     @abstractmethod
@@ -64,14 +70,17 @@ class RowScorer(ABC):
             float64 `[rows]` or `[rows, outputs]`.
 
         Raises:
-            DataError: A column is missing.
+            DataError: A column is missing, also where there is no row, since MLflow hands on none of misnamed columns.
+            UnusableValuesError: More of a column's values than `max_unknown` are unknown or unreadable.
         """
+        self.encoder.check_columns(model_input.columns)
         counts = self.encoder.count()
         scores: list[np.ndarray] = []
         for start in range(0, len(model_input), ROWS_AT_ONCE):
             rows = self.encoder.encode(model_input.iloc[start : start + ROWS_AT_ONCE])
             counts += self.encoder.count(rows)
             scores.append(self.scores_of(rows))
+        counts.check(self.max_unknown)
         if notice := counts.notice():
             warnings.warn(UnusableValuesWarning(notice, counts.by_kind()), stacklevel=2)
         return self._joined(scores)

@@ -19,7 +19,14 @@ from shunter.engine.data.dataset import Dataset
 from shunter.engine.job import TrainingJob
 from shunter.engine.loop.evaluation import evaluate
 from shunter.engine.loop.trainer import train
-from shunter.errors import DataError, RequestError, TrackingError
+from shunter.errors import (
+    ColumnError,
+    DataError,
+    RequestError,
+    TrackingError,
+    UnusableValuesError,
+    UnusableValuesWarning,
+)
 from shunter.ingestion.request import ingest_request
 from shunter.models.ensemble import Ensemble
 from shunter.models.registry import build_model, model_spec
@@ -150,6 +157,27 @@ def test_rows_of_other_types_unknown_values_and_none_at_all_are_scored(
 def test_missing_column_is_named(registered: RegisteredModel, trained: Trained) -> None:
     with pytest.raises(DataError, match="item"):
         load_champion("shunter").predict(trained.frame[["price", "user", "genres"]])
+
+
+def test_columns_are_checked_as_by_the_command(registered: RegisteredModel, trained: Trained) -> None:
+    champion, frame = load_champion("shunter"), trained.frame[FEATURES].head(4)
+    with pytest.raises(DataError, match="price, user, item, genres"):
+        champion.predict(frame.set_axis([name.upper() for name in FEATURES], axis=1))
+    with pytest.raises(ColumnError) as twice:
+        champion.get_raw_model().predict(frame[[*FEATURES, "item"]])
+    assert twice.value.column == "item"
+
+
+def test_unreadable_values_are_told_and_refused_beyond_a_share(registered: RegisteredModel, trained: Trained) -> None:
+    frame = trained.frame[FEATURES].head(4).assign(price=["abc", 1.0, 2.0, 3.0])
+    with pytest.warns(UnusableValuesWarning) as told:
+        load_champion("shunter").predict(frame)
+    [warning] = [one.message for one in told if isinstance(one.message, UnusableValuesWarning)]
+    assert warning.shares["unreadable"] == {"price": 0.25}
+    load_champion("shunter", max_unknown=0.25).predict(frame)
+    with pytest.raises(UnusableValuesError) as refused:
+        load_champion("shunter", max_unknown=0.2).predict(frame)
+    assert refused.value.code == "unusable-values"
 
 
 def test_artifact_holds_no_pickle_and_no_code(registered: RegisteredModel, parent: str) -> None:
