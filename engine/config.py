@@ -88,12 +88,12 @@ class Execution:
             and only rows in use and the most frequent rows are in memory; None keeps all in memory. The result is
             bitwise the same.
         rewriting: Steps by which the layers are computed in another way during training
-            (`shunter.models.rewriting.scheme`); equal within rounding, not bit for bit. The trained model has its
+            (`shunter.engine.loop.step_options`); equal within rounding, not bit for bit. The trained model has its
             original layers.
-        packs_activations: Whether autograd's saved tensors of a ReLU are stored without their zeros
-            (`shunter.engine.loop.packed_activations`); the result is bitwise the same.
+        packs_activations: Whether autograd's saved tensors of a ReLU are stored without their zeros; the result is
+            bitwise the same.
         compacts_dead_units: Whether units that are zero for a whole batch are left out of the products behind them
-            (`shunter.engine.loop.compaction`); equal within rounding, not bit for bit.
+            in a training step; equal within rounding, not bit for bit.
     """
 
     device: str = "cpu"

@@ -1,6 +1,7 @@
 """A model of any family: tables of embeddings, and the layers above them."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from torch import Tensor, nn
@@ -28,14 +29,12 @@ class Recommender(nn.Module):
         compiled_step: Trains on full batches where it is set (`shunter.engine.loop.compiled_step`); it updates the same
         weights.
         loss: Loss of each label that a step minimises (`shunter.engine.loop.loss`); None: the log loss.
-        packs_activations: Whether a step keeps activations without their zeros
-            (`shunter.engine.loop.packed_activations`).
-        compacts_dead_units: Whether a step leaves out units that are zero for its batch
-            (`shunter.engine.loop.compaction`).
+        around_step: Makes of `layers` a context of the forward and backward pass of each training step.
+        around_forward: Makes a context of the forward pass of each training step.
     """
 
-    packs_activations: bool = False
-    compacts_dead_units: bool = False
+    around_step: Callable[[nn.Module], AbstractContextManager[Any]] | None = None
+    around_forward: Callable[[], AbstractContextManager[Any]] | None = None
     compiled_layers: Callable[..., Tensor] | None = None
     compiled_step: Any = None
     loss: LabelLosses | None = None

@@ -1,7 +1,7 @@
 """Model files: safetensors for the weights, JSON for the description; loading executes no code from them.
 
 model.json           architecture: features, members, ensemble weights and combination, compressed forms of layers,
-                     rewriting steps of the layers, checksum of the weights
+                     alterations of the layers (`shunter.models.altered_layers`), checksum of the weights
 model.safetensors    the weights, plain or packed (`shunter.engine.checkpoint.packing`)
 """
 
@@ -23,6 +23,7 @@ from shunter.engine.checkpoint.packing import MOST_FOLD, is_packed, unpack
 from shunter.engine.checkpoint.tensor_file import TensorFile
 from shunter.errors import CheckpointError, DamagedFileError, RequestError
 from shunter.files import open_regular, path_of, replacing
+from shunter.models.altered_layers import ALTERATIONS, descriptions_of, finish
 from shunter.models.combination import Combination
 from shunter.models.compression.scheme import Compression
 from shunter.models.counting import count_parameter_bytes
@@ -30,10 +31,11 @@ from shunter.models.embeddings.mapped import MappedEmbeddings
 from shunter.models.embeddings.role import EmbeddingTables
 from shunter.models.ensemble import Ensemble
 from shunter.models.registry import Model, build_mapped_model, build_model, may_lie_in_file, model_spec
-from shunter.models.rewriting.scheme import score_with, steps_of
 from shunter.models.spec import Features, ModelSpec
 
 FORMAT = 1
+# Keys of a description that describe no altered layers.
+PLAIN = {"format", "features", "members", "ensemble_weights", "sha256", "combination", "compression", "packed"}
 MODEL_FILES = ("model.json", "model.safetensors")
 LONGEST_HISTORY = 1 << 20
 # Files of a run with choices from measurements or earlier runs: a resumed or repeated run makes the same choices.
@@ -71,9 +73,7 @@ def save_model(model: Model | Ensemble, directory: Path, packed: Sequence[Mappin
     compressions = [Compression.of(member.layers) for member in members]
     if any(compressions):
         description["compression"] = [compression.to_dict() for compression in compressions]
-    steps = [list(steps_of(member)) for member in members]
-    if any(steps):
-        description["rewriting"] = steps
+    description |= descriptions_of(members)
     if packed is not None:
         description["packed"] = True
     write_json(directory / "model.json", json.dumps(description, indent=1))
@@ -116,29 +116,21 @@ def load_model(directory: Path, device: str | torch.device = "cpu", *, is_mapped
 
 
 def ready_to_score(model: Model | Ensemble, path: Path) -> Model | Ensemble:
-    """Set a loaded model to evaluation mode and apply the rewriting steps of its description.
+    """Set a loaded model to evaluation mode and restore the altered layers of its description.
 
     Raises:
-        CheckpointError: The steps in the description are not valid in this version.
+        CheckpointError: The description of the altered layers is not valid in this version.
     """
     model.eval()
     members = model.models if isinstance(model, Ensemble) else (model,)
-    for member, steps in zip(members, read_steps(path, len(members)), strict=True):
-        score_with(member, steps)
+    description = read_json(path)
+    try:
+        finish(members, {name: description[name] for name in description.keys() - PLAIN if name in ALTERATIONS})
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"The file {path} does not say how its models are computed ({error}): save the model again."
+        ) from error
     return model
-
-
-def read_steps(path: Path, members: int) -> list[tuple[str, ...]]:
-    """Return the rewriting steps of each member from a description (`shunter.models.rewriting.scheme`).
-
-    Raises:
-        CheckpointError: The steps in the description are not valid in this version.
-    """
-    found = read_json(path).get("rewriting", [[]] * members)
-    is_known = isinstance(found, list) and len(found) == members and all(isinstance(one, list) for one in found)
-    if not is_known or not all(isinstance(step, str) for one in found for step in one):
-        raise CheckpointError(f"The file {path} does not say how its models are computed: save the model again.")
-    return [tuple(one) for one in found]
 
 
 def _stored_tensors(model: Model | Ensemble, stored: TensorFile, *, copies_tables: bool) -> dict[str, Tensor]:

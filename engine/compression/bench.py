@@ -1,7 +1,5 @@
 """Compares finished models: quality on the validation part, time on the path that the product scores on, and bytes."""
 
-import statistics
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,24 +11,9 @@ from shunter.engine.data.dataset import Dataset
 from shunter.engine.loop.evaluation import evaluate
 from shunter.engine.loop.step import applied
 from shunter.engine.metrics import Metrics
+from shunter.engine.passes.stopwatch import Stopwatch, alternating_seconds
 from shunter.models.ensemble import Ensemble
 from shunter.models.registry import Model
-
-WARM_UP, ROUNDS = 2, 11
-
-Stopwatch = Callable[[Sequence[Callable[[], object]]], list[float]]
-
-
-def alternating_seconds(works: Sequence[Callable[[], object]]) -> list[float]:
-    """The median seconds of each of some works, which take turns, so that what disturbs one disturbs all."""
-    found: list[list[float]] = [[] for _ in works]
-    for round_number in range(WARM_UP + ROUNDS):
-        for place, work in enumerate(works):
-            began = time.perf_counter()
-            work()
-            if round_number >= WARM_UP:
-                found[place].append(time.perf_counter() - began)
-    return [statistics.median(seconds) for seconds in found]
 
 
 @dataclass(frozen=True)

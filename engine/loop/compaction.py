@@ -15,6 +15,8 @@ from torch.autograd.function import FunctionCtx
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from shunter.models.recommender import Recommender
+
 LEAST_DEAD = 0.1  # share of dead units; below it, copying the live columns costs more than it saves
 
 
@@ -45,6 +47,21 @@ class Compaction(TorchFunctionMode):
                 self.spared_share.append(dead)
                 return _LinearOfSome.apply(values, weight, bias, alive)
         return func(*args, **(kwargs or {}))
+
+
+class CompactedStep:
+    """Option of a training step that skips input units that are zero for the batch."""
+
+    def apply(self, model: Recommender, value: bool) -> None:
+        """Skip such units in the steps of a model."""
+        model.around_forward = Compaction
+
+    def remove(self, model: Recommender) -> None:
+        """Multiply all units."""
+        model.around_forward = None
+
+
+COMPACTED_STEP = CompactedStep()
 
 
 def _is_behind_relu(values: Tensor) -> bool:

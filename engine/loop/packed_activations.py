@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from shunter.models.recommender import Recommender
+
 LEAST_NUMBERS = 1 << 14  # smaller tensors are not worth a mask
 LEAST_ZEROS = 0.25  # share of zeros from which a tensor is packed
 BITS = 8
@@ -98,6 +100,21 @@ class PackedActivations:
         else:
             self._known[key] = (weakref.ref(storage), tensor.detach())
         return made
+
+
+class PackedStep:
+    """Option of a training step that packs the activations that the backward pass reads."""
+
+    def apply(self, model: Recommender, value: bool) -> None:
+        """Pack activations in the steps of a model."""
+        model.around_step = PackedActivations
+
+    def remove(self, model: Recommender) -> None:
+        """Keep activations as they are."""
+        model.around_step = None
+
+
+PACKED_STEP = PackedStep()
 
 
 def _packed(tensor: Tensor) -> Any:

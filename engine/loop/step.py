@@ -14,15 +14,12 @@ from shunter.engine.config import Execution, Hyperparameters
 from shunter.engine.data.batch import Batch
 from shunter.engine.data.pipeline import DeviceCopy
 from shunter.engine.data.prefetch import Prefetcher
-from shunter.engine.loop.compaction import Compaction
 from shunter.engine.loop.kept_memory import kept_memory
 from shunter.engine.loop.loss import mean_losses, weighted_sum
-from shunter.engine.loop.packed_activations import PackedActivations
-from shunter.errors import HardwareError, TrainingError
+from shunter.errors import HardwareError
 from shunter.hardware.probes.tf32 import products_in_tf32
 from shunter.models.optimizers import DENSE_OPTIMIZERS
 from shunter.models.registry import Model
-from shunter.models.rewriting.scheme import train_with
 
 # cuBLAS keeps its order of summation only with a workspace of fixed size; NVIDIA documents this value for that purpose.
 # A process reads the setting once, at its first matrix product.
@@ -78,33 +75,15 @@ def plain_step(
 ) -> Tensor:
     """Run forward, backward and update on one batch, operator by operator; see `train_step`."""
     optimizer.zero_grad(set_to_none=True)
-    with PackedActivations(model.layers) if model.packs_activations else nullcontext():
-        compaction = Compaction() if model.compacts_dead_units else nullcontext()
-        with autocast(batch.labels.device, precision), compaction:
+    with model.around_step(model.layers) if model.around_step else nullcontext():
+        around_forward = model.around_forward() if model.around_forward else nullcontext()
+        with autocast(batch.labels.device, precision), around_forward:
             logits = model(*batch.inputs)
         losses = mean_losses(logits, batch.labels, batch.shares, model.loss)
         weighted_sum(losses, weights).backward()
     model.embeddings.after_backward()
     optimizer.step()
     return losses.detach()
-
-
-def prepare_layers(model: Model, execution: Execution) -> None:
-    """Apply the rewriting, packing and compaction options of `execution` to a model in training mode.
-
-    Called before the model's optimizer is built.
-
-    Raises:
-        TrainingError: The rewriting steps do not fit this model's layers.
-    """
-    try:
-        train_with(model, execution.rewriting)
-    except ValueError as error:
-        raise TrainingError(
-            f"The training's steps of rewriting are of another version ({error}): start anew."
-        ) from error
-    model.packs_activations = execution.packs_activations
-    model.compacts_dead_units = execution.compacts_dead_units
 
 
 def autocast(device: torch.device, precision: str) -> torch.autocast:

@@ -33,11 +33,11 @@ from shunter.engine.loop.step import (
     build_dense_optimizer,
     peak_memory_bytes,
     prefetch,
-    prepare_layers,
     reset_peak_memory,
     seeded,
 )
 from shunter.engine.loop.step_clock import StepSeconds, step_clock
+from shunter.engine.loop.step_options import prepare_layers, restore_layers
 from shunter.engine.loop.training_run import RunState, TrainingRun
 from shunter.engine.metrics import Metrics
 from shunter.engine.results import EpochReport, TrainResult
@@ -46,7 +46,6 @@ from shunter.errors import DataError, RequestError, TrainingError
 from shunter.models.embeddings.request import EmbeddingCache
 from shunter.models.number_bins import begin_bins
 from shunter.models.registry import Model
-from shunter.models.rewriting.scheme import original_again
 
 
 def train(
@@ -268,8 +267,7 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
         """Return the result of the training run; the model is in evaluation mode."""
         state = self.state
         self.model.compiled_step = None  # frees the optimizer's memory, and on a GPU that of a recorded step
-        self.model.packs_activations = self.model.compacts_dead_units = False
-        original_again(self.model)
+        restore_layers(self.model, self.execution)
         return TrainResult(
             model=self.model.eval(),
             history=tuple(state.history),

@@ -1,5 +1,4 @@
 """Passes: changes to a training or to a finished model that are tried, measured, and kept only where they gain.
 
-`role` says what a pass is, `trial` tries one, `record` is what is kept of the trial, and every file in `kinds` that
-sets `PASS` is one: another pass is another file there.
+`role` says what a pass is, `trial` tries one, `record` is what is kept of the trial, and `registry` names the passes.
 """

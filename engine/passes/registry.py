@@ -1,16 +1,33 @@
-"""The passes that there are: every file in `engine/passes/kinds` that sets `PASS`."""
+"""Passes by their stage and name."""
 
-import importlib
-import pkgutil
 from typing import Any
 
-from shunter.engine.passes import kinds
 from shunter.engine.passes.role import Pass, Stage
+from shunter.registry import Entry, Registry
+
+KINDS = "shunter.engine.passes.kinds"
+TRAINING_PASSES = Registry(
+    "pass of a training",
+    {
+        "compaction": Entry(target=f"{KINDS}.compaction:PASS"),
+        "packed_activations": Entry(target=f"{KINDS}.packed_activations:PASS"),
+        "rewriting": Entry(target=f"{KINDS}.rewritten_training:PASS"),
+    },
+    group="shunter.training_passes",
+)
+COMPRESSIONS = Registry(
+    "compression",
+    {
+        "int8": Entry(target=f"{KINDS}.int8:PASS"),
+        "product": Entry(target=f"{KINDS}.product:PASS"),
+        "pruning": Entry(target=f"{KINDS}.pruning:PASS"),
+        "rewriting": Entry(target=f"{KINDS}.rewriting:PASS"),
+    },
+    group="shunter.compressions",
+)
+PASSES: dict[Stage, Registry] = {"training": TRAINING_PASSES, "compression": COMPRESSIONS}
 
 
 def passes_of(stage: Stage) -> tuple[Pass[Any], ...]:
-    """The passes of a stage, in the order of their names."""
-    names = sorted(module.name for module in pkgutil.iter_modules(kinds.__path__))
-    modules = [importlib.import_module(f"{kinds.__name__}.{name}") for name in names]
-    found: list[Pass[Any]] = [module.PASS for module in modules if hasattr(module, "PASS")]
-    return tuple(sorted((one for one in found if one.stage == stage), key=lambda one: one.name))
+    """Return the installed passes of a stage."""
+    return tuple(map(PASSES[stage].load, PASSES[stage].names))

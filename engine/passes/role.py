@@ -5,7 +5,7 @@ from typing import Generic, Literal, Protocol, TypeVar
 
 from shunter.engine.passes.record import GainFigure
 
-Stage = Literal["training", "scoring", "compression"]
+Stage = Literal["training", "compression"]
 Subject = TypeVar("Subject")
 
 
@@ -41,17 +41,15 @@ class Pass(Protocol[Subject]):
         apply       makes the changed subject; what it was given stays as it is
         gain        compares both, by measuring where it can
 
-    The subject is an `shunter.engine.passes.training.TrainingSubject` for the stage `training`, whatever the caller
-    scores with for `scoring`, and for `compression`, whose passes lose some quality and are rivals instead of steps, an
+    The subject is a `shunter.engine.passes.training.TrainingSubject` for the stage `training`, and for `compression`,
+    whose passes lose some quality and are rivals instead of steps, a
     `shunter.engine.compression.subject.CompressionSubject`.
 
     Attributes:
         name: Name on the model's card, in MLflow and on the command line.
-        stage: When it is tried.
     """
 
     name: str
-    stage: Stage
 
     def applies(self, subject: Subject) -> str | None:
         """Why it cannot be tried, in one sentence; None where it can."""

@@ -3,7 +3,7 @@
 from shunter.engine.compression.bench import weight_bytes
 from shunter.engine.compression.subject import CompressionSubject, hidden_linears
 from shunter.engine.passes.record import GainFigure
-from shunter.engine.passes.role import Gain, Stage
+from shunter.engine.passes.role import Gain
 from shunter.models.compression.scheme import is_compressed
 
 FASTER = 0.98  # of the time; what is nearer to the model's own is noise
@@ -11,8 +11,6 @@ FASTER = 0.98  # of the time; what is nearer to the model's own is noise
 
 class SmallerModel:
     """A pass of the stage `compression`; each sets its name and makes the smaller model (`apply`)."""
-
-    stage: Stage = "compression"
 
     def applies(self, subject: CompressionSubject) -> str | None:
         """Why there is nothing to make smaller."""

@@ -6,7 +6,6 @@ from typing import Any
 
 from shunter.engine.job import ClickJob
 from shunter.engine.passes.record import GainFigure
-from shunter.engine.passes.role import Stage
 from shunter.engine.results import StepTiming
 
 FASTER = 0.98  # of a step; what is nearer is noise
@@ -31,8 +30,6 @@ class TrainingSubject:
 
 class TrainingPass:
     """A pass of the stage `training`."""
-
-    stage: Stage = "training"
 
     def applies(self, subject: TrainingSubject) -> str | None:
         """Why the training is left alone."""

@@ -19,12 +19,12 @@ from shunter.engine.loop.step import (
     build_dense_optimizer,
     peak_memory_bytes,
     prefetch,
-    prepare_layers,
     reset_peak_memory,
     seeded,
     train_step,
 )
 from shunter.engine.loop.step_clock import StepSeconds, step_clock
+from shunter.engine.loop.step_options import prepare_layers
 from shunter.engine.memory import check_tables_fit
 from shunter.engine.results import StepTiming
 from shunter.models.registry import Model, build_model

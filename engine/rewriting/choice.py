@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from shunter.engine.compression.bench import Stopwatch, alternating_seconds
+from shunter.engine.passes.stopwatch import Stopwatch, alternating_seconds
 from shunter.engine.rewriting.costs import Mode, OperatorCosts, home_folder
 from shunter.engine.rewriting.gate import deviation
 from shunter.engine.rewriting.search import BY_DEFAULT, Candidate, Limits

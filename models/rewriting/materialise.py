@@ -10,10 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
+from shunter.models.altered_layers import AlteredLayers
 from shunter.models.rewriting.program import Program, attribute, mapped
 
 
-class ScoringLayers(nn.Module):
+class ScoringLayers(AlteredLayers):
     """Layers that score as a program does; to files they are the original ones, with their names and weights.
 
     Args:
@@ -24,6 +25,8 @@ class ScoringLayers(nn.Module):
     Attributes:
         steps: What was changed.
     """
+
+    alteration = "rewriting"
 
     def __init__(self, original: nn.Module, program: Program, steps: tuple[str, ...]) -> None:
         super().__init__()

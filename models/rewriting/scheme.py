@@ -106,6 +106,39 @@ def original_again(model: Recommender) -> None:
         model.layers = model.layers.restored()
 
 
+class Rewriting:
+    """Alteration of a finished model: steps that its layers score with."""
+
+    def describe(self, model: Recommender) -> list[str]:
+        """Return the steps of a model, for its file."""
+        return list(steps_of(model))
+
+    def finish(self, model: Recommender, description: object) -> None:
+        """Let a loaded model score with the steps of its file.
+
+        Raises:
+            ValueError: They are no texts.
+        """
+        if not isinstance(description, list) or not all(isinstance(step, str) for step in description):
+            raise ValueError("steps of rewriting are texts")
+        score_with(model, description)
+
+
+class RewrittenStep:
+    """Option of a training step: steps that layers learn with."""
+
+    def apply(self, model: Recommender, value: Sequence[str]) -> None:
+        """See `train_with`."""
+        train_with(model, value)
+
+    def remove(self, model: Recommender) -> None:
+        """See `original_again`."""
+        original_again(model)
+
+
+REWRITING, REWRITTEN_STEP = Rewriting(), RewrittenStep()
+
+
 def random_inputs(model: Recommender, rows: int, seed: int) -> tuple[Tensor, ...]:
     """Inputs of the layers drawn at random, float32."""
     generator = torch.Generator().manual_seed(seed)

@@ -23,6 +23,7 @@ from shunter.engine.config import Execution, Hyperparameters
 from shunter.engine.data.batch import Batch
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.data.loader import BatchLoader
+from shunter.engine.loop.compaction import Compaction
 from shunter.engine.loop.loss import mean_losses
 from shunter.engine.loop.packed_activations import PackedActivations
 from shunter.engine.loop.step import build_dense_optimizer, train_step
@@ -71,7 +72,8 @@ def packed(dataset: Dataset, batch_size: int, steps: int) -> dict[str, Any]:
 
     def step(*, packs: bool = False, compacts: bool = False) -> Callable[[], object]:
         def work() -> None:
-            model.packs_activations, model.compacts_dead_units = packs, compacts
+            model.around_step = PackedActivations if packs else None
+            model.around_forward = Compaction if compacts else None
             train_step(model, optimizer, batch, "fp32")
 
         return work

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import pytest
 
 from shunter.engine.passes.record import COLUMNS, GainFigure, rows_of
-from shunter.engine.passes.registry import passes_of
-from shunter.engine.passes.role import Gain, Stage, Tried
+from shunter.engine.passes.registry import PASSES
+from shunter.engine.passes.role import Gain, Tried
 from shunter.engine.passes.trial import try_in_turn, try_pass
 from shunter.errors import RequestError
 
@@ -16,7 +16,6 @@ class Halve:
     """Halves a number; only where it is even, and worth it only above ten."""
 
     name: str = "halve"
-    stage: Stage = "scoring"
     fails: bool = False
 
     def applies(self, subject: int) -> str | None:
@@ -56,9 +55,9 @@ def test_each_is_tried_on_what_those_before_it_left():
     assert [record.is_kept for record in records] == [True, True, False]
 
 
-def test_every_file_of_the_folder_is_a_pass_with_a_name_of_its_own():
-    stages: tuple[Stage, ...] = ("training", "scoring")
-    found = [one for stage in stages for one in passes_of(stage)]
-    assert len({one.name for one in found}) == len(found)
-    for one in found:
-        assert all(callable(getattr(one, method)) for method in ("applies", "apply", "gain"))
+def test_every_pass_is_recorded_under_the_name_of_its_entry():
+    for registry in PASSES.values():
+        for name in registry.names:
+            one = registry.load(name)
+            assert one.name == name
+            assert all(callable(getattr(one, method)) for method in ("applies", "apply", "gain"))

@@ -1,0 +1,65 @@
+"""Options of `Execution` that change how the layers are computed in a training step."""
+
+from typing import Any, Protocol
+
+from shunter.engine.config import Execution
+from shunter.errors import TrainingError
+from shunter.models.registry import Model
+from shunter.registry import Entry, Registry
+
+# Named as the field of `Execution` that asks for the option.
+STEP_OPTIONS = Registry(
+    "option of a training step",
+    {
+        "rewriting": Entry(target="shunter.models.rewriting.scheme:REWRITTEN_STEP"),
+        "packs_activations": Entry(target="shunter.engine.loop.packed_activations:PACKED_STEP"),
+        "compacts_dead_units": Entry(target="shunter.engine.loop.compaction:COMPACTED_STEP"),
+    },
+    group="shunter.step_options",
+)
+
+
+class StepOption(Protocol):
+    """Role of an option of a training step."""
+
+    def apply(self, model: Model, value: Any) -> None:
+        """Change a model in training mode, before its optimizer is built.
+
+        Args:
+            model: Model.
+            value: Value of the option, neither False nor empty.
+
+        Raises:
+            ValueError: The value is not valid for the model in this version.
+        """
+        ...
+
+    def remove(self, model: Model) -> None:
+        """Undo `apply` after training; the model keeps what it has learned."""
+        ...
+
+
+def prepare_layers(model: Model, execution: Execution) -> None:
+    """Apply the options to a model in training mode, before its optimizer is built.
+
+    Raises:
+        TrainingError: The value of an option is not valid for the model in this version.
+        MissingExtensionError: An option is of an extension that is not installed.
+    """
+    for name, value in _asked(execution).items():
+        try:
+            STEP_OPTIONS.load(name).apply(model, value)
+        except ValueError as error:
+            raise TrainingError(
+                f"The training's steps of {name} are of another version ({error}): start anew."
+            ) from error
+
+
+def restore_layers(model: Model, execution: Execution) -> None:
+    """Give a model that was trained with options its original layers, with the learned weights."""
+    for name in _asked(execution):
+        STEP_OPTIONS.load(name).remove(model)
+
+
+def _asked(execution: Execution) -> dict[str, Any]:
+    return {name: value for name in STEP_OPTIONS.entries if (value := getattr(execution, name))}
