@@ -22,7 +22,7 @@ ALTERATIONS = Registry(
     "alteration of layers",
     {
         "rewriting": Entry(
-            target="shunter.models.rewriting.scheme:REWRITING",
+            target="shunter.extensions.rewriting.scheme:REWRITING",
             capabilities={"keeps_weights": True},
         ),
     },

@@ -45,7 +45,7 @@ SLOW = (
     "tests/engine/probes",
     "tests/engine/profiling",
     "tests/engine/ranking/test_trainer.py",
-    "tests/engine/rewriting/test_search.py",
+    "tests/extensions/rewriting/test_search.py",
     "tests/extensions/stalls/test_stalls.py",
     "tests/extensions/towers/test_field_interactions.py",
     "tests/extensions/towers/test_host_recommender.py",

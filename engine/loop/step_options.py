@@ -11,9 +11,9 @@ from shunter.registry import Entry, Registry
 STEP_OPTIONS = Registry(
     "option of a training step",
     {
-        "rewriting": Entry(target="shunter.models.rewriting.scheme:REWRITTEN_STEP"),
-        "packs_activations": Entry(target="shunter.engine.loop.packed_activations:PACKED_STEP"),
-        "compacts_dead_units": Entry(target="shunter.engine.loop.compaction:COMPACTED_STEP"),
+        "rewriting": Entry(target="shunter.extensions.rewriting.scheme:REWRITTEN_STEP"),
+        "packs_activations": Entry(target="shunter.extensions.rewriting.packed_activations:PACKED_STEP"),
+        "compacts_dead_units": Entry(target="shunter.extensions.rewriting.compaction:COMPACTED_STEP"),
     },
     group="shunter.step_options",
 )

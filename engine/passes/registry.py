@@ -6,12 +6,13 @@ from shunter.engine.passes.role import Pass, Stage
 from shunter.registry import Entry, Registry
 
 KINDS = "shunter.engine.passes.kinds"
+REWRITING = "shunter.extensions.rewriting"
 TRAINING_PASSES = Registry(
     "pass of a training",
     {
-        "compaction": Entry(target=f"{KINDS}.compaction:PASS"),
-        "packed_activations": Entry(target=f"{KINDS}.packed_activations:PASS"),
-        "rewriting": Entry(target=f"{KINDS}.rewritten_training:PASS"),
+        "compaction": Entry(target=f"{REWRITING}.compaction_pass:PASS"),
+        "packed_activations": Entry(target=f"{REWRITING}.packed_activations_pass:PASS"),
+        "rewriting": Entry(target=f"{REWRITING}.training_pass:PASS"),
     },
     group="shunter.training_passes",
 )
@@ -21,7 +22,7 @@ COMPRESSIONS = Registry(
         "int8": Entry(target=f"{KINDS}.int8:PASS"),
         "product": Entry(target=f"{KINDS}.product:PASS"),
         "pruning": Entry(target=f"{KINDS}.pruning:PASS"),
-        "rewriting": Entry(target=f"{KINDS}.rewriting:PASS"),
+        "rewriting": Entry(target=f"{REWRITING}.scoring_pass:PASS"),
     },
     group="shunter.compressions",
 )

@@ -21,12 +21,15 @@ import shunter.flows.train  # noqa: E402, F401
 from shunter.engine.config import Execution, Schedule  # noqa: E402
 from shunter.engine.executors.registry import EXECUTORS  # noqa: E402
 from shunter.engine.fixed import read_fixed  # noqa: E402
+from shunter.engine.loop.step_options import STEP_OPTIONS, prepare_layers  # noqa: E402
+from shunter.engine.passes.registry import COMPRESSIONS, TRAINING_PASSES, passes_of  # noqa: E402
 from shunter.errors import MissingExtensionError  # noqa: E402
 from shunter.flows.command.cli import app  # noqa: E402
 from shunter.flows.command.command_registry import COMMANDS  # noqa: E402
 from shunter.flows.command.options import JOB_REQUESTS  # noqa: E402
 from shunter.flows.nightly import MOVED  # noqa: E402
 from shunter.model_families import MODEL_FAMILIES  # noqa: E402
+from shunter.models.altered_layers import ALTERATIONS, finish  # noqa: E402
 from shunter.models.optimizers import DENSE_OPTIMIZERS, searched_optimizers  # noqa: E402
 from shunter.planner.parallel.tower_demand import tower_workload  # noqa: E402
 from shunter.registry import Registry  # noqa: E402
@@ -44,8 +47,9 @@ from shunter.tasks.profile import TRAINING_ANALYSES, check_request  # noqa: E402
 from shunter.tasks.training_plans import PLANNERS  # noqa: E402
 
 CORE = (
-    *(COMMANDS, DENSE_OPTIMIZERS, EXECUTORS, HOME_PARTS, JOB_REQUESTS, MODEL_FAMILIES, MOVED, MOVES, PAST_SEARCHES),
-    *(PLANNERS, REPORT_SECTIONS, SEARCH_METHODS, SEARCH_SPACES, TRAINING_ANALYSES),
+    *(ALTERATIONS, COMMANDS, COMPRESSIONS, DENSE_OPTIMIZERS, EXECUTORS, HOME_PARTS, JOB_REQUESTS, MODEL_FAMILIES),
+    *(MOVED, MOVES, PAST_SEARCHES, PLANNERS, REPORT_SECTIONS, SEARCH_METHODS, SEARCH_SPACES, STEP_OPTIONS),
+    *(TRAINING_ANALYSES, TRAINING_PASSES),
 )
 
 
@@ -116,6 +120,15 @@ def check_models() -> None:
         assert tower_workload(None, None, 2, 4.0) is None  # pyright: ignore[reportArgumentType]
 
 
+def check_layers() -> None:
+    """Rewritten models score with their original layers; a training goes on as it began, or is refused."""
+    assert len(passes_of("training")) == (0 if is_deleted("rewriting") else 3)
+    if is_deleted("rewriting"):
+        finish([Given()], {"rewriting": [["merge_linears:1,2"]]})  # pyright: ignore[reportArgumentType]
+        packing = Execution(packs_activations=True)
+        assert refused_extension(prepare_layers, None, packing) == "rewriting"
+
+
 def check_machine() -> None:
     """A machine is profiled, and trainings stay where they began where nothing moves them."""
     check_request(ProfileRequest())
@@ -137,6 +150,7 @@ def check_commands() -> None:
 check_registries()
 check_search()
 check_models()
+check_layers()
 check_machine()
 check_commands()
 left = {name for one in DELETED for name in (f"shunter.{one}", f"shunter.extensions.{one}") if name in sys.modules}

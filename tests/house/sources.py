@@ -22,16 +22,12 @@ ROOMS = (
     (
         "core",
         r"core_scaling|models/graph/twotower|reporting/front|history/zeros|profile_tables|flows/profiling"
-        r"|embeddings/(row_traffic|cache_counts)|engine/passes/(record|registry|role|trial)|tracking/passes",
+        r"|embeddings/(row_traffic|cache_counts)",
     ),
     (
         "compression",
         r"models/compression|engine/compression|compress|checkpoint/pack(ed_tables|ing)|ensemble/(memory|forms)"
-        r"|few_choices|prun|passes/kinds/(int8|product)|product_accelerator|passes/smaller|robustness|injection|check_bits",
-    ),
-    (
-        "rewriting",
-        r"rewriting|engine/passes|packed_activations|loop/compaction|executors/training_passes|tracking/passes",
+        r"|few_choices|prun|passes/kinds/(int8|product)|product_accelerator|passes/(smaller|rivals)|robustness|injection|check_bits",
     ),
     (
         "tiers",

@@ -1,12 +1,12 @@
 """Graph rewriting: layers computed in another way, beside the same layers as they are and compiled.
 
 Models of Criteo's shape (13 numbers, 26 tables, embeddings of 16, layers 512-256-64 and 512-256), in batches of 2,048,
-on one thread. Steps are those that the product searches and measures (`shunter.engine.rewriting.choice`): of inference
-by the pass `rewriting` of `shunter compress`, of training by the rules that keep learning. Compared are whole models,
-tables
-included: scoring a batch, and a training step with its backward and updates. `plain` is a DLRM as people write it, with
-a table a field and pairs picked by two indices, scored by the same search. Each time is the least processor time of
-several rounds in which all contestants take turns; the compiled ones are `torch.compile` of the layers.
+on one thread. Steps are those that the product searches and measures (`shunter.extensions.rewriting.choice`): of
+inference by the pass `rewriting` of `shunter compress`, of training by the rules that keep learning. Compared are whole
+models, tables included: scoring a batch, and a training step with its backward and updates. `plain` is a DLRM as people
+write it, with a table a field and pairs picked by two indices, scored by the same search. Each time is the least
+processor time of several rounds in which all contestants take turns; the compiled ones are `torch.compile` of the
+layers.
 """
 
 import time
@@ -22,13 +22,13 @@ from benchmarks.efficiency.part import Part
 from shunter.engine.config import Hyperparameters
 from shunter.engine.data.batch import Batch
 from shunter.engine.loop.step import build_dense_optimizer, train_step
-from shunter.engine.rewriting.choice import GATE_BATCHES, Problem, choose, choose_steps
-from shunter.engine.rewriting.search import Limits
 from shunter.errors import InfeasibleError
+from shunter.extensions.rewriting.application import tidied
+from shunter.extensions.rewriting.choice import GATE_BATCHES, Problem, choose, choose_steps
+from shunter.extensions.rewriting.program import trace
+from shunter.extensions.rewriting.scheme import score_with, train_with
+from shunter.extensions.rewriting.search import Limits
 from shunter.models.registry import Model, build_model, model_spec
-from shunter.models.rewriting.application import tidied
-from shunter.models.rewriting.program import trace
-from shunter.models.rewriting.scheme import score_with, train_with
 from shunter.models.spec import CategoricalFeature, Features
 
 ROWS, QUICK_ROWS = 2_048, 256

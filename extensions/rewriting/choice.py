@@ -1,0 +1,153 @@
+"""The steps that a model is best computed with on this machine: searched by single operators, measured whole."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from shunter.engine.passes.stopwatch import Stopwatch, alternating_seconds
+from shunter.errors import InfeasibleError
+from shunter.extensions.rewriting.application import known_rules
+from shunter.extensions.rewriting.costs import Mode, OperatorCosts, home_folder
+from shunter.extensions.rewriting.gate import deviation
+from shunter.extensions.rewriting.materialise import ScoringLayers, TrainingLayers
+from shunter.extensions.rewriting.program import Program, UntraceableError
+from shunter.extensions.rewriting.scheme import original_layers, program_of, random_inputs, replayed
+from shunter.extensions.rewriting.search import BY_DEFAULT, Candidate, Limits
+from shunter.extensions.rewriting.split import search_in_parts
+from shunter.models.registry import Model
+
+GATE_BATCHES = (3, 1, 8)  # rows at which programs are compared
+SEED = 0
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """How a model is best computed.
+
+    Attributes:
+        steps: The steps.
+        layers: Layers that are computed so.
+        foreseen: Sum over the operators, of the best program over that of the layers as they are.
+        operators_measured: Operators that were not known yet.
+        seconds: Time that the search took.
+    """
+
+    steps: tuple[str, ...]
+    layers: nn.Module
+    foreseen: float
+    operators_measured: int
+    seconds: float
+
+
+def choose_steps(
+    model: Model, rows: int, mode: Mode, stopwatch: Stopwatch = alternating_seconds, limits: Limits = BY_DEFAULT
+) -> Chosen:
+    """The fastest of what the search finds for a model, each measured whole beside the layers as they are.
+
+    Args:
+        model: The model, on the CPU, in the mode that it is to be computed in.
+        rows: Rows of a batch.
+        mode: Forward alone, or with its backward.
+        stopwatch: Measures works in turns.
+        limits: How far the search goes.
+
+    Raises:
+        InfeasibleError: The layers cannot be written as a graph, or nothing that equals them is faster.
+    """
+    try:
+        problem = Problem(
+            layers=original_layers(model),
+            large=program_of(model, rows),
+            small=program_of(model),
+            inputs=random_inputs(model, rows, SEED),
+            batches=[random_inputs(model, few, SEED + few) for few in GATE_BATCHES],
+            mode=mode,
+        )
+    except UntraceableError as error:
+        raise InfeasibleError(f"{error}, so it stays as it is") from error
+    return choose(problem, stopwatch, limits)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Layers whose best way of computation is looked for.
+
+    Attributes:
+        layers: The layers, in the mode that they are to be computed in.
+        large: Their program, with the shapes of a whole batch.
+        small: The same with those of a few rows, as whoever replays steps makes it.
+        inputs: A whole batch, on which the best are measured.
+        batches: Small ones, on which programs are compared.
+        mode: Forward alone, or with its backward.
+    """
+
+    layers: nn.Module
+    large: Program
+    small: Program
+    inputs: Sequence[torch.Tensor]
+    batches: Sequence[Sequence[torch.Tensor]]
+    mode: Mode
+
+
+def choose(problem: Problem, stopwatch: Stopwatch, limits: Limits = BY_DEFAULT) -> Chosen:
+    """See `choose_steps`.
+
+    Raises:
+        InfeasibleError: Nothing that equals the layers is faster.
+    """
+    began = time.perf_counter()
+    is_scoring = problem.mode == "scoring"
+    rules = [rule for rule in known_rules().values() if rule.keeps_learning or is_scoring]
+    costs = OperatorCosts(problem.mode, torch.get_num_threads(), home_folder())
+    start = Candidate(costs.of(problem.large), problem.large, ())
+    found = search_in_parts(start, [rule for rule in rules if not rule.is_tidying], costs.of, limits)
+    costs.save()
+    contestants = _equal(problem, found)
+    works = [_work(one, problem) for one in (problem.layers, *(made for _, made in contestants))]
+    seconds = stopwatch(works)
+    fastest = min(range(len(works)), key=seconds.__getitem__)
+    if fastest == 0:
+        raise InfeasibleError("no other way to compute its layers is faster on this machine")
+    candidate, made = contestants[fastest - 1]
+    spent = time.perf_counter() - began
+    return Chosen(candidate.steps, made, found[0].cost / start.cost, costs.measured, spent)
+
+
+def _equal(problem: Problem, found: Sequence[Candidate]) -> list[tuple[Candidate, nn.Module]]:
+    """Those that compute what the layers do, with layers for each."""
+    kept: list[tuple[Candidate, nn.Module]] = []
+    for candidate in found:
+        try:
+            again = replayed(problem.small, candidate.steps)  # as whoever loads the model does
+            is_same = again.digest() == candidate.program.digest()
+            if not is_same or not deviation(problem.small, again, problem.batches).is_none:
+                continue
+            if problem.mode == "scoring":
+                kept.append((candidate, ScoringLayers(problem.layers, again, candidate.steps)))
+            elif candidate.steps:
+                kept.append((candidate, TrainingLayers(problem.layers, again, candidate.steps).train()))
+        except ValueError:  # a step does not fit there, or weights would not learn as those of the layers
+            continue
+    return kept
+
+
+def _work(layers: nn.Module, problem: Problem) -> Callable[[], object]:
+    inputs = problem.inputs
+    if problem.mode == "scoring":
+
+        def score() -> None:
+            with torch.no_grad():
+                layers(*inputs)
+
+        return score
+    given = [inputs[0], inputs[1].requires_grad_(), *inputs[2:]]  # embeddings learn too, dense features do not
+
+    def learn() -> None:
+        with torch.enable_grad():
+            layers.zero_grad(set_to_none=True)
+            layers(*given).sum().backward()
+
+    return learn

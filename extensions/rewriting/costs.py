@@ -1,0 +1,174 @@
+"""What operators take on this machine, measured one by one and kept between runs in the home."""
+
+import contextlib
+import hashlib
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, fx
+
+from shunter.checked_json import json_object, read_or_quarantine, write_checked
+from shunter.extensions.rewriting.program import VALUE, Program, attribute, mapped, operators, target_name
+from shunter.hardware.devices.identity import machine_id
+
+Mode = Literal["scoring", "training"]
+ROUNDS, SHORTEST_SECONDS, LONGEST_SECONDS = 8, 2e-4, 0.12
+
+
+class OperatorCosts:
+    """Seconds of operators by what they do and the shapes that they do it on.
+
+    An operator is measured alone, on random numbers in memory of its own, as often as its shortest time needs: the sum
+    over a graph leaves out what lies in the caches between two of them, so that the best graphs are measured whole.
+
+    Args:
+        mode: Forward alone, or with its backward.
+        threads: Threads of the measurement, which the caller has set.
+        folder: Folder where they are kept; None keeps none.
+    """
+
+    def __init__(self, mode: Mode, threads: int, folder: Path | None) -> None:
+        self.mode: Mode = mode
+        self.measured = 0
+        named = f"{machine_id()} {torch.__version__} {mode} {threads}"
+        self._path = folder / f"{hashlib.sha256(named.encode()).hexdigest()[:16]}.json" if folder else None
+        self._known = self._read()
+
+    def of(self, program: Program) -> float:
+        """Seconds of a whole graph: the sum over what hangs on inputs."""
+        return sum(self.of_node(program, node) for node in operators(program))
+
+    def of_node(self, program: Program, node: fx.Node) -> float:
+        """Seconds of one operator."""
+        if not isinstance(node.meta[VALUE], Tensor | tuple | list):
+            return 0.0
+        key = _key(program, node)
+        if key not in self._known:
+            self._known[key] = self._measure(program, node)
+            self.measured += 1
+        return self._known[key]
+
+    def save(self) -> None:
+        """Keep what was measured, beside what others have kept meanwhile."""
+        if self._path is None or not self.measured:
+            return
+        with contextlib.suppress(OSError):  # without room on the disk it is measured again
+            write_checked(self._path, json.dumps({**self._read(), **self._known}, indent=0))
+
+    def _read(self) -> dict[str, float]:
+        def parse(text: bytes) -> dict[str, float]:
+            return {key: float(value) for key, value in json_object(text).items() if float(value) >= 0}
+
+        return (self._path and read_or_quarantine(self._path, parse)) or {}
+
+    def _measure(self, program: Program, node: fx.Node) -> float:
+        learns = self.mode == "training"
+        args, kwargs = (
+            mapped(one, lambda other: _real(program, other, learns=learns)) for one in (node.args, node.kwargs)
+        )
+        function = _function(program, node)
+        if not learns:
+            with torch.no_grad():
+                return shortest_seconds(lambda: function(*args, **kwargs))
+        given = [one for one in _tensors((args, kwargs)) if one.requires_grad]
+
+        def both() -> None:
+            found = [one for one in _tensors(function(*args, **kwargs)) if one.requires_grad]
+            if found:
+                torch.autograd.grad(found, given, [torch.ones_like(one) for one in found], allow_unused=True)
+
+        return shortest_seconds(both)
+
+
+def home_folder() -> Path | None:
+    """Folder of the home; None on a machine that trains alone and has no home."""
+    try:
+        from shunter.settings import Settings
+    except ImportError:
+        return None
+    return Settings().operators_directory
+
+
+def shortest_seconds(work: Callable[[], object]) -> float:
+    """The shortest of several times, each of as many calls as the clock can tell."""
+    work()
+    began = time.perf_counter()
+    work()
+    once = max(time.perf_counter() - began, 1e-7)
+    calls = max(1, int(SHORTEST_SECONDS / once))
+    best, spent = once, 0.0
+    for _ in range(ROUNDS):
+        began = time.perf_counter()
+        for _ in range(calls):
+            work()
+        taken = time.perf_counter() - began
+        best, spent = min(best, taken / calls), spent + taken
+        if spent > LONGEST_SECONDS:
+            break
+    return best
+
+
+def _key(program: Program, node: fx.Node) -> str:
+    what = target_name(node)
+    if node.op == "call_module":
+        what = type(program.root.get_submodule(what)).__name__
+    told = mapped((node.args, node.kwargs), lambda other: _Told(other.meta[VALUE]))
+    return f"{what}{told!r}"
+
+
+class _Told:
+    """An operand as it stands in a key."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def __repr__(self) -> str:
+        if not isinstance(self._value, Tensor):
+            return repr(self._value) if isinstance(self._value, int | float) else type(self._value).__name__
+        kind = str(self._value.dtype).removeprefix("torch.")
+        return f"{kind}{list(self._value.shape)}{list(self._value.stride())}"
+
+
+def _function(program: Program, node: fx.Node) -> Callable[..., Any]:
+    if node.op == "call_module":
+        return program.root.get_submodule(str(node.target))
+    if node.op == "call_method":
+        return lambda first, *others, **named: getattr(first, str(node.target))(*others, **named)
+    assert callable(node.target)
+    return node.target
+
+
+def _real(program: Program, node: fx.Node, *, learns: bool) -> Any:
+    """An operand with numbers in it; of indices, those that the program has."""
+    value = node.meta[VALUE]
+    if isinstance(value, tuple | list):
+        return type(value)(_random(one, learns=learns) for one in value)
+    if not isinstance(value, Tensor):
+        return value
+    if not value.is_floating_point():
+        return _index(program, node, value)
+    return _random(value, learns=learns)
+
+
+def _random(value: Tensor, *, learns: bool) -> Tensor:
+    made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
+    return made.normal_().requires_grad_(learns)
+
+
+def _index(program: Program, node: fx.Node, value: Tensor) -> Tensor:
+    if node.op == "get_attr":
+        return attribute(program.root, str(node.target))
+    if node.op == "call_function" and node.all_input_nodes and callable(node.target):
+        args = mapped(node.args, lambda other: _real(program, other, learns=False))
+        return node.target(*args)
+    return torch.zeros(value.shape, dtype=value.dtype)
+
+
+def _tensors(values: Any) -> list[Tensor]:
+    from torch.utils._pytree import tree_leaves
+
+    return [one for one in tree_leaves(values) if isinstance(one, Tensor)]

@@ -1,0 +1,255 @@
+"""Layers of a program.
+
+For scoring, everything that hangs on weights alone is worked out. For training they have weights of their own, each of
+which is a weight of the original layers that has moved.
+"""
+
+from collections.abc import Container, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from shunter.extensions.rewriting.program import Program, attribute, mapped
+from shunter.models.altered_layers import AlteredLayers
+
+
+class ScoringLayers(AlteredLayers):
+    """Layers that score as a program does; to files they are the original ones, with their names and weights.
+
+    Args:
+        original: The layers that the program is made of, in evaluation mode.
+        program: The program.
+        steps: What was changed, as `shunter.extensions.rewriting.scheme` has it.
+
+    Attributes:
+        steps: What was changed.
+    """
+
+    alteration = "rewriting"
+
+    def __init__(self, original: nn.Module, program: Program, steps: tuple[str, ...]) -> None:
+        super().__init__()
+        self.steps, self.original = steps, original
+        self.__dict__["program"] = program
+        self.refresh()
+        self.register_state_dict_post_hook(_without_prefix)
+        self._register_load_state_dict_pre_hook(_with_prefix)
+        self.register_load_state_dict_post_hook(lambda module, _: module.refresh())  # pyright: ignore[reportAttributeAccessIssue]
+
+    def refresh(self) -> None:
+        """Work out anew what hangs on weights, which have changed."""
+        with torch.no_grad():
+            self.__dict__["compute"] = folded(self.__dict__["program"])
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """Logits, as the original layers give them."""
+        return self.__dict__["compute"](*inputs)
+
+    def train(self, mode: bool = True) -> "ScoringLayers":
+        """Scoring layers stay in evaluation mode."""
+        return super().train(False)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "ScoringLayers":
+        """A copy is over the same weights, which scoring does not change."""
+        return ScoringLayers(self.original, self.__dict__["program"], self.steps)
+
+
+ORIGINAL = "original."
+
+
+def _without_prefix(module: nn.Module, state: dict[str, Any], prefix: str, _: Any) -> None:
+    for name in [name for name in state if name.startswith(f"{prefix}{ORIGINAL}")]:
+        state[f"{prefix}{name.removeprefix(f'{prefix}{ORIGINAL}')}"] = state.pop(name)
+
+
+def _with_prefix(state: dict[str, Any], prefix: str, *_: Any) -> None:
+    for name in [name for name in state if name.startswith(prefix)]:
+        state[f"{prefix}{ORIGINAL}{name.removeprefix(prefix)}"] = state.pop(name)
+
+
+def frontier(program: Program) -> list[fx.Node]:
+    """What hangs on weights alone and is read by what hangs on inputs."""
+    constants = program.constants()
+    return [node for node in program.graph.nodes if node in constants and set(node.users) - constants]
+
+
+def folded(program: Program, tensors: Mapping[str, Tensor] | None = None) -> nn.Module:
+    """The program as a module whose constants are what hangs on weights alone.
+
+    Args:
+        program: Stays as it is.
+        tensors: Weights by name instead of those of the layers.
+    """
+    made, holder = program.copy(), nn.Module()
+    values = _constants(program, tensors or {})
+    for number, (node, value) in enumerate(zip(frontier(made), values, strict=True)):
+        name = f"constant_{number}"
+        holder.register_buffer(name, value.detach(), persistent=False)
+        with made.graph.inserting_before(node):
+            node.replace_all_uses_with(made.graph.get_attr(name))
+    made.sweep()
+    for node in made.graph.nodes:
+        if node.op == "call_module":
+            _hold(holder, str(node.target), program.root.get_submodule(str(node.target)))
+    return fx.GraphModule(holder, made.graph)
+
+
+def _hold(holder: nn.Module, path: str, module: nn.Module) -> None:
+    *above, last = path.split(".")
+    for name in above:
+        if not hasattr(holder, name):
+            holder.add_module(name, nn.Module())
+        holder = holder.get_submodule(name)
+    holder.add_module(last, module)
+
+
+def _constants(program: Program, tensors: Mapping[str, Tensor]) -> list[Tensor]:
+    """Values of the frontier."""
+    values: dict[fx.Node, Any] = {}
+    constants = program.constants()
+    for node in program.graph.nodes:
+        if node not in constants:
+            continue
+        if node.op == "get_attr":
+            found = tensors.get(str(node.target))
+            values[node] = attribute(program.root, str(node.target)) if found is None else found
+            continue
+        args, kwargs = (mapped(one, values.__getitem__) for one in (node.args, node.kwargs))
+        target: Any = node.target
+        values[node] = target(*args, **kwargs) if callable(target) else getattr(args[0], target)(*args[1:])
+    return [values[node] for node in frontier(program)]
+
+
+class MovedWeights:
+    """Where each number of the original weights stands in those of a program, and back.
+
+    Every number gets its own, and the program says where it comes to lie; what it only fills up with is zero.
+
+    Args:
+        program: The program.
+
+    Raises:
+        ValueError: A number of the original has no place, or several, or is changed.
+    """
+
+    def __init__(self, program: Program) -> None:
+        own = dict(program.root.named_parameters())
+        self.shapes = {name: weight.shape for name, weight in own.items()}
+        self.count = sum(weight.numel() for weight in own.values())
+        numbered, first = {}, 1
+        for name, weight in own.items():
+            numbered[name] = torch.arange(first, first + weight.numel(), dtype=torch.float64).view(weight.shape)
+            first += weight.numel()
+        kinds = _learned(program, own)
+        found = _constants(program, numbered)
+        self.places = [value.long() - 1 for value, is_learned in zip(found, kinds, strict=True) if is_learned]
+        placed = torch.cat([one.flatten() for one in self.places]) if self.places else torch.zeros(0, dtype=torch.long)
+        placed = placed[placed >= 0]
+        if len(placed) != self.count or not torch.equal(placed.sort().values, torch.arange(self.count)):
+            raise ValueError("its weights are not those of the layers in another order")
+
+    def moved(self, original: Mapping[str, Tensor]) -> list[Tensor]:
+        """Weights of the program from those of the layers; a state of the optimiser likewise."""
+        flat = torch.cat([original[name].reshape(-1) for name in self.shapes])
+        padded = torch.cat([flat, flat.new_zeros(1)])
+        return [padded[one] for one in self.places]  # -1, the last, is zero
+
+    def original(self, moved: list[Tensor]) -> dict[str, Tensor]:
+        """Inverse of `moved`."""
+        flat = moved[0].new_empty(self.count)
+        for place, value in zip(self.places, moved, strict=True):
+            there = place >= 0
+            flat[place[there].to(flat.device)] = value[there.to(value.device)]
+        sizes = [shape.numel() for shape in self.shapes.values()]
+        parts = zip(self.shapes.items(), flat.split(sizes), strict=True)
+        return {name: part.view(shape).clone() for (name, shape), part in parts}
+
+
+def _learned(program: Program, own: Container[str]) -> list[bool]:
+    """Which of the frontier hang on weights that are learned."""
+    constants, learned = program.constants(), set()
+    for node in program.graph.nodes:
+        if node in constants and (
+            str(node.target) in own if node.op == "get_attr" else learned & set(node.all_input_nodes)
+        ):
+            learned.add(node)
+    return [node in learned for node in frontier(program)]
+
+
+class TrainingLayers(nn.Module):
+    """Layers that learn as a program computes; their state is told and taken as that of the original layers.
+
+    Args:
+        original: The layers that the program is made of; their modules that keep more than weights are shared.
+        program: The program.
+        steps: What was changed.
+
+    Raises:
+        ValueError: The program's weights are not those of the layers in another order.
+    """
+
+    def __init__(self, original: nn.Module, program: Program, steps: tuple[str, ...]) -> None:
+        super().__init__()
+        self.steps = steps
+        self.__dict__["original"] = original
+        moved = self.__dict__["moved"] = MovedWeights(program)
+        made, kinds = program.copy(), _learned(program, moved.shapes)
+        values = _constants(program, {})
+        learned = iter(moved.moved(dict(original.named_parameters())))
+        self.own: list[str] = []
+        holder = nn.Module()
+        for number, (node, value, is_learned) in enumerate(zip(frontier(made), values, kinds, strict=True)):
+            name = f"weight_{number}"
+            if is_learned:
+                holder.register_parameter(name, nn.Parameter(next(learned).detach().clone()))
+                self.own.append(name)
+            else:
+                holder.register_buffer(name, value.detach(), persistent=False)
+            with made.graph.inserting_before(node):
+                node.replace_all_uses_with(made.graph.get_attr(name))
+        made.sweep()
+        kept = [str(node.target) for node in made.graph.nodes if node.op == "call_module"]
+        for path in kept:
+            _hold(holder, path, original.get_submodule(path))
+        self.compute = fx.GraphModule(holder, made.graph)
+        fixed = {name for name, _ in self.compute.named_buffers(recurse=False)}
+        self.compute._non_persistent_buffers_set |= fixed  # indices and the like, which torch.fx takes for weights
+        self.register_state_dict_post_hook(_as_original)
+        self._register_load_state_dict_pre_hook(self._as_own)
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """Logits, as the original layers give them."""
+        return self.compute(*inputs)
+
+    def parameters_moved(self) -> list[nn.Parameter]:
+        """The weights of the program, in the order of its frontier."""
+        return [self.compute.get_parameter(name) for name in self.own]
+
+    def restored(self) -> nn.Module:
+        """The original layers with what was learned."""
+        original: nn.Module = self.__dict__["original"]
+        found = self.__dict__["moved"].original([one.detach() for one in self.parameters_moved()])
+        with torch.no_grad():
+            for name, weight in original.named_parameters():
+                weight.copy_(found[name])
+        return original.train(self.training)
+
+    def _as_own(self, state: dict[str, Any], prefix: str, *_: Any) -> None:
+        moved: MovedWeights = self.__dict__["moved"]
+        given = {name: state.pop(f"{prefix}{name}") for name in moved.shapes if f"{prefix}{name}" in state}
+        if len(given) == len(moved.shapes):
+            for name, value in zip(self.own, moved.moved(given), strict=True):
+                state[f"{prefix}compute.{name}"] = value
+        for name in [name for name in state if name.startswith(prefix) and "compute." not in name]:
+            state[f"{prefix}compute.{name.removeprefix(prefix)}"] = state.pop(name)
+
+
+def _as_original(module: nn.Module, state: dict[str, Any], prefix: str, _: Any) -> None:
+    assert isinstance(module, TrainingLayers)
+    begin = f"{prefix}compute."
+    own = [state.pop(f"{begin}{name}") for name in module.own]
+    for name in [name for name in state if name.startswith(begin)]:
+        state[f"{prefix}{name.removeprefix(begin)}"] = state.pop(name)
+    for name, value in module.__dict__["moved"].original(own).items():
+        state[f"{prefix}{name}"] = value

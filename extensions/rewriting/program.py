@@ -1,0 +1,282 @@
+"""The layers of a model as a graph of operators that rules can change.
+
+Weights are nodes of the graph like any other, so that what a rule makes of them (two matrices beside each other, say)
+is part of the graph too. Whatever hangs on weights alone is worked out once (`materialise`),
+and meanwhile gradients flow through it to the weights that the layers had.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.fx.node import map_arg
+
+from shunter.extensions.rewriting.operators import fused_linear, linear, pairwise_products
+from shunter.models.layers import AlignedLinear, BatchNorm, DotInteraction
+
+VALUE = "value"  # in the meta data of a node: its result, of which shape and type count
+PART = "part"  # and the part of a large graph that it is searched with
+
+
+mapped: Any = map_arg  # applies a function to the nodes among the arguments of a node
+
+
+class UntraceableError(ValueError):
+    """Layers whose computation hangs on the values that they are given, or on what no graph shows."""
+
+
+class Program:
+    """A graph of operators, and the module whose weights it names.
+
+    Args:
+        graph: The graph; its order is one of computation.
+        root: The layers whose weights and modules the graph names.
+        shapes: Inputs of some batch; on the device `meta` where it is large.
+    """
+
+    def __init__(self, graph: fx.Graph, root: nn.Module, shapes: Sequence[Tensor]) -> None:
+        self.graph, self.root, self.shapes = graph, root, tuple(shapes)
+        self._weightless, self._known = _Shapes(root, self.shapes[0].device), dict[str, Any]()
+        self.infer()
+
+    def copy(self) -> "Program":
+        """A graph of its own over the same weights."""
+        made = Program.__new__(Program)
+        made.graph, made.root, made.shapes = fx.Graph(), self.root, self.shapes
+        made._weightless, made._known = self._weightless, self._known
+        result = made.graph.graph_copy(self.graph, {})
+        made.graph.output(result)
+        return made
+
+    def infer(self) -> None:
+        """Work out shape and type of every node; what one of the programs over these layers knows, all know.
+
+        Raises:
+            RuntimeError: The graph does not fit together.
+        """
+        given = iter(self.shapes)
+        for node, digest in digests(self.graph.nodes).items():
+            if node.op == "placeholder":
+                node.meta[VALUE] = next(given)
+                continue
+            if digest not in self._known:
+                with torch.no_grad():
+                    self._known[digest] = _result(node, lambda other: other.meta[VALUE], self._weightless)
+            node.meta[VALUE] = self._known[digest]
+
+    def run(self, inputs: Sequence[Tensor], tensors: Mapping[str, Tensor]) -> Tensor:
+        """Compute the graph, with weights that are given by name instead of those of the layers."""
+        values: dict[fx.Node, Any] = {}
+        given = iter(inputs)
+        held = _Given(self.root, tensors)
+        for node in self.graph.nodes:
+            values[node] = next(given) if node.op == "placeholder" else _result(node, values.__getitem__, held)
+        return values[self.names()[-1]]
+
+    def constants(self) -> set[fx.Node]:
+        """Nodes that hang on weights alone."""
+        found: set[fx.Node] = set()
+        for node in self.graph.nodes:
+            is_made = node.op in ("call_function", "call_method") and node.all_input_nodes
+            if node.op == "get_attr" or (is_made and all(one in found for one in node.all_input_nodes)):
+                found.add(node)
+        return found
+
+    def constants_first(self) -> None:
+        """Put what hangs on weights alone in front, where everything may read it."""
+        last = [node for node in self.graph.nodes if node.op == "placeholder"][-1]
+        constants = self.constants()
+        for node in [node for node in self.graph.nodes if node in constants]:
+            last.append(node)
+            last = node
+
+    def names(self) -> list[fx.Node]:
+        """The nodes by their numbers, by which sites are told."""
+        return list(self.graph.nodes)
+
+    def sweep(self) -> None:
+        """Drop what nobody reads."""
+        for node in reversed(self.names()):
+            if node.op not in ("output", "placeholder") and not node.users:
+                self.graph.erase_node(node)
+
+    def digest(self) -> str:
+        """Equal for graphs that compute the same in the same way, whatever their nodes are called."""
+        known = digests(self.graph.nodes)
+        return known[self.names()[-1]]
+
+
+def trace(layers: nn.Module, inputs: Sequence[Tensor]) -> Program:
+    """The layers of a model as a program.
+
+    Args:
+        layers: The layers, in the mode (training or evaluation) in which they are to be computed.
+        inputs: Inputs of the shapes that they are searched for, float32; on the device `meta` where they are many.
+
+    Raises:
+        UntraceableError: Their computation cannot be written as one graph; the message says why.
+    """
+    try:
+        graph = _Tracer().trace(layers)
+        program = Program.__new__(Program)
+        program.graph, program.root = graph, layers
+        _normalise(program)
+        return Program(graph, layers, [one.detach() for one in inputs])
+    except Exception as error:  # whatever code of a family torch.fx stumbles over
+        reason = " ".join(str(error).split())[:160]
+        raise UntraceableError(f"{type(layers).__name__} cannot be written as a graph ({reason})") from error
+
+
+def digests(nodes: Sequence[fx.Node] | Any) -> dict[fx.Node, str]:
+    """A digest of each node from what it does and the digests of what it reads (Weisfeiler and Lehman, to the root)."""
+    known: dict[fx.Node, str] = {}
+    inputs = 0
+    for node in nodes:
+        if node.op == "placeholder":
+            known[node], inputs = f"input {inputs}", inputs + 1
+            continue
+        told = mapped((node.args, node.kwargs), lambda one: _Named(known[one]))
+        whole = f"{node.op} {target_name(node)} {told!r}"
+        known[node] = hashlib.sha256(whole.encode()).hexdigest()
+    return known
+
+
+def target_name(node: fx.Node) -> str:
+    """What a node does, in a word."""
+    return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
+
+
+def value_of(node: fx.Node) -> Tensor:
+    """The result of a node without its memory; a node of no tensor gives an empty one, which fits no rule."""
+    value = node.meta.get(VALUE)
+    return value if isinstance(value, Tensor) else torch.empty(0, device="meta")
+
+
+class _Named(str):
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"<{self}>"
+
+
+class _Tracer(fx.Tracer):
+    """Follows the code of our own modules, and keeps those whole that ask for the batch or keep more than weights."""
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return isinstance(m, AlignedLinear | BatchNorm | DotInteraction | nn.Dropout | nn.BatchNorm1d | nn.RNNBase)
+
+    def iter(self, obj: fx.Proxy) -> Iterator[fx.Proxy]:
+        if obj.node.op != "get_attr":
+            return super().iter(obj)
+        proxy: Any = obj
+        weights = dict(self.root.named_parameters())
+        return iter([proxy[place] for place in range(len(weights[str(obj.node.target)]))])
+
+    def to_bool(self, obj: fx.Proxy) -> bool:
+        node = obj.node
+        if node.op == "call_function" and node.target is getattr and node.args[1] == "is_cuda":
+            return False  # which kind of autocast to switch off; programs are of full precision anyway
+        return super().to_bool(obj)
+
+
+def _normalise(program: Program) -> None:
+    """One form for what can be said in several."""
+    graph, root = program.graph, program.root
+    for node in list(graph.nodes):
+        with graph.inserting_before(node):
+            made = _normal_form(graph, root, node)
+        if made is not None:
+            node.replace_all_uses_with(made)
+            graph.erase_node(node)
+    program.sweep()
+
+
+def _normal_form(graph: fx.Graph, root: nn.Module, node: fx.Node) -> fx.Node | None:
+    if node.op == "call_module":
+        module = root.get_submodule(str(node.target))
+        if isinstance(module, nn.Linear):
+            bias = None if module.bias is None else graph.get_attr(f"{node.target}.bias")
+            return graph.call_function(
+                nn.functional.linear, (node.args[0], graph.get_attr(f"{node.target}.weight"), bias)
+            )
+        if isinstance(module, DotInteraction):
+            indices = (graph.get_attr(f"{node.target}.{name}") for name in ("pairs", "position"))
+            return graph.call_function(pairwise_products, (node.args[0], *indices))
+        return None
+    name = target_name(node)
+    if name in ("relu", "relu_") and node.op in ("call_function", "call_method"):
+        return graph.call_function(torch.relu, (node.args[0],))
+    if node.op == "call_function" and node.target is nn.functional.linear:
+        bias = node.args[2] if len(node.args) > 2 else node.kwargs.get("bias")
+        return graph.call_function(nn.functional.linear, (*node.args[:2], bias))
+    return None
+
+
+class _Shapes:
+    """Weights and modules as far as shapes hang on them: without memory where the inputs have none."""
+
+    def __init__(self, root: nn.Module, device: torch.device) -> None:
+        self._root, self._device, self._known = root, device, dict[str, Tensor]()
+
+    def tensor(self, name: str) -> Tensor:
+        if name not in self._known:
+            self._known[name] = attribute(self._root, name).detach().to(self._device)
+        return self._known[name]
+
+    def call(self, name: str, *inputs: Any) -> Any:
+        """Modules that are kept whole give what they are given, but for recurrent ones, which are no operators."""
+        if isinstance(self._root.get_submodule(name), nn.RNNBase):
+            raise UntraceableError("recurrent layers are no plain operators")
+        return inputs[0].clone()
+
+
+class _Given:
+    """Weights by name where they are given, and else those of the layers."""
+
+    def __init__(self, root: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+        self._root, self._tensors = root, tensors
+
+    def tensor(self, name: str) -> Tensor:
+        found = self._tensors.get(name)
+        return attribute(self._root, name) if found is None else found
+
+    def call(self, name: str, *inputs: Any) -> Any:
+        module = self._root.get_submodule(name)
+        own = {
+            path.removeprefix(f"{name}."): tensor
+            for path, tensor in self._tensors.items()
+            if path.startswith(f"{name}.")
+        }
+        return torch.func.functional_call(module, own, inputs)
+
+
+def attribute(root: nn.Module, name: str) -> Any:
+    """A weight, buffer or constant by its path."""
+    path, _, last = name.rpartition(".")
+    return getattr(root.get_submodule(path), last)
+
+
+def _result(node: fx.Node, value: Any, held: Any) -> Any:
+    target: Any = node.target
+    args, kwargs = (mapped(one, value) for one in (node.args, node.kwargs))
+    if node.op == "get_attr":
+        return held.tensor(target)
+    if node.op == "call_module":
+        return held.call(target, *args)
+    if node.op == "call_function":
+        if target in (linear, fused_linear) and args[0].device.type == "meta":
+            return args[0].new_empty(*args[0].shape[:-1], args[1].shape[0])  # as torch finds too, in milliseconds
+        return target(*args, **kwargs)
+    if node.op == "call_method":
+        return getattr(args[0], target)(*args[1:], **kwargs)
+    return args[0]  # the output
+
+
+def operators(program: Program) -> Iterator[fx.Node]:
+    """The nodes that take time at each batch: what hangs on inputs."""
+    constants = program.constants()
+    for node in program.graph.nodes:
+        if node.op in ("call_function", "call_method", "call_module") and node not in constants:
+            yield node

@@ -1,0 +1,50 @@
+"""R1: a linear layer and its ReLU in one operator, which writes the result once."""
+
+from collections.abc import Iterator
+
+from torch import fx
+
+from shunter.extensions.rewriting.operators import fused_linear, linear
+from shunter.extensions.rewriting.patterns import call, calls, is_linear, replace, single_use
+from shunter.extensions.rewriting.program import Program
+from shunter.extensions.rewriting.rule import Rule, Site
+
+
+class FuseActivation(Rule):
+    """`relu(linear(x))` becomes one operator."""
+
+    name, number = "fuse_activation", "R1"
+
+    def find(self, program: Program) -> Iterator[Site]:
+        """Linear layers that a ReLU alone reads."""
+        for node in calls(program, "relu"):
+            layer = node.args[0]
+            if isinstance(layer, fx.Node) and is_linear(layer) and layer.target is linear and single_use(layer):
+                yield layer, node
+
+    def apply(self, program: Program, site: Site) -> None:
+        """One operator in the place of both."""
+        layer, node = site
+        with program.graph.inserting_before(node):
+            replace(node, call(program, fused_linear, *layer.args[:3], "relu"))
+
+
+class OneLinear(Rule):
+    """`linear(x)` by oneDNN, which is faster than torch's own on large batches of some processors."""
+
+    name, number = "one_linear", "R1"
+
+    def find(self, program: Program) -> Iterator[Site]:
+        """Plain linear layers."""
+        for node in calls(program, "linear"):
+            if node.target is linear:
+                yield (node,)
+
+    def apply(self, program: Program, site: Site) -> None:
+        """The same product by the other library."""
+        (node,) = site
+        with program.graph.inserting_before(node):
+            replace(node, call(program, fused_linear, *node.args[:3], "none"))
+
+
+RULES = (FuseActivation(), OneLinear())

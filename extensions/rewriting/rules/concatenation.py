@@ -1,0 +1,81 @@
+"""R4: a linear layer over parts beside each other is a sum of linear layers, and the other way."""
+
+import operator
+from collections.abc import Iterator
+
+import torch
+from torch import fx
+
+from shunter.extensions.rewriting.operators import linear
+from shunter.extensions.rewriting.patterns import (
+    call,
+    calls,
+    is_call,
+    is_concat,
+    narrowed,
+    parts_of,
+    replace,
+    single_use,
+    width,
+)
+from shunter.extensions.rewriting.program import Program
+from shunter.extensions.rewriting.rule import Rule, Site
+
+
+class SplitLinear(Rule):
+    """`linear([a, b])` is `linear_a(a) + linear_b(b)`: no copy, and each may meet others of the same input."""
+
+    name, number = "split_linear", "R4"
+
+    def find(self, program: Program) -> Iterator[Site]:
+        """Plain linear layers over a concatenation that nobody else reads."""
+        for node in calls(program, "linear"):
+            joined = node.args[0]
+            if node.target is linear and is_concat(joined, -1) and single_use(joined) and len(parts_of(joined)) > 1:  # pyright: ignore[reportArgumentType]
+                yield joined, node  # pyright: ignore[reportReturnType]
+
+    def apply(self, program: Program, site: Site) -> None:
+        """The first part by itself, the others together."""
+        joined, node = site
+        first, *others = parts_of(joined)
+        with program.graph.inserting_before(node):
+            rest = others[0] if len(others) == 1 else call(program, torch.cat, others, -1)
+            weights, cut = node.args[1], width(first)
+            left = narrowed(program, weights, 1, 0, cut)
+            right = narrowed(program, weights, 1, cut, width(joined) - cut)
+            sides = call(program, linear, first, left, node.args[2]), call(program, linear, rest, right, None)
+            replace(node, call(program, operator.add, *sides))
+
+
+class JoinLinears(Rule):
+    """`linear_a(a) + linear_b(b)` is `linear([a, b])`: one product of a longer sum."""
+
+    name, number = "join_linears", "R4"
+    keeps_learning = False  # two biases become one
+
+    def find(self, program: Program) -> Iterator[Site]:
+        """Sums of two plain linear layers of different inputs."""
+        constants = program.constants()
+        for node in calls(program, "add"):
+            sides = node.args[:2]
+            if len(sides) == 2 and all(_is_plain(side) and single_use(side) for side in sides):
+                left, right = sides
+                if all(side.args[1] in constants for side in sides):  # pyright: ignore[reportAttributeAccessIssue, reportOptionalMemberAccess]
+                    yield left, right, node  # pyright: ignore[reportReturnType]
+
+    def apply(self, program: Program, site: Site) -> None:
+        """Inputs beside each other, weights beside each other."""
+        left, right, node = site
+        with program.graph.inserting_before(node):
+            inputs = call(program, torch.cat, [left.args[0], right.args[0]], -1)
+            weights = call(program, torch.cat, [left.args[1], right.args[1]], 1)
+            biases = [side.args[2] for side in (left, right) if side.args[2] is not None]
+            bias = call(program, operator.add, *biases) if len(biases) == 2 else next(iter(biases), None)
+            replace(node, call(program, linear, inputs, weights, bias))
+
+
+def _is_plain(node: object) -> bool:
+    return isinstance(node, fx.Node) and is_call(node, "linear") and node.target is linear
+
+
+RULES = (SplitLinear(), JoinLinears())

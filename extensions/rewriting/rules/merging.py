@@ -1,0 +1,114 @@
+"""R2: several linear maps of the same input as one, whose result is then divided."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import pairwise
+
+import torch
+from torch import fx
+
+from shunter.extensions.rewriting.operators import linear, mixed_vectors
+from shunter.extensions.rewriting.patterns import (
+    activation_of,
+    call,
+    calls,
+    is_linear,
+    linear_like,
+    narrowed,
+    replace,
+    single_use,
+    width,
+)
+from shunter.extensions.rewriting.program import Program, value_of
+from shunter.extensions.rewriting.rule import Rule, Site
+
+
+def _groups(alike: dict[tuple[object, ...], list[fx.Node]]) -> Iterator[Site]:
+    for nodes in alike.values():
+        if len(nodes) > 1:
+            yield tuple(nodes)
+        if len(nodes) > 2:
+            yield from pairwise(nodes)
+
+
+class MergeLinears(Rule):
+    """Linear layers of one input: one product of a higher matrix."""
+
+    name, number = "merge_linears", "R2"
+
+    def find(self, program: Program) -> Iterator[Site]:
+        """All of an input that have the same activation, and each two that follow each other."""
+        alike: dict[tuple[object, ...], list[fx.Node]] = defaultdict(list)
+        constants = program.constants()
+        for node in program.graph.nodes:
+            if is_linear(node) and node not in constants and node.args[1] in constants:
+                alike[node.args[0], activation_of(node), node.args[2] is None].append(node)
+        yield from _groups(alike)
+
+    def apply(self, program: Program, site: Site) -> None:
+        """Weights below each other, results beside each other."""
+        first = site[0]
+        with program.graph.inserting_before(first):
+            weights = call(program, torch.cat, [node.args[1] for node in site])
+            biases = None
+            if first.args[2] is not None:
+                biases = call(program, torch.cat, [node.args[2] for node in site])
+            assert isinstance(first.args[0], fx.Node)
+            merged = linear_like(program, first, first.args[0], weights, biases)
+            start = 0
+            for node in site:
+                replace(node, narrowed(program, merged, value_of(node).ndim - 1, start, width(node)))
+                start += width(node)
+
+
+class MergeMixes(Rule):
+    """Maps over the same vectors: one product of a higher matrix."""
+
+    name, number = "merge_mixes", "R2"
+
+    def find(self, program: Program) -> Iterator[Site]:
+        """All of the same vectors."""
+        alike: dict[tuple[object, ...], list[fx.Node]] = defaultdict(list)
+        for node in calls(program, mixed_vectors.__name__):
+            alike[(node.args[1],)].append(node)
+        yield from _groups(alike)
+
+    def apply(self, program: Program, site: Site) -> None:
+        """Weights below each other, vectors below each other."""
+        with program.graph.inserting_before(site[0]):
+            weights = call(program, torch.cat, [node.args[0] for node in site])
+            merged, start = call(program, mixed_vectors, weights, site[0].args[1]), 0
+            for node in site:
+                count = value_of(node).shape[1]
+                replace(node, narrowed(program, merged, 1, start, count))
+                start += count
+
+
+class LiftActivation(Rule):
+    """ReLUs of all parts of a merged result: one ReLU of the whole."""
+
+    name, number = "lift_activation", "R2"
+
+    def find(self, program: Program) -> Iterator[Site]:
+        """Linear layers of which only narrow parts are read, each by a ReLU alone."""
+        for node in calls(program, "linear"):
+            parts = list(node.users)
+            is_divided = len(parts) > 1 and all(part.target is torch.narrow and single_use(part) for part in parts)
+            if is_divided and node.target is linear and all(_reader(part).target is torch.relu for part in parts):
+                yield (node, *parts)
+
+    def apply(self, program: Program, site: Site) -> None:
+        """The ReLU above the division."""
+        node, *parts = site
+        with program.graph.inserting_after(node):
+            whole = call(program, torch.relu, node)
+        for part in parts:
+            replace(_reader(part), part)
+            part.args = (whole, *part.args[1:])
+
+
+def _reader(node: fx.Node) -> fx.Node:
+    return next(iter(node.users))
+
+
+RULES = (MergeLinears(), MergeMixes(), LiftActivation())

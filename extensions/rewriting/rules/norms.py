@@ -1,0 +1,60 @@
+"""R6: batch normalisation as it is in evaluation is part of the linear layer below it."""
+
+from collections.abc import Iterator
+
+from torch import Tensor, fx, nn
+
+from shunter.extensions.rewriting.operators import linear
+from shunter.extensions.rewriting.patterns import call, is_call, module_of, replace, single_use
+from shunter.extensions.rewriting.program import Program
+from shunter.extensions.rewriting.rule import Rule, Site
+
+
+def norm_scale(gamma: Tensor | None, variance: Tensor, epsilon: float) -> Tensor:
+    """Factor of each number."""
+    scale = (variance + epsilon).rsqrt()
+    return scale if gamma is None else scale * gamma
+
+
+def scaled_rows(weight: Tensor, scale: Tensor) -> Tensor:
+    """Each row of a matrix, times its factor."""
+    return weight * scale.unsqueeze(1)
+
+
+def moved_bias(bias: Tensor | None, mean: Tensor, scale: Tensor, beta: Tensor | None) -> Tensor:
+    """Bias of a linear layer that is normalised."""
+    moved = (0 - mean if bias is None else bias - mean) * scale
+    return moved if beta is None else moved + beta
+
+
+class FoldNorm(Rule):
+    """`gamma (W x + b - mean) / sqrt(variance + epsilon) + beta` is another linear layer."""
+
+    name, number = "fold_norm", "R6"
+    keeps_learning = False
+
+    def find(self, program: Program) -> Iterator[Site]:
+        """Normalised linear layers, in evaluation."""
+        for node in program.graph.nodes:
+            module = module_of(program, node)
+            below = node.args[0] if isinstance(module, nn.BatchNorm1d) and not module.training else None
+            if isinstance(below, fx.Node) and is_call(below, "linear") and single_use(below) and below.target is linear:
+                yield below, node
+
+    def apply(self, program: Program, site: Site) -> None:
+        """The linear layer alone."""
+        below, node = site
+        module = module_of(program, node)
+        assert isinstance(module, nn.BatchNorm1d)
+        with program.graph.inserting_before(node):
+
+            def own(name: str) -> fx.Node | None:
+                return None if getattr(module, name) is None else program.graph.get_attr(f"{node.target}.{name}")
+
+            scale = call(program, norm_scale, own("weight"), own("running_var"), module.eps)
+            weight = call(program, scaled_rows, below.args[1], scale)
+            bias = call(program, moved_bias, below.args[2], own("running_mean"), scale, own("bias"))
+            replace(node, call(program, linear, below.args[0], weight, bias))
+
+
+RULES = (FoldNorm(),)

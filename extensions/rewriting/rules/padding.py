@@ -1,0 +1,87 @@
+"""R9: widths that end on a multiple of what the processor reads at once; zeros change nothing."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, fx, nn
+
+from shunter.extensions.rewriting.patterns import (
+    call,
+    is_concat,
+    is_linear,
+    linear_like,
+    narrowed,
+    parts_of,
+    replace,
+    single_use,
+    width,
+)
+from shunter.extensions.rewriting.program import Program, value_of
+from shunter.extensions.rewriting.rule import Rule, Site
+from shunter.models.layers import ALIGNMENT
+
+
+def padded_concat(parts: list[Tensor], zeros: int) -> Tensor:
+    """Matrices beside each other, and zeros at the end: one copy instead of two."""
+    return torch.cat([*parts, parts[0].new_zeros(parts[0].shape[0], zeros)], 1)
+
+
+class PadInput(Rule):
+    """A linear layer whose input and weights get some zeros at the end of their rows."""
+
+    name, number = "pad_input", "R9"
+
+    def find(self, program: Program) -> Iterator[Site]:
+        """Linear layers of a width that is no multiple."""
+        for node in _layers(program):
+            source = node.args[0]
+            if width(source) % ALIGNMENT and width(source) > ALIGNMENT:  # pyright: ignore[reportArgumentType]
+                yield (node,)
+
+    def apply(self, program: Program, site: Site) -> None:
+        """Zeros for both."""
+        (node,) = site
+        source = node.args[0]
+        assert isinstance(source, fx.Node)
+        zeros = -width(source) % ALIGNMENT
+        with program.graph.inserting_before(node):
+            if is_concat(source, -1) and single_use(source) and value_of(source).ndim == 2:
+                padded = call(program, padded_concat, list(parts_of(source)), zeros)
+            else:
+                padded = call(program, nn.functional.pad, source, (0, zeros))
+            weight = call(program, nn.functional.pad, node.args[1], (0, zeros))
+            replace(node, linear_like(program, node, padded, weight, node.args[2]))  # pyright: ignore[reportArgumentType]
+
+
+class PadOutput(Rule):
+    """A linear layer that gives some zeros more, which are cut off."""
+
+    name, number = "pad_output", "R9"
+
+    def find(self, program: Program) -> Iterator[Site]:
+        """Linear layers of a height that is no multiple."""
+        for node in _layers(program):
+            if width(node) % ALIGNMENT and width(node) > ALIGNMENT:
+                yield (node,)
+
+    def apply(self, program: Program, site: Site) -> None:
+        """Rows of zeros below the weights."""
+        (node,) = site
+        zeros, dims = -width(node) % ALIGNMENT, value_of(node).ndim
+        with program.graph.inserting_before(node):
+            weight = call(program, nn.functional.pad, node.args[1], (0, 0, 0, zeros))
+            bias = node.args[2]
+            if bias is not None:
+                bias = call(program, nn.functional.pad, bias, (0, zeros))
+            wide = linear_like(program, node, node.args[0], weight, bias)  # pyright: ignore[reportArgumentType]
+            replace(node, narrowed(program, wide, dims - 1, 0, width(node)))
+
+
+def _layers(program: Program) -> Iterator[fx.Node]:
+    constants = program.constants()
+    for node in program.graph.nodes:
+        if is_linear(node) and node not in constants and node.args[1] in constants:
+            yield node
+
+
+RULES = (PadInput(), PadOutput())

@@ -1,0 +1,181 @@
+"""R8 and R11: what does nothing goes, and what undoes each other goes together."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from shunter.extensions.rewriting.patterns import (
+    call,
+    calls,
+    concat_axis,
+    is_call,
+    is_concat,
+    module_of,
+    narrowed,
+    parts_of,
+    replace,
+)
+from shunter.extensions.rewriting.program import Program, value_of
+from shunter.extensions.rewriting.rule import Rule, Site
+
+
+class DropIdentities(Rule):
+    """Dropout in evaluation or of nothing, casts and shapes that change nothing."""
+
+    name, number, is_tidying = "drop_identities", "R11", True
+
+    def find(self, program: Program) -> Iterator[Site]:
+        """Nodes that give what they are given."""
+        constants = program.constants()
+        for node in program.graph.nodes:
+            if node in constants or not node.args or not isinstance(node.args[0], fx.Node):
+                continue
+            if _is_dropout(program, node) or _does_nothing(node):
+                yield (node,)
+
+    def apply(self, program: Program, site: Site) -> None:
+        """What it was given."""
+        source = site[0].args[0]
+        assert isinstance(source, fx.Node)
+        replace(site[0], source)
+
+
+def _is_dropout(program: Program, node: fx.Node) -> bool:
+    module = module_of(program, node)
+    return isinstance(module, nn.Dropout) and (module.p == 0 or not module.training)
+
+
+def _does_nothing(node: fx.Node) -> bool:
+    source: Any = node.args[0]
+    before, after = value_of(source), value_of(node)
+    if is_call(node, "float"):
+        return before.dtype == torch.float32
+    is_reshape = is_call(node, "flatten", "reshape", "view", "view_as", "contiguous", "unflatten", "squeeze")
+    return is_reshape and before.ndim > 0 and before.shape == after.shape and before.stride() == after.stride()
+
+
+class UndoTransposes(Rule):
+    """Two transpositions of the same axes, one after the other."""
+
+    name, number, is_tidying = "undo_transposes", "R8", True
+
+    def find(self, program: Program) -> Iterator[Site]:
+        """Transpositions of transpositions."""
+        for node in calls(program, "transpose"):
+            below = node.args[0]
+            if isinstance(below, fx.Node) and is_call(below, "transpose") and _axes(node) == _axes(below):
+                yield below, node
+
+    def apply(self, program: Program, site: Site) -> None:
+        """What was turned."""
+        source = site[0].args[0]
+        assert isinstance(source, fx.Node)
+        replace(site[1], source)
+
+
+def _axes(node: fx.Node) -> set[int]:
+    dims = value_of(node).ndim
+    return {int(axis) % dims for axis in node.args[1:3] if isinstance(axis, int)}
+
+
+class FlattenConcats(Rule):
+    """Parts of parts beside each other: one concatenation."""
+
+    name, number, is_tidying = "flatten_concats", "R8", True
+
+    def find(self, program: Program) -> Iterator[Site]:
+        """Concatenations that alone read another one of the same axis."""
+        for node in calls(program, "cat", "concat"):
+            for part in parts_of(node):
+                if is_concat(part) and len(part.users) == 1 and concat_axis(part) == concat_axis(node):
+                    yield part, node
+
+    def apply(self, program: Program, site: Site) -> None:
+        """All parts at once."""
+        part, node = site
+        parts: list[fx.Node] = []
+        for one in parts_of(node):
+            parts.extend(parts_of(one) if one is part else (one,))
+        with program.graph.inserting_before(node):
+            replace(node, call(program, torch.cat, parts, concat_axis(node)))
+
+
+class NarrowConcat(Rule):
+    """A part of a concatenation that is one of its parts, or within one."""
+
+    name, number, is_tidying = "narrow_concat", "R8", True
+
+    def find(self, program: Program) -> Iterator[Site]:
+        """Narrow parts of concatenations."""
+        for node in calls(program, "narrow"):
+            source = node.args[0]
+            if is_concat(source) and _within(node) is not None:
+                yield source, node  # pyright: ignore[reportReturnType]
+
+    def apply(self, program: Program, site: Site) -> None:
+        """The part itself, narrowed where it is longer."""
+        node = site[1]
+        found = _within(node)
+        assert found is not None
+        part, start = found
+        axis, length = int(node.args[1]), int(node.args[3])  # pyright: ignore[reportArgumentType]
+        if length == value_of(part).shape[axis]:
+            replace(node, part)
+            return
+        with program.graph.inserting_before(node):
+            replace(node, narrowed(program, part, axis, start, length))
+
+
+def _within(node: fx.Node) -> tuple[fx.Node, int] | None:
+    source, axis, start, length = node.args
+    assert isinstance(source, fx.Node)
+    if concat_axis(source) != axis:
+        return None
+    begin = 0
+    for part in parts_of(source):
+        end = begin + value_of(part).shape[int(axis)]  # pyright: ignore[reportArgumentType]
+        if begin <= start and start + length <= end:  # pyright: ignore[reportOperatorIssue]
+            return part, start - begin  # pyright: ignore[reportOperatorIssue, reportReturnType]
+        begin = end
+    return None
+
+
+class ConcatNarrows(Rule):
+    """Parts of a tensor, put beside each other again as they were."""
+
+    name, number, is_tidying = "concat_narrows", "R8", True
+
+    def find(self, program: Program) -> Iterator[Site]:
+        """Concatenations of neighbouring narrow parts of one tensor."""
+        for node in calls(program, "cat", "concat"):
+            if len(parts_of(node)) > 1 and _source_of(node) is not None:
+                yield (node,)
+
+    def apply(self, program: Program, site: Site) -> None:
+        """The tensor, or the part of it that they are together."""
+        (node,) = site
+        parts, axis = parts_of(node), concat_axis(node)
+        source, start = parts[0].args[0], int(parts[0].args[2])  # pyright: ignore[reportArgumentType]
+        assert isinstance(source, fx.Node)
+        length = value_of(node).shape[axis]
+        if length == value_of(source).shape[axis]:
+            replace(node, source)
+            return
+        with program.graph.inserting_before(node):
+            replace(node, narrowed(program, source, axis, start, length))
+
+
+def _source_of(node: fx.Node) -> fx.Node | None:
+    axis, end, source = concat_axis(node), None, None
+    for part in parts_of(node):
+        if not (is_call(part, "narrow") and part.args[1] == axis):
+            return None
+        if source is not None and (part.args[0] is not source or part.args[2] != end):
+            return None
+        source, end = part.args[0], part.args[2] + part.args[3]  # pyright: ignore[reportOperatorIssue]
+    return source if isinstance(source, fx.Node) else None
+
+
+RULES = (DropIdentities(), UndoTransposes(), FlattenConcats(), NarrowConcat(), ConcatNarrows())

@@ -1,0 +1,151 @@
+"""Which changes a model is computed with: steps as plain texts, `rule:node,node`, which stand in `model.json`."""
+
+import logging
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from shunter.extensions.rewriting.application import applied, known_rules, tidied
+from shunter.extensions.rewriting.materialise import ScoringLayers, TrainingLayers
+from shunter.extensions.rewriting.program import Program, UntraceableError, trace
+from shunter.models.recommender import Recommender
+from shunter.models.registry import layer_inputs
+
+TRACED_ROWS = 61  # for which shapes are worked out where none are asked for: no width is by chance the same
+MOST_STEPS = 500
+log = logging.getLogger(__name__)
+
+
+def program_of(model: Recommender, batch_rows: int | None = None) -> Program:
+    """The layers of a model as a program, tidied; in the mode that the model is in.
+
+    Args:
+        model: The model, on the CPU.
+        batch_rows: Rows that shapes are worked out for, without computing; None computes a few.
+
+    Raises:
+        UntraceableError: They cannot be one; the message names them and says why.
+    """
+    device = "cpu" if batch_rows is None else "meta"
+    inputs = layer_inputs(model.spec, model.features, batch_rows or TRACED_ROWS, device)
+    try:
+        program = trace(original_layers(model), inputs)
+        tidied(program)
+    except UntraceableError as error:
+        raise UntraceableError(f"a model of family {model.spec.family}: {error}") from error
+    return program
+
+
+def replayed(program: Program, steps: Sequence[str]) -> Program:
+    """A program after some steps.
+
+    Raises:
+        ValueError: A step is none, or does not fit: they are of other layers, or of another version.
+    """
+    if len(steps) > MOST_STEPS:
+        raise ValueError(f"{len(steps)} steps are more than any search takes")
+    for step in steps:
+        name, _, numbers = step.partition(":")
+        rule = known_rules().get(name)
+        if rule is None or not all(part.isdecimal() for part in numbers.split(",")):
+            raise ValueError(f"there is no step {step[:80]!r}")
+        program = applied(program, rule, [int(part) for part in numbers.split(",")])
+    return program
+
+
+def step_text(name: str, site: Sequence[int]) -> str:
+    """A step as it stands in files."""
+    return f"{name}:{','.join(map(str, site))}"
+
+
+def original_layers(model: Recommender) -> nn.Module:
+    """The layers of a model without what they are computed with."""
+    layers = model.layers
+    return layers.original if isinstance(layers, ScoringLayers) else layers  # pyright: ignore[reportReturnType]
+
+
+def steps_of(model: Recommender) -> tuple[str, ...]:
+    """The steps that a model scores with; none of one that scores with its layers."""
+    return model.layers.steps if isinstance(model.layers, ScoringLayers) else ()
+
+
+def is_rewritten(model: nn.Module) -> bool:
+    """Whether a model, or a member of an ensemble, scores with steps."""
+    return any(isinstance(module, ScoringLayers) for module in model.modules())
+
+
+def score_with(model: Recommender, steps: Sequence[str]) -> None:
+    """Let a model in evaluation mode score with some steps; where they do not fit, it scores as it is.
+
+    Its weights are the original ones either way, so that only the rounding of the scores hangs on the steps.
+    """
+    if not steps:
+        return
+    try:
+        program = replayed(program_of(model), steps)
+        model.layers = ScoringLayers(original_layers(model), program, tuple(steps))
+    except (ValueError, RuntimeError) as error:
+        log.warning("A model scores with its layers as they are, since its steps are of another version: %s", error)
+
+
+def train_with(model: Recommender, steps: Sequence[str]) -> None:
+    """Let a model in training mode learn with some steps; before its optimiser is built.
+
+    Raises:
+        ValueError: They do not fit.
+    """
+    if steps:
+        layers = model.layers
+        model.layers = TrainingLayers(layers, replayed(program_of(model), steps), tuple(steps)).train(model.training)
+
+
+def original_again(model: Recommender) -> None:
+    """Give a model that has learned with steps its original layers, with what was learned."""
+    if isinstance(model.layers, TrainingLayers):
+        model.layers = model.layers.restored()
+
+
+class Rewriting:
+    """Alteration of a finished model: steps that its layers score with."""
+
+    def describe(self, model: Recommender) -> list[str]:
+        """Return the steps of a model, for its file."""
+        return list(steps_of(model))
+
+    def finish(self, model: Recommender, description: object) -> None:
+        """Let a loaded model score with the steps of its file.
+
+        Raises:
+            ValueError: They are no texts.
+        """
+        if not isinstance(description, list) or not all(isinstance(step, str) for step in description):
+            raise ValueError("steps of rewriting are texts")
+        score_with(model, description)
+
+
+class RewrittenStep:
+    """Option of a training step: steps that layers learn with."""
+
+    def apply(self, model: Recommender, value: Sequence[str]) -> None:
+        """See `train_with`."""
+        train_with(model, value)
+
+    def remove(self, model: Recommender) -> None:
+        """See `original_again`."""
+        original_again(model)
+
+
+REWRITING, REWRITTEN_STEP = Rewriting(), RewrittenStep()
+
+
+def random_inputs(model: Recommender, rows: int, seed: int) -> tuple[Tensor, ...]:
+    """Inputs of the layers drawn at random, float32."""
+    generator = torch.Generator().manual_seed(seed)
+    dense, pooled, *lengths = layer_inputs(model.spec, model.features, rows, "cpu")
+    drawn = [torch.randn(one.shape, generator=generator) for one in (dense, pooled)]
+    longest = [field.length or 1 for field in model.features.histories]
+    for one in lengths:
+        columns = [torch.randint(1, most + 1, (rows, 1), generator=generator) for most in longest]
+        drawn.append(torch.cat(columns, 1).to(one.dtype))
+    return tuple(drawn)

@@ -1,0 +1,44 @@
+"""Layers that learn computed in another way, beside a compiler where that is used; kept where steps become faster."""
+
+from shunter.engine.loop.step import applied, seeded
+from shunter.engine.passes.role import Gain
+from shunter.engine.passes.training import FASTER, TrainingPass, TrainingSubject, step_figure, times_of
+from shunter.extensions.rewriting.choice import choose_steps
+from shunter.models.registry import build_model
+
+
+class RewrittenTraining(TrainingPass):
+    """Searches what the rules that keep learning make of the layers (`shunter.extensions.rewriting`)."""
+
+    name = "rewriting"
+
+    def applies(self, subject: TrainingSubject) -> str | None:
+        """Why the layers are not to be rewritten."""
+        return super().applies(subject) or ("it is rewritten already" if subject.job.execution.rewriting else None)
+
+    def apply(self, subject: TrainingSubject) -> TrainingSubject:
+        """The training with the fastest layers that learn the same.
+
+        Raises:
+            InfeasibleError: The layers cannot be written as a graph, or nothing is faster.
+        """
+        job, execution = subject.job, subject.job.execution
+        with applied(execution) as device, seeded(0, device):
+            model = build_model(job.spec, job.dataset.features, device=device).train()
+            steps = choose_steps(model, execution.batch_size, "training").steps
+        return subject.with_execution(rewriting=steps)
+
+    def gain(self, before: TrainingSubject, after: TrainingSubject) -> Gain:
+        """Whole steps of both, compiled where the training is."""
+        times = times_of(before, after)
+        ratio = times[0].step_seconds / times[1].step_seconds
+        beside = " beside the compiler" if before.job.execution.compiled else ""
+        figures = (step_figure(*times),)
+        if after.job.execution.compiled and times[1].compile_seconds is None:
+            return Gain(figures, "what is rewritten does not compile", is_worth=False)
+        if times[1].step_seconds > FASTER * times[0].step_seconds:
+            return Gain(figures, f"steps are {ratio:.2f} times as fast{beside}, which is no gain", is_worth=False)
+        return Gain(figures, f"steps are {ratio:.2f} times as fast{beside}", is_worth=True)
+
+
+PASS = RewrittenTraining()
