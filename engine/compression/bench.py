@@ -11,7 +11,7 @@ from shunter.engine.data.dataset import Dataset
 from shunter.engine.loop.evaluation import evaluate
 from shunter.engine.loop.step import applied
 from shunter.engine.metrics import Metrics
-from shunter.engine.passes.stopwatch import Stopwatch, alternating_seconds
+from shunter.engine.probes.stopwatch import Stopwatch, alternating_seconds
 from shunter.models.ensemble import Ensemble
 from shunter.models.registry import Model
 
