@@ -10,8 +10,8 @@ from shunter.engine.config import Execution
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.loop.evaluation import evaluate
 from shunter.engine.loop.step import applied
+from shunter.engine.loop.stopwatch import Stopwatch, alternating_seconds
 from shunter.engine.metrics import Metrics
-from shunter.engine.probes.stopwatch import Stopwatch, alternating_seconds
 from shunter.models.ensemble import Ensemble
 from shunter.models.registry import Model
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from shunter.engine.probes.stopwatch import Stopwatch, alternating_seconds
+from shunter.engine.loop.stopwatch import Stopwatch, alternating_seconds
 from shunter.errors import InfeasibleError
 from shunter.extensions.rewriting.application import known_rules
 from shunter.extensions.rewriting.costs import Mode, OperatorCosts, home_folder
