@@ -65,6 +65,7 @@ def run(home: Path, rows: int, seed: int, options: tuple[str, ...] = NO_BASELINE
         "-m",
         "shunter.flows.cli",
         *TRAIN,
+        "--verbose",
         "--data",
         f"synthetic:{rows}",
         "--seed",

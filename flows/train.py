@@ -29,7 +29,7 @@ from shunter.models.names import check_model
 from shunter.planner.decide import Decision
 from shunter.planner.explore import gone_back
 from shunter.process_age import seconds_before_run
-from shunter.reporting.card.figures import BaselineFigures
+from shunter.reporting.card.figures import BaselineFigures, QualityFigure
 from shunter.reporting.card.promise import Promise
 from shunter.reporting.card.ranking_baselines import RankingBaseline
 from shunter.requests import Objective, TrainRequest, shown
@@ -87,6 +87,7 @@ class TrainSummary(BaseModel):
         promise: Quality that the version promises, with its bounds; None where none was asked for.
         minutes: Where the minutes of the search went; None where it had none.
         repeat: Whether the weights are those of the run that was repeated; None where none was.
+        quality: Figures of click models on the test part, with their intervals.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -115,6 +116,7 @@ class TrainSummary(BaseModel):
     promise: Promise | None = None
     minutes: str | None = None
     repeat: Repeat | None = None
+    quality: tuple[QualityFigure, ...] = ()
 
 
 @flow(name="train", flow_run_name="train-{request.data}", on_failure=[notify], on_crashed=[notify])
@@ -320,6 +322,7 @@ def _train_tracked(job: _Job, held: Reservation, better: Place | None) -> TrainS
             promise=outcome.promise,
             minutes=outcome.minutes,
             repeat=repeat,
+            quality=outcome.quality,
             findings=findings,
         )
 

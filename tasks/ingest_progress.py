@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from shunter.ingestion.progress import OnProgress, Progress
-from shunter.tasks.share_progress import share_progress
+from shunter.tasks.progress_line import progress_line
 from shunter.tasks.story import tell
 
 KEY = "ingest"
@@ -26,7 +26,7 @@ def ingest_progress(now: Callable[[], float] = time.monotonic) -> Iterator[OnPro
     def on_progress(progress: Progress) -> None:
         nonlocal told
         words = words_of(progress)
-        move(progress.share, words)
+        line.move(progress.share, words)
         if now() - told >= TELL_SECONDS:
             told = now()
             left = (told - began) * (1 - progress.share) / max(progress.share, 1e-3)
@@ -34,7 +34,7 @@ def ingest_progress(now: Callable[[], float] = time.monotonic) -> Iterator[OnPro
             tell(sentence)
             shown.move(progress.share, sentence)
 
-    with share_progress("ingest") as move:
+    with progress_line("ingest") as line:
         yield on_progress
     shown.end()
 

@@ -23,7 +23,7 @@ from shunter.hardware.types import Placement
 from shunter.model_families import MODEL_FAMILIES, is_ranking, is_solved
 from shunter.models.graph import graph_spec, learned_model, learns_in_steps
 from shunter.reporting.card.baselines import TrainedBaseline
-from shunter.reporting.card.figures import BaselineFigures
+from shunter.reporting.card.figures import BaselineFigures, QualityFigure
 from shunter.reporting.card.promise import Promise, measure_promise
 from shunter.reporting.card.ranking_baselines import RankedBaseline, RankingBaseline
 from shunter.requests import TrainRequest
@@ -78,6 +78,7 @@ class Outcome:
         promise: Quality that the version promises; None where none was asked for.
         minutes: Where the minutes of the search went; None where it had none.
         stop_reason: What ended the search before all was tried; None if nothing did.
+        quality: Figures of click models on the test part, with their intervals.
     """
 
     tuned: TuneResult | None
@@ -91,6 +92,7 @@ class Outcome:
     promise: Promise | None = None
     minutes: str | None = None
     stop_reason: StopReason | None = None
+    quality: tuple[QualityFigure, ...] = ()
 
 
 class Recipe(ABC):
@@ -166,6 +168,7 @@ class EnsembleRecipe(Recipe):
             promise=promise,
             minutes=spent,
             stop_reason=tuned.stop_reason,
+            quality=tuple(figure for task in card.quality for figure in task.figures),
         )
 
 

@@ -7,12 +7,13 @@ from contextlib import contextmanager
 from shunter.engine.stopping import RunClock
 from shunter.masked_console import Console
 from shunter.quiet import is_quiet
+from shunter.tasks.progress_line import is_drawn, progress_line
 
 START, OTHER = "start", "other"
 
 
 class StepClock:
-    """Wall-clock seconds of each step of this attempt; reports on stderr when one is done.
+    """Wall-clock seconds of each step of this attempt; prints a line per step where no moving line shows them.
 
     Args:
         before: Seconds that the process has spent for this run already, on its own start and its imports.
@@ -36,7 +37,8 @@ class StepClock:
     def step(self, name: str) -> Iterator[None]:
         """Time the block under `name`; steps do not overlap."""
         started = self._now()
-        yield
+        with progress_line(name):
+            yield
         self._add(name, self._now() - started)
 
     def account(self) -> dict[str, float]:
@@ -45,4 +47,5 @@ class StepClock:
 
     def _add(self, name: str, seconds: float) -> None:
         self.seconds[name] = self.seconds.get(name, 0.0) + seconds  # a step is taken again after an exploration
-        self._console.print(f"{name:<10}{seconds:7.1f} s", style="dim")
+        if not is_drawn(self._console):
+            self._console.print(f"{name:<10}{seconds:7.1f} s")

@@ -11,6 +11,7 @@ from shunter.errors import RequestError, TrainingError
 from shunter.extensions.fleet.requests import FleetRequest, FleetRunRequest
 from shunter.flows.command.flow_commands import AS_JSON, FRESH
 from shunter.flows.command.options import requested, with_options
+from shunter.flows.command.rendering import TextTable, duration, number, print_table
 from shunter.flows.command.start import start
 from shunter.flows.command.terminal import console, one_sentence_errors, print_json, print_line, report_undelivered, say
 
@@ -23,7 +24,7 @@ PAGE = inspect.Parameter(
 
 STOPPED = "Interrupted: what ran has saved its state; give the same command again, and the fleet goes on from there."
 
-MOST_TIMES = 20  # rows in a terminal
+MOST_TIMES = 8  # rows in a terminal
 # What fits into a terminal; the page has all.
 IN_TERMINAL = (
     "makespan_seconds",
@@ -52,7 +53,7 @@ def simulate(**options: Any) -> None:
             print_json({"policies": summary.figures, "times": times, "run_id": summary.run_id, "page": str(out)})
             return
         _print_times(summary.times)
-        console.print(_table(summary.figures))
+        print_table(console, _table(summary.figures, "Simulated schedules"))
         for told in summary.told:
             print_line(told)
         print_line(f"All figures are simulated. The schedules as pictures: {out}")
@@ -75,7 +76,7 @@ def run(**options: Any) -> None:
         else:
             _print_times(summary.times)
             if summary.figures:
-                console.print(_table(summary.figures, "Measured schedule"))
+                print_table(console, _table(summary.figures, "Measured schedule"))
             print_line(f"{len(summary.quality)} jobs are trained and registered. All times are measured: {out}")
         report_undelivered()
         if summary.failed:
@@ -116,41 +117,32 @@ def _check(request: FleetRequest) -> None:
 
 
 def _print_times(times: Sequence[Any]) -> None:
-    """What the jobs were foreseen to take; nothing where all was stated."""
-    from rich.table import Table
-
+    """Print what the jobs are predicted to take; nothing if all times are stated."""
     from shunter.extensions.fleet.foretell import Source
 
-    foreseen = [one for one in times if one.source is not Source.STATED or one.server_memory_gib]
-    if not foreseen:
-        return
-    table = Table(title="What each job was foreseen to take")
-    for column in ("job", "accelerator"):
-        table.add_column(column, no_wrap=True)
-    table.add_column("seconds", justify="right")
-    table.add_column("from")
-    has_memory = any(one.server_memory_gib for one in foreseen)
-    if has_memory:
-        table.add_column("server memory (GiB)", justify="right")
-    for one in foreseen[:MOST_TIMES]:
-        memory = [f"{one.server_memory_gib:.2f}" if one.server_memory_gib else ""] if has_memory else []
-        table.add_row(one.job, one.accelerator, f"{one.seconds:,.2f}", one.source.value, *memory)
-    console.print(table)
-    if len(foreseen) > MOST_TIMES:
-        print_line(f"{len(foreseen) - MOST_TIMES} more are on the page.")
+    rows = [
+        (
+            one.job,
+            one.accelerator,
+            duration(one.seconds),
+            one.source.value,
+            number(one.server_memory_gib or None, "GiB"),
+        )
+        for one in times
+        if one.source is not Source.STATED or one.server_memory_gib
+    ]
+    more = len(rows) - MOST_TIMES
+    caption = f"{more} more are on the page." if more > 0 else ""
+    columns = ("job", "accelerator", "time", "from", "server memory")
+    print_table(console, TextTable(columns, rows[:MOST_TIMES], "Predicted times", caption))
 
 
-def _table(figures: dict[str, dict[str, float]], title: str = "Simulated schedules") -> Any:
-    from rich.table import Table
-
-    from shunter.extensions.fleet.page import COLUMNS, cell
+def _table(figures: dict[str, dict[str, float]], title: str) -> TextTable:
+    from shunter.extensions.fleet.page import COLUMNS
 
     shown = [one for one in COLUMNS if one[0] in IN_TERMINAL]
-
-    table = Table(title=title)
-    table.add_column("policy", no_wrap=True)
-    for _, column, *_ in shown:
-        table.add_column(column, justify="right")
-    for name, values in figures.items():
-        table.add_row(name, *(cell(values, key, by, digits) for key, _, by, digits in shown))
-    return table
+    rows = [
+        (name, *(number(values[key] / by) if key in values else "unknown" for key, _, by, _ in shown))
+        for name, values in figures.items()
+    ]
+    return TextTable(("policy", *(column for _, column, *_ in shown)), rows, title)

@@ -11,6 +11,7 @@ from shunter.errors import RequestError
 from shunter.extensions.fleet.learning_requests import FleetLearnRequest
 from shunter.flows.command.flow_commands import AS_JSON
 from shunter.flows.command.options import requested, with_options
+from shunter.flows.command.rendering import TextTable, number, print_table
 from shunter.flows.command.start import start
 from shunter.flows.command.terminal import console, one_sentence_errors, print_json, print_line
 
@@ -45,7 +46,7 @@ def learn(**options: Any) -> None:
                 "policy": file, "told": summary.told, "figures": summary.figures, "run_id": summary.run_id
             })  # fmt: skip
             return
-        console.print(_table(summary.objective, summary.figures))
+        print_table(console, _table(summary.objective, summary.figures))
         print_line(f"{summary.told}. Kept as {file}")
 
 
@@ -56,12 +57,6 @@ def _check(request: FleetLearnRequest) -> None:
     check_learning(request)
 
 
-def _table(objective: str, figures: dict[str, float]) -> Any:
-    from rich.table import Table
-
-    table = Table(title="Learned and others (simulated)")
-    table.add_column("policy", no_wrap=True)
-    table.add_column(objective, justify="right")
-    for name, value in sorted(figures.items(), key=lambda one: one[1]):
-        table.add_row(name, f"{value:,.1f}")
-    return table
+def _table(objective: str, figures: dict[str, float]) -> TextTable:
+    rows = [(name, number(value)) for name, value in sorted(figures.items(), key=lambda one: one[1])]
+    return TextTable(("policy", objective), rows, "Learned and others (simulated)")

@@ -4,6 +4,7 @@ from typing import Any
 
 from shunter.flows.command.environment import ensure_home
 from shunter.flows.command.options import requested, with_options
+from shunter.flows.command.rendering import TextTable, print_table
 from shunter.flows.command.terminal import console, one_sentence_errors, print_line
 from shunter.requests.compression import CompressRequest
 
@@ -14,19 +15,12 @@ def compress(**options: Any) -> None:
     with one_sentence_errors():
         request = requested(CompressRequest, options)
         ensure_home()
-        from rich import box
-        from rich.markup import escape
-        from rich.table import Table
-
         from shunter.flows.compressing import compress as compress_flow
         from shunter.reporting.compression import COLUMNS, comparison
 
         # The bare function: nothing of it waits for a server that only watches.
         found, made = compress_flow.fn(request)
-        table = Table(*COLUMNS, box=box.SIMPLE)
-        for row in comparison(found.card.records):
-            table.add_row(*map(escape, row))
-        console.print(table)
+        print_table(console, TextTable(COLUMNS, list(comparison(found.card.records))))
         print_line(found.card.sentence)
         if made is not None:
             alias = "champion" if made.not_promoted is None else "challenger"

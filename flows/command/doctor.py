@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from shunter.flows.command.rendering import print_table
 from shunter.flows.command.terminal import console, one_sentence_errors, print_json, print_line
 
 
@@ -24,7 +25,9 @@ def doctor(
         if as_json:
             print_json([{**asdict(one), "state": one.state} for one in found])
         else:
-            console.print(doctor_table(found) if found else "The home is empty.")
+            print_table(console, doctor_table(found))
+            if not found:
+                print_line("The home is empty.")
             for one in found:
                 if one.advice:
                     print_line(f"{one.path}: {one.fault}. {one.advice}")

@@ -1,14 +1,16 @@
 """The commands that start a flow."""
 
 import inspect
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from shunter.errors import RequestError
 from shunter.flows.command.environment import ensure_home
 from shunter.flows.command.options import option_name, requested, with_options
+from shunter.flows.command.rendering import TextTable, print_table
 from shunter.flows.command.start import start
+from shunter.flows.command.tables import choice_rows, decision_table, front_table
 from shunter.flows.command.terminal import (
     AGAIN,
     console,
@@ -19,7 +21,11 @@ from shunter.flows.command.terminal import (
 )
 from shunter.model_families import is_ranking
 from shunter.process_age import process_age_seconds
+from shunter.quiet import is_verbose
 from shunter.requests import LOCAL_OFFERS, ProfileRequest, SelectRequest, TrainRequest
+
+if TYPE_CHECKING:
+    from shunter.planner.decide import Decision
 
 
 def switch(name: str, option: str, description: str) -> inspect.Parameter:
@@ -68,7 +74,7 @@ def train(**options: Any) -> None:
             return
         if not as_json:  # said before anything heavy is imported, so that whoever waits knows for what
             what = f"Training on {request.data}" if repeat is None else f"Repeating the run {repeat}"
-            print_line(f"{what}; details are in Prefect and MLflow: `shunter ui`.")
+            print_line(f"{what}. `shunter ui` shows the run in Prefect and MLflow.")
         summary = start("shunter.flows.train:train", request, fresh=fresh, repeat=repeat or "")
         if as_json:
             from shunter.flows.command.summary_json import summary_as_json
@@ -77,7 +83,7 @@ def train(**options: Any) -> None:
         else:
             from shunter.flows.command.summary import print_summary
 
-            print_summary(console, summary, process_age_seconds())
+            print_summary(console, summary, process_age_seconds(), verbose=is_verbose())
         report_undelivered()
 
 
@@ -88,14 +94,12 @@ def tune(**options: Any) -> None:
     with one_sentence_errors(AGAIN, as_json=as_json):
         request = requested(TrainRequest, options)
         tuned = start("shunter.flows.tuning:tune_only", request)
-        from shunter.flows.command.tables import front_table
-
         if as_json:
             from shunter.flows.command.summary_json import search_as_json
 
             print_json(search_as_json(tuned))
         else:
-            console.print(front_table(tuned))
+            print_table(console, front_table(tuned))
         report_undelivered()
 
 
@@ -120,15 +124,23 @@ def _show_plan(request: TrainRequest, *, as_json: bool) -> None:
     choice = SelectRequest.model_validate({**shared, "offers": LOCAL_OFFERS})
     decision = start("shunter.flows.selection:choose_placement", choice)
     from shunter.flows.command.decision_json import decision_as_json
-    from shunter.flows.command.tables import decision_table
 
     plan = plan_of(request, decision.placement.label)
     if as_json:
         print_json({**decision_as_json(decision), "plan": list(plan)})
         return
-    console.print(decision_table(decision, every_row=False))
-    for sentence in (decision.explanation, *decision.notes, *plan):
-        console.print(sentence, highlight=False, markup=False)
+    _print_choice(decision, every_row=False)
+    for sentence in plan:
+        print_line(sentence)
+
+
+def _print_choice(decision: "Decision", *, every_row: bool) -> None:
+    """Print the candidates and the choice; the explanation and the notes with `--verbose`."""
+    print_table(console, decision_table(decision, every_row=every_row))
+    console.print()
+    print_table(console, TextTable((), choice_rows(decision)))
+    for paragraph in (decision.explanation, *decision.notes) if is_verbose() else ():
+        console.print(paragraph, highlight=False, markup=False)
 
 
 def plan_of(request: TrainRequest, placement: str) -> tuple[str, ...]:
@@ -157,14 +169,11 @@ def select(**options: Any) -> None:
         request = requested(SelectRequest, options)
         decision = start("shunter.flows.selection:choose_placement", request)
         from shunter.flows.command.decision_json import decision_as_json
-        from shunter.flows.command.tables import decision_table
 
         if as_json:
             print_json(decision_as_json(decision))
             return
-        console.print(decision_table(decision, every_row=every_row))
-        for paragraph in (decision.explanation, *decision.notes):
-            console.print(paragraph, highlight=False, markup=False)
+        _print_choice(decision, every_row=every_row)
 
 
 @with_options(ProfileRequest, REFRESH, AS_JSON)

@@ -11,11 +11,12 @@ FEW = 20  # options that are shown at once, in one panel
 OPTIONS, OUTPUT = "Options", "Output"
 PANELS = {"objective": "Limits", "seed": "Advanced: training", "register_as": OUTPUT, "promote": OUTPUT}
 # Options that the help of a command with many options shows, by the name of their parameter.
-COMMON = frozenset(
-    "data schema_file model objective max_hours max_kwh min_auc trials search_minutes ensemble_size register_as config "
-    "dry_run as_json verbose help offers every_row day train_days timezone margin devices accelerator machine "
-    "batch_size max_device_gib out".split()
-)
+COMMON = {
+    *("data", "schema_file", "model", "objective", "max_hours", "max_kwh", "min_auc", "trials", "search_minutes"),
+    *("ensemble_size", "register_as", "config", "dry_run", "as_json", "verbose", "help"),
+    *("offers", "every_row", "day", "train_days", "timezone", "margin"),
+    *("devices", "accelerator", "machine", "batch_size", "max_device_gib", "out"),
+}
 
 
 def panel(name: str, title: str | None) -> str:

@@ -1,15 +1,12 @@
-"""What there is: data sets, trainings, models, leftovers. Printed at once, so nothing heavy is imported here."""
+"""Lists of data sets, runs, models and leftovers as data; nothing heavy is imported here."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich import box
-from rich.markup import escape
-from rich.table import Table
-
 from shunter.errors import DataError
+from shunter.flows.command.rendering import TextTable, duration, energy, number, quality
 from shunter.settings import Settings
 
 if TYPE_CHECKING:
@@ -17,38 +14,35 @@ if TYPE_CHECKING:
     from shunter.tracking.leftovers import Leftover
 
 
-def named_datasets_table() -> Table:
-    """The data sets that `--data` takes by name."""
+def named_datasets_table() -> TextTable:
+    """Return the data sets that `--data` takes by name."""
     from shunter.ingestion.sources.names import named_datasets
 
-    table = Table("name", "what", title="Data sets by name", box=box.SIMPLE, show_header=False)
-    for dataset in named_datasets():
-        text = f"{dataset.description}\n{dataset.size}\nTerms: {dataset.licence}"
-        table.add_row(escape(dataset.name), escape(text))
-    return table
+    rows = [(one.name, f"{one.description}\n{one.size}\nTerms: {one.licence}") for one in named_datasets()]
+    return TextTable(("name", "what"), rows)
 
 
-def cache_table() -> Table:
-    """The data sets that have been ingested on this machine."""
-    table = Table(title="Ingested, ready to train on", box=box.SIMPLE)
-    for title in ("name", "rows", "fields", "base rate", "folder in the cache"):
-        table.add_column(title, overflow="fold")
-    for one in cached_datasets():
-        fields = f"{one['numeric_fields']} num, {one['categorical_fields']} cat"
-        table.add_row(
-            escape(one["name"]), f"{one['rows']:,}", fields, f"{one['base_rate']:.3f}", Path(one["folder"]).name[:12]
+def cache_table(datasets: Sequence[dict[str, Any]]) -> TextTable:
+    """Return the data sets that have been ingested on this machine, as `cached_datasets` lists them."""
+    rows = [
+        (
+            one["name"],
+            f"{one['rows']:,}",
+            str(one["numeric_fields"]),
+            str(one["categorical_fields"]),
+            number(one["base_rate"]),
+            Path(one["folder"]).name[:12],
         )
-    return table
+        for one in datasets
+    ]
+    columns = ("name", "rows", "numeric", "categorical", "base rate", "folder in the cache")
+    return TextTable(columns, rows, "Ingested, ready to train on")
 
 
-def doctor_table(found: "Sequence[Finding]") -> Table:
+def doctor_table(found: "Sequence[Finding]") -> TextTable:
     """Return what an examination of the home found."""
-    table = Table(title="Home", box=box.SIMPLE)
-    for title in ("part", "files", "state", "done", "path"):
-        table.add_column(title, overflow="fold")
-    for one in found:
-        table.add_row(one.part, f"{one.files:,}", one.state, one.action.value, escape(one.path))
-    return table
+    rows = [(one.part, f"{one.files:,}", one.state, one.action.value, one.path) for one in found]
+    return TextTable(("part", "files", "state", "done", "path"), rows)
 
 
 def cached_datasets() -> list[dict[str, Any]]:
@@ -74,66 +68,55 @@ def cached_datasets() -> list[dict[str, Any]]:
     return found
 
 
-def leftovers_table(leftovers: "Sequence[Leftover]") -> Table:
-    """What could be removed."""
-    table = Table(box=box.SIMPLE)
-    for title in ("what", "where", "days old", "MiB"):
-        table.add_column(title, overflow="fold")
-    for leftover in leftovers:
-        age, size = f"{leftover.age_seconds / 86_400:,.1f}", f"{leftover.size_bytes / 2**20:,.1f}"
-        table.add_row(*map(escape, (leftover.what, leftover.name, age, size)))
-    return table
+def leftovers_table(leftovers: "Sequence[Leftover]") -> TextTable:
+    """Return what could be removed."""
+    rows = [(one.what, one.name, number(one.age_seconds / 86_400), number(one.size_bytes / 2**20)) for one in leftovers]
+    return TextTable(("what", "where", "days old", "MiB"), rows)
 
 
-def runs_table(trainings: Sequence[dict[str, Any]]) -> Table:
-    """Past trainings, as `shunter.tracking.listing.list_trainings` gives them."""
-    table = Table(box=box.SIMPLE, padding=0, title="Trainings: quality on the test part, ≈ marks estimated energy")
-    for title in ("run", "start (UTC)", "data, placement", "AUC", "NE", "s", "J", "outcome"):
-        table.add_column(title, no_wrap=True, max_width=20)
-    for run in trainings:
-        table.add_row(
+def runs_table(trainings: Sequence[dict[str, Any]]) -> TextTable:
+    """Return past runs, as `shunter.tracking.listing.list_trainings` gives them."""
+    rows = [
+        (
             str(run["run_id"])[:8],
             f"{_time(run['started']):%m-%d %H:%M}",
-            escape(f"{run['data'] or ''}\n{run['placement'] or ''}"),
-            _number(run["test_auc"], ".4f"),
-            _number(run["test_ne"], ".4f"),
-            _number(run["total_seconds"], ".0f"),
-            _joules(run),
-            escape(run["registered"] or str(run["status"]).lower()),
+            run["data"] or "",
+            quality(run["test_ne"]),
+            quality(run["test_auc"]),
+            duration(run["total_seconds"]),
+            energy(run["energy_joules"], run["energy_source"]),
+            run["placement"] or "",
+            run["registered"] or str(run["status"]).lower(),
         )
-    return table
+        for run in trainings
+    ]
+    columns = ("run", "start (UTC)", "data", "NE", "AUC", "time", "energy", "placement", "outcome")
+    return TextTable(columns, rows, caption="NE and AUC on the test part; ~ estimated")
 
 
-def models_table(versions: Sequence[dict[str, Any]]) -> Table:
-    """Registered models, a row for each version, as `shunter.tracking.listing.list_versions` gives them."""
-    table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0), title="Quality on the test part, ≈ marks estimated energy")
-    for title in ("model", "alias", "data", "family", "quality", "s", "J", "date (UTC)", "run"):
-        table.add_column(title, overflow="fold")
-    for one in versions:
-        is_ranker = one["test_ndcg20"] is not None
-        auc, ndcg = _number(one["test_auc"], ".4f"), _number(one["test_ndcg20"], ".4f")
-        table.add_row(
-            escape(f"{one['name']}/{one['version']}"),
-            escape(" ".join(one["aliases"])),
-            escape(one["data"] or ""),
-            escape(one["model"] or ""),
-            f"NDCG@20 {ndcg}" if is_ranker else f"AUC {auc}" if auc else "",
-            _number(one["total_seconds"], ".0f"),
-            _joules(one),
+def models_table(versions: Sequence[dict[str, Any]]) -> TextTable:
+    """Return registered versions, as `shunter.tracking.listing.list_versions` gives them."""
+    rows = [
+        (
+            f"{one['name']}/{one['version']}",
+            " ".join(one["aliases"]),
+            one["data"] or "",
+            one["model"] or "",
+            f"NDCG@20 {quality(one['test_ndcg20'])}" if one["test_ndcg20"] is not None else _auc(one["test_auc"]),
+            duration(one["total_seconds"]),
+            energy(one["energy_joules"], one["energy_source"]),
             f"{_time(one['registered_at']):%y-%m-%d}",
             str(one["run_id"] or "")[:8],
         )
-    return table
+        for one in versions
+    ]
+    columns = ("model", "alias", "data", "family", "test quality", "time", "energy", "date (UTC)", "run")
+    return TextTable(columns, rows, caption="~ estimated")
 
 
-def _joules(run: Mapping[str, Any]) -> str:
-    joules = _number(run["energy_joules"], ",.0f")
-    return f"≈{joules}" if joules and run["energy_source"] == "estimated" else joules
+def _auc(value: float | None) -> str:
+    return "" if value is None else f"AUC {quality(value)}"
 
 
 def _time(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
-
-
-def _number(value: float | None, form: str) -> str:
-    return "" if value is None else format(value, form)

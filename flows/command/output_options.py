@@ -11,7 +11,7 @@ import typer
 
 from shunter.flows.command.help import show_all
 from shunter.flows.command.terminal import console, one_sentence_errors
-from shunter.quiet import VARIABLE
+from shunter.quiet import VARIABLE, VERBOSE_VARIABLE
 
 QUIET = typer.Option("--quiet", "-q", help="Print errors only. JSON and requested rows are still printed.")
 ACCEPT = typer.Option(
@@ -27,7 +27,7 @@ def with_output_options(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def with_them(*arguments: Any, quiet: bool, verbose: bool, help_all: bool, **options: Any) -> None:
         asked = {VARIABLE: "1"} if quiet else {}
-        asked |= {"PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "INFO"} if verbose else {}
+        asked |= {VERBOSE_VARIABLE: "1", "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "INFO"} if verbose else {}
         with _environment(asked):
             console.quiet = quiet
             try:

@@ -9,6 +9,7 @@ import typer
 from shunter.errors import RequestError
 from shunter.flows.command.flow_commands import AS_JSON
 from shunter.flows.command.options import requested, with_options
+from shunter.flows.command.rendering import TextTable, print_table
 from shunter.flows.command.start import start
 from shunter.flows.command.terminal import console, one_sentence_errors, print_json, print_line, report_undelivered
 from shunter.requests.plan import PlanRequest
@@ -78,17 +79,9 @@ def diff(
 ) -> None:
     """Compare two plans line by line."""
     with one_sentence_errors():
-        from rich import box
-        from rich.markup import escape
-        from rich.table import Table
-
         from shunter.planner.parallel.plan import differences, read_plan
 
-        plans = read_plan(first), read_plan(second)
-        table = Table("", str(first), str(second), box=box.SIMPLE)
-        for row in differences(*plans):
-            table.add_row(*map(escape, row))
-        if not table.row_count:
+        rows = list(differences(read_plan(first), read_plan(second)))
+        print_table(console, TextTable(("", str(first), str(second)), rows))
+        if not rows:
             print_line("The plans are equal.")
-            return
-        console.print(table)

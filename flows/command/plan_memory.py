@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shunter.flows.command.options import requested, with_options
-from shunter.flows.command.terminal import console, one_sentence_errors, print_json, print_line, say
+from shunter.flows.command.rendering import TextTable, number, print_table
+from shunter.flows.command.terminal import console, one_sentence_errors, print_json, say
 from shunter.requests.plan_memory import PlanMemoryRequest
 
 if TYPE_CHECKING:
@@ -36,61 +37,65 @@ def memory(as_json: AsJson = False, **options: Any) -> None:
 
 
 def _print(found: "Comparison", request: PlanMemoryRequest) -> None:
-    from rich import box
-    from rich.table import Table
-
+    size = number(sum(table.total_bytes for table in found.ask.tables) / 1e9, "GB")
     say(
-        f"{len(found.ask.tables)} tables of {sum(table.total_bytes for table in found.ask.tables):,.0f} bytes with the "
-        f"state of the optimiser, at {request.samples_per_second:,.0f} samples a second. Simulated: tiers, watts and "
-        "prices are those of the file of servers, misses are predicted from the statistics of the data."
+        f"{len(found.ask.tables)} tables of {size} with the optimiser's state, at "
+        f"{request.samples_per_second:,.0f} samples/s. All figures are simulated."
     )
-    columns = ("server", "nodes", "misses", "limited by", "samples/s", "hours", "kWh", "USD")
-    table = Table(*columns, box=box.SIMPLE, title="for a billion samples", collapse_padding=True, pad_edge=False)
+    for table in (plans_table(found), around_table(found), serving_table(found)):
+        print_table(console, table)
+        console.print()
+
+
+def plans_table(found: "Comparison") -> TextTable:
+    """Return the nodes of each kind of server, and what a billion samples take."""
+    rows = []
     for name, plan in found.plans.items():
         if plan is None:
-            table.add_row(name, "-", *[""] * 6)
+            rows.append((name, "-", *[""] * 8))
             continue
-        figures = (f"{plan.samples_per_second:.2g}", f"{plan.hours:.2g}", f"{plan.kwh:.2g}", f"{plan.cost:.2g}")
-        table.add_row(name, str(plan.nodes), f"{plan.miss_rate:.1%}", plan.limited_by, *figures)
-    console.print(table)
-    for name, plan in found.plans.items():
-        if plan is not None:
-            tiers = dict.fromkeys(plan.places.values())
-            counts = ", ".join(f"{list(plan.places.values()).count(tier)} on {tier}" for tier in tiers)
-            print_line(f"{name}: {counts}; {plan.cache_bytes / 1e9:,.0f} GB of each node are left.")
-    _print_around(found)
-    _print_serving(found)
+        places = list(plan.places.values())
+        counts = ", ".join(f"{places.count(tier)} on {tier}" for tier in dict.fromkeys(places))
+        figures = map(number, (plan.samples_per_second, plan.hours, plan.kwh, plan.cost))
+        free = number(plan.cache_bytes / 1e9, "GB")
+        rows.append((name, str(plan.nodes), f"{plan.miss_rate:.1%}", plan.limited_by, *figures, counts, free))
+    columns = ("server", "nodes", "misses", "limited by", "samples/s", "hours", "kWh", "USD", "tables", "free")
+    return TextTable(columns, rows, "For a billion samples")
 
 
-def _print_around(found: "Comparison") -> None:
-    from rich import box
-    from rich.table import Table
+def around_table(found: "Comparison") -> TextTable:
+    """Return the nodes at other rates, and if the cache misses more than predicted."""
+    rows = [
+        (
+            f"{one.samples_per_second:,.0f}",
+            f"x {one.miss_factor:g}",
+            *(_nodes(nodes, one.miss_rates[name]) for name, nodes in one.nodes.items()),
+        )
+        for one in found.around
+    ]
+    names = (name.replace("_", " ") for name in found.plans)
+    return TextTable(("samples/s", "misses", *names), rows, "Nodes by rate, and by misses over those predicted")
 
-    table = Table("samples/s", "misses", box=box.SIMPLE, title="nodes by rate, and by misses over those predicted")
-    for name in found.plans:
-        table.add_column(name.replace("_", " "), justify="right")
-    for one in found.around:
-        cells = (_nodes_told(nodes, one.miss_rates[name]) for name, nodes in one.nodes.items())
-        table.add_row(f"{one.samples_per_second:,.0f}", f"x {one.miss_factor:g}", *cells)
-    console.print(table)
 
-
-def _nodes_told(nodes: int | None, miss_rate: float | None) -> str:
-    """Nodes, with the share of rows that the cache misses where there is one."""
+def _nodes(nodes: int | None, miss_rate: float | None) -> str:
+    """Return the nodes, with the share of rows that the cache misses where there is one."""
     return "-" if nodes is None else f"{nodes:,}" + ("" if miss_rate is None else f" ({miss_rate:.0%})")
 
 
-def _print_serving(found: "Comparison") -> None:
-    from rich import box
-    from rich.table import Table
-
+def serving_table(found: "Comparison") -> TextTable:
+    """Return the hosts that serve as many samples a second."""
     from shunter.planner.memory.power import BASE, saving
 
-    columns = ("host", "hosts", "limited by", "misses", "kW", f"energy saved over {BASE}")
-    table = Table(*columns, box=box.SIMPLE, title="to serve as many samples a second, simulated by assumed hosts")
-    for name, fleet in found.serving.items():
-        spared = "" if name == BASE else f"{saving(found.serving, name):.0%}"
-        table.add_row(
-            name, f"{fleet.hosts:,}", fleet.limited_by, f"{fleet.miss_rate:.1%}", f"{fleet.watts / 1e3:,.3g}", spared
+    rows = [
+        (
+            name,
+            f"{fleet.hosts:,}",
+            fleet.limited_by,
+            f"{fleet.miss_rate:.1%}",
+            number(fleet.watts / 1e3),
+            "" if name == BASE else f"{saving(found.serving, name):.0%}",
         )
-    console.print(table)
+        for name, fleet in found.serving.items()
+    ]
+    columns = ("host", "hosts", "limited by", "misses", "kW", f"energy saved over {BASE}")
+    return TextTable(columns, rows, "To serve as many samples a second, by assumed hosts")

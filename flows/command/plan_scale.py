@@ -1,6 +1,7 @@
 """The command that simulates a model on ever more hosts."""
 
 import inspect
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,17 +9,25 @@ import typer
 
 from shunter.flows.command.flow_commands import AS_JSON
 from shunter.flows.command.options import requested, with_options
+from shunter.flows.command.rendering import TextTable, number, print_table
 from shunter.flows.command.terminal import console, one_sentence_errors, print_json, print_line, say
+from shunter.quiet import is_verbose
 from shunter.requests.plan_scale import PlanScaleRequest
 
 if TYPE_CHECKING:
-    from shunter.planner.parallel.scale import ScalePoint, ScaleReport
+    from shunter.planner.parallel.scale import ScaleReport
 
 OUT = inspect.Parameter(
     "out",
     inspect.Parameter.KEYWORD_ONLY,
     default=Path("scale.png"),
     annotation=Annotated[Path, typer.Option("--out", help="File of the picture.")],
+)
+
+NOTES = (
+    "Searched plans keep the tables whole, some of them on one device alone, and count every message; the other ways "
+    "divide all tables evenly. Compare searched plans by how they grow. Towers are another model: its quality is not "
+    "simulated, so train both."
 )
 
 
@@ -90,45 +99,35 @@ def _draw(report: "ScaleReport", out: Path) -> None:
 
 
 def _print(report: "ScaleReport") -> None:
-    from rich import box
-    from rich.table import Table
-
     from shunter.planner.parallel.scale import WAYS
 
     ways = [way for way in WAYS if any(way in point.step_seconds for point in report.points)]
-    say(
-        f"{report.model} on {report.data}, {report.batch_per_device:,} samples of each device in a step. All is "
-        f"simulated. {report.told}"
-    )
-    table = Table("hosts", "devices", *ways, box=box.SIMPLE, title="milliseconds of a step, and efficiency")
-    for point in report.points:
-        cells = [
-            f"{1e3 * point.step_seconds[way]:.3g}, {report.efficiency(point, way):.0%}"
-            if way in point.step_seconds
-            else "-"
-            for way in ways
-        ]
-        table.add_row(str(point.hosts), str(point.devices), *cells)
-    console.print(table)
+    say(f"{report.model} on {report.data}, {report.batch_per_device:,} samples per device and step. All is simulated.")
+    print_table(console, scale_table(report, ways))
     last = report.points[-1]
-    print_line(
-        f"On {last.devices} devices the flat exchange takes {last.exchange_share:.0%} of its step. Exchanged host by "
-        f"host it is {last.speedup('by host'):.2f} times as fast, with vectors compressed {report.compression:g} times "
-        f"{last.speedup('compressed'):.2f} times{_told_of_towers(last)}."
-    )
-    if "searched" in ways:
-        print_line(
-            "Searched plans hold the tables as they are, some of which lie on one device alone, and look at every "
-            "message; the other ways divide all tables evenly, which few or small ones do not allow. Compare searched "
-            "plans by how they grow."
+    speedups = {"by host": last.speedup("by host"), "compressed": last.speedup("compressed")}
+    if "towers" in last.step_seconds:
+        speedups["towers"] = last.speedup("towers")
+    gains = ", ".join(f"{way} {speedup:.2f} x" for way, speedup in speedups.items())
+    print_line(f"On {last.devices} devices the flat exchange takes {last.exchange_share:.0%} of its step: {gains}.")
+    if is_verbose():
+        print_line(report.told)
+        print_line(NOTES)
+
+
+def scale_table(report: "ScaleReport", ways: Sequence[str]) -> TextTable:
+    """Return milliseconds of a step and efficiency of each way by hosts."""
+    rows = [
+        (
+            str(point.hosts),
+            str(point.devices),
+            *(
+                f"{number(1e3 * point.step_seconds[way])}, {report.efficiency(point, way):.0%}"
+                if way in point.step_seconds
+                else "-"
+                for way in ways
+            ),
         )
-
-
-def _told_of_towers(point: "ScalePoint") -> str:
-    """What a model with towers gains, and what is not known of it."""
-    if "towers" not in point.step_seconds:
-        return "; what towers compute less is counted for --model dlrm and dcnv2"
-    return (
-        f", and {point.speedup('towers'):.2f} times with the layers of a model with such towers, which computes other "
-        "things; what that costs in quality is not simulated: train both"
-    )
+        for point in report.points
+    ]
+    return TextTable(("hosts", "devices", *ways), rows, "Milliseconds of a step, and efficiency")

@@ -1,56 +1,79 @@
-"""What `shunter plan` prints."""
+"""What `shunter plan` prints, as data."""
 
-from rich import box
-from rich.markup import escape
-from rich.table import Table
-
+from shunter.flows.command.rendering import TextTable, number, print_table
 from shunter.masked_console import Console
 from shunter.planner.parallel.report import PlanReport
+from shunter.quiet import is_verbose
 
-MOST_TABLES = 40
+MOST_TABLES = 8  # unless all details are asked for
 MOST_TASKS = 12
 
 
 def print_plan(console: Console, report: PlanReport) -> None:
-    """Where each table went and why, what the step takes beside other plans, and what it waits for."""
-    tables = Table("table", "rows", "width", "goes", "why", box=box.SIMPLE)
-    for one in sorted(report.tables, key=lambda table: -table.rows * table.width)[:MOST_TABLES]:
-        tables.add_row(escape(one.name), f"{one.rows:,}", str(one.width), one.placement, one.why)
-    console.print(tables)
-    if len(report.tables) > MOST_TABLES:
-        console.print(f"{len(report.tables) - MOST_TABLES} smaller tables are in the file.", highlight=False)
-    if report.plan.layers:
-        divided = ", ".join(f"{name} {kind.replace('_', '-')}" for name, kind in report.plan.layers.items())
-        console.print(f"Divided layers (only simulated): {divided}.", highlight=False, markup=False)
-    rivals = Table("plan", "step (simulated)", "against this plan", box=box.SIMPLE)
-    rivals.add_row("this plan", _milliseconds(report.step_seconds), "")
-    for name, seconds in sorted(report.rivals.items(), key=lambda one: one[1]):
-        rivals.add_row(name, _milliseconds(seconds), f"{seconds / report.step_seconds:.2f} x")
-    for name in report.not_fitting:
-        rivals.add_row(name, "does not fit", "")
-    rivals.add_row("no plan can be below", _milliseconds(report.bound_seconds), "")
-    console.print(rivals)
-    if report.proposals:
-        more = Table("what else would be faster", "samples a second", "and changes", "allowed by", box=box.SIMPLE)
-        for one in report.proposals:
-            more.add_row(one.name, f"{one.speedup:.2f} x", one.quality, one.option)
-        console.print(more)
-    busy = Table("device or link", "busy", "share of the step", box=box.SIMPLE)
-    for name, seconds in report.busy_seconds.items():
-        busy.add_row(escape(name), _milliseconds(seconds), f"{seconds / report.step_seconds:.0%}")
-    console.print(busy)
+    """Print where each table goes and the step beside other plans; what the step waits for with `--verbose`."""
+    verbose = is_verbose()
+    print_table(console, tables_of(report, len(report.tables) if verbose else MOST_TABLES))
+    console.print()
+    print_table(console, rivals_of(report))
+    console.print()
+    if verbose:
+        print_table(console, proposals_of(report))
+        print_table(console, busy_of(report))
+        print_table(console, TextTable((), detail_rows(report)))
+    elif report.proposals:
+        one = report.proposals[0]
+        print_table(console, TextTable((), [("Faster still", f"{one.name} ({one.speedup:.2g} x): {one.option}")]))
+
+
+def tables_of(report: PlanReport, most: int) -> TextTable:
+    """Return where the largest tables go and why."""
+    largest = sorted(report.tables, key=lambda table: -table.rows * table.width)
+    rows = [(one.name, f"{one.rows:,}", str(one.width), one.placement, one.why) for one in largest[:most]]
+    left_out = f"{len(largest) - most} smaller tables: --verbose" if len(largest) > most else ""
+    return TextTable(("table", "rows", "width", "goes", "why"), rows, caption=left_out)
+
+
+def rivals_of(report: PlanReport) -> TextTable:
+    """Return the simulated step of this plan and of the others."""
+    rows = [
+        ("this plan", _milliseconds(report.step_seconds), ""),
+        *(
+            (name, _milliseconds(seconds), f"{seconds / report.step_seconds:.2f} x")
+            for name, seconds in sorted(report.rivals.items(), key=lambda one: one[1])
+        ),
+        *((name, "does not fit", "") for name in report.not_fitting),
+        ("lower bound", _milliseconds(report.bound_seconds), ""),
+    ]
+    return TextTable(("plan", "step (simulated)", "against this plan"), rows)
+
+
+def proposals_of(report: PlanReport) -> TextTable:
+    """Return what would be faster and changes what is learned."""
+    rows = [(one.name, f"{one.speedup:.2f} x", one.quality, one.option) for one in report.proposals]
+    return TextTable(("faster", "samples/s", "what changes", "allowed by"), rows)
+
+
+def busy_of(report: PlanReport) -> TextTable:
+    """Return how long each device and link is at work in a step."""
+    shares = [(name, seconds, seconds / report.step_seconds) for name, seconds in report.busy_seconds.items()]
+    rows = [(name, _milliseconds(seconds), f"{share:.0%}") for name, seconds, share in shares]
+    return TextTable(("device or link", "busy", "share of the step"), rows)
+
+
+def detail_rows(report: PlanReport) -> list[tuple[str, str]]:
+    """Return what the step waits for, and how the figures came about."""
     longest = sorted(report.critical_path, key=lambda one: -one[1])[:MOST_TASKS]
-    path = ", ".join(f"{name} {_milliseconds(seconds)}" for name, seconds in longest)
-    memory = max(report.memory_bytes) / 2**30
-    how = report.proof or f"{report.simulations:,} plans were simulated"
-    for sentence in (
-        f"The step waits, longest first, for: {path}.",
-        f"The fullest device holds {memory:.3g} GiB of the model.",
-        report.totals.told,
-        f"{report.told} All step times are simulated; {how} in {report.search_seconds:.1f} s.",
-    ):
-        console.print(sentence, highlight=False, markup=False)
+    layers = ", ".join(f"{name} {kind.replace('_', '-')}" for name, kind in report.plan.layers.items())
+    rows = [
+        ("Divided layers", layers and f"{layers} (only simulated)"),
+        ("Step waits for", ", ".join(f"{name} {_milliseconds(seconds)}" for name, seconds in longest)),
+        ("Fullest device", number(max(report.memory_bytes) / 2**30, "GiB")),
+        ("Totals", report.totals.told),
+        ("Figures", report.told),
+        ("Search", f"{report.proof or f'{report.simulations:,} plans simulated'} in {number(report.search_seconds)} s"),
+    ]
+    return [(title, text) for title, text in rows if text]
 
 
 def _milliseconds(seconds: float) -> str:
-    return f"{1e3 * seconds:,.3g} ms"
+    return number(1e3 * seconds, "ms")

@@ -4,6 +4,7 @@ from typing import Any
 
 from shunter.flows.command.environment import ensure_home
 from shunter.flows.command.options import requested, with_options
+from shunter.flows.command.rendering import TextTable, print_table
 from shunter.flows.command.terminal import console, one_sentence_errors, print_line
 from shunter.requests.robustness import RobustnessRequest
 
@@ -14,17 +15,10 @@ def robustness(**options: Any) -> None:
     with one_sentence_errors():
         request = requested(RobustnessRequest, options)
         ensure_home()
-        from rich import box
-        from rich.markup import escape
-        from rich.table import Table
-
         from shunter.flows.robustness import robustness as robustness_flow
         from shunter.reporting.robustness import COLUMNS, rows_of
 
         # The bare function: nothing of it waits for a server that only watches.
         card = robustness_flow.fn(request)
-        table = Table(*COLUMNS, box=box.SIMPLE)
-        for row in rows_of(card):
-            table.add_row(*map(escape, row))
-        console.print(table)
+        print_table(console, TextTable(COLUMNS, list(rows_of(card))))
         print_line(card.sentence)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from shunter.flows.command.environment import ensure_home
+from shunter.flows.command.rendering import number, print_table
 from shunter.flows.command.terminal import console, one_sentence_errors, print_json, print_line
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, errors too.")]
@@ -22,8 +23,8 @@ def datasets(as_json: AsJson = False) -> None:
         if as_json:
             print_json({"named": [asdict(one) for one in named_datasets()], "cached": cached_datasets()})
             return
-        console.print(named_datasets_table())
-        console.print(cache_table())
+        print_table(console, named_datasets_table())
+        print_table(console, cache_table(cached_datasets()))
 
 
 def runs(
@@ -38,7 +39,7 @@ def runs(
         if as_json:
             print_json([{**run, "started": iso(run["started"])} for run in found])
         elif found:
-            console.print(runs_table(found))
+            print_table(console, runs_table(found))
         else:
             print_line("No training has been tracked yet: `shunter train` begins with one.")
 
@@ -53,7 +54,7 @@ def models(as_json: AsJson = False) -> None:
         if as_json:
             print_json([{**one, "registered_at": iso(one["registered_at"])} for one in found])
         elif found:
-            console.print(models_table(found))
+            print_table(console, models_table(found))
         else:
             print_line("No model is registered yet: `shunter train` registers one.")
 
@@ -110,7 +111,9 @@ def clean(
         ensure_home()
         found = [*find_leftovers(days * DAY_SECONDS), *find_unused(unused_days * DAY_SECONDS)]
         if not as_json:
-            console.print(leftovers_table(found) if found else "Nothing is left behind.")
+            print_table(console, leftovers_table(found))
+            if not found:
+                print_line("Nothing is left behind.")
         if remove:
             with tracking_errors():
                 for leftover in found:
@@ -119,7 +122,7 @@ def clean(
             rows = ("what", "name", "age_seconds", "size_bytes")
             print_json([{**{name: getattr(one, name) for name in rows}, "removed": remove} for one in found])
         elif found:
-            size = f"{sum(leftover.size_bytes for leftover in found) / 2**20:,.1f} MiB"
+            size = f"{number(sum(leftover.size_bytes for leftover in found) / 2**20)} MiB"
             count = "1 leftover" if len(found) == 1 else f"{len(found):,} leftovers"
             end = f" removed, {size}." if remove else f", {size}: `shunter clean --remove` makes room."
             print_line(f"{count}{end}")

@@ -1,228 +1,244 @@
-"""What a training ends with: one value for Python and Prefect, one short text for the terminal."""
+"""What a training ends with on the terminal: a table of figures; with `--verbose` all else that the report shows."""
 
+import contextlib
 import math
-
-from rich.table import Table
+from collections.abc import Sequence
 
 from shunter.engine.ensemble.result import EnsembleResult
 from shunter.engine.metrics import FIGURES, Metrics
 from shunter.engine.ranking.result import TrainedRanker
+from shunter.errors import TrackingError
+from shunter.flows.command.rendering import TextTable, duration, energy, number, print_table, quality
 from shunter.flows.command.tables import front_table
 from shunter.flows.train import TrainSummary
-from shunter.hardware.types import EnergyReading
 from shunter.masked_console import Console
 from shunter.model_families import AUTO
 from shunter.reporting.card.figures import BaselineFigures
 from shunter.reporting.card.ranking import protocol_words
 from shunter.reporting.card.ranking_baselines import RankingBaseline
 from shunter.search.result import TuneResult
-from shunter.tasks.repetition import Repeat
-from shunter.tracking.links import runs_link
-from shunter.tracking.registry.models import RegisteredModel
+from shunter.tracking.links import run_link
+
+SHOWN = {"ne": "NE", "auc": "AUC"}  # figures of clicks in the table
 
 
-def print_summary(console: Console, summary: TrainSummary, wall_seconds: float | None = None) -> None:
-    """Print the outcome as a short table, the most asked first.
+def print_summary(
+    console: Console, summary: TrainSummary, wall_seconds: float | None = None, *, verbose: bool = False
+) -> None:
+    """Print the outcome as a table of figures, and with `verbose` everything else that is known of the run.
 
     Args:
-        console: Where to.
+        console: Console to print to.
         summary: The outcome.
-        wall_seconds: Age of the process that trained, where it did nothing else; what came after the flow is its end.
+        wall_seconds: Age of the process that trained; None if it did other things too.
+        verbose: Whether to print the details.
     """
-    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for title, text in _lines(summary, wall_seconds):
-        table.add_row(title, text)
     console.print()
-    console.print(table)
-    if summary.tuned is not None and len(summary.tuned.front) > 1:
-        console.print(front_table(summary.tuned))
+    print_table(console, figures_table(summary, wall_seconds))
+    console.print()
+    print_table(console, TextTable((), outcome_rows(summary)))
+    if verbose:
+        console.print()
+        print_table(console, TextTable((), detail_rows(summary, wall_seconds)))
+        if summary.tuned is not None and len(summary.tuned.front) > 1:
+            console.print()
+            print_table(console, front_table(summary.tuned))
 
 
-def _lines(summary: TrainSummary, wall_seconds: float | None) -> list[tuple[str, str]]:
+def figures_table(summary: TrainSummary, wall_seconds: float | None = None) -> TextTable:
+    """Return quality beside the best baseline, and time and energy beside what was predicted."""
     decision = summary.decision
-    rows = " + ".join(f"{count:,} {name}" for name, count in summary.rows.items())
-    bad = f"; {summary.quarantined_rows:,} unreadable rows set aside" if summary.quarantined_rows else ""
-    lines = [
-        ("Data", f"{summary.data_name}: {rows} rows{bad}"),
-        *_result_lines(_format_model(summary), summary.result, summary.reason, is_compared=bool(summary.baselines)),
-        *_baseline_lines(summary),
-        ("Search", _format_search(summary) + _format_members(summary.result)),
-        ("Time", format_time(summary.step_seconds, wall_seconds)),
-        ("Energy", _format_energy(summary.energy)),
-        ("Placement", f"{decision.placement.label}\n{decision.reason}"),
-        ("Registered", _format_registered(summary.registered)),
-        ("Run", f"{summary.run_id} in {summary.tracking_uri}"),
-        ("Look at it", f"shunter ui, then {runs_link()}"),
+    work = sum(summary.step_seconds.get(step, 0.0) for step in ("tune", "train"))
+    whole = wall_seconds or sum(summary.step_seconds.values())
+    predicted = "" if summary.resumed else f"~{duration(decision.hours * 3600)} predicted"
+    joules = None if decision.kwh is None else decision.kwh * 3.6e6
+    by = "fastest" if decision.objective == "time" else f"best by {decision.objective}"
+    ranked = isinstance(summary.result, TrainedRanker)
+    rows = [
+        *(_ranking_rows(summary) if ranked else _click_rows(summary)),
+        ("Search and training", duration(work), "", predicted),
+        ("Whole command", duration(whole), "", ""),
+        (
+            "Energy",
+            energy(summary.energy.joules, summary.energy.method) or "unknown",
+            "",
+            "" if joules is None else f"{energy(joules, 'predicted')} predicted for search and training",
+        ),
+        ("Placement", decision.placement.label, "", f"{by} of {decision.considered}"),
     ]
-    if summary.towers:
-        lines.insert(-6, ("Towers", summary.towers))
-    if decision.notes:
-        lines.insert(-3, ("Of note", "\n".join(decision.notes)))
-    if summary.minutes:
-        lines.insert(-6, ("Minutes", summary.minutes))
-    if summary.stopped_because:
-        lines.insert(4, ("Stopped early", summary.stopped_because))
-    if summary.promise:
-        lines.insert(2, ("Promised", summary.promise.words))
-    if summary.findings:
-        lines.insert(1, ("Look at", "\n".join(summary.findings)))
-    if summary.repeat:
-        lines.insert(0, ("Repeats", _format_repeat(summary.repeat)))
+    return TextTable(("", "this run", "95 % interval", "compared with"), rows)
+
+
+def _click_rows(summary: TrainSummary) -> list[tuple[str, str, str, str]]:
+    """Quality on the test part: of one label NE and AUC, of several the AUC of each beside it."""
+    result = summary.result
+    assert isinstance(result, EnsembleResult)
+    baselines = [one for one in summary.baselines if isinstance(one, BaselineFigures) and not one.is_result]
+    best = min(baselines, key=lambda one: math.inf if one.logloss is None else one.logloss, default=None)
+    main = result.tasks[0] if result.tasks else ""
+    intervals = {
+        (one.task, one.name): f"{quality(one.low)} to {quality(one.high)}" for one in summary.quality if one.low
+    }
+    rows = []
+    for task in result.tasks or ("",):
+        metrics = result.test if task == main else result.test.others[task]
+        for name, label in SHOWN.items():
+            value = getattr(metrics, name)
+            if (task != main and name != "auc") or math.isnan(value):
+                continue
+            rival = f"{quality(getattr(best, name))} baseline {best.name}" if best and task == main else ""
+            interval = intervals.get((task if len(result.tasks) > 1 else "", name), "")
+            rows.append(
+                (f"Test {label} {task if len(result.tasks) > 1 else ''}".rstrip(), quality(value), interval, rival)
+            )
+    if best:
+        low, high = f"{100 * best.saving_low:.2g}", f"{100 * best.saving_high:.2g} %"
+        rows.append(("Log loss saved", f"{100 * best.saving:.2g} %", f"{low} to {high}", f"over baseline {best.name}"))
+    return rows
+
+
+def _ranking_rows(summary: TrainSummary) -> list[tuple[str, str, str, str]]:
+    """Quality of the ranking on the test part."""
+    result = summary.result
+    assert isinstance(result, TrainedRanker)
+    baselines = [one for one in summary.baselines if isinstance(one, RankingBaseline) and not one.is_result]
+    best = max(baselines, key=lambda one: one.ndcg20, default=None)
+    rows = []
+    for name, label in (("ndcg20", "NDCG@20"), ("recall20", "recall@20")):
+        rival = "" if best is None else f"{quality(getattr(best, name))} baseline {best.name}"
+        if best is None and result.popularity:
+            rival = f"{quality(getattr(result.popularity, name))} popularity"
+        rows.append((f"Test {label}", quality(getattr(result.test, name)), "", rival))
+    if best:
+        interval = f"{best.gain_low:+.3f} to {best.gain_high:+.3f}"
+        rows.append(("NDCG@20 gained", f"{best.gain:+.3f}", interval, f"over baseline {best.name}"))
+    return rows
+
+
+def outcome_rows(summary: TrainSummary) -> list[tuple[str, str]]:
+    """Return what was registered, where to see more, and what needs attention."""
+    registered, repeat = summary.registered, summary.repeat
+    champion = " (champion)" if registered.not_promoted is None else ""
+    rows = [
+        ("Data", f"{summary.data_name}: {', '.join(f'{count:,} {name}' for name, count in summary.rows.items())} rows"),
+        ("Model", f"{registered.name} version {registered.version}{champion}: {_model(summary)}"),
+        ("Report", f"shunter report {summary.run_id[:8]}"),
+    ]
+    with contextlib.suppress(TrackingError):
+        rows.append(("MLflow", run_link(summary.run_id)))
+    if registered.not_promoted is not None:
+        rows.append(("Not champion", registered.not_promoted))
     if summary.resumed:
-        lines.insert(0, ("Resumed", "an interrupted run of the same request was continued"))
-    return lines
+        rows.append(("Resumed", "an interrupted run of the same request"))
+    if summary.stopped_because:
+        rows.append(("Stopped early", summary.stopped_because))
+    if summary.promise:
+        rows.append(("Guaranteed", summary.promise.words))
+    if repeat:
+        machine = "" if repeat.same_host else ", on another kind of machine"
+        outcome = "weights bitwise equal" if repeat.is_equal else "weights differ"
+        rows.append(("Repeats", f"{repeat.run_id[:12]}: {outcome}{machine}"))
+    if summary.quarantined_rows:
+        rows.append(("Unreadable", f"{summary.quarantined_rows:,} rows in quarantine"))
+    if summary.findings:
+        rows.append(("Look at", f"{len(summary.findings)} findings on the data in the report"))
+    return rows
 
 
-def _format_repeat(repeat: Repeat) -> str:
-    outcome = "the weights are equal bit by bit" if repeat.is_equal else "the weights differ"
-    machine = "" if repeat.same_host else "; it ran on another kind of machine"
-    return f"{repeat.run_id[:12]}: {outcome}{machine}"
-
-
-def _result_lines(
-    model: str, result: EnsembleResult | TrainedRanker, reason: str = "", *, is_compared: bool = False
-) -> list[tuple[str, str]]:
-    """Quality on the test part, and what the model is."""
+def _model(summary: TrainSummary) -> str:
+    """Return the families that the result holds, and how many models."""
+    result = summary.result
     if isinstance(result, TrainedRanker):
-        test = result.test
-        quality = f"NDCG@20 {test.ndcg20:.4f}   recall@20 {test.recall20:.4f}   of {test.users:,} users"
-        trained = f"best of {len(result.history)} epochs: {result.best_epoch}"
-        popularity = result.popularity
-        baseline = (
-            [
-                (
-                    "Baseline (test)",
-                    f"NDCG@20 {popularity.ndcg20:.4f}   recall@20 {popularity.recall20:.4f}   by popularity",
-                )
-            ]
-            if popularity and not is_compared
-            else []
-        )
-        return [
-            ("Quality (test)", quality),
-            ("Protocol", protocol_words(result)),
-            *baseline,
-            ("Model", f"{model}; {trained}" + (f"\n{reason}" if reason else "")),
-        ]
-    return [("Quality (test)", _format_quality(result)), ("Model", f"{model}, {result.kept}: {result.reason}")]
+        return f"{result.spec.family} {result.spec.in_words()}".rstrip()
+    used = [
+        one for one in result.members if one.is_used and (result.kept == "ensemble" or one.name == result.best_single)
+    ]
+    families = ", ".join(dict.fromkeys(_family_of(one.name, summary) for one in used))
+    return f"ensemble of {len(used)} ({families})" if result.kept == "ensemble" else families
 
 
-def _format_registered(registered: RegisteredModel) -> str:
-    version = f"{registered.name} version {registered.version}"
-    if registered.not_promoted is None:
-        return f"{version}, now its champion"
-    return f"{version}. {registered.not_promoted}"
+def _family_of(member: str, summary: TrainSummary) -> str:
+    """Return the family of a member by its name: that of its setting, or of a baseline its own."""
+    name, _, place = member.partition("-")
+    tuned = summary.tuned
+    if summary.model != AUTO or tuned is None or not place:
+        return summary.model if place else name
+    if name == "seed":  # of the best setting
+        return tuned.winners[0].spec.family
+    return tuned.settings[int(place) % len(tuned.settings)].spec.family
 
 
-def _baseline_lines(summary: TrainSummary) -> list[tuple[str, str]]:
-    """What costs seconds on the same test part, and how the result compares with it."""
-    if not summary.baselines:
-        return []
-    ranked = [one for one in summary.baselines if isinstance(one, RankingBaseline)]
-    if ranked:
-        return [("Baselines (test)", "\n".join([*map(_ranked_line, ranked), *(one.verdict for one in ranked)]))]
-    lines = ["base rate  AUC 0.5000   NE 1.0000"]
-    for one in summary.baselines:
-        assert isinstance(one, BaselineFigures)
-        figures = (("AUC", one.auc), ("NE", one.ne))
-        quality = "   ".join(f"{name} {value:.4f}" for name, value in figures if value is not None)
-        joules = "" if one.joules is None else f", {one.joules:,.0f} J"
-        lines.append(f"{one.name:<9}  {quality}   in {one.train_seconds:.1f} s{joules}")
-    return [("Baselines (test)", "\n".join([*lines, *(one.verdict for one in summary.baselines)]))]
+def detail_rows(summary: TrainSummary, wall_seconds: float | None = None) -> list[tuple[str, str]]:
+    """Return what the table leaves out, as the report page shows it too."""
+    result, decision = summary.result, summary.decision
+    is_ranker = isinstance(result, TrainedRanker)
+    baselines = [_baseline(one) for one in summary.baselines] + [one.verdict for one in summary.baselines]
+    rows = [
+        ("Result", summary.reason if is_ranker else result.reason),
+        ("Protocol", protocol_words(result) if is_ranker else ""),
+        ("Quality", "" if is_ranker else _qualities(result)),
+        ("Baselines", "\n".join(baselines)),
+        ("Search", _search(summary)),
+        ("Minutes", summary.minutes),
+        ("Time", format_time(summary.step_seconds, wall_seconds)),
+        ("Energy", f"{summary.energy.method}: {summary.energy.source}"),
+        ("Placement", decision.reason),
+        ("Of note", "\n".join(decision.notes)),
+        ("Towers", summary.towers),
+        ("Findings", "\n".join(summary.findings)),
+        ("Run", f"{summary.run_id} in {summary.tracking_uri}"),
+    ]
+    return [(title, text) for title, text in rows if text]
 
 
-def _ranked_line(one: RankingBaseline) -> str:
-    joules = "" if one.joules is None else f", {one.joules:,.0f} J"
-    quality = f"NDCG@20 {one.ndcg20:.4f}   recall@20 {one.recall20:.4f}"
-    return f"{one.name:<10}  {quality}   in {one.train_seconds:.1f} s{joules}"
+def _baseline(one: BaselineFigures | RankingBaseline) -> str:
+    named = (("AUC", "auc"), ("NE", "ne"), ("NDCG@20", "ndcg20"), ("recall@20", "recall20"))
+    figures = [(label, getattr(one, name, None)) for label, name in named]
+    shown = "   ".join(f"{label} {value:.4f}" for label, value in figures if value is not None)
+    joules = "" if one.joules is None else f", {number(one.joules, 'J')}"
+    return f"{one.name:<10}  {shown}   in {duration(one.train_seconds)}{joules}"
 
 
-def _format_quality(result: EnsembleResult) -> str:
-    """Quality of the task, or a line for each of several, the main one first."""
-    test = result.test
-    if not result.tasks:
-        return _format_metrics(test)
-    width = max(map(len, result.tasks))
-    qualities = (test, *(test.others[task] for task in result.tasks[1:]))
-    lines = zip(result.tasks, qualities, strict=True)
-    return "\n".join(f"{task:<{width}}   {_format_metrics(quality)}" for task, quality in lines)
+def _qualities(result: EnsembleResult) -> str:
+    """Return the metrics of each label on the test part, the main one first."""
+    if len(result.tasks) < 2:
+        return _metrics(result.test)
+    return "\n".join(f"{task}   {_metrics(result.test.others.get(task, result.test))}" for task in result.tasks)
 
 
-def _format_metrics(metrics: Metrics) -> str:
+def _metrics(metrics: Metrics) -> str:
     if not metrics.rows:
         return "no row of this part has the label"
-    ranked = f"AUC {metrics.auc:.4f}   " if not math.isnan(metrics.auc) else "one class only   "
-    entropy = f"NE {metrics.ne:.4f}   " if not math.isnan(metrics.ne) else ""
-    calibration = f"calibration {metrics.calibration:.3f}" if not math.isnan(metrics.calibration) else ""
-    more = "".join(f"   {name} {value:.4f}" for name, value in metrics.more.items())
-    return f"{ranked}log loss {metrics.logloss:.4f}   {entropy}{calibration}".rstrip() + more
+    named = {"AUC": metrics.auc, "log loss": metrics.logloss, "NE": metrics.ne, "calibration": metrics.calibration}
+    known = {name: value for name, value in (named | metrics.more).items() if not math.isnan(value)}
+    return "   ".join(f"{name} {value:.4f}" for name, value in known.items())
 
 
-def _format_search(summary: TrainSummary) -> str:
+def _search(summary: TrainSummary) -> str:
     tuned = summary.tuned
     if tuned is None:
-        seconds = sum(one.train_seconds for one in summary.tried)
         best = max((one.validation.ndcg20 for one in summary.tried), default=0.0)
-        count = f"{len(summary.tried)} setting{'s' if len(summary.tried) != 1 else ''} of {summary.model}"
-        return f"{count}, in {seconds / 60:.1f} minutes: NDCG@20 on validation {best:.4f} at best"
-    tried = f"{tuned.complete_trials} complete, {tuned.pruned_trials} stopped early, {tuned.failed_trials} failed"
-    minutes = "" if tuned.seconds is None else f", in {tuned.seconds / 60:.1f} minutes"
-    count = tuned.complete_trials + tuned.pruned_trials + tuned.failed_trials
-    return "\n".join([f"{count} settings: {tried}{minutes}", *_what_is_chance(summary, tuned)])
+        seconds = sum(one.train_seconds for one in summary.tried)
+        return f"{len(summary.tried)} settings in {duration(seconds)}, best NDCG@20 on validation {best:.4f}"
+    counts = {"complete": tuned.complete_trials, "stopped early": tuned.pruned_trials, "failed": tuned.failed_trials}
+    told = ", ".join(f"{count} {name}" for name, count in counts.items())
+    first = f"{sum(counts.values())} settings: {told}, in {duration(tuned.seconds)}"
+    return "\n".join([first, *_chance(summary, tuned)])
 
 
-def _what_is_chance(summary: TrainSummary, tuned: TuneResult) -> list[str]:
-    """How far the order of the settings is to be believed."""
+def _chance(summary: TrainSummary, tuned: TuneResult) -> Sequence[str]:
+    """Return how far the order of the settings can be trusted."""
     told = [tuned.too_few_positives] if tuned.too_few_positives else []
     if (noise := summary.noise) is None:
         return told
     figure, tied = FIGURES[tuned.select_by], noise.tied(tuned)
-    apart = f"; {tied} settings are within chance of the best" if tied > 1 else ""
-    return [*told, f"from seed to seed {figure} moves by {noise.deviation:.4f} ({noise.trainings} trainings){apart}"]
-
-
-def _format_members(result: EnsembleResult | TrainedRanker) -> str:
-    """Which members of the ensemble the search has trained already."""
-    if isinstance(result, TrainedRanker):
-        return ""
-    taken = [f"{member.name} is trial {member.trial}" for member in result.members if member.trial is not None]
-    return f"\ntrained to the end there, and not again: {', '.join(taken)}" if taken else ""
-
-
-def _format_model(summary: TrainSummary) -> str:
-    """What was asked for, and where tuning or a comparison chose what it chose."""
-    if isinstance(summary.result, TrainedRanker):
-        spec = summary.result.spec
-        return f"{spec.family} {spec.in_words()}".rstrip()
-    if summary.model != AUTO or summary.tuned is None or not isinstance(summary.result, EnsembleResult):
-        return summary.model
-    kept = [
-        _family_of(member.name, summary.tuned)
-        for member in summary.result.members
-        if member.weight > 0 and (summary.result.kept == "ensemble" or member.name == summary.result.best_single)
-    ]
-    return f"{AUTO}: {', '.join(dict.fromkeys(kept))}"
-
-
-def _family_of(member: str, tuned: TuneResult) -> str:
-    """The family of a member by its name: that of its setting, or of a baseline its own."""
-    name, _, place = member.partition("-")
-    if name == "seed":  # of the best setting
-        return tuned.winners[0].spec.family
-    return tuned.settings[int(place) % len(tuned.settings)].spec.family if place else name
+    apart = f"; {tied} settings are within it of the best" if tied > 1 else ""
+    return [*told, f"seed noise of {figure}: {noise.deviation:.2g} ({noise.trainings} trainings){apart}"]
 
 
 def format_time(step_seconds: dict[str, float], wall_seconds: float | None) -> str:
-    """The wall clock and where it went; the parts add up to it."""
+    """Return the wall clock and its steps, which add up to it."""
     flow_seconds = sum(step_seconds.values())
     end = {} if wall_seconds is None else {"end": wall_seconds - flow_seconds}
     parts = ", ".join(f"{name} {seconds:.1f}" for name, seconds in (step_seconds | end).items())
     return f"{wall_seconds or flow_seconds:.1f} s: {parts}"
-
-
-def _format_energy(energy: EnergyReading) -> str:
-    if energy.joules is None:
-        return f"unavailable ({energy.source})"
-    return f"{energy.joules:,.0f} J ({energy.joules / 3.6e6:.6f} kWh), {energy.method}\n{energy.source}"

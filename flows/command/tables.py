@@ -1,93 +1,102 @@
-"""What the short commands print."""
+"""Tables of a choice and of a search, as data."""
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rich import box
-from rich.markup import escape
-from rich.table import Table
-
-from shunter.hardware.types import HardwareProfile, Quantity
+from shunter.flows.command.rendering import TextTable, duration, energy, number, quality
+from shunter.hardware.units import JOULES_PER_KWH
 
 if TYPE_CHECKING:
+    from shunter.planner.assessment import Assessment
     from shunter.planner.decide import Decision
     from shunter.search.result import TuneResult
 
-MOST_ACCELERATORS = 12
+MOST_ACCELERATORS = 8
 
 
-def profile_table(profiles: Sequence[HardwareProfile]) -> Table:
-    """One column an accelerator, one row a figure with its unit and source."""
-    table = Table(
-        "", *(profile.accelerator.name for profile in profiles), title="Accelerators of this machine", box=box.SIMPLE
-    )
-    rows = [
-        ("model", [profile.accelerator.model for profile in profiles]),
-        ("cores", [str(profile.accelerator.cores) for profile in profiles]),
-        ("memory", [f"{profile.accelerator.memory_bytes / 2**30:.1f} GiB" for profile in profiles]),
-        ("instruction sets", [" ".join(profile.accelerator.instruction_sets) for profile in profiles]),
-        ("matrix product fp32", [_format(p.matmul_flops_per_second.get("fp32"), 1e9, "GFLOP/s") for p in profiles]),
-        ("matrix product bf16", [_format(p.matmul_flops_per_second.get("bf16"), 1e9, "GFLOP/s") for p in profiles]),
-        ("copy", [_format(profile.copy_bytes_per_second, 1e9, "GB/s") for profile in profiles]),
-        ("random gather", [_format(profile.gather_bytes_per_second, 1e9, "GB/s") for profile in profiles]),
-        ("operator overhead", [_format(profile.operator_overhead_seconds, 1e-6, "µs") for profile in profiles]),
-        ("power idle", [_format(profile.idle_watts, 1, "W") for profile in profiles]),
-        ("power busy", [_format(profile.busy_watts, 1, "W") for profile in profiles]),
-        ("energy", [profile.energy_method for profile in profiles]),
-        ("measured at", [profile.measured_at for profile in profiles]),
-    ]
-    for title, cells in rows:
-        table.add_row(title, *cells)
-    return table
-
-
-def decision_table(decision: "Decision", *, every_row: bool) -> Table:
-    """The candidates in order, each with time, energy and cost of the whole job and why it lost.
+def decision_table(decision: "Decision", *, every_row: bool) -> TextTable:
+    """Return the candidates in order, with time, energy, cost and memory of the whole job and why each lost.
 
     Args:
         decision: Decision to show.
-        every_row: Whether to show every placement; else the best of each accelerator, of the `MOST_ACCELERATORS` first.
+        every_row: Whether to show every placement; else the best of each accelerator, of the `MOST_ACCELERATORS` first
+            and of this machine.
     """
-    from shunter.planner.explain.cells import format_cells, how_sure
-
-    intervals = how_sure(decision.chosen.time_level).strip()
-    title = f"Placements by {decision.objective}, intervals {intervals}, for {decision.job.epochs:.3g} epochs"
-    table = Table(title=title, box=box.SIMPLE, padding=(0, 1, 0, 0))
-    quantities = [*format_cells(decision.chosen)]
-    for title in ("placement", "outcome", "why", *quantities, "memory"):
-        table.add_column(title, overflow="fold")
-    shown: dict[str, None] = {}
-    for ranked, row in zip(decision.table, decision.shown_rows(), strict=True):
-        accelerator = ranked.candidate.placement.accelerator
-        if not every_row and (accelerator in shown or len(shown) >= MOST_ACCELERATORS):
-            continue
-        shown[accelerator] = None
-        where = "" if ranked.candidate.is_here else " (not here)"
-        cells = [format_cells(ranked).get(quantity, "unknown") for quantity in quantities]
-        table.add_row(*map(escape, (row["placement"] + where, row["outcome"], row["why"], *cells, row["memory"])))
-    left_out = len({ranked.candidate.placement.accelerator for ranked in decision.table}) - len(shown)
+    shown: dict[str, Assessment] | list[Assessment]
+    best: dict[str, Assessment] = {}
+    for row in decision.table:
+        best.setdefault(row.candidate.placement.accelerator, row)
+    first = [*best.values()][:MOST_ACCELERATORS]
+    here = [row for row in best.values() if row.candidate.is_here and row not in first]
+    shown = list(decision.table) if every_row else [*first, *here]
+    why = {row.rank: text["why"] for row, text in zip(decision.table, decision.shown_rows(), strict=True)}
+    known: list[tuple[str, Callable[[Assessment], str]]] = [
+        ("placement", lambda row: row.candidate.placement.label + ("" if row.candidate.is_here else " *")),
+        ("time", lambda row: _marked(duration(row.hours * 3600), row.candidate.prediction.step_seconds_source)),
+        ("energy", _energy),
+        ("cost", lambda row: number(row.cost)),
+        ("g CO2e", lambda row: number(row.carbon_grams)),
+        ("memory", lambda row: _marked(number(row.memory_gib, "GiB"), row.candidate.prediction.memory_source)),
+        ("why", lambda row: why[row.rank]),
+    ]
+    columns = [(title, [cell(row) for row in shown]) for title, cell in known]
+    columns = [(title, cells) for title, cells in columns if any(cells)]
+    left_out = len(best) - len({row.candidate.placement.accelerator for row in shown})
+    notes = ["~ estimated"]
+    if not all(row.candidate.is_here for row in shown):
+        notes.append("* not in this machine")
     if left_out:
-        table.caption = f"and {left_out} more accelerators: --every-row or --json shows them"
-    return table
+        notes.append(f"{left_out} more accelerators: --every-row")
+    return TextTable(
+        [title for title, _ in columns],
+        list(zip(*(cells for _, cells in columns), strict=True)),
+        f"Placements by {decision.objective}, for {number(decision.job.epochs)} epochs",
+        "; ".join(notes),
+    )
 
 
-def front_table(result: "TuneResult") -> Table:
-    """What a search found to choose from: trials that no other one beats in both quality and cost."""
+def choice_rows(decision: "Decision") -> list[tuple[str, str]]:
+    """Return the choice, how sure it is, and what limits it."""
+    chosen = decision.chosen
+    interval = chosen.hours_interval
+    rows = [
+        ("Choice", f"{decision.placement.label}, best by {decision.objective} of {decision.considered:,}"),
+        ("Time", duration(decision.hours * 3600)),
+        ("Limits", f"{decision.feasible:,} placements keep them; {decision.binds or 'none'} binds"),
+    ]
+    if interval is not None:
+        low, high = (duration(hours * 3600) for hours in interval)
+        level = "from its steps alone" if chosen.time_level is None else f"with {chosen.time_level:.0%} confidence"
+        rows[1] = ("Time", f"{duration(decision.hours * 3600)}, {low} to {high} {level}")
+    return rows
+
+
+def _energy(row: "Assessment") -> str:
+    return "" if row.kwh is None else energy(row.kwh * JOULES_PER_KWH, row.candidate.prediction.energy_source)
+
+
+def _marked(text: str, source: str) -> str:
+    return text if source == "measured" else f"~{text}"
+
+
+def front_table(result: "TuneResult") -> TextTable:
+    """Return the trials that no other one beats in both quality and cost."""
     from shunter.engine.metrics import FIGURES
     from shunter.search.front import front_rows
 
-    best = result.best.trial_number
-    table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0), title=f"Front of {len(result.settings)} trials, * ranks first")
-    for row in front_rows(result):
-        if not table.columns:
-            for title in row:
-                table.add_column(title, justify="right" if title not in ("family", "settings") else "left")
-        trial = f"* {row['trial']}" if row["trial"] == best else str(row["trial"])
-        quality = FIGURES[result.select_by]
-        shown = {**row, "trial": trial, quality: f"{row[quality]:.4f}"}
-        table.add_row(*("" if value is None else escape(str(value)) for value in shown.values()))
-    return table
-
-
-def _format(figure: Quantity | None, unit_value: float, unit: str) -> str:
-    return "unknown" if figure is None else f"{figure.value / unit_value:,.1f} {unit} ({figure.source})"
+    figure, best = FIGURES[result.select_by], result.best.trial_number
+    rows = front_rows(result)
+    cells = [
+        [
+            f"{value}{' *' if row['trial'] == best else ''}"
+            if title == "trial"
+            else quality(value)
+            if title == figure
+            else number(value)
+            if isinstance(value, float)
+            else str(value or "")
+            for title, value in row.items()
+        ]
+        for row in rows
+    ]
+    return TextTable(list(rows[0]) if rows else (), cells, f"Front of {len(result.settings)} trials", "* ranks first")

@@ -170,7 +170,8 @@ class EnsembleRequest(Group, frozen=True, title="Ensemble"):
     ensemble_size: int | None = Field(
         default=None,
         ge=1,
-        description=f"Most models in the ensemble; 1 turns it off; if omitted {TRAINED_MEMBERS} are trained, up to {MOST_MEMBERS} combined.",
+        description=f"Most models in the ensemble; 1 turns it off; if omitted {TRAINED_MEMBERS} are trained, "
+        f"up to {MOST_MEMBERS} combined.",
     )
     max_predict_milliseconds: float | None = Field(
         default=None,

@@ -12,14 +12,22 @@ LIKELY = 0.5  # probability with which the likeliest figure keeps a limit
 class Limits(Group, frozen=True, title="Limits"):
     """Hard limits: a placement that is expected to break one is excluded, a run that reaches one stops."""
 
-    max_hours: float | None = Field(default=None, gt=0, description="Limit on the time of tuning and training, in hours.")
+    max_hours: float | None = Field(
+        default=None, gt=0, description="Limit on the time of tuning and training, in hours."
+    )
     max_kwh: float | None = Field(default=None, gt=0, description="Limit on the energy of tuning and training, in kWh.")
-    max_cost: float | None = Field(default=None, gt=0, description="Limit on the cost, in the currency of --price-per-hour.")
+    max_cost: float | None = Field(
+        default=None, gt=0, description="Limit on the cost, in the currency of --price-per-hour."
+    )
     max_cost_per_hour: float | None = Field(
         default=None, gt=0, description="Limit on the price of the accelerators per hour, in the same currency."
     )
-    max_watts: float | None = Field(default=None, gt=0, description="Limit on the predicted mean power while training, in watts.")
-    max_memory_gib: float | None = Field(default=None, gt=0, description="Limit on the memory of the training process, in GiB.")
+    max_watts: float | None = Field(
+        default=None, gt=0, description="Limit on the predicted mean power while training, in watts."
+    )
+    max_memory_gib: float | None = Field(
+        default=None, gt=0, description="Limit on the memory of the training process, in GiB."
+    )
     min_auc: float | None = Field(
         default=None,
         ge=0.5,

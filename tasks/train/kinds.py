@@ -27,7 +27,7 @@ from shunter.engine.trained_model import Trained, TrainedModel
 from shunter.models.embeddings.role import EmbeddingTables
 from shunter.models.graph import GraphModel, GraphSpec, VectorRanker, learns_in_steps
 from shunter.models.graph.counting import count_graph_parameters
-from shunter.tasks.train.progress import TrainingProgress
+from shunter.tasks.progress_line import ProgressLine
 from shunter.tracking.convention import (
     TABLE_BYTES,
     Values,
@@ -73,7 +73,7 @@ class Kind(ABC):
         """The job as the executor shall run it, settled before the first step and kept for later attempts."""
 
     @abstractmethod
-    def show(self, report: Any, progress: TrainingProgress) -> None:
+    def show(self, report: Any, progress: ProgressLine) -> None:
         """Show the quality after an epoch."""
 
     @abstractmethod
@@ -118,7 +118,7 @@ class ClickKind(Kind):
             log_passes(run.run_id, found.records)
         return with_passes(job, found)
 
-    def show(self, report: EpochReport, progress: TrainingProgress) -> None:
+    def show(self, report: EpochReport, progress: ProgressLine) -> None:
         """Show NE and AUC."""
         progress.on_epoch(report)
 
@@ -171,7 +171,7 @@ class GraphKind(Kind):
         """The job as it is: where it is trained, its data are read as a graph."""
         return self.job
 
-    def show(self, report: RankingReport, progress: TrainingProgress) -> None:
+    def show(self, report: RankingReport, progress: ProgressLine) -> None:
         """Show NDCG and recall, where validation is not learned from."""
         quality = report.validation
         if not quality.users:

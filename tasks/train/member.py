@@ -18,10 +18,10 @@ from shunter.hardware.types import Placement
 from shunter.planner.predict.observe import Expectation
 from shunter.regularly import regularly
 from shunter.requests import CheckpointRequest
+from shunter.tasks.progress_line import ProgressLine, progress_line
 from shunter.tasks.train.checkpoints import checkpointing_of, remove_but_choices
 from shunter.tasks.train.kinds import CHECKPOINT, Kind, kind_of
 from shunter.tasks.train.lesson import Lesson
-from shunter.tasks.train.progress import TrainingProgress, training_progress
 from shunter.tracking.convention import RunKind, placement_params, training_metrics, training_stop_tags
 from shunter.tracking.runs import Run, child_run
 
@@ -80,7 +80,7 @@ def train_to_the_end(
     with (
         _tracked(parent_run_id, name, run_kind) as run,
         executor.meter() as meter,
-        training_progress(name, is_shown=is_shown) as progress,
+        progress_line(name, is_shown=is_shown) as progress,
     ):
         energy = EnergyRecord(energy_path, meter)
         if run:
@@ -126,7 +126,7 @@ def train_to_the_end(
 def _hooks(
     kind: Kind,
     run: Run | None,
-    progress: TrainingProgress,
+    progress: ProgressLine,
     lesson: Lesson,
     should_stop: ShouldStop | None,
 ) -> Hooks:
@@ -158,7 +158,7 @@ def _tracked(parent_run_id: str | None, name: str, kind: RunKind) -> Iterator[Ru
         yield run
 
 
-def _log_change(run: Run | None, progress: TrainingProgress, change: Change) -> None:
+def _log_change(run: Run | None, progress: ProgressLine, change: Change) -> None:
     """Say it, and keep it: the sentence of the last trial as a tag, the figures of each at its step."""
     progress.say(change.explain())
     if run:

@@ -11,7 +11,7 @@ from shunter.engine.stopping import StopKind, StopReason
 from shunter.search.noise import NOISE, TOO_FEW, Noise
 from shunter.search.result import TuneResult
 from shunter.search.study.address import FILE
-from shunter.tasks.share_progress import share_progress
+from shunter.tasks.progress_line import progress_line
 from shunter.tasks.story import tell
 from shunter.tracking.convention import search_stop_tags
 from shunter.tracking.reports import log_files
@@ -38,14 +38,14 @@ def trial_progress() -> Iterator["Callable[[Progress], None] | None"]:
         tell(progress.last)
         best = "" if progress.best is None else f", best on validation {progress.best}"
         words = f"{progress.done}{_of(progress.trials)} trials{best}"
-        move(progress.share, words)
+        line.move(progress.share, words)
         update_progress_artifact(
             artifact,  # pyright: ignore[reportArgumentType] - typed as a coroutine too, which it is only in async code
             progress=100.0 * progress.share,
             description=f"{words}.",
         )
 
-    with share_progress("tune") as move:
+    with progress_line("tune") as line:
         yield on_trial
 
 

@@ -33,9 +33,8 @@ def test_a_graph_model_goes_from_click_log_to_champion(
     from mlflow import MlflowClient
 
     from shunter.engine.ranking.result import TrainedRanker
-    from shunter.flows.command.summary import print_summary
+    from shunter.flows.command.summary import detail_rows, figures_table
     from shunter.flows.train import train
-    from shunter.masked_console import Console
     from shunter.tracking.registry.models import load_champion
     from shunter.tracking.tree import read_artifact
 
@@ -52,11 +51,9 @@ def test_a_graph_model_goes_from_click_log_to_champion(
     assert parent.data.metrics["quality.test.ndcg20"] == pytest.approx(summary.result.test.ndcg20)
     assert parent.data.metrics["workload.train_samples"] > 0
     assert parent.data.tags["model.registered"] == "shunter/1"
-    console = Console(width=100, record=True)
-    print_summary(console, summary)
-    shown = console.export_text()
-    assert "ranks the validation part best of 2 settings and 4 baselines" in " ".join(shown.split())
-    assert "itemknn     NDCG@20" in shown
+    figures = {row[0]: row[1] for row in figures_table(summary).rows}
+    assert figures["Test NDCG@20"] == f"{summary.result.test.ndcg20:.3f}"
+    assert dict(detail_rows(summary))["Result"] == summary.reason
     assert parent.data.metrics["baseline.ease.test.ndcg20"] > 0.4
     assert "baseline.ials.verdict" in parent.data.tags
     assert parent.data.metrics["baseline.ease.test.coverage20"] > 0

@@ -82,40 +82,39 @@ def test_any_family_within_minutes_and_where_these_went(in_that_home) -> None:
     assert in_that_home.minutes is None
 
 
-def test_printed_summary_names_quality_energy_placement_and_the_next_command(in_that_home) -> None:
-    from shunter.flows.command.summary import print_summary
+def test_the_summary_is_a_table_of_few_lines(in_that_home) -> None:
+    from shunter.flows.command.summary import detail_rows, figures_table, outcome_rows, print_summary
     from shunter.masked_console import Console
 
-    console = Console(width=100, record=True, file=io.StringIO())
-    print_summary(console, in_that_home)
-    text = console.export_text()
-    for expected in (
-        "base rate",
-        "baseline lr",
-        "baseline fm",
-        "AUC",
-        "log loss",
-        "NE",
-        in_that_home.energy.method,
-        in_that_home.decision.placement.label,
-        "ui",
-    ):
-        assert expected in text
+    table = figures_table(in_that_home)
+    figures = {row[0]: row[1:] for row in table.rows}
+    assert figures["Test NE"][0] == f"{in_that_home.result.test.ne:.3f}"
+    low, high = figures["Test AUC"][1].split(" to ")
+    assert float(low) <= in_that_home.result.test.auc <= float(high)
+    assert figures["Test NE"][2].endswith((" baseline lr", " baseline fm"))
+    assert figures["Energy"][0].startswith("~") == (in_that_home.energy.method != "measured")
+    assert figures["Placement"][0] == in_that_home.decision.placement.label
+    assert dict(outcome_rows(in_that_home))["Report"] == f"shunter report {in_that_home.run_id[:8]}"
+    assert dict(detail_rows(in_that_home))["Placement"] == in_that_home.decision.reason
+    lines = {}
+    for verbose in (False, True):
+        console = Console(width=120, record=True, file=io.StringIO())
+        print_summary(console, in_that_home, verbose=verbose)
+        lines[verbose] = console.export_text().splitlines()
+    assert len(lines[False]) <= 16
+    assert lines[True][: len(lines[False])] == lines[False]
 
 
 def test_summary_says_what_is_promised_in_words_and_as_plain_values(in_that_home) -> None:
     from shunter.engine.ensemble.guarantee import bounds
-    from shunter.flows.command.summary import print_summary
+    from shunter.flows.command.summary import outcome_rows
     from shunter.flows.command.summary_json import summary_as_json
-    from shunter.masked_console import Console
     from shunter.reporting.card.promise import Promise
 
     found = bounds(np.arange(40) % 2, np.arange(40.0), confidence=0.9)
     promise = Promise(min_auc=0.5, max_ne=None, confidence=0.9, unit="rows", bounds=found)
     summary = in_that_home.model_copy(update={"promise": promise})
-    console = Console(width=200, record=True, file=io.StringIO())
-    print_summary(console, summary)
-    assert promise.words in console.export_text()
+    assert dict(outcome_rows(summary))["Guaranteed"] == promise.words
     told = summary_as_json(summary)["promise"]
     assert (told["min_auc"], told["bounds"]["auc_low"]) == (0.5, found.auc_low)
     assert summary_as_json(in_that_home)["promise"] is None

@@ -51,8 +51,10 @@ def test_every_accelerator_of_the_catalogue_is_compared_and_the_choice_is_kept()
     assert all(row["lost_because"] for row in as_json["table"][1:])
     assert all(row["hours_low"] < row["hours"] < row["hours_high"] for row in as_json["table"])
     assert {row["step_source"] for row in as_json["table"]} == {"estimated"}, "nothing was measured"
-    assert decision_table(decision, every_row=False).row_count == MOST_ACCELERATORS
-    assert decision_table(decision, every_row=True).row_count == len(decision.table)
+    few = decision_table(decision, every_row=False)
+    assert MOST_ACCELERATORS <= len(few.rows) <= MOST_ACCELERATORS + 1
+    assert sum(not row[0].endswith(" *") for row in few.rows) == 1, "the best on this machine is always there"
+    assert len(decision_table(decision, every_row=True).rows) == len(decision.table)
 
 
 def test_when_nothing_keeps_the_limits_the_answer_says_what_to_relax() -> None:

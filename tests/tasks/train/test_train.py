@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-import shunter.tasks.train.progress
+import shunter.tasks.progress_line
 from shunter.checked_json import unseal
 from shunter.engine.checkpoint.storage import load_model, read_json
 from shunter.engine.config import Execution, Hyperparameters, Schedule
@@ -27,8 +27,8 @@ from shunter.hardware.types import EnergyReading, Placement, PowerSample
 from shunter.masked_console import Console
 from shunter.models.registry import model_spec
 from shunter.requests import TrainRequest
+from shunter.tasks.progress_line import progress_line
 from shunter.tasks.train import train_member, train_to_the_end
-from shunter.tasks.train.progress import training_progress
 from shunter.tracking.runs import start_run_tree
 from shunter.tracking.store import tracking_uri
 from tests.engine.reasons import ENOUGH
@@ -214,17 +214,17 @@ def test_two_attempts_add_their_uncertainties_and_the_watts_follow_each_other() 
 
 def test_the_bar_is_drawn_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch, dataset: Dataset, tmp_path: Path) -> None:
     report = train_into(tmp_path, dataset).history[0]
-    monkeypatch.setattr(shunter.tasks.train.progress, "UPDATE_SECONDS", 0.0)
+    monkeypatch.setattr(shunter.tasks.progress_line, "UPDATE_SECONDS", 0.0)
     drawn = {}
     for is_terminal in (True, False):
         screen = io.StringIO()
         console = Console(file=screen, force_terminal=is_terminal, width=150)
-        with training_progress("member-0", console) as progress:
+        with progress_line("member-0", console) as progress:
             progress.on_step(7, 20)
             progress.on_epoch(report)
         drawn[is_terminal] = screen.getvalue()
     assert "member-0" in drawn[True]
-    assert "7/20" in drawn[True]
+    assert "35%" in drawn[True]
     assert f"NE {report.validation.ne:.4f}" in drawn[True]
     assert drawn[False] == ""
 

@@ -6,13 +6,14 @@ import pytest
 
 from shunter.masked_console import Console
 from shunter.quiet import VARIABLE
-from shunter.tasks.share_progress import share_progress
+from shunter.tasks import progress_line as module
+from shunter.tasks.progress_line import progress_line
 
 
 def drawn(*, terminal: bool) -> str:
     text = io.StringIO()
-    with share_progress("tune", Console(file=text, force_terminal=terminal, width=120)) as move:
-        move(0.5, "1 of 2 trials")
+    with progress_line("tune", Console(file=text, force_terminal=terminal, width=120)) as line:
+        line.move(0.5, "1 of 2 trials")
     return text.getvalue()
 
 
@@ -27,3 +28,12 @@ def test_a_pipe_and_a_quiet_command_show_nothing(monkeypatch: pytest.MonkeyPatch
     assert drawn(terminal=False).strip() == ""
     monkeypatch.setenv(VARIABLE, "1")
     assert drawn(terminal=True).strip() == ""
+
+
+def test_a_part_of_a_step_is_shown_in_the_line_of_the_step() -> None:
+    text = io.StringIO()
+    with progress_line("train", Console(file=text, force_terminal=True, width=120)), progress_line("member-0") as line:
+        line.on_step(7, 20)
+    assert "train member-0" in text.getvalue()
+    assert "35%" in text.getvalue()
+    assert module._active == []

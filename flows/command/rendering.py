@@ -1,0 +1,82 @@
+"""Tables and numbers as commands print them; a table is plain data until it is printed."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.markup import escape
+from rich.table import Table
+
+from shunter.hardware.units import JOULES_PER_KWH
+from shunter.masked_console import Console
+
+_NUMBER = re.compile(r"[~*+-]? ?[\d.,]+(e-?\d+)?( ?(%|x|\w{1,3}))?|-|")
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """A table of texts.
+
+    Attributes:
+        columns: Titles; none for a list of labels and values.
+        rows: Cells of each row.
+        title: Line above.
+        caption: Line below.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    title: str = ""
+    caption: str = ""
+
+
+def print_table(console: Console, table: TextTable) -> None:
+    """Print a table, columns of numbers aligned to the right; nothing if it has no rows."""
+    if not table.rows:
+        return
+    drawn = Table(
+        box=None,
+        padding=(0, 2, 0, 0),
+        pad_edge=False,
+        show_header=bool(table.columns),
+    )
+    for index, cells in enumerate(zip(*table.rows, strict=True)):
+        is_number = bool(table.columns) and all(map(_NUMBER.fullmatch, cells))
+        title = escape(table.columns[index]) if table.columns else ""
+        style = "bold" if not table.columns and index == 0 else None
+        drawn.add_column(title, justify="right" if is_number else "left", overflow="fold", style=style)
+    for row in table.rows:
+        drawn.add_row(*map(escape, row))
+    if table.title:
+        console.print(f"\n{escape(table.title)}", style="bold", highlight=False)
+    console.print(drawn, highlight=False)
+    if table.caption:
+        console.print(table.caption, markup=False, highlight=False)
+
+
+def number(value: float | None, unit: str = "") -> str:
+    """Return three significant digits with a unit; nothing for None."""
+    if value is None:
+        return ""
+    digits = f"{float(f'{value:.3g}'):,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return f"{digits} {unit}".rstrip()
+
+
+def duration(seconds: float | None) -> str:
+    """Return a time in seconds, minutes or hours."""
+    if seconds is None or seconds < 120:
+        return number(seconds, "s")
+    return number(seconds / 60, "min") if seconds < 7200 else number(seconds / 3600, "h")
+
+
+def energy(joules: float | None, method: str | None = "measured") -> str:
+    """Return an energy in J or kWh; what is not measured is marked with ~."""
+    if joules is None:
+        return ""
+    text = number(joules, "J") if joules < 0.01 * JOULES_PER_KWH else number(joules / JOULES_PER_KWH, "kWh")
+    return text if method == "measured" else f"~{text}"
+
+
+def quality(value: float | None) -> str:
+    """Return a metric between 0 and 1 with three decimals."""
+    return "" if value is None else f"{value:.3f}"

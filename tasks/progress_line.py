@@ -1,0 +1,113 @@
+"""The one moving line of a command on a terminal: step, share, trial, best so far, time passed and left."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from shunter.masked_console import Console
+from shunter.quiet import is_quiet
+
+if TYPE_CHECKING:
+    from shunter.engine.results import EpochReport
+
+UPDATE_SECONDS = 0.25
+_active: list["ProgressLine"] = []  # the line that is on the terminal
+
+
+class ProgressLine:
+    """Line of a step; drawing is skipped for most changes, which may come fast.
+
+    Args:
+        progress: What draws it.
+        name: Name of the step.
+    """
+
+    def __init__(self, progress: Progress, name: str) -> None:
+        self._progress, self._name = progress, name
+        self._row = progress.add_task(name, total=1.0, words="")
+        self._moved_at = 0.0
+
+    @contextmanager
+    def within(self, name: str) -> Iterator["ProgressLine"]:
+        """Show a part of the step in the same line while the block runs."""
+        whole = self._name
+        self._name = name if name == whole else f"{whole} {name}"
+        self._progress.reset(self._row, description=self._name, words="")
+        try:
+            yield self
+        finally:
+            self._name = whole
+
+    def move(self, share: float, words: str | None = None) -> None:
+        """Show the completed share, from 0 to 1, and words beside it."""
+        now = time.monotonic()
+        if words is None and share < 1.0 and now - self._moved_at < UPDATE_SECONDS:
+            return
+        self._moved_at = now
+        self._progress.update(self._row, description=self._name, completed=share)
+        if words is not None:
+            self.show(words)
+
+    def on_step(self, step: int, total_steps: int) -> None:
+        """Show the steps of a training."""
+        self.move(step / total_steps)
+
+    def on_epoch(self, report: "EpochReport") -> None:
+        """Show the quality after an epoch."""
+        self.show(f"epoch {report.epoch}: validation NE {report.validation.ne:.4f}, AUC {report.validation.auc:.4f}")
+
+    def show(self, words: str) -> None:
+        """Show words beside the bar."""
+        self._progress.update(self._row, words=words)
+
+    def say(self, sentence: str) -> None:
+        """Print above the line, on a terminal or not."""
+        if not is_quiet():
+            self._progress.console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+
+
+def is_drawn(console: Console) -> bool:
+    """Return True if a moving line is drawn on a console."""
+    return console.is_terminal and not is_quiet()
+
+
+@contextmanager
+def progress_line(name: str, console: Console | None = None, *, is_shown: bool = True) -> Iterator[ProgressLine]:
+    """Show a line on standard error while the block runs; nothing if that is no terminal or the command is quiet.
+
+    Within another line the block is shown in that one, for a terminal has one such line.
+
+    Args:
+        name: Name of the step or of its part.
+        console: Console to draw on instead of standard error.
+        is_shown: Whether to draw at all, which one of several parallel trainings does.
+    """
+    if _active and is_shown and console is None:
+        with _active[-1].within(name) as line:
+            yield line
+        return
+    console = console or Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[words]}"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    hidden = not (is_shown and is_drawn(console))
+    with Progress(
+        *columns, console=console, transient=True, disable=hidden, redirect_stdout=False, refresh_per_second=4
+    ) as progress:
+        line = ProgressLine(progress, name)
+        if not hidden:
+            _active.append(line)
+        try:
+            yield line
+        finally:
+            if not hidden:
+                _active.remove(line)
