@@ -124,6 +124,10 @@ COMMANDS = Registry(
             "shunter.flows.command.doctor:doctor",
             "Check the files of Shunter's home and repair them.",
         ),
+        "explain": command_entry(
+            "shunter.flows.command.explain:explain",
+            "Explain an error code: its cause and its remedy.",
+        ),
         "up": command_entry(
             "shunter.operation.service_commands:up",
             "Start Prefect, MLflow and a worker in the background.",

@@ -44,6 +44,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "report": (),
     "sync": (),
     "doctor": (),
+    "explain": ("storage",),
     "clean": ("--remove", "--days", "0", "--unused-days", "1"),
     "status": (),
     "ui": (),

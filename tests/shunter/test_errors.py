@@ -6,8 +6,10 @@ from importlib import import_module
 
 import pytest
 
-from shunter.errors import ShunterError
+from shunter.errors import RequestError, ShunterError
 from shunter.flows.command.decision_json import error_as_json
+from shunter.flows.command.error_codes import ERROR_CODES, ErrorCode
+from shunter.flows.command.explain import codes_table
 from shunter.serving.answers import refusal
 from shunter.serving.errors import BusyError
 from shunter.settings import PROJECT_ROOT
@@ -45,5 +47,14 @@ def test_programs_are_told_the_code(path: str) -> None:
 
 def test_the_page_of_errors_lists_each_code_with_its_exit_code() -> None:
     page = (PROJECT_ROOT / "docs" / "errors.md").read_text()
-    rows = re.findall(r"^\| `([a-z-]+)` \| (\d) \|", page, re.MULTILINE)
-    assert dict(rows) == {kind.code: str(kind.exit_code) for kind in kinds()}
+    rows = re.findall(r"^\| `([a-z-]+)` \| (\d) \| (.*) \| (.*) \|$", page, re.MULTILINE)
+    assert {name: ErrorCode(int(code), *texts) for name, code, *texts in rows} == ERROR_CODES
+    assert {name: one.exit_code for name, one in ERROR_CODES.items()} == {kind.code: kind.exit_code for kind in kinds()}
+
+
+def test_a_code_or_the_codes_of_an_exit_code_are_explained() -> None:
+    assert dict(codes_table("storage").rows)["Remedy"] == ERROR_CODES["storage"].remedy
+    assert {row[0] for row in codes_table("4").rows} == {"infeasible", "no-feasible-placement", "quality-missed"}
+    assert len(codes_table(None).rows) == len(ERROR_CODES)
+    with pytest.raises(RequestError, match="storag"):
+        codes_table("storag")

@@ -1,0 +1,36 @@
+"""The command that explains error codes."""
+
+from typing import Annotated
+
+import typer
+
+from shunter.errors import RequestError
+from shunter.flows.command.error_codes import ERROR_CODES
+from shunter.flows.command.rendering import TextTable, print_table
+from shunter.flows.command.terminal import console, one_sentence_errors
+
+
+def explain(
+    code: Annotated[
+        str | None, typer.Argument(help="Code, as --json shows it, or exit code; if omitted, all are listed.")
+    ] = None,
+) -> None:
+    """Explain an error code: its cause and its remedy."""
+    with one_sentence_errors():
+        print_table(console, codes_table(code))
+
+
+def codes_table(code: str | None) -> TextTable:
+    """Return the rows of a code, of the codes that share an exit code, or of all codes.
+
+    Raises:
+        RequestError: There is no such code.
+    """
+    found = {name: one for name, one in ERROR_CODES.items() if code in (None, name, str(one.exit_code))}
+    if not found:
+        raise RequestError(f"There is no error code {code!r}: `shunter explain` lists all of them.")
+    rows = [(name, str(one.exit_code), one.cause, one.remedy) for name, one in found.items()]
+    if len(rows) == 1:
+        titles = ("Code", "Exit code", "Cause", "Remedy")
+        return TextTable((), list(zip(titles, rows[0], strict=True)))
+    return TextTable(("code", "exit", "cause", "remedy"), rows)
