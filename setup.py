@@ -1,13 +1,24 @@
 """Every folder of the project is a part of the one package `shunter`; pyproject.toml holds all else."""
 
-from setuptools import find_packages, setup
+from setuptools import Extension, find_packages, setup
 
 FOLDERS = (
     *("operation", "flows", "tasks", "reporting", "planner", "search", "retraining", "serving", "tracking"),
     *("ingestion", "engine", "models", "hardware", "extensions"),
 )
 
+# Loaded by its C interface. It is left out where there is no compiler. It takes OpenMP from torch, so it links none.
+# Products and sums are not contracted: a step then gives the same bits with every set of vector instructions.
+NATIVE_KERNEL = Extension(
+    "shunter.models.embeddings._native_kernel",
+    ["models/embeddings/native_kernel.cpp"],
+    language="c++",
+    extra_compile_args=["-O3", "-std=c++17", "-fopenmp", "-ffp-contract=off", "-g0"],
+    optional=True,
+)
+
 setup(
+    ext_modules=[NATIVE_KERNEL],
     package_dir={f"shunter.{folder}": folder for folder in FOLDERS},
     packages=[
         *find_packages(include=["shunter", "shunter.*"]),

@@ -12,7 +12,7 @@ from shunter.engine.config import Execution
 from shunter.errors import RequestError, TooLargeError
 from shunter.hardware.devices.cgroup import memory_limit_bytes
 from shunter.hardware.devices.process_limits import memory_left_bytes
-from shunter.models.embeddings.fbgemm_kernel import choose_kernel
+from shunter.models.embeddings.kernel_choice import choose_kernel
 from shunter.models.embeddings.role import EmbeddingTables
 from shunter.models.embeddings.slots import BYTES_A_ROW, BYTES_A_SLOT
 from shunter.models.registry import may_lie_in_file

@@ -1,20 +1,17 @@
 """Pooled lookup of all tables in one operator of FBGEMM, with the optimiser fused into its backward."""
 
-import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Self
 
 import torch
 from torch import Tensor
 
-from shunter.errors import RequestError
-from shunter.models.embeddings.request import Kernel, TableRequest
+from shunter.models.embeddings.kernel_choice import choose_kernel
+from shunter.models.embeddings.request import TableRequest
 from shunter.models.embeddings.role import EPSILON, EmbeddingTables
 
 if TYPE_CHECKING:
     from fbgemm_gpu.split_table_batched_embeddings_ops_training import SplitTableBatchedEmbeddingBagsCodegen
-
-log = logging.getLogger(__name__)
 
 
 class FbgemmEmbeddings(EmbeddingTables):
@@ -114,32 +111,3 @@ def fbgemm_kernel(
     momentum = getattr(kernel, "momentum1_host" if on_cpu else "momentum1_dev")
     numbers = sum(table_rows * width for table_rows, width in zip(rows, widths, strict=True))
     return kernel, weights.detach()[:numbers], momentum.detach()[: sum(rows)]
-
-
-def choose_kernel(kernel: Kernel, device: torch.device) -> Literal["fbgemm", "torch"]:
-    """Resolve `auto`: FBGEMM where it is installed with operators for the device, plain torch elsewhere.
-
-    Raises:
-        RequestError: FBGEMM was asked for and is not installed.
-    """
-    if kernel == "torch":
-        return "torch"
-    if _fbgemm_works(device.type):
-        return "fbgemm"
-    if kernel == "fbgemm":
-        raise RequestError(
-            f"The embedding kernel fbgemm has no build for {device.type} here: install fbgemm-gpu or use kernel torch."
-        )
-    return "torch"
-
-
-def _fbgemm_works(device_type: str) -> bool:
-    try:
-        import fbgemm_gpu
-        import fbgemm_gpu.split_table_batched_embeddings_ops_training
-    except ModuleNotFoundError:
-        return False
-    except (ImportError, OSError, RuntimeError, AttributeError) as error:  # a build for another torch
-        log.warning("FBGEMM is installed but cannot be used, so plain torch takes its place: %s", error)
-        return False
-    return device_type == "cpu" or getattr(fbgemm_gpu, "__variant__", "cpu") != "cpu"

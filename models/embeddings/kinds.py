@@ -5,6 +5,7 @@ from typing import Protocol
 from shunter.models.embeddings.fbgemm_kernel import FbgemmEmbeddings
 from shunter.models.embeddings.half import HalfEmbeddings, HalfOnGpu
 from shunter.models.embeddings.mixed import MixedEmbeddings
+from shunter.models.embeddings.native_kernel import NativeEmbeddings
 from shunter.models.embeddings.request import TableRequest
 from shunter.models.embeddings.role import EmbeddingTables
 from shunter.models.embeddings.tiered import TieredEmbeddings
@@ -39,6 +40,7 @@ KINDS: tuple[Kind, ...] = (
     HalfOnGpu,
     TieredEmbeddings,
     MixedEmbeddings,
+    NativeEmbeddings,
     FbgemmEmbeddings,
     TorchEmbeddings,
 )

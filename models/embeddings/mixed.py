@@ -13,7 +13,9 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from shunter.models.embeddings.fbgemm_kernel import choose_kernel, fbgemm_kernel
+from shunter.models.embeddings.fbgemm_kernel import fbgemm_kernel
+from shunter.models.embeddings.kernel_choice import choose_kernel
+from shunter.models.embeddings.native_kernel import NativeKernel
 from shunter.models.embeddings.request import Kernel, TableRequest
 from shunter.models.embeddings.role import EmbeddingTables
 from shunter.models.embeddings.torch_kernel import TorchEmbeddings
@@ -31,8 +33,8 @@ class MixedEmbeddings(EmbeddingTables):
         dim: Width of the vectors that come out; no table is wider.
         learning_rate: Step size of the row-wise Adagrad.
         device: Device where the tables lie, for good.
-        kernel: Library that does the lookups; FBGEMM takes all tables in one operator, plain torch each run of equal
-            widths.
+        kernel: Library that does the lookups; plain torch takes each run of equal widths by itself, the others all
+            tables in one operator.
         table_of: See `EmbeddingTables`.
 
     Attributes:
@@ -51,9 +53,11 @@ class MixedEmbeddings(EmbeddingTables):
     ) -> None:
         super().__init__([shape.rows for shape in shapes], dim, learning_rate, table_of)
         self.shapes = tuple(shapes)
-        kernels = {"fbgemm": _OneOperator, "torch": _Runs}
+        kernels = {"native": _Native, "fbgemm": _OneOperator, "torch": _Runs}
+        chosen = choose_kernel(kernel, device)
+        self.decays_rows = chosen == "native"
         # Not part of the module tree, like the kernels of tables of one width.
-        self._kernel = (kernels[choose_kernel(kernel, device)](self, device),)
+        self._kernel = (kernels[chosen](self, device),)
         self.register_buffer("weight", self._kernel[0].weight)
         self.register_buffer("adagrad_sum", self._kernel[0].adagrad_sum, persistent=False)
         self._bags = MixedBags(shapes, dim, self.table_of).to(device)
@@ -91,7 +95,11 @@ class MixedEmbeddings(EmbeddingTables):
 
     def lookup(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
         """Sum the rows of each bag, and fill them up with zeros: `[batch, bags of a sample * dim]`."""
-        return self._bags.filled_up(self._kernel[0](values, offsets, weights))
+        kernel = self._kernel[0]
+        if isinstance(kernel, _Native):
+            kernel.set_decay(self.l2, self.frozen_tables)
+            return kernel(values, offsets, weights)
+        return self._bags.filled_up(kernel(values, offsets, weights))
 
     def set_learning_rate(self, rate: float) -> None:
         """Also in the kernel."""
@@ -135,6 +143,14 @@ class MixedBags(nn.Module):
         ids_of_bag = offsets[::batch].diff()
         divisors = self.divisors.to(values.dtype).repeat_interleave(ids_of_bag, output_size=len(values))
         return values.remainder(divisors)
+
+
+class _Native(NativeKernel):
+    """The native kernel, which fills up narrow vectors itself."""
+
+    def __init__(self, embeddings: MixedEmbeddings, device: torch.device) -> None:
+        widths = [shape.width for shape in embeddings.shapes]
+        super().__init__(embeddings.rows, widths, embeddings.dim, embeddings.learning_rate, embeddings.table_of)
 
 
 class _OneOperator:

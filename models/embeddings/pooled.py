@@ -1,14 +1,17 @@
 """Pooled lookup of all tables of a model in one operator, with the optimiser fused into its backward.
 
-Two kernels with equal results: FBGEMM's table-batched bag where `fbgemm_gpu` can be imported, plain torch elsewhere.
-Both keep all tables in one `[rows of all tables, dim]` array, and one float of optimiser state a row.
+Three kernels with equal results: this project's own for processors, FBGEMM's table-batched bag for GPUs, plain torch
+where these are missing. All keep all tables in one `[rows of all tables, dim]` array, and one float of optimiser state
+a row.
 """
 
 from collections.abc import Sequence
 
 import torch
 
-from shunter.models.embeddings.fbgemm_kernel import FbgemmEmbeddings, choose_kernel
+from shunter.models.embeddings.fbgemm_kernel import FbgemmEmbeddings
+from shunter.models.embeddings.kernel_choice import choose_kernel
+from shunter.models.embeddings.native_kernel import NativeEmbeddings
 from shunter.models.embeddings.request import Kernel
 from shunter.models.embeddings.role import EmbeddingTables
 from shunter.models.embeddings.torch_kernel import TorchEmbeddings
@@ -30,10 +33,11 @@ def build_embeddings(
         dim: Width of every row.
         learning_rate: Step size of the row-wise Adagrad.
         device: Device where they lie, for good.
-        kernel: Library that does the lookups; `auto` picks FBGEMM where it is installed.
+        kernel: Library that does the lookups (`shunter.models.embeddings.kernel_choice`).
         table_of: See `EmbeddingTables`.
     """
-    kernels: dict[str, type[FbgemmEmbeddings] | type[TorchEmbeddings]] = {
+    kernels: dict[str, type[NativeEmbeddings | FbgemmEmbeddings | TorchEmbeddings]] = {
+        "native": NativeEmbeddings,
         "fbgemm": FbgemmEmbeddings,
         "torch": TorchEmbeddings,
     }

@@ -9,7 +9,7 @@ import torch
 
 from shunter.models.spec import TableShape
 
-Kernel = Literal["auto", "fbgemm", "torch"]
+Kernel = Literal["auto", "native", "fbgemm", "torch"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class TableRequest:
         table_of: Table of each bag of a sample, ascending.
         learning_rate: Step size of the row-wise Adagrad.
         device: Device where they lie, for good.
-        kernel: Library that does the lookups; `auto` picks FBGEMM where it is installed.
+        kernel: Library that does the lookups (`shunter.models.embeddings.kernel_choice`).
         is_mixed: Whether tables may differ in width, or have fewer rows than ids.
         cache: Cache in front of tables in a file; None keeps all in memory.
         is_half: Whether the rows are kept in fp16.

@@ -84,9 +84,11 @@ class EmbeddingTables(nn.Module, ABC):
         adagrad_sum: `[rows of all tables]` float32, the optimiser's state, likewise; not part of the state dict.
         is_frozen: Whether a backward pass leaves the tables as they are.
         l2: Weight decay. A row that a step touches has `l2 * row` added to its gradient, however often the batch holds
-            it, so that rare ids are held back most. Of a bag of several ids the sum decays, `l2 * sum / occurrences`
-            with those of its ids averaged. It comes by the gradient of the lookup, for FBGEMM's optimisers have no
-            weight decay on CPUs; where tables are divided, each process adds it for its own samples.
+            it, so that rare ids are held back most. Where tables do not decay rows themselves, it comes by the gradient
+            of the lookup: of a bag of several ids the sum decays, `l2 * sum / occurrences` with those of its ids
+            averaged; where tables are divided, each process adds it for its own samples.
+        decays_rows: Whether the update of these tables itself adds `l2 * row`.
+        frozen_tables: Tables that learn nothing.
         initial_bound: Bound of the initial weights, which lie in plus and minus it; None gives each table its own,
             1 / sqrt(rows), by which the fields of few ids weigh most at first.
         is_in_memory: Whether the rows lie in memory, where a copy of them may lie too.
@@ -98,6 +100,8 @@ class EmbeddingTables(nn.Module, ABC):
     is_frozen: bool = False
     is_in_memory: bool = True
     can_be_recorded: bool = False
+    decays_rows: bool = False
+    frozen_tables: Collection[int] = ()
     _learning_bags: Constant | None = None
     _drawn_from: Tensor
     _times_of_row: Tensor | None = None
@@ -141,7 +145,7 @@ class EmbeddingTables(nn.Module, ABC):
         pooled = self.lookup(values, offsets, weights).view(-1, len(self.table_of), self.dim)
         if self.is_frozen:
             return pooled.detach()
-        if self.l2 and pooled.requires_grad:
+        if self.l2 and not self.decays_rows and pooled.requires_grad:
             decay = pooled.detach() * (self.l2 * self._rarity(values, offsets))
             pooled.register_hook(lambda gradient: gradient + decay)
         if self._learning_bags is not None and pooled.requires_grad:
@@ -154,6 +158,7 @@ class EmbeddingTables(nn.Module, ABC):
     def freeze_tables(self, tables: Collection[int]) -> None:
         """Let these tables learn nothing; called before training."""
         learns = [int(table not in tables) for table in self.table_of]
+        self.frozen_tables = tuple(tables)
         self._learning_bags = Constant(learns) if tables else None
 
     def rows_of_batch(self, values: Tensor, offsets: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ hold the rows of one batch only; what a smaller window costs is the time of the 
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple, Self
 
@@ -91,6 +91,7 @@ class TieredEmbeddings(EmbeddingTables):
         # Slot 0 stays empty, for the plain torch kernel adds zeros to row 0 while other slots are being filled.
         # Not part of the module tree: what is saved are the tables, not the cache.
         self._kernel = (build_embeddings((slots + 1,), dim, learning_rate=learning_rate, device=device, kernel=kernel),)
+        self.decays_rows = self._kernel[0].decays_rows
         kernel_weight, kernel_sum = self._kernel[0].weight[1:], self._kernel[0].adagrad_sum[1:]
         self._tiers = RowTiers(total, dim, cache, kernel_weight, kernel_sum)
         self.register_buffer("weight", self._tiers.weight)
@@ -138,6 +139,11 @@ class TieredEmbeddings(EmbeddingTables):
     def cache_counts(self) -> CacheCounts:
         """What the cache did so far."""
         return self._tiers.counts
+
+    def freeze_tables(self, tables: Collection[int]) -> None:
+        """Let these tables learn nothing; the kernel, which sees slots and no tables, then decays no rows."""
+        super().freeze_tables(tables)
+        self.decays_rows = self._kernel[0].decays_rows and not tables
 
     def begin(self) -> None:
         """Start a sequence of batches: those admitted and not trained are dropped, and no earlier one is in work."""
@@ -208,6 +214,7 @@ class TieredEmbeddings(EmbeddingTables):
                     self._bring_waiting(is_alone=True)
                 self._in_work = self._admitted.popleft()
             self._tiers.note_trained()
+            self._kernel[0].l2 = self.l2 if self.decays_rows else 0.0
             pooled = self._kernel[0](values, offsets, weights)
         else:
             self.flush()

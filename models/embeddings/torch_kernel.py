@@ -1,4 +1,4 @@
-"""Pooled lookup of all tables with torch alone, for machines without FBGEMM."""
+"""Pooled lookup of all tables with torch alone, for machines without a compiled kernel."""
 
 from collections.abc import Sequence
 from typing import Any, Self
@@ -6,13 +6,13 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from shunter.models.embeddings.fbgemm_kernel import choose_kernel
+from shunter.models.embeddings.kernel_choice import choose_kernel
 from shunter.models.embeddings.request import TableRequest
 from shunter.models.embeddings.role import EPSILON, EmbeddingTables
 
 
 class TorchEmbeddings(EmbeddingTables):
-    """The same with torch alone, for machines without FBGEMM; no synchronisation with the device.
+    """The same with torch alone, for machines without a compiled kernel; no synchronisation with the device.
 
     `memory` is the weight and the optimiser's state where they are part of something larger.
     """

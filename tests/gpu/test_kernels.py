@@ -12,7 +12,7 @@ from shunter.engine.config import Execution, Hyperparameters
 from shunter.engine.data.batch import Batch
 from shunter.engine.loop.recorded_step import record_steps
 from shunter.engine.loop.step import applied, build_dense_optimizer, repeatable, train_step
-from shunter.models.embeddings.fbgemm_kernel import choose_kernel
+from shunter.models.embeddings.kernel_choice import choose_kernel
 from shunter.models.embeddings.learning import EmbeddingLearning
 from shunter.models.embeddings.request import Kernel
 from shunter.models.embeddings.role import EmbeddingTables

@@ -42,7 +42,7 @@ def cached(rows: int) -> EmbeddingCache:
 
 REQUESTS = {
     f"{name} by {kernel}": wanted(kernel, **options)
-    for kernel in ("torch", "fbgemm")
+    for kernel in ("native", "torch", "fbgemm")
     for name, options in {
         "in memory": {},
         "mixed": {"shapes": MIXED, "is_mixed": True},

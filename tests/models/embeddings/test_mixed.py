@@ -21,7 +21,7 @@ from shunter.models.registry import build_model, check_spec, model_spec
 from shunter.models.spec import CategoricalFeature, Features, TableShape, rows_kept
 
 CPU = torch.device("cpu")
-KERNELS = ("fbgemm", "torch")
+KERNELS = ("native", "fbgemm", "torch")
 DIM = 12
 FEATURES = Features(
     dense=("price",),
@@ -129,15 +129,17 @@ def test_weight_decay_counts_a_shared_row_as_often_as_its_ids(kernel: str) -> No
 
 def test_kernels_keep_their_rows_in_the_same_order() -> None:
     shapes = [TableShape(6, 3, 4), TableShape(4, 4, 8), TableShape(5, 5, 8), TableShape(2, 2, 4)]
-    fbgemm, torch_ = (build(shapes, kernel) for kernel in KERNELS)
-    assert torch.equal(fbgemm.weight, torch_.weight)
-    torch_.load_state_dict(fbgemm.state_dict())
+    first, *others = kernels = [build(shapes, kernel) for kernel in KERNELS]
+    for tables in others:
+        assert torch.equal(tables.weight, first.weight)
+        tables.load_state_dict(first.state_dict())
     bags = [[[5], [1]], [[3], [0]], [[2], [4]], [[1], [1]]]
     for _ in range(3):
-        for tables in (fbgemm, torch_):
+        for tables in kernels:
             tables(*as_tensors(bags)).square().sum().backward()
-    assert torch.allclose(fbgemm.weight, torch_.weight, atol=1e-6)
-    assert torch.allclose(fbgemm.adagrad_sum, torch_.adagrad_sum, atol=1e-6)
+    for tables in others:
+        assert torch.allclose(tables.weight, first.weight, atol=1e-6)
+        assert torch.allclose(tables.adagrad_sum, first.adagrad_sum, atol=1e-6)
 
 
 def test_a_share_is_rounded_up_and_leaves_at_least_one_row() -> None:

@@ -19,7 +19,7 @@ from shunter.models.embeddings.role import EmbeddingTables
 from shunter.models.embeddings.tiered import TieredEmbeddings
 
 CPU = torch.device("cpu")
-KERNELS: tuple[Kernel, ...] = ("fbgemm", "torch")
+KERNELS: tuple[Kernel, ...] = ("native", "fbgemm", "torch")
 DIM = 4
 TABLES = [9, 1, 14]
 Batch = tuple[Tensor, Tensor]

@@ -89,7 +89,7 @@ def test_dropout_acts_in_training_only() -> None:
         assert torch.equal(model.eval()(*inputs), model(*inputs))
 
 
-@pytest.mark.parametrize("kernel", ["fbgemm", "torch"])
+@pytest.mark.parametrize("kernel", ["native", "fbgemm", "torch"])
 def test_initial_weights_follow_from_the_seed_alone(kernel: str) -> None:
     features = features_of(2, 2)
     torch.manual_seed(99)

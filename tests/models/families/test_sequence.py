@@ -120,7 +120,7 @@ def test_an_encoder_is_a_loop_of_torchs_cells_whatever_pads_it(encoder: str, out
         torch.testing.assert_close(found, states[-1] if output == "last" else torch.stack(states).mean(0))
 
 
-@pytest.mark.parametrize("kernel", ["torch", "fbgemm"])
+@pytest.mark.parametrize("kernel", ["native", "torch", "fbgemm"])
 def test_positions_learn_in_one_table_with_the_item(kernel: str) -> None:
     """After a step, every touched row has moved by row-wise Adagrad on its gradient summed over both of its uses."""
     if kernel == "fbgemm":

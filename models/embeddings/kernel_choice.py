@@ -1,0 +1,55 @@
+"""Which library does the embedding lookups."""
+
+import logging
+from typing import Literal
+
+import torch
+
+from shunter.errors import RequestError
+from shunter.models.embeddings.native_library import library
+from shunter.models.embeddings.request import Kernel
+
+Chosen = Literal["native", "fbgemm", "torch"]
+log = logging.getLogger(__name__)
+
+
+def choose_kernel(kernel: Kernel, device: torch.device) -> Chosen:
+    """Resolve `auto`: the native kernel on a processor, FBGEMM on a GPU, torch's operators where that one is missing.
+
+    On every processor tried, the native kernel was the fastest of the three at every size
+    (`benchmarks/results/embedding_kernels.json`), so `auto` measures nothing.
+
+    Raises:
+        RequestError: The kernel that was asked for is not installed.
+    """
+    on_cpu = device.type == "cpu"
+    if kernel == "torch" or (kernel == "auto" and on_cpu and library() is None):
+        return "torch"
+    if on_cpu and kernel != "fbgemm":
+        if library() is None:
+            raise RequestError(
+                "The native embedding kernel was not built here: install a C++ compiler and run `make setup` again, "
+                "or use kernel torch."
+            )
+        return "native"
+    if kernel == "native":
+        raise RequestError(f"The native embedding kernel is for processors, not for {device.type}: use kernel auto.")
+    if _fbgemm_works(device.type):
+        return "fbgemm"
+    if kernel == "fbgemm":
+        raise RequestError(
+            f"The embedding kernel fbgemm has no build for {device.type} here: install fbgemm-gpu or use kernel torch."
+        )
+    return "torch"
+
+
+def _fbgemm_works(device_type: str) -> bool:
+    try:
+        import fbgemm_gpu
+        import fbgemm_gpu.split_table_batched_embeddings_ops_training
+    except ModuleNotFoundError:
+        return False
+    except (ImportError, OSError, RuntimeError, AttributeError) as error:  # a build for another torch
+        log.warning("FBGEMM is installed but cannot be used, so plain torch takes its place: %s", error)
+        return False
+    return device_type == "cpu" or getattr(fbgemm_gpu, "__variant__", "cpu") != "cpu"

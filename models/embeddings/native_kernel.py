@@ -1,0 +1,167 @@
+"""Pooled lookup of all tables, and their row-wise Adagrad, by compiled code of this project for processors.
+
+Where it was not compiled, torch's operators do the same (`shunter.models.embeddings.torch_kernel`).
+"""
+
+import ctypes
+from collections.abc import Collection, Sequence
+from itertools import accumulate
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shunter.models.embeddings.kernel_choice import choose_kernel
+from shunter.models.embeddings.native_library import Batch, Tables, check, library
+from shunter.models.embeddings.request import TableRequest
+from shunter.models.embeddings.role import EPSILON, EmbeddingTables
+
+
+class NativeKernel:
+    """Lookup and update in tables of any widths that lie one behind the other in memory.
+
+    Args:
+        rows: Rows of each table.
+        widths: Width of each table, a multiple of 4.
+        dim: Width of the vectors that come out; those of narrower tables end with zeros.
+        learning_rate: Step size of the row-wise Adagrad.
+        table_of: Table of each bag of a sample, ascending.
+
+    Attributes:
+        weight: float32 `[numbers of all rows]`.
+        adagrad_sum: float32 `[rows of all tables]`.
+    """
+
+    def __init__(
+        self, rows: Sequence[int], widths: Sequence[int], dim: int, learning_rate: float, table_of: Sequence[int]
+    ) -> None:
+        numbers = [table_rows * width for table_rows, width in zip(rows, widths, strict=True)]
+        self.weight, self.adagrad_sum = torch.zeros(sum(numbers)), torch.zeros(sum(rows))
+        loaded = library()
+        assert loaded is not None, "`choose_kernel` takes this kernel only where it loads"
+        self._library, self._learning_rate = loaded, learning_rate
+        self._l2 = np.zeros(len(rows), np.float32)
+        self._bags, self._dim = len(table_of), dim
+        bags = [table_of.count(table) for table in range(len(rows))]
+        self._shape = [
+            np.array(values, np.int64)
+            for values in (
+                *(rows, widths, list(accumulate(numbers, initial=0))[:-1], list(accumulate(rows, initial=0))[:-1]),
+                list(accumulate(bags, initial=0)),
+            )
+        ]
+        self._anchor = torch.zeros(0, requires_grad=True)  # autograd runs the update if something asks for a gradient
+
+    def __call__(self, ids: Tensor, offsets: Tensor, id_weights: Tensor | None = None) -> Tensor:
+        """Sum the rows of each bag, and update them in the backward pass; see `EmbeddingTables.forward`.
+
+        Returns:
+            float32 `[batch, bags of a sample * dim]`.
+
+        Raises:
+            IndexError: An id has no row.
+            ValueError: The offsets do not fit the ids, or a tensor has the wrong type.
+        """
+        weights = None if id_weights is None else id_weights.detach().float().contiguous()
+        return _Lookup.apply(self._anchor, self, ids.contiguous(), offsets.contiguous(), weights)  # pyright: ignore[reportReturnType]
+
+    def look_up(self, ids: Tensor, offsets: Tensor, id_weights: Tensor | None) -> Tensor:
+        """Sum the rows of each bag; see `__call__`."""
+        batch = self._batch(ids, offsets, id_weights)
+        pooled = torch.empty(batch.samples, self._bags * self._dim)
+        call = ctypes.byref(batch), ctypes.byref(self._tables()), pooled.data_ptr(), torch.get_num_threads()
+        check(self._library.shunter_look_up(*call))
+        return pooled
+
+    def update(self, gradient: Tensor, ids: Tensor, offsets: Tensor, id_weights: Tensor | None) -> None:
+        """Sum the gradients of each distinct row in the order of the batch, and update the row once.
+
+        Args:
+            gradient: float32 `[batch, bags of a sample * dim]`, of what was looked up.
+            ids: Ids of the batch.
+            offsets: Bounds of the bags.
+            id_weights: Weights of the ids.
+        """
+        batch = self._batch(ids, offsets, id_weights)
+        if gradient.shape != (batch.samples, self._bags * self._dim) or gradient.dtype != torch.float32:
+            raise ValueError(f"a gradient of {gradient.dtype} {tuple(gradient.shape)} does not fit the batch")
+        if gradient.stride(1) != 1:
+            gradient = gradient.contiguous()
+        options = gradient.data_ptr(), gradient.stride(0), self._learning_rate, EPSILON, torch.get_num_threads()
+        check(self._library.shunter_update(ctypes.byref(batch), ctypes.byref(self._tables()), *options))
+
+    def set_learning_rate(self, rate: float) -> None:
+        """Let all updates from now on have another step size."""
+        self._learning_rate = rate
+
+    def set_decay(self, l2: float, frozen_tables: Collection[int]) -> None:
+        """Let the rows that a step touches have `l2 * row` added to their gradient, but for those of frozen tables."""
+        self._l2.fill(l2)
+        self._l2[list(frozen_tables)] = 0.0
+
+    def _tables(self) -> Tables:
+        addresses = (*(one.ctypes.data for one in self._shape), self._l2.ctypes.data)
+        return Tables(self.weight.data_ptr(), self.adagrad_sum.data_ptr(), *addresses, len(self._l2), self._dim)
+
+    def _batch(self, ids: Tensor, offsets: Tensor, id_weights: Tensor | None) -> Batch:
+        samples, rest = divmod(len(offsets) - 1, self._bags)
+        kinds = {torch.int32: 0, torch.int64: 1}
+        is_processor = ids.device.type == offsets.device.type == "cpu"
+        if rest or samples < 0 or not is_processor or not {ids.dtype, offsets.dtype} <= {*kinds}:
+            raise ValueError(f"ids of {ids.dtype} and {len(offsets)} offsets of {offsets.dtype} are no batch")
+        if id_weights is not None and id_weights.shape != ids.shape:
+            raise ValueError(f"{len(id_weights)} weights do not fit {len(ids)} ids")
+        address = None if id_weights is None else id_weights.data_ptr()
+        of_ids = ids.data_ptr(), offsets.data_ptr(), address, len(ids), samples
+        return Batch(*of_ids, kinds[ids.dtype], kinds[offsets.dtype])
+
+
+class NativeEmbeddings(EmbeddingTables):
+    """Tables of one width behind the compiled kernel."""
+
+    decays_rows = True
+
+    def __init__(
+        self, rows: Sequence[int], dim: int, learning_rate: float, device: torch.device, table_of: Sequence[int] | None
+    ) -> None:
+        super().__init__(rows, dim, learning_rate, table_of)
+        # Not part of the module tree: its memory stands there under the names that every kernel has.
+        self._kernel = (NativeKernel(rows, [dim] * len(rows), dim, learning_rate, self.table_of),)
+        self.register_buffer("weight", self._kernel[0].weight.view(-1, dim))
+        self.register_buffer("adagrad_sum", self._kernel[0].adagrad_sum, persistent=False)
+
+    @classmethod
+    def suits(cls, wanted: TableRequest) -> bool:
+        """Return whether the compiled kernel does the lookups."""
+        return choose_kernel(wanted.kernel, wanted.device) == "native"
+
+    @classmethod
+    def of(cls, wanted: TableRequest) -> Self:
+        """Build uninitialised tables."""
+        return cls(wanted.rows, wanted.dim, wanted.learning_rate, wanted.device, wanted.table_of)
+
+    def lookup(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
+        """Sum the rows of each bag."""
+        self._kernel[0].set_decay(self.l2, self.frozen_tables)
+        return self._kernel[0](values, offsets, weights)
+
+    def set_learning_rate(self, rate: float) -> None:
+        """Also in the kernel."""
+        super().set_learning_rate(rate)
+        self._kernel[0].set_learning_rate(rate)
+
+
+class _Lookup(torch.autograd.Function):
+    """Bag sums forward, the update of the tables backward."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: Tensor, kernel: NativeKernel, *batch: Any) -> Tensor:
+        ctx.kernel = kernel
+        ctx.save_for_backward(*batch)
+        return kernel.look_up(*batch)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, ...]:
+        ctx.kernel.update(gradients[0], *ctx.saved_tensors)
+        return None, None, None, None, None
