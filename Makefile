@@ -19,7 +19,7 @@ setup: $(READY)  ## create .venv and install the locked packages
 
 # Python's own compilation comes last, on all cores (some packages bring templates that are no Python), and the tables
 # that the first command would wait for.
-$(READY): $(LOCK) pyproject.toml setup.py models/embeddings/native_kernel.cpp
+$(READY): $(LOCK) pyproject.toml setup.py models/native/kernels.cpp
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || \
 		{ echo "Shunter needs Python 3.11: install it, or name it with 'make PYTHON=/path/to/python3.11'."; exit 1; }
 	@echo "Installing into .venv (some minutes the first time) ..."

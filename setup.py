@@ -8,17 +8,17 @@ FOLDERS = (
 )
 
 # Loaded by its C interface. It is left out where there is no compiler. It takes OpenMP from torch, so it links none.
-# Products and sums are not contracted: a step then gives the same bits with every set of vector instructions.
-NATIVE_KERNEL = Extension(
-    "shunter.models.embeddings._native_kernel",
-    ["models/embeddings/native_kernel.cpp"],
+# Products and sums are contracted, on every processor since AVX2 alike, so that a step gives the same bits on all of them.
+NATIVE_KERNELS = Extension(
+    "shunter.models.native._kernels",
+    ["models/native/kernels.cpp"],
     language="c++",
-    extra_compile_args=["-O3", "-std=c++17", "-fopenmp", "-ffp-contract=off", "-g0"],
+    extra_compile_args=["-O3", "-std=c++17", "-fopenmp", "-ffp-contract=fast", "-g0"],
     optional=True,
 )
 
 setup(
-    ext_modules=[NATIVE_KERNEL],
+    ext_modules=[NATIVE_KERNELS],
     package_dir={f"shunter.{folder}": folder for folder in FOLDERS},
     packages=[
         *find_packages(include=["shunter", "shunter.*"]),

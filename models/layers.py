@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from shunter.models.dropout import Dropout
+from shunter.models.native import pairs as pairs_of
 from shunter.models.number_bins import NumberBins
 from shunter.models.output_layer import OutputLayer, full_precision
 from shunter.models.spec import DropoutKind, Features, ModelSpec
@@ -80,12 +81,16 @@ class PairwiseProducts(torch.autograd.Function):
     def forward(ctx: Any, vectors: Tensor, pairs: Tensor, position: Tensor) -> Tensor:
         """`[batch, vectors, dim]` to `[batch, pairs]`; see `DotInteraction` for the two index tensors."""
         ctx.save_for_backward(vectors, position)
+        if pairs_of.suits(vectors):
+            return pairs_of.pairwise_products(vectors)
         return torch.bmm(vectors, vectors.transpose(1, 2)).flatten(1).index_select(1, pairs)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         """The gradient of the vectors."""
         vectors, position = ctx.saved_tensors
+        if pairs_of.suits(vectors) and type(gradients[0]) is Tensor:
+            return pairs_of.pairwise_gradient(vectors, gradients[0]), None, None
         count = vectors.shape[1]
         symmetric = nn.functional.pad(gradients[0], (0, 1)).index_select(1, position).view(-1, count, count)
         return torch.bmm(symmetric, vectors), None, None

@@ -6,8 +6,8 @@ from typing import Literal
 import torch
 
 from shunter.errors import RequestError
-from shunter.models.embeddings.native_library import library
 from shunter.models.embeddings.request import Kernel
+from shunter.models.native.library import library
 
 Chosen = Literal["native", "fbgemm", "torch"]
 log = logging.getLogger(__name__)

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from shunter.models.embeddings.kernel_choice import choose_kernel
-from shunter.models.embeddings.native_library import Batch, Tables, check, library
 from shunter.models.embeddings.request import TableRequest
 from shunter.models.embeddings.role import EPSILON, EmbeddingTables
+from shunter.models.native.library import Batch, Tables, check, library
 
 
 class NativeKernel:

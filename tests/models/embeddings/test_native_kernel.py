@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from shunter.models.embeddings import native_library
 from shunter.models.embeddings.kinds import build_tables
 from shunter.models.embeddings.native_kernel import NativeKernel
 from shunter.models.embeddings.request import Kernel, TableRequest
 from shunter.models.embeddings.role import EmbeddingTables
+from shunter.models.native import library as native_library
 from shunter.models.spec import TableShape
 
-SOURCE = Path(native_library.__file__).with_name("native_kernel.cpp")
+SOURCE = Path(native_library.__file__).with_name("kernels.cpp")
 RATE = 0.1
 # One id a bag, as most fields have it, of a table with most of the lookups and two small ones.
 SAMPLES, ROWS, TABLE_OF = 600, (40_000, 3, 50), (0,) * 20 + (1, 2)
@@ -165,7 +165,7 @@ def test_a_library_that_does_not_load_is_told_and_not_fatal(
 ) -> None:
     name = native_library.LIBRARY + sysconfig.get_config_var("EXT_SUFFIX")
     (tmp_path / name).write_bytes(b"no library")
-    monkeypatch.setattr(native_library, "__file__", str(tmp_path / "native_library.py"))
+    monkeypatch.setattr(native_library, "__file__", str(tmp_path / "library.py"))
     assert native_library.library.__wrapped__() is None
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     (tmp_path / name).unlink()

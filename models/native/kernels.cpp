@@ -1,8 +1,10 @@
-// Pooled lookup in all embedding tables of a model, and their exact row-wise Adagrad, on a processor.
+// Kernels for processors: pooled lookup in all embedding tables of a model and their exact row-wise Adagrad, and the dot
+// products of each pair of a sample's vectors.
 //
-// The gradients of a row are summed in the order of the batch, whatever the number of threads and the width of the
-// vector instructions, so a step repeats bit by bit. Threads take whole tables; a table with many lookups is divided by
-// rows. They are those of the OpenMP that torch has loaded: a second team would compete with it for the cores.
+// Numbers are summed in one order, whatever the number of threads and the width of the vector instructions, so a step
+// repeats bit by bit: the gradients of a row in the order of the batch. Threads take whole tables; a table with many
+// lookups is divided by rows. They are those of the OpenMP that torch has loaded: a second team would compete with it for
+// the cores.
 //
 // A batch holds its ids bag by bag, and sample by sample within a bag. Every id and offset is checked before memory is
 // touched by it. Functions return `DONE`, or what was wrong.
@@ -25,6 +27,9 @@ constexpr int64_t DONE = -1, BAD_OFFSETS = -2, NO_MEMORY = -3;  // or the place 
 constexpr int64_t ROWS_AHEAD = 8;                               // are fetched while one is worked on
 constexpr int64_t LOOKUPS_OF_A_THREAD = 4096;                   // fewer are not worth waking another thread
 constexpr int64_t SAMPLES_AT_ONCE = 256;
+constexpr int64_t PAIRED_OF_A_THREAD = 64;  // samples, likewise
+constexpr int64_t LANES = 16;               // columns of a block of a product, numbers of the widest register
+constexpr int64_t BLOCK_ROWS = 4;
 
 }  // namespace
 
@@ -150,11 +155,11 @@ FOR_EACH_PROCESSOR void look_up_some(const Batch& batch, const float* table, int
 template <int64_t W>
 INLINE float sum_of_squares(const float* __restrict__ values, int64_t width_now) {
   const int64_t width = W ? W : width_now;
-  constexpr int64_t LANES = W == 0 || W == 4 ? 4 : (W == 8 ? 8 : 16);
-  float lanes[LANES] = {};
-  for (int64_t column = 0; column < width; column += LANES)
-    for (int64_t lane = 0; lane < LANES; ++lane) lanes[lane] += values[column + lane] * values[column + lane];
-  for (int64_t half = LANES / 2; half; half /= 2)
+  constexpr int64_t SUMS = W == 0 || W == 4 ? 4 : (W == 8 ? 8 : 16);
+  float lanes[SUMS] = {};
+  for (int64_t column = 0; column < width; column += SUMS)
+    for (int64_t lane = 0; lane < SUMS; ++lane) lanes[lane] += values[column + lane] * values[column + lane];
+  for (int64_t half = SUMS / 2; half; half /= 2)
     for (int64_t lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
   return lanes[0];
 }
@@ -263,8 +268,76 @@ FOR_EACH_PROCESSOR int64_t update_part(const Batch& batch, const Tables& tables,
 #undef UPDATE
 }
 
-int64_t worth_threads(int64_t lookups, int64_t threads) {
-  const int64_t worth = lookups / LOOKUPS_OF_A_THREAD + 1;
+// `c` = `a` `b`, of few rows and columns: [m, k] and [k, n], n a multiple of W.
+template <int64_t W, int64_t R>
+INLINE void multiply_block(const float* __restrict__ a, int64_t a_stride, const float* __restrict__ b, int64_t b_stride,
+                           float* __restrict__ c, int64_t c_stride, int64_t k) {
+  typedef float Numbers __attribute__((vector_size(W * sizeof(float)), aligned(sizeof(float))));
+  Numbers sums[R] = {};
+  for (int64_t inner = 0; inner < k; ++inner) {
+    const Numbers of_b = *reinterpret_cast<const Numbers*>(b + inner * b_stride);
+#pragma GCC unroll 8
+    for (int64_t row = 0; row < R; ++row) sums[row] += a[row * a_stride + inner] * of_b;
+  }
+#pragma GCC unroll 8
+  for (int64_t row = 0; row < R; ++row) *reinterpret_cast<Numbers*>(c + row * c_stride) = sums[row];
+}
+
+// With `LOWER` only blocks that hold numbers below the diagonal of a square `c`.
+template <int64_t W, bool LOWER = false>
+INLINE void multiply(const float* a, int64_t a_stride, const float* b, int64_t b_stride, float* c, int64_t c_stride,
+                     int64_t m, int64_t n, int64_t k) {
+  for (int64_t column = 0; column < n; column += W) {
+    int64_t row = LOWER ? column : 0;
+    for (; row + BLOCK_ROWS <= m; row += BLOCK_ROWS)
+      multiply_block<W, BLOCK_ROWS>(a + row * a_stride, a_stride, b + column, b_stride, c + row * c_stride + column,
+                                    c_stride, k);
+    for (; row < m; ++row)
+      multiply_block<W, 1>(a + row * a_stride, a_stride, b + column, b_stride, c + row * c_stride + column, c_stride, k);
+  }
+}
+
+INLINE int64_t padded(int64_t vectors) { return (vectors + LANES - 1) / LANES * LANES; }
+
+FOR_EACH_PROCESSOR void pair_some(const float* vectors, int64_t count, int64_t dim, float* products, int64_t first,
+                                  int64_t end, float* scratch) {
+  const int64_t columns = padded(count), pairs = count * (count - 1) / 2;
+  float *transposed = scratch, *all = scratch + dim * columns;
+  memset(transposed, 0, dim * columns * sizeof(float));
+  for (int64_t sample = first; sample < end; ++sample) {
+    const float* of_sample = vectors + sample * count * dim;
+    for (int64_t vector = 0; vector < count; ++vector)
+      for (int64_t number = 0; number < dim; ++number)
+        transposed[number * columns + vector] = of_sample[vector * dim + number];
+    multiply<LANES, true>(of_sample, dim, transposed, columns, all, columns, count, columns, dim);
+    float* out = products + sample * pairs;
+    for (int64_t vector = 1; vector < count; out += vector++)
+      memcpy(out, all + vector * columns, vector * sizeof(float));
+  }
+}
+
+FOR_EACH_PROCESSOR void pair_some_backward(const float* vectors, int64_t count, int64_t dim, const float* gradient,
+                                           int64_t gradient_stride, float* out, int64_t first, int64_t end,
+                                           float* symmetric) {
+  memset(symmetric, 0, count * count * sizeof(float));
+  for (int64_t sample = first; sample < end; ++sample) {
+    const float* of_pair = gradient + sample * gradient_stride;
+    for (int64_t vector = 1; vector < count; ++vector)
+      for (int64_t other = 0; other < vector; ++other)
+        symmetric[vector * count + other] = symmetric[other * count + vector] = *of_pair++;
+    const float* of_sample = vectors + sample * count * dim;
+    float* result = out + sample * count * dim;
+    if (dim % LANES == 0)
+      multiply<LANES>(symmetric, count, of_sample, dim, result, dim, count, dim, count);
+    else if (dim % 4 == 0)
+      multiply<4>(symmetric, count, of_sample, dim, result, dim, count, dim, count);
+    else
+      multiply<1>(symmetric, count, of_sample, dim, result, dim, count, dim, count);
+  }
+}
+
+int64_t worth_threads(int64_t work, int64_t of_a_thread, int64_t threads) {
+  const int64_t worth = work / of_a_thread + 1;
   return worth < threads ? worth : threads;
 }
 
@@ -278,7 +351,7 @@ int64_t shunter_look_up(const Batch* batch, const Tables* tables, float* out, in
   if (!offsets_are_sound(*batch, bags)) return BAD_OFFSETS;
   const int64_t blocks = (samples + SAMPLES_AT_ONCE - 1) / SAMPLES_AT_ONCE;
   int64_t wrong = DONE;
-#pragma omp parallel for schedule(static) num_threads(worth_threads(bags * samples, threads))
+#pragma omp parallel for schedule(static) num_threads(worth_threads(bags * samples, LOOKUPS_OF_A_THREAD, threads))
   for (int64_t unit = 0; unit < bags * blocks; ++unit) {
     const int64_t bag = unit / blocks, first = unit % blocks * SAMPLES_AT_ONCE;
     const int64_t end = first + SAMPLES_AT_ONCE < samples ? first + SAMPLES_AT_ONCE : samples;
@@ -301,7 +374,7 @@ int64_t shunter_update(const Batch* batch, const Tables* tables, const float* gr
                        float rate, float epsilon, int64_t threads) {
   const int64_t bags = tables->first_bag[tables->tables];
   if (!offsets_are_sound(*batch, bags)) return BAD_OFFSETS;
-  const int64_t count = batch->count, at_once = worth_threads(count, threads);
+  const int64_t count = batch->count, at_once = worth_threads(count, LOOKUPS_OF_A_THREAD, threads);
   if (!count) return DONE;
   int64_t parts = 0;
   Part* all = static_cast<Part*>(malloc(sizeof(Part) * (tables->tables + at_once)));
@@ -325,6 +398,44 @@ int64_t shunter_update(const Batch* batch, const Tables* tables, const float* gr
   }
   free(all);
   return wrong;
+}
+
+// The dot product of each pair (i, j), i > j, of a sample's vectors, row by row of the lower triangle: `vectors` is
+// [samples, count, dim], `products` [samples, count * (count - 1) / 2].
+int64_t shunter_pair(const float* vectors, int64_t samples, int64_t count, int64_t dim, float* products,
+                     int64_t threads) {
+  const int64_t at_once = worth_threads(samples, PAIRED_OF_A_THREAD, threads);
+  int64_t result = DONE;
+#pragma omp parallel for schedule(static) num_threads(at_once)
+  for (int64_t part = 0; part < at_once; ++part) {
+    static thread_local Scratch scratch;
+    float* memory = static_cast<float*>(scratch.of((dim + count) * padded(count) * sizeof(float)));
+    if (memory)
+      pair_some(vectors, count, dim, products, samples * part / at_once, samples * (part + 1) / at_once, memory);
+    else
+#pragma omp atomic write
+      result = NO_MEMORY;
+  }
+  return result;
+}
+
+// The gradient of the vectors: `gradient` is that of `products`, samples so many numbers apart.
+int64_t shunter_pair_backward(const float* vectors, int64_t samples, int64_t count, int64_t dim, const float* gradient,
+                              int64_t gradient_stride, float* out, int64_t threads) {
+  const int64_t at_once = worth_threads(samples, PAIRED_OF_A_THREAD, threads);
+  int64_t result = DONE;
+#pragma omp parallel for schedule(static) num_threads(at_once)
+  for (int64_t part = 0; part < at_once; ++part) {
+    static thread_local Scratch scratch;
+    float* memory = static_cast<float*>(scratch.of(count * count * sizeof(float)));
+    if (memory)
+      pair_some_backward(vectors, count, dim, gradient, gradient_stride, out, samples * part / at_once,
+                         samples * (part + 1) / at_once, memory);
+    else
+#pragma omp atomic write
+      result = NO_MEMORY;
+  }
+  return result;
 }
 
 }  // extern "C"

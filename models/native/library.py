@@ -1,6 +1,6 @@
-"""Compiled embedding kernel for processors (`native_kernel.cpp`), loaded by its plain C interface.
+"""The kernels of `kernels.cpp`, loaded by their plain C interface.
 
-It is compiled when the package is installed (`setup.py`), where there is a compiler.
+They are compiled when the package is installed (`setup.py`), where there is a compiler.
 """
 
 import ctypes
@@ -8,9 +8,18 @@ import logging
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
+from typing import Any
 
-LIBRARY = "_native_kernel"
+LIBRARY = "_kernels"
 DONE, BAD_OFFSETS, NO_MEMORY = -1, -2, -3  # what the library's functions return, or the place of an id without a row
+# Arguments of the library's functions: p(ointer), i(nteger of 64 bits), f(loat).
+FUNCTIONS = {
+    "shunter_look_up": "pppi",
+    "shunter_update": "pppiffi",
+    "shunter_pair": "piiipi",
+    "shunter_pair_backward": "piiipipi",
+}
+TYPES: dict[str, Any] = {"p": ctypes.c_void_p, "i": ctypes.c_int64, "f": ctypes.c_float}
 log = logging.getLogger(__name__)
 
 
@@ -36,20 +45,17 @@ class Tables(ctypes.Structure):
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """Return the compiled kernel; None if it was not built here or does not load."""
+    """Return the compiled kernels; None if they were not built here or do not load."""
     found = [path for end in EXTENSION_SUFFIXES if (path := Path(__file__).with_name(LIBRARY + end)).exists()]
     if not found:
         return None
     try:
         loaded = ctypes.CDLL(str(found[0]))  # after torch, whose OpenMP it uses
-        loaded.shunter_look_up.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
-        loaded.shunter_update.argtypes = (
-            *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64),
-            *(ctypes.c_float, ctypes.c_float, ctypes.c_int64),
-        )
-        loaded.shunter_look_up.restype = loaded.shunter_update.restype = ctypes.c_int64
+        for name, arguments in FUNCTIONS.items():
+            function = getattr(loaded, name)
+            function.argtypes, function.restype = [TYPES[one] for one in arguments], ctypes.c_int64
     except (OSError, AttributeError) as error:
-        log.warning("The embedding kernel for processors does not load, so torch's operators take its place: %s", error)
+        log.warning("The compiled kernels do not load, so torch's operators take their place: %s", error)
         return None
     return loaded
 

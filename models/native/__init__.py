@@ -1,0 +1,1 @@
+"""Kernels of this project for processors, compiled when the package is installed."""

@@ -1,0 +1,63 @@
+"""Dot products of pairs by the compiled kernel: those of torch, and the same bits with any number of threads."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from shunter.models.layers import DotInteraction
+from shunter.models.native import pairs
+
+
+def by_torch(vectors: Tensor, interaction: DotInteraction) -> Tensor:
+    return torch.bmm(vectors, vectors.transpose(1, 2)).flatten(1).index_select(1, interaction.pairs)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    batch=st.integers(0, 9),
+    count=st.integers(2, 40),
+    dim=st.sampled_from([1, 3, 4, 8, 12, 16, 48]),
+    seed=st.integers(0),
+)
+def test_products_and_gradients_are_those_of_torch(batch: int, count: int, dim: int, seed: int) -> None:
+    random = torch.Generator().manual_seed(seed % 2**32)
+    vectors = torch.randn(batch, count, dim, generator=random, requires_grad=True)
+    interaction = DotInteraction(count)
+    products = interaction(vectors)
+    exact = vectors.detach().double().requires_grad_()
+    expected = by_torch(exact, interaction)
+    # A slice of something wider, as the gradient of a concatenation is.
+    gradient = torch.randn(batch, interaction.count + 3, generator=random)[:, 2 : 2 + interaction.count]
+    products.backward(gradient)
+    expected.backward(gradient.double())
+    assert vectors.grad is not None
+    torch.testing.assert_close(products.double(), expected, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(vectors.grad.double(), exact.grad, atol=1e-4, rtol=1e-4)
+
+
+def test_any_number_of_threads_gives_the_same_bits() -> None:
+    vectors = torch.randn(700, 27, 16, generator=torch.Generator().manual_seed(0))
+    gradient = torch.randn(700, 351, generator=torch.Generator().manual_seed(1))
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 5):
+            torch.set_num_threads(threads)
+            found.append((pairs.pairwise_products(vectors), pairs.pairwise_gradient(vectors, gradient)))
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(one, other) for later in found[1:] for one, other in zip(found[0], later, strict=True))
+
+
+def test_vectors_that_are_no_numbers_in_memory_are_left_to_torch() -> None:
+    assert pairs.suits(torch.zeros(1, 2, 4))
+    assert not pairs.suits(torch.zeros(1, 2, 4, device="meta"))
+    assert not pairs.suits(torch.zeros(1, 2, 4, dtype=torch.bfloat16))
+
+
+def test_torch_does_the_same_where_nothing_was_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors, interaction = torch.randn(4, 5, 8), DotInteraction(5)
+    native = interaction(vectors)
+    monkeypatch.setattr(pairs, "library", lambda: None)
+    torch.testing.assert_close(interaction(vectors), native)
