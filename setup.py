@@ -8,7 +8,7 @@ FOLDERS = (
 )
 
 # Loaded by its C interface. It is left out where there is no compiler. It takes OpenMP from torch, so it links none.
-# Products and sums are contracted, on every processor since AVX2 alike, so that a step gives the same bits on all of them.
+# Products and sums are contracted on every processor since AVX2, so that a step gives the same bits on all of them.
 NATIVE_KERNELS = Extension(
     "shunter.models.native._kernels",
     ["models/native/kernels.cpp"],

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from shunter.models.embeddings.native_kernel import NativeKernel
 from shunter.models.embeddings.role import EmbeddingTables
+from shunter.models.native.library import library
 from shunter.models.spec import TableShape
 
 
@@ -51,6 +53,10 @@ def sum_of_rows(weight: Tensor, rows: Tensor, offsets: Tensor, weights: Tensor |
     Returns:
         `[bags, dim]`.
     """
+    if weight.device.type == "cpu" and weight.dtype == torch.float32 and weight.is_contiguous() and library():
+        width = weight.shape[1]
+        kernel = NativeKernel((len(weight),), (width,), width, 0.0, (0,), weight=weight)
+        return kernel.look_up(rows, offsets.contiguous(), None if weights is None else weights.contiguous())
     return nn.functional.embedding_bag(
         rows, weight, offsets.long(), mode="sum", include_last_offset=True, per_sample_weights=weights
     )

@@ -97,7 +97,7 @@ class MixedEmbeddings(EmbeddingTables):
         """Sum the rows of each bag, and fill them up with zeros: `[batch, bags of a sample * dim]`."""
         kernel = self._kernel[0]
         if isinstance(kernel, _Native):
-            kernel.set_decay(self.l2, self.frozen_tables)
+            kernel.set_decay(self.row_l2, self.frozen_tables)
             return kernel(values, offsets, weights)
         return self._bags.filled_up(kernel(values, offsets, weights))
 

@@ -27,6 +27,7 @@ class NativeKernel:
         dim: Width of the vectors that come out; those of narrower tables end with zeros.
         learning_rate: Step size of the row-wise Adagrad.
         table_of: Table of each bag of a sample, ascending.
+        weight: Rows that lie somewhere already and are looked up only; None takes memory for rows that learn.
 
     Attributes:
         weight: float32 `[numbers of all rows]`.
@@ -34,10 +35,18 @@ class NativeKernel:
     """
 
     def __init__(
-        self, rows: Sequence[int], widths: Sequence[int], dim: int, learning_rate: float, table_of: Sequence[int]
+        self,
+        rows: Sequence[int],
+        widths: Sequence[int],
+        dim: int,
+        learning_rate: float,
+        table_of: Sequence[int],
+        *,
+        weight: Tensor | None = None,
     ) -> None:
         numbers = [table_rows * width for table_rows, width in zip(rows, widths, strict=True)]
-        self.weight, self.adagrad_sum = torch.zeros(sum(numbers)), torch.zeros(sum(rows))
+        self.weight = torch.zeros(sum(numbers)) if weight is None else weight
+        self.adagrad_sum = torch.zeros(sum(rows) if weight is None else 0)
         loaded = library()
         assert loaded is not None, "`choose_kernel` takes this kernel only where it loads"
         self._library, self._learning_rate = loaded, learning_rate
@@ -143,7 +152,7 @@ class NativeEmbeddings(EmbeddingTables):
 
     def lookup(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
         """Sum the rows of each bag."""
-        self._kernel[0].set_decay(self.l2, self.frozen_tables)
+        self._kernel[0].set_decay(self.row_l2, self.frozen_tables)
         return self._kernel[0](values, offsets, weights)
 
     def set_learning_rate(self, rate: float) -> None:

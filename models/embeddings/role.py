@@ -84,10 +84,11 @@ class EmbeddingTables(nn.Module, ABC):
         adagrad_sum: `[rows of all tables]` float32, the optimiser's state, likewise; not part of the state dict.
         is_frozen: Whether a backward pass leaves the tables as they are.
         l2: Weight decay. A row that a step touches has `l2 * row` added to its gradient, however often the batch holds
-            it, so that rare ids are held back most. Where tables do not decay rows themselves, it comes by the gradient
-            of the lookup: of a bag of several ids the sum decays, `l2 * sum / occurrences` with those of its ids
-            averaged; where tables are divided, each process adds it for its own samples.
-        decays_rows: Whether the update of these tables itself adds `l2 * row`.
+            it, so that rare ids are held back most. Of a bag of several ids the sum decays, `l2 * sum / occurrences`
+            with those of its ids averaged. It comes by the gradient of the lookup, for FBGEMM's optimisers have no
+            weight decay on CPUs; where tables are divided, each process adds it for its own samples.
+        decays_rows: Whether the update of these tables can add `l2 * row` itself, in batches of one id a bag.
+        row_l2: What the update of this batch has to add by itself of `l2`.
         frozen_tables: Tables that learn nothing.
         initial_bound: Bound of the initial weights, which lie in plus and minus it; None gives each table its own,
             1 / sqrt(rows), by which the fields of few ids weigh most at first.
@@ -101,6 +102,7 @@ class EmbeddingTables(nn.Module, ABC):
     is_in_memory: bool = True
     can_be_recorded: bool = False
     decays_rows: bool = False
+    row_l2: float = 0.0
     frozen_tables: Collection[int] = ()
     _learning_bags: Constant | None = None
     _drawn_from: Tensor
@@ -142,10 +144,11 @@ class EmbeddingTables(nn.Module, ABC):
         Returns:
             `[batch, bags of a sample, dim]`; zeros for an empty bag.
         """
+        self.row_l2 = self.l2 if self.decays_rows and self.l2 and have_one_id(values, offsets) else 0.0
         pooled = self.lookup(values, offsets, weights).view(-1, len(self.table_of), self.dim)
         if self.is_frozen:
             return pooled.detach()
-        if self.l2 and not self.decays_rows and pooled.requires_grad:
+        if self.l2 and not self.row_l2 and pooled.requires_grad:
             decay = pooled.detach() * (self.l2 * self._rarity(values, offsets))
             pooled.register_hook(lambda gradient: gradient + decay)
         if self._learning_bags is not None and pooled.requires_grad:
@@ -330,3 +333,8 @@ class EmbeddingTables(nn.Module, ABC):
         if self.weight.device != before.device or self.weight.dtype != before.dtype:
             raise RuntimeError("embedding tables cannot be moved or cast: build the model on its device instead")
         return self
+
+
+def have_one_id(values: Tensor, offsets: Tensor) -> bool:
+    """Return whether every bag of a batch holds one id."""
+    return len(values) == len(offsets) - 1 and bool((offsets.diff() == 1).all())

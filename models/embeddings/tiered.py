@@ -214,7 +214,7 @@ class TieredEmbeddings(EmbeddingTables):
                     self._bring_waiting(is_alone=True)
                 self._in_work = self._admitted.popleft()
             self._tiers.note_trained()
-            self._kernel[0].l2 = self.l2 if self.decays_rows else 0.0
+            self._kernel[0].l2 = self.row_l2
             pooled = self._kernel[0](values, offsets, weights)
         else:
             self.flush()

@@ -47,16 +47,14 @@ def step_by_hand(
         for b, bag in enumerate(table):
             output[b, t] = sum((weight[starts[t] + i] for i in bag), np.zeros(DIM))
             rarity = [1 / sum(other.count(i) for other in table) for i in bag]
-            decay = 0.0 if tables.decays_rows else tables.l2 * output[b, t] * (np.mean(rarity) if bag else 0)
-            vector_gradient = gradient[b, t] + decay
+            vector_gradient = gradient[b, t] + tables.l2 * output[b, t] * (np.mean(rarity) if bag else 0)
             for i in bag:
                 row = starts[t] + i
                 row_gradients[row] = row_gradients.get(row, np.zeros(DIM)) + vector_gradient
     sums = sums.copy()
     for row, row_gradient in row_gradients.items():
-        decayed = row_gradient + (tables.l2 * weight[row] if tables.decays_rows else 0.0)
-        sums[row] += (decayed**2).mean()
-        weight[row] -= tables.learning_rate * decayed / (np.sqrt(sums[row]) + EPSILON)
+        sums[row] += (row_gradient**2).mean()
+        weight[row] -= tables.learning_rate * row_gradient / (np.sqrt(sums[row]) + EPSILON)
     return output, weight, sums
 
 
