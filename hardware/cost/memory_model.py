@@ -12,8 +12,10 @@ CUDA_CONTEXT_BYTES = 512 * 2**20
 # trainings of other shapes and sizes: `tests/planner/predict/test_memory.py` and `benchmarks/predict`.
 # The first size: code of the kernels, Python objects and scoring. The second size: kernels that oneDNN generates for
 # bf16 on processors with AVX-512. A Zen 3 with only AVX2 loads none: there seven trainings in bf16 added 16 to 21 MiB
-# less than with these kernels; larger trainings, where the kernels are a small part, up to 34 less or 6 more.
-KERNEL_BYTES, HALF_KERNEL_BYTES = 20 * 2**20, 19 * 2**20
+# less than with these kernels; larger trainings, where the kernels are a small part, up to 34 less or 6 more. The third
+# size: what the kernels of processors with AMX take beside. On a Xeon with AMX, trainings in bf16 added 7 to 19
+# MiB more beyond their prediction than the same in fp32 (8 trainings of 256 and 1,024 samples a batch).
+KERNEL_BYTES, HALF_KERNEL_BYTES, TILE_KERNEL_BYTES = 20 * 2**20, 19 * 2**20, 14 * 2**20
 # Bytes of freed tensors that the CPU allocator retains, for each byte in use at the peak of a step.
 HEAP_WASTE = 0.8
 # Tables of at least the first size are read back from a checkpoint in pieces, which need the second size at a time.
@@ -84,7 +86,8 @@ def memory_on(
     if kind == "cuda":
         return math.ceil(CUDA_CONTEXT_BYTES + state + workload.parameter_bytes + batches + step)
     loads_half_kernels = placement.precision == "bf16" and (not instruction_sets or "avx512f" in instruction_sets)
-    kernels = KERNEL_BYTES + HALF_KERNEL_BYTES * loads_half_kernels
+    loads_tile_kernels = placement.precision == "bf16" and "amx_bf16" in instruction_sets
+    kernels = KERNEL_BYTES + HALF_KERNEL_BYTES * loads_half_kernels + TILE_KERNEL_BYTES * loads_tile_kernels
     transient = step + batches
     marks, pieces = _checkpoint_bytes(workload)
     at_work = (1 + HEAP_WASTE) * transient + pieces
