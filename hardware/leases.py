@@ -48,13 +48,6 @@ class Lease(BaseModel):
         """Return the holder, such as `train-ml-100k (process 4711, since 2026-03-01 12:00 UTC)`."""
         return f"{self.name} (process {self.pid}, since {self.since:%Y-%m-%d %H:%M} UTC)"
 
-    def sentence(self, accelerator: str) -> str:
-        """Describe the leased resources for `shunter status`."""
-        cores = f" ({self.cores} cores)" if accelerator == CPU else ""
-        memory = f", {self.memory_bytes / 2**30:.2g} GiB" if self.memory_bytes else ""
-        until = f", expected until {self.until:%Y-%m-%d %H:%M} UTC" if self.until else ""
-        return f"{accelerator}{cores}{memory}: {self.description}{until}"
-
 
 def slots(name: str) -> list[str]:
     """Return the lock names of an accelerator: one for each CPU core, one for a whole GPU."""

@@ -1,12 +1,18 @@
 """The commands that start, stop and show the servers."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from shunter.flows.command.environment import ROOM_BYTES, ensure_home
-from shunter.flows.command.terminal import one_sentence_errors, print_json, print_line
+from shunter.flows.command.rendering import TextTable, number, print_table
+from shunter.flows.command.terminal import console, one_sentence_errors, print_json, print_line
+
+if TYPE_CHECKING:
+    from shunter.flows.command.daemons import Daemon
+    from shunter.hardware.leases import Lease
 
 
 def up(
@@ -70,7 +76,6 @@ def status(
     The exit code is 1 if a service has ended.
     """
     with one_sentence_errors(as_json=as_json):
-        from shunter.flows.command.daemons import log_of
         from shunter.hardware.leases import all_leases
         from shunter.operation.background_services import login_advice, missing_services, night_ahead, running_services
 
@@ -82,20 +87,41 @@ def status(
             held = [{"accelerator": name, **lease.model_dump(mode="json")} for name, lease in leases]
             print_json({"running": running, "missing": missing, "next_night": night, "leases": held})
         else:
-            for daemon in services:
-                print_line(f"{daemon.name}: {daemon.url} (process {daemon.pid}, log {daemon.log})")
+            print_table(console, services_table(services, missing))
             if any(daemon.name == "Prefect" for daemon in services):
                 print_line(login_advice())
             if not services:
                 print_line("Nothing is running: `shunter up` starts everything.")
             if night:
                 print_line(night)
-            for name, lease in leases:
-                print_line(lease.sentence(name))
-            for name in missing:
-                print_line(f"{name}: not running, `shunter up` starts it again (log {log_of(name)})")
+            print_table(console, jobs_table(leases))
     if missing:
         raise typer.Exit(1)
+
+
+def services_table(running: "Sequence[Daemon]", missing: Sequence[str]) -> TextTable:
+    """Return the services that run, and those that have ended by themselves."""
+    from shunter.flows.command.daemons import log_of
+
+    rows = [(one.name, "running", one.url, str(one.pid), str(one.log)) for one in running]
+    rows += [(name, "ended: shunter up", "", "", str(log_of(name))) for name in missing]
+    return TextTable(("service", "state", "address", "process", "log"), rows)
+
+
+def jobs_table(leases: "Sequence[tuple[str, Lease]]") -> TextTable:
+    """Return the training jobs that hold an accelerator."""
+    rows = [
+        (
+            one.name,
+            f"{accelerator} x{one.cores}" if one.cores > 1 else accelerator,
+            number(one.memory_bytes / 2**30, "GiB") if one.memory_bytes else "",
+            str(one.pid),
+            f"{one.since:%m-%d %H:%M}",
+            f"{one.until:%m-%d %H:%M}" if one.until else "",
+        )
+        for accelerator, one in leases
+    ]
+    return TextTable(("job", "accelerator", "memory", "process", "since (UTC)", "until, predicted"), rows)
 
 
 def ui(

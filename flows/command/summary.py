@@ -11,6 +11,7 @@ from shunter.errors import TrackingError
 from shunter.flows.command.rendering import TextTable, duration, energy, number, print_table, quality
 from shunter.flows.command.tables import front_table
 from shunter.flows.train import TrainSummary
+from shunter.hardware.types import Placement
 from shunter.masked_console import Console
 from shunter.model_families import AUTO
 from shunter.reporting.card.figures import BaselineFigures
@@ -20,6 +21,7 @@ from shunter.search.result import TuneResult
 from shunter.tracking.links import run_link
 
 SHOWN = {"ne": "NE", "auc": "AUC"}  # figures of clicks in the table
+BASE_RATE = {"ne": "1", "auc": "0.5"}  # the same of always predicting the base rate
 
 
 def print_summary(
@@ -64,9 +66,15 @@ def figures_table(summary: TrainSummary, wall_seconds: float | None = None) -> T
             "",
             "" if joules is None else f"{energy(joules, 'predicted')} predicted for search and training",
         ),
-        ("Placement", decision.placement.label, "", f"{by} of {decision.considered}"),
+        ("Placement", decision.placement.label, "", f"{by} of {decision.considered}: {_in_words(decision.placement)}"),
     ]
     return TextTable(("", "this run", "95 % interval", "compared with"), rows)
+
+
+def _in_words(placement: Placement) -> str:
+    """Return what the short form of a placement stands for."""
+    threads = f"{placement.threads} thread{'s' if placement.threads > 1 else ''}"
+    return f"{threads}, {placement.precision}, batch {placement.batch_size}"
 
 
 def _click_rows(summary: TrainSummary) -> list[tuple[str, str, str, str]]:
@@ -86,7 +94,11 @@ def _click_rows(summary: TrainSummary) -> list[tuple[str, str, str, str]]:
             value = getattr(metrics, name)
             if (task != main and name != "auc") or math.isnan(value):
                 continue
-            rival = f"{quality(getattr(best, name))} baseline {best.name}" if best and task == main else ""
+            rival = ""
+            if task == main:
+                rival = (
+                    f"{quality(getattr(best, name))} baseline {best.name}" if best else f"{BASE_RATE[name]} base rate"
+                )
             interval = intervals.get((task if len(result.tasks) > 1 else "", name), "")
             rows.append(
                 (f"Test {label} {task if len(result.tasks) > 1 else ''}".rstrip(), quality(value), interval, rival)
@@ -222,7 +234,8 @@ def _search(summary: TrainSummary) -> str:
         return f"{len(summary.tried)} settings in {duration(seconds)}, best NDCG@20 on validation {best:.4f}"
     counts = {"complete": tuned.complete_trials, "stopped early": tuned.pruned_trials, "failed": tuned.failed_trials}
     told = ", ".join(f"{count} {name}" for name, count in counts.items())
-    first = f"{sum(counts.values())} settings: {told}, in {duration(tuned.seconds)}"
+    count = sum(counts.values())
+    first = f"{count} setting{'s' if count != 1 else ''}: {told}, in {duration(tuned.seconds)}"
     return "\n".join([first, *_chance(summary, tuned)])
 
 

@@ -258,7 +258,6 @@ class TestSharingTheProcessor:
         with self.three_of_four() as other:
             ((name, lease),) = all_leases()
             assert (name, lease.pid, lease.cores) == ("cpu", other.pid, 3)
-            assert lease.sentence(name).startswith("cpu (3 cores), 0.00098 GiB: train-small (process ")
             with reserve(["cpu"], holder="here", accept=lambda held: held.cores >= 1) as held:
                 (left,) = held.of([profile])
                 assert left.accelerator.cores == held.cores == cores_held_here() == 1
