@@ -45,6 +45,14 @@ class Judgement(Frozen):
         entropy = binary_entropy(base_rate)
         return self.champion_logloss / entropy if entropy else math.inf
 
+    def is_overtaken(self, base_rate: float) -> bool:
+        """Return True if the base rate is as good as the champion, and the challenger better, by whatever amount.
+
+        Args:
+            base_rate: Share of positives among the rows.
+        """
+        return self.saving > 0 and self.champion_ne(base_rate) >= 1
+
     def figures(self) -> dict[str, float]:
         """What MLflow shows of it."""
         names = ("champion_logloss", "challenger_logloss", "saving", "saving_low", "saving_high", "needed", "rows")

@@ -244,7 +244,7 @@ def _has_overtaken(tonight: Tonight, judgement: Judgement, trained: TrainedModel
     After a drift the saving may be too small, or too unsure, for the margin; but nothing speaks for a champion that a
     constant beats.
     """
-    if judgement.saving <= 0 or judgement.champion_ne(dataset.splits["test"].base_rate) < 1:
+    if not judgement.is_overtaken(dataset.splits["test"].base_rate):
         return False
     execution = execution_of(trained.placement)
     return doubt_of(quality_of_files(trained.directory, dataset, execution, seed=tonight.request.seed)) is None

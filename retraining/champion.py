@@ -11,6 +11,7 @@ from shunter.engine.checkpoint.storage import read_json
 from shunter.engine.config import Hyperparameters
 from shunter.errors import CheckpointError, RequestError
 from shunter.ingestion.encoding.encoder import Encoder
+from shunter.ingestion.encoding.shared_rows import most_columns_differ
 from shunter.ingestion.schema import Schema
 from shunter.ingestion.sources.days import DayLog
 from shunter.models.registry import model_spec
@@ -84,12 +85,12 @@ def check_same_log(champion: Champion, schema: Schema, name: str) -> None:
         RequestError: It is; the message names the columns.
         DataError: The encoder of the champion is damaged.
     """
-    learned = Encoder.load(champion.files.encoder).columns
+    encoder = Encoder.load(champion.files.encoder)
     here = {*schema.numeric, *(field.column for field in (*schema.categorical, *schema.multi_valued))}
-    if 2 * len(here.intersection(learned)) < len(learned):
+    if most_columns_differ(here, encoder):
         raise RequestError(
             f"The champion of {name!r}, version {champion.version.version}, was trained on the columns "
-            f"{_few(learned)}, and these days have {_few(sorted(here))}: name another model with --register-as."
+            f"{_few(encoder.columns)}, and these days have {_few(sorted(here))}: name another model with --register-as."
         )
 
 

@@ -183,7 +183,7 @@ def _judge(tonight: Tonight, dataset: Dataset, champion: Champion, challenger: T
 def _obstacle(tonight: Tonight, number: int, judgement: RankingJudgement, challenger: TrainedRanker) -> str | None:
     """Why the challenger does not take the champion's place, in one sentence; None where it does."""
     doubt = doubt_of_ranker(challenger.gain)
-    is_overtaken = judgement.gain > 0 and judgement.champion_ndcg20 <= judgement.popularity_ndcg20 and doubt is None
+    is_overtaken = judgement.is_overtaken and doubt is None
     if not judgement.is_better and not is_overtaken:
         return f"Version {number} stays the champion: {judgement.explain()}"
     if doubt is not None and tonight.request.promotion.promote != Promote.ALWAYS:

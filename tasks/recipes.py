@@ -155,7 +155,15 @@ class EnsembleRecipe(Recipe):
                 promise=promise,
             )
         with clock.step("register"):
-            registered = register_result(run.request, run.dataset, result, run.run_id, card.quality, promise=promise)
+            registered = register_result(
+                run.request,
+                run.dataset,
+                result,
+                run.run_id,
+                card.quality,
+                execution=execution_of(placement),
+                promise=promise,
+            )
             describe_version(card, registered)
         tell_outcome(result, registered, run.run_id, card.baselines)
         return Outcome(

@@ -1,5 +1,7 @@
 """Matching of the ids of two encoders by value, for a warm start."""
 
+from collections.abc import Collection, Mapping
+
 import numpy as np
 
 from shunter.engine.checkpoint.warm_start import SharedRows
@@ -25,6 +27,16 @@ def shared_rows(now: Encoder, former: Encoder) -> dict[str, SharedRows]:
         for field in now.categorical
         if field.name in before and _is_comparable(field, before[field.name])
     }
+
+
+def known_values(rows: Mapping[str, SharedRows]) -> int:
+    """Return how many values both encoders know; 0 says that they are of different logs."""
+    return sum(len(one.now) - 1 for one in rows.values())
+
+
+def most_columns_differ(columns: Collection[str], former: Encoder) -> bool:
+    """Return True if most columns of an encoder are not among `columns`, which are then of another log."""
+    return 2 * len(set(columns).intersection(former.columns)) < len(former.columns)
 
 
 def _is_comparable(now: CategoricalField, former: CategoricalField) -> bool:

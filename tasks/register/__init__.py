@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from shunter.engine.config import Execution
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.ensemble.result import EnsembleResult
 from shunter.engine.metrics import Metrics
@@ -12,21 +13,23 @@ from shunter.engine.ranking.result import TrainedRanker
 from shunter.errors import QualityMissedError
 from shunter.reporting.card.figures import TaskQuality
 from shunter.reporting.card.promise import Promise
-from shunter.requests import Limits, TrainRequest
+from shunter.requests import Limits, Promote, TrainRequest
 from shunter.tasks.events import announce
 from shunter.tasks.register.promotion import doubt_of, doubt_of_ranker, why_not_promoted, why_ranker_not_promoted
+from shunter.tasks.register.succession import Challenger, Refusal
 from shunter.tracking.convention import quality_metrics
 from shunter.tracking.ranking import ranking_metrics
 from shunter.tracking.registry import RegisteredModel, register_model
 
 __all__ = [
+    "Challenger",
     "doubt_of",
     "doubt_of_ranker",
     "misses",
+    "obstacle_of",
     "register",
     "register_ranker",
     "register_result",
-    "why_not_promoted",
 ]
 
 REGISTER_SECONDS = 3600  # after which a store that answers now and then, and never well, fails the step
@@ -42,9 +45,10 @@ def register_result(
     run_id: str,
     quality: Sequence[TaskQuality],
     *,
+    execution: Execution,
     promise: Promise | None = None,
 ) -> RegisteredModel:
-    """Register the model, unless it misses the user's quality limit; promote it if it beats the base rate.
+    """Register the model, unless it misses the user's quality limit; promote it if base rate and champion are worse.
 
     Raises:
         QualityMissedError: AUC or NE on validation miss their limits, or their bounds on the test part do.
@@ -54,12 +58,14 @@ def register_result(
     check_promise(promise, result.validation.auc)
     metrics = {**quality_metrics(result.validation), **quality_metrics(result.test, "test")}
     figures = {name: float(value) for name, value in metrics.items()}
-    obstacle = why_not_promoted(request.promote, quality)
+    name = request.register_as
+    challenger = Challenger(name, run_id, dataset, result.directory, execution, request.seed)
+    obstacle = obstacle_of(request.promote, quality, challenger)
     registered = register(
         run_id,
         dataset,
         result.directory,
-        request.register_as,
+        name,
         metrics=figures,
         tags=None if promise is None else promise.tags,
         not_promoted=obstacle,
@@ -75,15 +81,33 @@ def register_ranker(
     *,
     tags: Mapping[str, str] | None = None,
 ) -> RegisteredModel:
-    """Register a graph model; promote it if it beats the order by popularity."""
+    """Register a graph model; promote it if it ranks better than the popularity of items and than the champion."""
     metrics = {**ranking_metrics(trained.validation), **ranking_metrics(trained.test, "test")}
     figures = {name: float(value) for name, value in metrics.items()}
-    obstacle = why_ranker_not_promoted(request.promote, trained.gain)
+    name = request.register_as
+    challenger = Challenger(name, run_id, dataset, trained.directory, Execution(), request.seed)
+    obstacle = why_ranker_not_promoted(request.promote, trained.gain) or _sentence(challenger.refusal(request.promote))
     because = f"NDCG@20 {trained.test.ndcg20:.4f} on the test part."
-    registered = register(
-        run_id, dataset, trained.directory, request.register_as, metrics=figures, tags=tags, not_promoted=obstacle
-    )
+    registered = register(run_id, dataset, trained.directory, name, metrics=figures, tags=tags, not_promoted=obstacle)
     return _announced(registered, obstacle, because=because)
+
+
+def obstacle_of(promote: Promote, quality: Sequence[TaskQuality], challenger: Challenger) -> str | None:
+    """Return why a click model does not become the champion, in one sentence; None if it does.
+
+    Args:
+        promote: Requested condition.
+        quality: Quality of each label on the test part with its intervals, the main one first.
+        challenger: The model.
+
+    Raises:
+        TrackingError: The store fails.
+    """
+    return why_not_promoted(promote, quality) or _sentence(challenger.refusal(promote))
+
+
+def _sentence(refusal: Refusal | None) -> str | None:
+    return None if refusal is None else refusal.sentence
 
 
 def _announced(registered: RegisteredModel, obstacle: str | None, *, because: str) -> RegisteredModel:

@@ -63,6 +63,11 @@ class RankingJudgement(Frozen):
     confidence: float
     is_better: bool
 
+    @property
+    def is_overtaken(self) -> bool:
+        """Return True if popularity ranks as well as the champion, and the challenger better, by whatever amount."""
+        return self.gain > 0 and self.champion_ndcg20 <= self.popularity_ndcg20
+
     def explain(self) -> str:
         """Why, in one sentence."""
         relation = "more" if self.is_better else "not more"

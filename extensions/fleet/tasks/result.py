@@ -7,7 +7,7 @@ from shunter.engine.trained_model import TrainedModel
 from shunter.extensions.fleet.tasks.jobs import FleetJob
 from shunter.reporting.card.quality import quality_of_files
 from shunter.tasks.ensemble import EnsembleLimits, combine_members, scoring_placement
-from shunter.tasks.register import why_not_promoted
+from shunter.tasks.register import Challenger, obstacle_of
 from shunter.tracking.convention import quality_metrics
 from shunter.tracking.registry import register_model
 
@@ -39,15 +39,17 @@ def judge_and_register(job: FleetJob, trained: TrainedModel, directory: Path) ->
         select_by=select_by,
         limits=EnsembleLimits(most=1),
     )
-    quality = quality_of_files(result.directory, job.dataset, execution_of(placement), seed=seed)
+    name, execution = job.request.register_as, execution_of(placement)
+    quality = quality_of_files(result.directory, job.dataset, execution, seed=seed)
+    challenger = Challenger(name, trained.run_id, job.dataset, result.directory, execution, seed)
     values = {**quality_metrics(result.validation), **quality_metrics(result.test, "test")}
     figures = {name: float(value) for name, value in values.items()}
     register_model(
         trained.run_id,
         job.dataset,
         result.directory,
-        job.request.register_as,
+        name,
         metrics=figures,
-        not_promoted=why_not_promoted(job.request.promote, quality),
+        not_promoted=obstacle_of(job.request.promote, quality, challenger),
     )
     return figures

@@ -1,0 +1,132 @@
+"""Whether a version may take the place of its name's champion: of the same data, and better on the same rows."""
+
+import tempfile
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from shunter.engine.checkpoint.storage import read_json
+from shunter.engine.config import Execution
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.judgement import Judgement
+from shunter.engine.ranking.storage import is_ranker
+from shunter.errors import CheckpointError, DataError, TrackingError
+from shunter.ingestion.encoding.encoder import Encoder
+from shunter.ingestion.encoding.shared_rows import known_values, most_columns_differ, shared_rows
+from shunter.models.spec import Features
+from shunter.requests import Promote
+from shunter.tasks.accelerators import tell
+from shunter.tracking.patience import PatientCaller, is_passing
+from shunter.tracking.registry.click_comparison import compare_models
+from shunter.tracking.registry.models import DATA_NAME
+from shunter.tracking.registry.ranker_comparison import RankingJudgement, compare_rankers
+from shunter.tracking.registry.signing import MODEL_COPY
+from shunter.tracking.registry.versions import ModelFiles, Version, champion_of, download
+from shunter.tracking.store import open_store
+
+CONFIDENCE = 0.95  # probability with which a challenger must be better
+
+
+class Difference(StrEnum):
+    """What tells the champion's data from those of a challenger."""
+
+    NAME = "the name of the data"
+    COLUMNS = "the columns"
+    LABELS = "the labels"
+    VALUES = "the values: the champion knows none of them"
+    KIND = "the kind of the model: one ranks items, and one gives probabilities"
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a version does not replace the champion.
+
+    Attributes:
+        champion: Version that stays.
+        difference: What tells the champion's data from those of the challenger; None where they are the same.
+        judgement: Comparison on the test part; None where the data differ.
+    """
+
+    champion: int
+    difference: Difference | None = None
+    judgement: Judgement | RankingJudgement | None = None
+
+    @property
+    def sentence(self) -> str:
+        """Reason, and what to do about it."""
+        if self.judgement is not None:
+            return (
+                f"Not promoted: version {self.champion} stays the champion. {self.judgement.explain()} To replace "
+                "it all the same, add --promote always, or run `shunter rollback --to VERSION`."
+            )
+        return (
+            f"Not promoted: the champion, version {self.champion}, is of other data. They differ by {self.difference}. "
+            "Name another model with --register-as, or replace the champion with --promote always or `shunter rollback "
+            "--to VERSION`."
+        )
+
+
+@dataclass(frozen=True)
+class Challenger:
+    """Model that would take the place of a champion.
+
+    Attributes:
+        name: Name of the registered model.
+        run_id: Run that trained the model.
+        dataset: Data of the model.
+        directory: Folder of the model.
+        execution: Execution that scores it.
+        seed: Seed of the resampling.
+    """
+
+    name: str
+    run_id: str
+    dataset: Dataset
+    directory: Path
+    execution: Execution
+    seed: int
+
+    def refusal(self, promote: Promote) -> Refusal | None:
+        """Return why the champion stays; None if there is none, or if the challenger takes its place.
+
+        Raises:
+            TrackingError: The store fails.
+        """
+        if promote == Promote.ALWAYS:
+            return None
+        champion = PatientCaller("the question for the champion")(lambda: champion_of(self.name))
+        if champion is None or champion.run_id == open_store().real_id(self.run_id):
+            return None
+        with tempfile.TemporaryDirectory(prefix=MODEL_COPY) as folder:
+            try:
+                return self._compared(champion, download(champion, Path(folder)))
+            except (CheckpointError, DataError, TrackingError) as error:
+                if isinstance(error.__cause__, Exception) and is_passing(error.__cause__):
+                    raise
+                tell(f"Champion {champion.version} cannot be scored any more, and is replaced uncompared: {error}")
+                return None
+
+    def _compared(self, champion: Version, files: ModelFiles) -> Refusal | None:
+        if (difference := self._difference(champion, files)) is not None:
+            return Refusal(champion.version, difference)
+        asked = {"margin": 0.0, "confidence": CONFIDENCE, "seed": self.seed}
+        if is_ranker(files.model):
+            judgement, _ = compare_rankers(self.dataset, files, self.directory, **asked)
+            is_overtaken = judgement.is_overtaken
+        else:
+            judgement = compare_models(self.dataset, files, self.directory, self.execution, **asked)
+            is_overtaken = judgement.is_overtaken(self.dataset.splits["test"].base_rate)
+        return None if judgement.is_better or is_overtaken else Refusal(champion.version, judgement=judgement)
+
+    def _difference(self, champion: Version, files: ModelFiles) -> Difference | None:
+        if is_ranker(files.model) != is_ranker(self.directory):
+            return Difference.KIND
+        own, former = Encoder.load(self.dataset.directory / "encoder"), Encoder.load(files.encoder)
+        if most_columns_differ(own.columns, former):
+            return Difference.COLUMNS
+        features = Features.from_dict(read_json(files.model / "model.json")["features"])
+        if features.tasks != self.dataset.features.tasks:
+            return Difference.LABELS
+        if champion.tags.get(DATA_NAME, self.dataset.name) != self.dataset.name:
+            return Difference.NAME
+        return None if known_values(shared_rows(own, former)) or not features.categorical else Difference.VALUES

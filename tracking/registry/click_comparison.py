@@ -1,0 +1,125 @@
+"""Champion against challenger on the same rows, where both predict clicks."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from shunter.engine.checkpoint.stored import load_to_score
+from shunter.engine.config import Execution
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.judgement import Judgement, judge, log_losses
+from shunter.engine.loop.evaluation import evaluate
+from shunter.engine.results import Evaluation
+from shunter.ingestion.encoding.encoder import Encoder
+from shunter.ingestion.encoding.shared_rows import shared_rows
+from shunter.models.ensemble import Ensemble
+from shunter.models.registry import Model
+from shunter.tracking.registry.versions import ModelFiles
+
+
+class TranslatedModel(nn.Module):
+    """Model that scores rows in the ids and numbers of another encoder.
+
+    A value that either encoder does not know is unknown, and a field that the rows lack is missing.
+
+    Args:
+        model: Click model or ensemble.
+        own: Encoder of the model.
+        given: Encoder of the rows.
+    """
+
+    def __init__(self, model: "Model | Ensemble", own: Encoder, given: Encoder) -> None:
+        super().__init__()
+        self.model, self.features = model, own.features
+        places = {(one.name, one.multi_valued, one.length): n for n, one in enumerate(given.features.categorical)}
+        self._places = [places.get((one.name, one.multi_valued, one.length)) for one in own.features.categorical]
+        shared, self._ids = shared_rows(given, own), list[Tensor]()
+        for feature in given.features.categorical:
+            ids = torch.zeros(feature.rows, dtype=torch.int32)
+            if feature.name in shared:
+                ids[shared[feature.name].now] = torch.from_numpy(shared[feature.name].former).int()
+            self._ids.append(ids)
+        numbers = {field.name: (place, field) for place, field in enumerate(given.numeric)}
+        self._numbers = [
+            (place, theirs.deviation / mine.deviation, (theirs.mean - mine.mean) / mine.deviation)
+            for mine in own.numeric
+            for place, theirs in [numbers.get(mine.name, (None, mine))]
+        ]
+
+    def forward(self, dense: Tensor, values: Tensor, offsets: Tensor, *weights: Tensor) -> Tensor:
+        """Score a batch; arguments and result are those of the model."""
+        rows, device = len(dense), values.device
+        starts = offsets[::rows].tolist()
+        ids, lengths, own_weights = list[Tensor](), list[Tensor](), list[Tensor]()
+        for feature, place in zip(self.features.categorical, self._places, strict=True):
+            if place is None:
+                count = 0 if feature.multi_valued else rows
+                ids.append(torch.zeros(count, dtype=torch.int32, device=device))
+                lengths.append(torch.full((rows,), int(not feature.multi_valued), dtype=torch.int32, device=device))
+                own_weights.append(torch.ones(count, device=device))
+                continue
+            piece = slice(starts[place], starts[place + 1])
+            ids.append(self._ids[place].to(device)[values[piece].long()])
+            lengths.append(offsets[place * rows : (place + 1) * rows + 1].diff())
+            own_weights.append(weights[0][piece] if weights else torch.ones(len(ids[-1]), device=device))
+        own_offsets = torch.zeros(len(lengths) * rows + 1, dtype=torch.int32, device=device)
+        own_offsets[1:] = torch.cat(lengths).cumsum(0)
+        inputs = self._numbers_of(dense), torch.cat(ids), own_offsets
+        return self.model(*inputs, torch.cat(own_weights)) if self.features.is_weighted else self.model(*inputs)
+
+    def _numbers_of(self, dense: Tensor) -> Tensor:
+        """Return the numbers on the scales of the own encoder; a missing number is 0 in both."""
+        own = torch.zeros(len(dense), len(self._numbers), device=dense.device)
+        for column, (place, factor, shift) in enumerate(self._numbers):
+            if place is not None:
+                given = dense[:, place]
+                own[:, column] = torch.where(given == 0, 0.0, given * factor + shift)
+        return own
+
+
+def compare_models(
+    dataset: Dataset,
+    champion: ModelFiles,
+    challenger: Path,
+    execution: Execution,
+    *,
+    margin: float,
+    confidence: float,
+    seed: int,
+) -> Judgement:
+    """Score the test part with both models and judge by the log loss of the main label.
+
+    Args:
+        dataset: The challenger's data, with the test part.
+        champion: The model in use, which may have learned other ids.
+        challenger: Folder of the model that would take its place.
+        execution: Device and placement of the tables.
+        margin: Share of the champion's log loss that must be saved.
+        confidence: Probability with which the saving must exceed it.
+        seed: Seed of the resampling.
+
+    Raises:
+        CheckpointError: A model is damaged.
+        DataError: An array or an encoder cannot be read, or the champion's predictions are not all numbers.
+        TrainingError: The challenger's predictions are not all numbers.
+    """
+    own, given = Encoder.load(champion.encoder), Encoder.load(dataset.directory / "encoder")
+    former = load_to_score(champion.model, execution)
+    translated = former if own.digest() == given.digest() else TranslatedModel(former, own, given)
+    before, now = (
+        _losses(evaluate(model, dataset, "test", execution))
+        for model in (translated, load_to_score(challenger, execution))
+    )
+    return judge(before, now, margin=margin, confidence=confidence, seed=seed)
+
+
+def _losses(evaluation: Evaluation) -> np.ndarray:
+    """Return the log loss of each row that has the main label, times its weight relative to the mean weight."""
+    labels, logits, weights = evaluation.of_task(0)
+    losses = log_losses(labels, logits)
+    if weights is None:
+        return losses
+    counted = weights > 0
+    return losses[counted] * weights[counted] / weights[counted].mean()
