@@ -10,7 +10,7 @@ from shunter.engine.config import Execution
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.judgement import Judgement
 from shunter.engine.ranking.storage import is_ranker
-from shunter.errors import CheckpointError, DataError, TrackingError
+from shunter.errors import CheckpointError, DamagedDataError, DataError, TrackingError
 from shunter.ingestion.encoding.encoder import Encoder
 from shunter.ingestion.encoding.shared_rows import known_values, most_columns_differ, shared_rows
 from shunter.models.spec import Features
@@ -100,6 +100,8 @@ class Challenger:
         with tempfile.TemporaryDirectory(prefix=MODEL_COPY) as folder:
             try:
                 return self._compared(champion, download(champion, Path(folder)))
+            except DamagedDataError:
+                raise
             except (CheckpointError, DataError, TrackingError) as error:
                 if isinstance(error.__cause__, Exception) and is_passing(error.__cause__):
                     raise

@@ -107,6 +107,8 @@ def compare_rankers(
     """
     before, now = load_ranker(champion.model), load_ranker(challenger)
     shared = shared_rows(Encoder.load(dataset.directory / "encoder"), Encoder.load(champion.encoder))
+    if not {now.user, now.item} <= shared.keys():
+        raise DataError("Users or items of champion and challenger are read in different forms: train a new champion.")
     counts = len(now.ranker.user_degrees), len(now.ranker.item_degrees)
     translated = _Translated(before.ranker, shared[now.user], shared[now.item], *counts)
     seen = read_before_test(dataset)
