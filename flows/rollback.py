@@ -5,7 +5,7 @@ from prefect.runtime import flow_run
 
 from shunter.frozen import Frozen
 from shunter.tasks.events import announce
-from shunter.tracking.registry.versions import roll_back, tag_version
+from shunter.tracking.registry.versions import only_model, roll_back, tag_version
 from shunter.tracking.runs import closing, open_run, start_run
 
 
@@ -33,13 +33,14 @@ class Rollback(Frozen):
 
 
 @flow(name="rollback", flow_run_name="rollback-{name}")
-def rollback(name: str = "shunter", to: int | None = None) -> Rollback:
+def rollback(name: str = "", to: int | None = None) -> Rollback:
     """Put the former champion back, or a version by its number, once it has been seen to load.
 
     Args:
-        name: Name of the registered model.
+        name: Name of the registered model; empty for the only one.
         to: Version to put back; if omitted, the one that was the champion before.
     """
+    name = name or only_model()
     run_id = start_run(f"{name} rollback", "rollback", flow_run_id=flow_run.get_id())
     with closing(run_id):
         replaced, champion = roll_back(name, to)

@@ -174,7 +174,7 @@ def train_on(
         with RunState(request, dataset, profiles[0].host, fresh=fresh, purpose=purpose) as state:
             if repetition is not None:
                 repetition.begin(state, dataset)
-            job = _Job(request, dataset, profiles, state, clock, cluster, repetition)
+            job = _Job(request.named_after(dataset.name), dataset, profiles, state, clock, cluster, repetition)
             try:
                 summary = state.recovering(_train_held, job)
             except (StoppedError, QualityMissedError) as error:

@@ -45,8 +45,8 @@ class ServeRequest(Request, frozen=True):
     """A registered or exported model behind HTTP."""
 
     model: str = Field(
-        default="shunter",
-        description="Registered model (NAME, NAME@ALIAS, NAME/VERSION) or the folder of an exported one.",
+        default="",
+        description="Registered model (NAME, NAME@ALIAS, NAME/VERSION) or exported folder; if omitted, the only model.",
     )
     items: Path | None = Field(
         default=None,

@@ -18,6 +18,7 @@ from shunter.serving.guard import Guard
 from shunter.serving.keeper import Keeper
 from shunter.serving.metrics import Metrics
 from shunter.serving.request import ServeRequest
+from shunter.tracking.registry.versions import only_model
 
 FEWEST_CONNECTIONS = 16  # where there are hardly any files
 BACKLOG = 128  # connections that are taken at a time
@@ -61,7 +62,7 @@ class ScoreServer:
             self.port = listener.getsockname()[1]
             request = self._request
             self.keeper = Keeper(
-                request.model,
+                request.model or only_model(),
                 self._metrics,
                 request.items,
                 request.increments,

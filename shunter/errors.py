@@ -53,6 +53,24 @@ class RequestError(ShunterError):
     exit_code = 2
 
 
+class SeveralModelsError(RequestError):
+    """There are several registered models, of which none was named.
+
+    Attributes:
+        names: Names of the registered models.
+    """
+
+    code = "several-models"
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__(names)
+        self.names = tuple(names)
+
+    def __str__(self) -> str:
+        """Return the message."""
+        return f"There are several registered models: name one of {', '.join(self.names)}."
+
+
 class UnknownNameError(RequestError):
     """No implementation of a role has the requested name.
 

@@ -93,12 +93,12 @@ class Repetition(Frozen):
     choices: Choices
 
     @classmethod
-    def of(cls, run: str, register_as: str, promote: Promote) -> "Repetition":
+    def of(cls, run: str, register_as: str | None, promote: Promote) -> "Repetition":
         """Read a run from MLflow.
 
         Args:
             run: See `shunter.tracking.find.find_run`.
-            register_as: Name under which the result is registered.
+            register_as: Name under which the result is registered; None for the name of the data.
             promote: When it becomes the champion.
 
         Raises:

@@ -211,6 +211,7 @@ def _key_text(request: TrainRequest) -> str:
     asked = request.flat()
     names = [*KEY_ORDER, *sorted(asked.keys() - {*KEY_ORDER, *FREE_TO_CHANGE})]
     kept = {name: asked[name] for name in names if not (name in LATER and asked[name] == LATER[name])}
+    kept["register_as"] = asked["register_as"] or "shunter"  # the name where none was requested
     kept["explore"] = asked["explore"] == Explore.FREE  # a switch in the first version
     kept["max_epochs"] = request.longest_epochs  # a number in the first version
     kept["parallel_trials"] = request.search.trials_at_a_time  # likewise

@@ -19,6 +19,7 @@ DATA = ROOT.parent / "shared" / "data" / "criteo_kaggle_first10k.tsv.gz"
 TRAIN = (
     *("train", "--format", "criteo", "--trials", "2", "--max-epochs", "2", "--ensemble-size", "2"),
     *("--fixed-threads", "--cold-start", "--batch-sizes", "256", "--explore", "never", "--baselines", "none"),
+    *("--register-as", "shunter"),
 )
 # Ways to train, with what each adds to the command: those with several processes have more to be killed. Which of two
 # trials at a time is stopped early depends on which comes first: they take one epoch, so that none is stopped.

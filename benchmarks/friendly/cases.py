@@ -461,7 +461,7 @@ def models() -> Iterator[Case]:
     yield Case("export shop .", "is there already: name a new folder")
     yield Case("predict model log.csv", "could run code", {"model/MLmodel": "flavors: {sklearn: {}}"})
     yield Case("predict model log.csv", "cannot be read and could run code", {"model/MLmodel": "a: b: c"})
-    yield Case("rollback", "There is no champion of a registered model 'shunter': train and register one first")
+    yield Case("rollback", "There is no registered model: train one")
     yield Case("rollback --model shop --to 3", "There is no registered model 'shop'")
     yield Case("compress --model shop", "There is no registered model 'shop', nor any other: train one")
     yield Case("robustness --model shop", "There is no registered model 'shop', nor any other: train one")

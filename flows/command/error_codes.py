@@ -31,6 +31,9 @@ ERROR_CODES = {
         2, "The run depends on a clock, or on files that are gone.", "Repeat another run, or train anew."
     ),
     "refused-request": ErrorCode(2, "`shunter serve` cannot score the request.", "Correct what the message names."),
+    "several-models": ErrorCode(
+        2, "There are several registered models, and none is named.", "Name one, as `shunter models` lists them."
+    ),
     "slow-client": ErrorCode(
         2, "A request did not arrive in time.", "Send it faster or in parts, or raise `--request-seconds`."
     ),

@@ -150,13 +150,14 @@ def plan_of(request: TrainRequest, placement: str) -> tuple[str, ...]:
     budget = f"{trials} setting{'s' if trials != 1 else ''}" if trials else "as many settings as its budget permits"
     result = f"an ensemble of {size} at most" if size > 1 else "the best of them alone"
     within = ", ".join(f"{option_name(name)} {value:g}" for name, value in limits.items()) or "no limit"
+    name = "the name of the data" if request.register_as is None else repr(request.register_as)
     epochs = f"for {request.longest_epochs} epochs at most"
     tried = f"Would try {budget} of {request.model} on {placement}, each {epochs}."
     if is_ranking(request.model):
         result = "what ranks the validation part best, baselines included, alone or together, learned again with it"
     return (
         tried,
-        f"Would keep {result}, within {within}, and register it as {request.register_as!r}.",
+        f"Would keep {result}, within {within}, and register it as {name}.",
         "Nothing was trained: leave out --dry-run to begin.",
     )
 
@@ -194,7 +195,7 @@ def profile(**options: Any) -> None:
 
 
 def rollback(
-    model: Annotated[str, typer.Option(help="Name of the registered model.")] = "shunter",
+    model: Annotated[str, typer.Option(help="Name of the registered model; if omitted, the only one.")] = "",
     to: Annotated[
         int | None, typer.Option(min=1, help="Version to put back, or to promote; if omitted, the former champion.")
     ] = None,

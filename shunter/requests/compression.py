@@ -13,7 +13,8 @@ class CompressRequest(Request, frozen=True):
     """A registered model in fewer bytes and less time, within a loss of quality that is stated."""
 
     model: str = Field(
-        default="shunter", description="Registered model: its name for the champion, NAME@ALIAS or NAME/VERSION."
+        default="",
+        description="Registered model: NAME (champion), NAME@ALIAS or NAME/VERSION; if omitted, the only one.",
     )
     min_auc: float | None = Field(
         default=None,

@@ -1,5 +1,6 @@
 """Base of all requests that lead to a training: data, model, limits, effort."""
 
+import re
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
@@ -20,6 +21,11 @@ def _check_name(name: str) -> str:
     if not name.strip() or name.startswith(".") or any(letter in name for letter in "/:@"):
         raise ValueError("give a name without / and : and @, which does not begin with a full stop")
     return name
+
+
+def model_name_of(data: str) -> str:
+    """Return the name of data as the name of a registered model, without the characters that MLflow refuses."""
+    return re.sub(r"[/:@]", "-", data).strip().lstrip(".") or "shunter"
 
 
 RegisteredName = Annotated[

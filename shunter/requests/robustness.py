@@ -52,7 +52,8 @@ class RobustnessRequest(Request, frozen=True):
     """What errors of the memory do to a registered model."""
 
     model: str = Field(
-        default="shunter", description="Registered model: its name for the champion, NAME@ALIAS or NAME/VERSION."
+        default="",
+        description="Registered model: NAME (champion), NAME@ALIAS or NAME/VERSION; if omitted, the only one.",
     )
     error_kind: ErrorKind = Field(
         default=ErrorKind.FLIP,

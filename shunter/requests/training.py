@@ -20,7 +20,7 @@ from shunter.requests.effort import (
     TrainingEffort,
     parse_baselines,
 )
-from shunter.requests.job import JobRequest, RegisteredName
+from shunter.requests.job import JobRequest, RegisteredName, model_name_of
 from shunter.requests.limits import PromiseRequest
 from shunter.requests.search import SearchRequest, SearchSpaceName
 from shunter.requests.source import PartsRequest
@@ -37,7 +37,7 @@ class Promote(StrEnum):
 
 PROMOTE = Field(
     default=Promote.CONFIDENT,
-    description="When a version becomes champion: confident (surely beats the base rate) or always.",
+    description="When a version becomes champion: confident (surely beats base rate and champion) or always.",
 )
 
 
@@ -52,7 +52,9 @@ class TrainRequest(JobRequest, frozen=True):
     )
     promise: PromiseRequest = Field(default=PromiseRequest(), description="What quality a registered model keeps.")
     nodes: ClusterRequest = Field(default=ClusterRequest(), description="Who trains instead of this machine.")
-    register_as: RegisteredName = Field(default="shunter", description="Name of the registered model in MLflow.")
+    register_as: RegisteredName | None = Field(
+        default=None, description="Name of the registered model in MLflow; if omitted, the name of the data."
+    )
 
     promote: Promote = PROMOTE
 
@@ -67,6 +69,16 @@ class TrainRequest(JobRequest, frozen=True):
                 f"an architecture is searched for --model dlrm only, not {self.model}: leave one of them out"
             )
         return self
+
+    def named_after(self, data: str) -> Self:
+        """Return the request with the name of the registered model: the requested one, or that of the data."""
+        return self if self.register_as else self.model_copy(update={"register_as": model_name_of(data)})
+
+    @property
+    def registered_name(self) -> str:
+        """Return the name of the registered model, which is known once the data is."""
+        assert self.register_as is not None, "the request is named after its data"
+        return self.register_as
 
     @property
     def needs_tables_in_memory(self) -> str | None:

@@ -43,7 +43,7 @@ def champions_before(run: RunContext, placement: Placement) -> list[TrainedModel
     if run.request.ensemble.ensemble_of is not EnsembleOf.CHAMPIONS:
         return []
     found = past_champions(
-        run.request.register_as, run.dataset, placement, execution_of(placement), run.directory / "champions"
+        run.request.registered_name, run.dataset, placement, execution_of(placement), run.directory / "champions"
     )
     open_run(run.run_id).set_tags({"ensemble.champions": found.words})
     return found.members

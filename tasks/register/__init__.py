@@ -58,7 +58,7 @@ def register_result(
     check_promise(promise, result.validation.auc)
     metrics = {**quality_metrics(result.validation), **quality_metrics(result.test, "test")}
     figures = {name: float(value) for name, value in metrics.items()}
-    name = request.register_as
+    name = request.registered_name
     challenger = Challenger(name, run_id, dataset, result.directory, execution, request.seed)
     obstacle = obstacle_of(request.promote, quality, challenger)
     registered = register(
@@ -84,7 +84,7 @@ def register_ranker(
     """Register a graph model; promote it if it ranks better than the popularity of items and than the champion."""
     metrics = {**ranking_metrics(trained.validation), **ranking_metrics(trained.test, "test")}
     figures = {name: float(value) for name, value in metrics.items()}
-    name = request.register_as
+    name = request.registered_name
     challenger = Challenger(name, run_id, dataset, trained.directory, Execution(), request.seed)
     obstacle = why_ranker_not_promoted(request.promote, trained.gain) or _sentence(challenger.refusal(request.promote))
     because = f"NDCG@20 {trained.test.ndcg20:.4f} on the test part."

@@ -168,7 +168,7 @@ def test_registered_model_scores_raw_rows(in_that_home) -> None:
     from shunter.tracking.registry.models import load_champion
 
     rows = pd.DataFrame([{**{f"I{i}": 1.0 for i in range(1, 14)}, **{f"C{i}": "unseen" for i in range(1, 27)}}] * 3)
-    scores = load_champion("shunter").predict(rows)
+    scores = load_champion("synthetic").predict(rows)
     assert len(scores) == 3
     assert all(0 < float(score) < 1 for score in scores)
 

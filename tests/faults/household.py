@@ -30,7 +30,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "profile": (),
     "select": LOG,
     "tune": (*LOG, *SHORT, "--parallel-trials", "2", "--seed", "1"),
-    "train": (*LOG, *TRIED),
+    "train": (*LOG, *TRIED, "--register-as", "shunter"),
     "nightly": ("--data", "logs/day_{date}.parquet", "--schema", "schema.yaml", *PROMOTED, "--day", "2026-01-04"),
     "rollback": ("--to", "1"),
     "predict": ("shunter", "logs/day_2026-01-01.parquet", "--out", f"scores-{NEW}.parquet"),

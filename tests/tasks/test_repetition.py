@@ -20,7 +20,7 @@ from shunter.tracking.runs import start_run
 from tests.engine.synthetic import write_dataset
 from tests.tracking.test_reports import decision
 
-LATEST = {"register_as": "shunter", "promote": TrainRequest().promote}
+LATEST = {"register_as": None, "promote": TrainRequest().promote}
 
 
 def track(request: TrainRequest, **changed: object) -> str:

@@ -24,7 +24,7 @@ from shunter.tracking.patience import PatientCaller
 from shunter.tracking.registry.client import RegistryClient
 from shunter.tracking.registry.signing import MODEL_COPY, checked_copy, copy_beside, sign_folder
 from shunter.tracking.registry.trusted import DATA, LOADER_MODULE, check_model_folder
-from shunter.tracking.registry.versions import CHAMPION, make_champion
+from shunter.tracking.registry.versions import CHAMPION, make_champion, only_model
 from shunter.tracking.runs import Run, open_run
 from shunter.tracking.store import open_store, tracking_errors, tracking_uri
 
@@ -120,12 +120,12 @@ def register_model(
 
 
 def load_champion(
-    name: str = "shunter", memory: str | None = None, *, max_unknown: float | None = None
+    name: str | None = None, memory: str | None = None, *, max_unknown: float | None = None
 ) -> "PyFuncModel":
     """Load the champion from the tracking store; `.predict(frame)` scores raw rows.
 
     Args:
-        name: Name of the registered model.
+        name: Name of the registered model; None for the only one.
         memory: Memory limit of the embedding tables, such as `256MiB`; the rest of larger tables stays in the file of
             the weights, with bit-identical scores. None for the needed memory, as far as free.
         max_unknown: Largest share of a column's values, 0 to 1, that may be unknown or unreadable: beyond it `.predict`
@@ -133,6 +133,7 @@ def load_champion(
             names the shares.
 
     Raises:
+        SeveralModelsError: There are several registered models, and no name is given.
         RequestError: The memory is no valid size or too small, or the model does not support tables in its file.
         TrackingError: The model does not exist, could run code of its own or does not match its signature, or the store
             fails.
@@ -147,7 +148,7 @@ def load_champion(
         memory_bytes = None if memory is None else parse_bytes(memory)
     except ValueError as error:
         raise RequestError(f"The memory {error}.") from None
-    client = open_store().mlflow
+    name, client = name or only_model(), open_store().mlflow
     try:
         champion = client.get_model_version_by_alias(name, CHAMPION)
     except MlflowException as error:

@@ -16,7 +16,7 @@ from urllib.parse import urlparse
 
 from shunter.engine.checkpoint.storage import load_model
 from shunter.engine.ranking.storage import is_ranker, load_ranker
-from shunter.errors import RequestError, TrackingError
+from shunter.errors import RequestError, SeveralModelsError, TrackingError
 from shunter.markdown import plain
 from shunter.tracking.patience import PatientCaller
 from shunter.tracking.registry.client import RegistryClient, open_registry
@@ -97,6 +97,23 @@ def fingerprint_of(version: Version) -> str | None:
         return None
     with tracking_errors():
         return open_store().mlflow.get_run(version.run_id).data.params.get("data.fingerprint")
+
+
+def only_model() -> str:
+    """Return the name of the only registered model.
+
+    Raises:
+        RequestError: There is none.
+        SeveralModelsError: There are several.
+        TrackingError: The store cannot be read.
+    """
+    with tracking_errors():
+        names = sorted(model.name for model in open_store().mlflow.search_registered_models()) if has_store() else []
+    if len(names) > 1:
+        raise SeveralModelsError(names)
+    if not names:
+        raise RequestError("There is no registered model: train one with `shunter train`.")
+    return names[0]
 
 
 def version_by_alias(name: str, alias: str) -> Version:

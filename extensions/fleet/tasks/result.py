@@ -39,7 +39,8 @@ def judge_and_register(job: FleetJob, trained: TrainedModel, directory: Path) ->
         select_by=select_by,
         limits=EnsembleLimits(most=1),
     )
-    name, execution = job.request.register_as, execution_of(placement)
+    name = job.request.named_after(job.dataset.name).registered_name
+    execution = execution_of(placement)
     quality = quality_of_files(result.directory, job.dataset, execution, seed=seed)
     challenger = Challenger(name, trained.run_id, job.dataset, result.directory, execution, seed)
     values = {**quality_metrics(result.validation), **quality_metrics(result.test, "test")}

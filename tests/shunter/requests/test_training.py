@@ -176,3 +176,13 @@ def test_a_ranking_and_a_probability_are_judged_by_figures_of_their_own(model: s
 def test_a_model_that_ranks_may_learn_longer_unless_the_request_says(options: dict[str, Any], epochs: int) -> None:
     assert TrainRequest(**options).longest_epochs == epochs
     assert SelectRequest(**options).longest_epochs == epochs
+
+
+@pytest.mark.parametrize(
+    ("data", "name"), [("ml-100k", "ml-100k"), ("a:b@c", "a-b-c"), (".hidden", "hidden"), ("", "shunter")]
+)
+def test_model_is_named_after_its_data_unless_a_name_is_requested(data: str, name: str) -> None:
+    named = TrainRequest().named_after(data)
+    assert named.registered_name == name
+    assert TrainRequest.model_validate(named.flat()).registered_name == name  # a name that the option takes, too
+    assert TrainRequest(register_as="shop").named_after(data).registered_name == "shop"

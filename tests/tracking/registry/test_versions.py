@@ -11,14 +11,14 @@ from mlflow import MlflowClient
 from shunter.engine.checkpoint.storage import save_model
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.ranking.storage import StoredRanker, save_ranker
-from shunter.errors import CheckpointError, RequestError
+from shunter.errors import CheckpointError, RequestError, SeveralModelsError
 from shunter.ingestion.request import ingest_request
 from shunter.models.graph import graph_spec
 from shunter.models.graph.ranker import VectorRanker
 from shunter.models.registry import build_model, model_spec
 from shunter.requests import TrainRequest
-from shunter.tracking.registry.models import register_model
-from shunter.tracking.registry.versions import champion_of, download, roll_back
+from shunter.tracking.registry.models import load_champion, register_model
+from shunter.tracking.registry.versions import champion_of, download, only_model, roll_back
 from shunter.tracking.runs import start_run_tree
 from shunter.tracking.store import tracking_uri
 
@@ -142,3 +142,16 @@ def test_damaged_version_is_not_put_back(register, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="damaged"):
         roll_back("shunter")
     assert aliases() == {"champion": 2, "previous": 1}
+
+
+def test_the_only_model_needs_no_name_and_several_are_listed(register) -> None:
+    with pytest.raises(RequestError):
+        only_model()
+    register()
+    assert only_model() == "shunter"
+    register("shop")
+    with pytest.raises(SeveralModelsError) as several:
+        only_model()
+    assert (several.value.names, several.value.code) == (("shop", "shunter"), "several-models")
+    with pytest.raises(SeveralModelsError):
+        load_champion()
