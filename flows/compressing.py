@@ -10,6 +10,7 @@ from shunter.tracking.registry.compressed import data_of_version, version_of_tit
 from shunter.tracking.registry.model_keys import check_model_key
 from shunter.tracking.registry.models import RegisteredModel
 from shunter.tracking.registry.named import open_model
+from shunter.tracking.registry.versions import only_model
 from shunter.tracking.runs import closing, start_run
 
 
@@ -24,7 +25,7 @@ def compress(request: CompressRequest = CompressRequest()) -> tuple[Compressed, 
         What was tried, and the new version; None where the model stays as it is.
     """
     check_model_key()
-    with open_model(request.model) as named:
+    with open_model(request.model or only_model()) as named:
         version = version_of_title(named.title)
         dataset = data_of_version(version, Settings().cache_directory)
         opened = check_scorer(named.title, named.scorer(), dataset)

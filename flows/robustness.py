@@ -12,6 +12,7 @@ from shunter.tasks.robustness import log_robustness, measure_robustness
 from shunter.tracking.registry.compressed import data_of_version, version_of_title
 from shunter.tracking.registry.named import open_model
 from shunter.tracking.registry.ranking_serving import RankingScorer
+from shunter.tracking.registry.versions import only_model
 from shunter.tracking.runs import closing, start_run
 
 
@@ -22,7 +23,7 @@ def robustness(request: RobustnessRequest = RobustnessRequest()) -> RobustnessCa
     Args:
         request: The model, and what errs.
     """
-    with open_model(request.model) as named:
+    with open_model(request.model or only_model()) as named:
         version = version_of_title(named.title)
         dataset = data_of_version(version, Settings().cache_directory)
         if isinstance(named.scorer(), RankingScorer):

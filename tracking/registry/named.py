@@ -14,7 +14,7 @@ from shunter.errors import RequestError, TrackingError
 from shunter.tracking.registry.increments import Increment, LoadedModel, apply_increment, write_increment
 from shunter.tracking.registry.signing import MODEL_COPY, checked_copy, copy_beside, digest_of
 from shunter.tracking.registry.trusted import DATA, DESCRIPTION, check_model_folder
-from shunter.tracking.registry.versions import CHAMPION, fetch, only_model, version_by_alias, version_by_number
+from shunter.tracking.registry.versions import CHAMPION, fetch, version_by_alias, version_by_number
 from shunter.tracking.store import tracking_errors
 
 if TYPE_CHECKING:
@@ -94,8 +94,7 @@ def open_model(named: str, increments: Sequence[Path] = ()) -> Iterator[NamedMod
     """Find and verify a model; the verified copy exists during the block.
 
     Args:
-        named: `NAME` for the champion, `NAME@ALIAS`, `NAME/VERSION`, or a folder in MLflow's format. Empty for the
-            champion of the only registered model.
+        named: `NAME` for the champion, `NAME@ALIAS`, `NAME/VERSION`, or a folder in MLflow's format.
         increments: Folders of `shunter export --since` to apply to the model, in order.
 
     Raises:
@@ -103,7 +102,6 @@ def open_model(named: str, increments: Sequence[Path] = ()) -> Iterator[NamedMod
         CheckpointError: An increment is damaged.
         TrackingError: The model could run code of its own or does not match its signature, or the store fails.
     """
-    named = named or only_model()
     with tempfile.TemporaryDirectory(prefix=MODEL_COPY) as temporary:
         title, source = _local(named) or _registered(named, Path(temporary, "fetched"))
         check_model_folder(source, title)
