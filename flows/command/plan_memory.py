@@ -7,6 +7,7 @@ import typer
 from shunter.flows.command.options import requested, with_options
 from shunter.flows.command.rendering import TextTable, number, print_table
 from shunter.flows.command.terminal import console, one_sentence_errors, print_json, say
+from shunter.quiet import is_verbose
 from shunter.requests.plan_memory import PlanMemoryRequest
 
 if TYPE_CHECKING:
@@ -42,9 +43,9 @@ def _print(found: "Comparison", request: PlanMemoryRequest) -> None:
         f"{len(found.ask.tables)} tables of {size} with the optimiser's state, at "
         f"{request.samples_per_second:,.0f} samples/s. All figures are simulated."
     )
-    for table in (plans_table(found), around_table(found), serving_table(found)):
+    print_table(console, plans_table(found))
+    for table in (around_table(found), serving_table(found)) if is_verbose() else ():
         print_table(console, table)
-        console.print()
 
 
 def plans_table(found: "Comparison") -> TextTable:

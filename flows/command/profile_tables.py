@@ -28,7 +28,7 @@ def profile_table(profiles: Sequence[HardwareProfile]) -> TextTable:
         ("operator overhead", *(_rate(one.operator_overhead_seconds, 1e-6, "µs") for one in profiles)),
         ("power idle", *(_rate(one.idle_watts, 1, "W") for one in profiles)),
         ("power busy", *(_rate(one.busy_watts, 1, "W") for one in profiles)),
-        ("energy", *(one.energy_method for one in profiles)),
+        ("energy", *(one.energy_method.partition(":")[0] for one in profiles)),
         ("measured at", *(one.measured_at for one in profiles)),
     ]
     names = [one.accelerator.name for one in profiles]

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from shunter.planner.decide import Decision
     from shunter.search.result import TuneResult
 
-MOST_ACCELERATORS = 8
+MOST_ACCELERATORS = 5
 
 
 def decision_table(decision: "Decision", *, every_row: bool) -> TextTable:
@@ -29,7 +29,6 @@ def decision_table(decision: "Decision", *, every_row: bool) -> TextTable:
     first = [*best.values()][:MOST_ACCELERATORS]
     here = [row for row in best.values() if row.candidate.is_here and row not in first]
     shown = list(decision.table) if every_row else [*first, *here]
-    why = {row.rank: text["why"] for row, text in zip(decision.table, decision.shown_rows(), strict=True)}
     known: list[tuple[str, Callable[[Assessment], str]]] = [
         ("placement", lambda row: row.candidate.placement.label + ("" if row.candidate.is_here else " *")),
         ("time", lambda row: _marked(duration(row.hours * 3600), row.candidate.prediction.step_seconds_source)),
@@ -37,7 +36,7 @@ def decision_table(decision: "Decision", *, every_row: bool) -> TextTable:
         ("cost", lambda row: number(row.cost)),
         ("g CO2e", lambda row: number(row.carbon_grams)),
         ("memory", lambda row: _marked(number(row.memory_gib, "GiB"), row.candidate.prediction.memory_source)),
-        ("why", lambda row: why[row.rank]),
+        ("outcome", lambda row: _outcome(decision, row)),
     ]
     columns = [(title, [cell(row) for row in shown]) for title, cell in known]
     columns = [(title, cells) for title, cells in columns if any(cells)]
@@ -55,20 +54,28 @@ def decision_table(decision: "Decision", *, every_row: bool) -> TextTable:
     )
 
 
+def _outcome(decision: "Decision", row: "Assessment") -> str:
+    """Return by how much a candidate is behind the chosen one, or which limit excludes it."""
+    if row.rank == decision.chosen.rank:
+        return "explored" if decision.exploration else "chosen"
+    if row.excluded_by:
+        return "; ".join(miss.text for miss in row.excluded_by)
+    return f"+{100 * (decision.weighed(row) / decision.weighed(decision.chosen) - 1):.3g} % {decision.objective}"
+
+
 def choice_rows(decision: "Decision") -> list[tuple[str, str]]:
     """Return the choice, how sure it is, and what limits it."""
+    from shunter.planner.explain.cells import format_time
+
     chosen = decision.chosen
-    interval = chosen.hours_interval
-    rows = [
+    sure = " (step time alone)" if chosen.time_level is None else f" ({chosen.time_level:.0%} interval)"
+    are_limits = decision.limits.model_dump(exclude_defaults=True)
+    keep = f"{decision.feasible:,} of {decision.considered:,} placements keep them; {decision.binds or 'none'} binds"
+    return [
         ("Choice", f"{decision.placement.label}, best by {decision.objective} of {decision.considered:,}"),
-        ("Time", duration(decision.hours * 3600)),
-        ("Limits", f"{decision.feasible:,} placements keep them; {decision.binds or 'none'} binds"),
+        ("Time", format_time(decision.hours, chosen.hours_interval, sure)),
+        ("Limits", keep if are_limits else "none given"),
     ]
-    if interval is not None:
-        low, high = (duration(hours * 3600) for hours in interval)
-        level = "from its steps alone" if chosen.time_level is None else f"with {chosen.time_level:.0%} confidence"
-        rows[1] = ("Time", f"{duration(decision.hours * 3600)}, {low} to {high} {level}")
-    return rows
 
 
 def _energy(row: "Assessment") -> str:
