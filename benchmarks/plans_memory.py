@@ -127,9 +127,7 @@ def _train(folder: Path) -> dict[str, Any]:
     model = ["--model", "dlrm", "--set", f"embedding_dim={WIDTH}", "--processes", str(PROCESSES)]
     effort = ["--trials", "1", "--ensemble-size", "1", "--max-epochs", "1", "--baselines", "none"]
     effort += ["--register-as", "shunter"]
-    summary = json.loads(
-        _run(folder, ["train", *data, *model, *effort, "--json"], TRAIN_SECONDS)
-    )
+    summary = json.loads(_run(folder, ["train", *data, *model, *effort, "--json"], TRAIN_SECONDS))
     stored = [path.stat().st_size for path in (folder / "home").rglob("recommender/model/model.safetensors")]
     return {
         "processes": PROCESSES,

@@ -24,6 +24,7 @@ class Judgement(Frozen):
         needed: Saving that must be exceeded: margin times the champion's log loss.
         confidence: Probability asked for.
         is_better: Whether `saving_low` exceeds `needed`.
+        champion_low: Bound that the champion's log loss exceeds with the probability asked for.
     """
 
     rows: int
@@ -35,6 +36,7 @@ class Judgement(Frozen):
     needed: float
     confidence: float
     is_better: bool
+    champion_low: float = 0.0
 
     def champion_ne(self, base_rate: float) -> float:
         """Normalised entropy of the champion; from 1 on it is no better than always predicting the base rate.
@@ -124,4 +126,5 @@ def judge(
         needed=needed,
         confidence=confidence,
         is_better=bool(low > needed),
+        champion_low=one_sided_bounds(resampled_block_means(champion, seed), confidence)[0],
     )

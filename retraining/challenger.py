@@ -27,7 +27,8 @@ from shunter.planner.predict.observe import expect
 from shunter.reporting.card.quality import quality_of_files
 from shunter.requests import Promote
 from shunter.retraining.champion import Champion, Origin, check_same_log, choose_origin, slowed, version_tags
-from shunter.retraining.nightly_request import NightlyRequest
+from shunter.retraining.degradation import degradation_of, respond
+from shunter.retraining.nightly_request import NightlyRequest, WhenBroken
 from shunter.retraining.nightly_steps import ingest_days, judge_challenger
 from shunter.retraining.nights import Night, Outcome, log_judgement, log_plan
 from shunter.retraining.picture import draw_judgement
@@ -126,7 +127,7 @@ def challenge(tonight: Tonight, champion: Champion) -> Night:
         return _learn_judged_day(tonight, champion, night) if may_learn else night
     check = _check_promise(tonight, champion)
     night, winner, dataset = _contest(tonight, champion, days)
-    if request.challenger.learn_last_day:
+    if request.challenger.learn_last_day and night.outcome != "rolled back":
         night = _learn_judged_day(tonight, winner, night)
     forget(dataset)
     return night if check is None else night.model_copy(update={"findings": (*night.findings, check.finding)})
@@ -181,11 +182,17 @@ def _contest(tonight: Tonight, champion: Champion, days: Sequence[date]) -> tupl
     tonight.notes.auc = trained.validation.auc
     files = ModelFiles(trained.directory, dataset.directory / "encoder")
     judgement = _judge(tonight, "judgement", champion.files, files)
+    degradation = degradation_of(
+        judgement, champion.version, tonight.run_id, held_out, base_rate=dataset.splits["test"].base_rate
+    )
     obstacle = _obstacle(tonight, champion, judgement, trained, dataset)
     outcome: Outcome = "promoted" if obstacle is None else "kept"
-    tonight.draw("judgement", judgement, outcome)
     if obstacle is not None:
-        return tonight.ends(outcome, obstacle, champion.version.version, judgement=judgement), champion, dataset
+        night = tonight.ends(outcome, obstacle, champion.version.version, judgement=judgement)
+        night = respond(night, degradation, champion.version.name, tonight.request.promotion.when_broken)
+        tonight.draw("judgement", judgement, night.outcome)
+        return night, champion, dataset
+    tonight.draw("judgement", judgement, outcome)
     learned = sorted({*champion.learned, *days})
     registered = register(
         tonight.run_id,
@@ -202,6 +209,7 @@ def _contest(tonight: Tonight, champion: Champion, days: Sequence[date]) -> tupl
     version = note_version(tonight, registered, tonight.run_id, reason)
     keep_increment(tonight.run_id, registered.name, registered.version, since=champion.version.version)
     night = tonight.ends(outcome, reason, registered.version, judgement=judgement, registered=registered.version)
+    night = respond(night, degradation, registered.name, tonight.request.promotion.when_broken)
     return night, Champion(version, files, frozenset(learned)), dataset
 
 
@@ -244,7 +252,8 @@ def _has_overtaken(tonight: Tonight, judgement: Judgement, trained: TrainedModel
     After a drift the saving may be too small, or too unsure, for the margin; but nothing speaks for a champion that a
     constant beats.
     """
-    if not judgement.is_overtaken(dataset.splits["test"].base_rate):
+    may_replace = tonight.request.promotion.when_broken == WhenBroken.PROMOTE
+    if not may_replace or not judgement.is_overtaken(dataset.splits["test"].base_rate):
         return False
     execution = execution_of(trained.placement)
     return doubt_of(quality_of_files(trained.directory, dataset, execution, seed=tonight.request.seed)) is None

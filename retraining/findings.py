@@ -12,7 +12,7 @@ from shunter.retraining.nightly_request import DriftLimits
 FindingKind = Literal[
     "missing", "late", "empty", "unfinished", "duplicated", "unreadable", "not over", "undated",
     "column gone", "column new", "type changed", "base rate", "cardinality", "new values", "missing values",
-    "promise",
+    "promise", "degraded",
 ]  # fmt: skip
 LEAST_ROWS = 100  # below these shares say little
 

@@ -2,11 +2,13 @@
 
 from typing import Any
 
+from shunter.errors import DegradedModelError
 from shunter.flows.command.flow_commands import AS_JSON
 from shunter.flows.command.options import requested, with_options
 from shunter.flows.command.start import start
 from shunter.flows.command.terminal import AGAIN, one_sentence_errors, print_json, print_line
 from shunter.retraining.nightly_request import NightlyRequest
+from shunter.retraining.nights import Night
 
 
 @with_options(NightlyRequest, AS_JSON)
@@ -20,6 +22,14 @@ def nightly(**options: Any) -> None:
             from shunter.flows.command.summary_json import defined
 
             print_json(defined(night.model_dump(mode="json")))
-            return
-        for sentence in (*(finding.words for finding in night.findings), night.reason):
-            print_line(sentence)
+        else:
+            for sentence in (*(finding.words for finding in night.findings), night.reason):
+                print_line(sentence)
+        check_degradation(night)
+
+
+def check_degradation(night: Night) -> None:
+    """Raise `DegradedModelError` if a degraded champion stays in use, so that the command ends with its exit code."""
+    for finding in night.findings:
+        if night.is_degraded and finding.kind == "degraded":
+            raise DegradedModelError(finding.words)

@@ -1,6 +1,7 @@
 """What a user asks of `shunter nightly`: one model for the command line, the Prefect form and Python."""
 
 from datetime import date
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -49,6 +50,14 @@ class DayChoice(Group, frozen=True, title="Days"):
         return ZoneInfo(self.timezone)
 
 
+class WhenBroken(StrEnum):
+    """What happens to a champion that is no better than the base rate of the judged day."""
+
+    PROMOTE = "promote"
+    ROLLBACK = "rollback"
+    KEEP = "keep"
+
+
 class Promotion(Group, frozen=True, title="Promotion"):
     """What takes the champion's place."""
 
@@ -63,6 +72,10 @@ class Promotion(Group, frozen=True, title="Promotion"):
         default=0.95, gt=0.5, lt=1, description="Probability with which the saving must exceed the margin."
     )
     promote: Promote = PROMOTE
+    when_broken: WhenBroken = Field(
+        default=WhenBroken.PROMOTE,
+        description="If the base rate beats the champion: promote a challenger that beats both, rollback, or keep.",
+    )
 
 
 class ChallengerRequest(Group, frozen=True, title="Challenger"):

@@ -13,7 +13,7 @@ from shunter.tracking.registry.ranker_comparison import RankingJudgement
 from shunter.tracking.reports import log_config
 from shunter.tracking.runs import open_run
 
-Outcome = Literal["first champion", "not promoted", "promoted", "kept", "nothing new", "already judged"]
+Outcome = Literal["first champion", "not promoted", "promoted", "kept", "rolled back", "nothing new", "already judged"]
 
 
 class Night(Frozen):
@@ -38,6 +38,11 @@ class Night(Frozen):
     champion: int | None
     registered: int | None = None
     run_id: str
+
+    @property
+    def is_degraded(self) -> bool:
+        """Return True if a champion stays in use that is degraded on the judged day."""
+        return self.outcome == "kept" and any(finding.kind == "degraded" for finding in self.findings)
 
 
 def nights_of(name: str) -> list[TrackedRun]:

@@ -217,6 +217,20 @@ class QualityMissedError(InfeasibleError):
         self.auc = auc
 
 
+class DegradedModelError(InfeasibleError):
+    """A champion in use is degraded on the judged day.
+
+    Attributes:
+        words: The finding.
+    """
+
+    code = "degraded-model"
+
+    def __init__(self, words: str) -> None:
+        super().__init__(words)
+        self.words = words
+
+
 class TrainingError(ShunterError):
     """The training cannot go on, for instance because the loss is not a number any more."""
 

@@ -1,8 +1,8 @@
-"""Events in Prefect about registered models, for automations: promoted, refused, put back, below its promise."""
+"""Events in Prefect about registered models, for automations, such as a promotion or a degradation."""
 
 from typing import Literal
 
-Happening = Literal["promoted", "not-promoted", "rolled-back", "promise-broken"]
+Happening = Literal["promoted", "not-promoted", "rolled-back", "promise-broken", "degraded"]
 
 
 def announce(happening: Happening, model: str, version: int | None, reason: str) -> None:

@@ -80,6 +80,9 @@ ERROR_CODES = {
     "unusable-values": ErrorCode(
         3, "Too many values of a column are unknown to the model.", "Correct the column, or raise `--max-unknown`."
     ),
+    "degraded-model": ErrorCode(
+        4, "The champion in use is degraded on the judged day.", "Check the day, or run `shunter rollback`."
+    ),
     "infeasible": ErrorCode(
         4, "Nothing keeps the limits.", "Relax a limit; the message names the smallest change that helps."
     ),

@@ -67,6 +67,7 @@ TITLES = {
     "train_days": "Days to learn",
     "max_late_days": "Max delay of the newest day (days)",
     "margin": "Margin (share of the champion's log loss)",
+    "when_broken": "If the base rate beats the champion",
     "promotion_confidence": "Confidence of the promotion (0.5 to 1)",
     "nightly_epochs": "Max epochs of a challenger",
     "learning_rate_share": "Learning rate (share of the champion's)",

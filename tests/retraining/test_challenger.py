@@ -11,12 +11,13 @@ from shunter.engine.judgement import Judgement, judge, log_losses
 from shunter.reporting.card.figures import QualityFigure, TaskQuality
 from shunter.retraining import challenger
 from shunter.retraining.challenger import Tonight
+from shunter.retraining.nightly_request import NightlyRequest
 from shunter.retraining.picture import title_of
 from tests.tracking.test_convention import PLACEMENT
 
 LABELS = (np.arange(400) < 120).astype(float)
 DATASET: Any = SimpleNamespace(splits={"test": SimpleNamespace(base_rate=0.3)})
-TONIGHT: Any = SimpleNamespace(request=SimpleNamespace(seed=0))
+TONIGHT: Any = SimpleNamespace(request=NightlyRequest())
 TRAINED: Any = SimpleNamespace(placement=PLACEMENT, directory=None)
 
 
@@ -50,6 +51,15 @@ def test_a_champion_beaten_by_the_base_rate_makes_room(
     found = judgement(champion_logit, challenger_logit)
     assert not found.is_better
     assert challenger._has_overtaken(TONIGHT, found, TRAINED, DATASET) is expected
+
+
+@pytest.mark.parametrize("when_broken", ["keep", "rollback"])
+def test_such_a_champion_makes_no_room_where_that_is_not_wanted(
+    monkeypatch: pytest.MonkeyPatch, when_broken: str
+) -> None:
+    monkeypatch.setattr(challenger, "quality_of_files", lambda *_, **__: quality(0.9, 0.99))
+    tonight: Any = SimpleNamespace(request=NightlyRequest(when_broken=when_broken))
+    assert not challenger._has_overtaken(tonight, judgement(1.0, -0.85), TRAINED, DATASET)
 
 
 def test_a_champion_that_beats_the_base_rate_stays(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,111 @@
+"""Whether the champion has become useless on the judged day: no better than the base rate, or worse than ever."""
+
+from collections.abc import Sequence
+from datetime import date
+from math import isfinite
+from statistics import mean, stdev
+
+from shunter.engine.judgement import Judgement
+from shunter.engine.metrics import binary_entropy
+from shunter.errors import RequestError
+from shunter.frozen import Frozen
+from shunter.retraining.findings import Finding
+from shunter.retraining.nightly_request import WhenBroken
+from shunter.retraining.nights import Night, nights_of
+from shunter.tasks.events import announce
+from shunter.tracking.registry.versions import Version, roll_back
+from shunter.tracking.runs import open_run
+
+CHAMPION_NE = "nightly.champion_ne"  # metric of a night
+LEAST_NIGHTS = 5  # that tell what is usual
+DEVIATIONS = 3.0  # above the mean of the past, from which a day is unusual
+
+
+class Degradation(Frozen):
+    """NE of the champion on the judged day, which is higher than chance explains.
+
+    Attributes:
+        version: Version that was judged.
+        day: The day.
+        ne: NE on the day; 1 is always predicting the base rate.
+        ne_low: Bound that the NE exceeds with the confidence of the promotion.
+        usual: NE up to which past nights were usual; None if it is the base rate that the champion does not beat.
+    """
+
+    version: int
+    day: date
+    ne: float
+    ne_low: float
+    usual: float | None = None
+
+    @property
+    def finding(self) -> Finding:
+        """Finding of the night."""
+        limit = "always predicting the base rate has NE 1" if self.usual is None else f"usual is up to {self.usual:.4f}"
+        sentence = (
+            f"Version {self.version} is degraded on {self.day}: NE {self.ne:.4f} (at least {self.ne_low:.4f}), and "
+            f"{limit}. Compare the day's columns and labels with those before, or put another version back with "
+            "`shunter rollback`."
+        )
+        return Finding(day=self.day, kind="degraded", words=sentence)
+
+
+def find_degradation(
+    judgement: Judgement, version: int, day: date, base_rate: float, past: Sequence[float]
+) -> Degradation | None:
+    """Return how the champion is degraded; None if it is as good as usual, and better than the base rate.
+
+    Args:
+        judgement: Comparison on the day.
+        version: Version of the champion.
+        day: The day.
+        base_rate: Share of positives on the day.
+        past: NE of the champions of past nights, each on its day.
+    """
+    entropy = binary_entropy(base_rate)
+    if not entropy:
+        return None
+    ne, low = judgement.champion_logloss / entropy, judgement.champion_low / entropy
+    if low >= 1:
+        return Degradation(version=version, day=day, ne=ne, ne_low=low)
+    if len(past) < LEAST_NIGHTS:
+        return None
+    usual = mean(past) + DEVIATIONS * stdev(past)
+    return Degradation(version=version, day=day, ne=ne, ne_low=low, usual=usual) if low > usual else None
+
+
+def degradation_of(
+    judgement: Judgement, champion: Version, run_id: str, day: date, *, base_rate: float
+) -> Degradation | None:
+    """Return how the champion is degraded on the day of a night, as its past nights tell, and log its NE.
+
+    Raises:
+        TrackingError: The store fails.
+    """
+    past = [run.metrics[CHAMPION_NE] for run in nights_of(champion.name) if CHAMPION_NE in run.metrics]
+    if isfinite(ne := judgement.champion_ne(base_rate)):
+        open_run(run_id).log_metrics({CHAMPION_NE: ne})
+    return find_degradation(judgement, champion.version, day, base_rate, past)
+
+
+def respond(night: Night, degradation: Degradation | None, name: str, when_broken: WhenBroken) -> Night:
+    """Return the night with its finding of a degraded champion, which is an event and, if requested, a rollback.
+
+    Raises:
+        CheckpointError: The version to put back is damaged.
+        TrackingError: The store fails.
+    """
+    if degradation is None:
+        return night
+    words = degradation.finding.words
+    announce("degraded", name, degradation.version, words)
+    night = night.model_copy(update={"findings": (*night.findings, degradation.finding)})
+    if night.outcome != "kept" or degradation.usual is not None or when_broken != WhenBroken.ROLLBACK:
+        return night
+    try:
+        _, back = roll_back(name)
+    except RequestError as error:
+        return night.model_copy(update={"reason": f"{night.reason} {error}"})
+    announce("rolled-back", name, back.version, words)
+    reason = f"{night.reason} Version {back.version} was put back, for --when-broken is rollback."
+    return night.model_copy(update={"outcome": "rolled back", "champion": back.version, "reason": reason})
