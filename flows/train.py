@@ -139,6 +139,7 @@ def train(
         request = repetition.request
     check_model(request.model)
     request.search.check_is_installed()
+    request.ensemble.check_is_installed()
     read_fixed(request.model, request.architecture.set)
     check_model_key()
     clock = StepClock(seconds_before_run())

@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 ALTERATIONS = Registry(
     "alteration of layers",
     {
+        "compression": Entry(target="shunter.models.compression.scheme:COMPRESSION"),
         "rewriting": Entry(
             target="shunter.extensions.rewriting.scheme:REWRITING",
             capabilities={"keeps_weights": True},
@@ -45,7 +46,15 @@ class Alteration(Protocol):
     """Role of an alteration."""
 
     def describe(self, model: Recommender) -> Any:
-        """Return the plain values from which `finish` restores the altered layers of a model."""
+        """Return the plain values from which `prepare` and `finish` restore the altered layers of a model."""
+        ...
+
+    def prepare(self, layers: nn.Module, description: Any) -> None:
+        """Put altered layers without weights into the layers that a family builds, before weights are loaded.
+
+        Raises:
+            ValueError: The description is not valid in this version.
+        """
         ...
 
     def finish(self, model: Recommender, description: Any) -> None:
@@ -64,20 +73,35 @@ def descriptions_of(members: Sequence[Recommender]) -> dict[str, list[Any]]:
     return {name: [ALTERATIONS.load(name).describe(member) for member in members] for name in ordered}
 
 
-def finish(members: Sequence[Recommender], descriptions: Mapping[str, Sequence[Any]]) -> None:
-    """Restore the altered layers of the members of a loaded model in evaluation mode; inverse of `descriptions_of`.
+def prepare(layers: nn.Module, alterations: Mapping[str, Any]) -> None:
+    """Put altered layers without weights into the layers that a family builds.
+
+    Args:
+        layers: Layers of one model.
+        alterations: Descriptions of that model, by the name of the alteration.
 
     Raises:
         ValueError: A description is not valid in this version.
-        MissingExtensionError: A model lacks its original weights, and the extension that restores it is not installed.
+        MissingExtensionError: An alteration that the weights depend on is of an extension that is not installed.
     """
-    for name, described in descriptions.items():
-        entry = ALTERATIONS.entries.get(name)
-        if entry and entry.capabilities.get("keeps_weights") and not entry.is_installed:
+    for name, description in alterations.items():
+        if not _is_left_out(name):
+            ALTERATIONS.load(name).prepare(layers, description)
+
+
+def finish(model: Recommender, alterations: Mapping[str, Any]) -> None:
+    """Restore the altered layers of a loaded model in evaluation mode; see `prepare`."""
+    for name, description in alterations.items():
+        if _is_left_out(name):
             log.warning("A model scores with its original layers, since the extension %r is not installed.", name)
-            continue
-        for member, one in zip(members, described, strict=True):
-            ALTERATIONS.load(name).finish(member, one)
+        else:
+            ALTERATIONS.load(name).finish(model, description)
+
+
+def _is_left_out(name: str) -> bool:
+    """Return True if an alteration is not installed, and the model scores without it."""
+    entry = ALTERATIONS.entries.get(name)
+    return entry is not None and bool(entry.capabilities.get("keeps_weights")) and not entry.is_installed
 
 
 def is_altered(model: nn.Module) -> bool:

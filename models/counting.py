@@ -4,11 +4,11 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import groupby
+from typing import Any
 
 import torch
 
-from shunter.models.compression.role import CompressedLinear
-from shunter.models.compression.scheme import Compression
+from shunter.models.altered_layers import AlteredLayers, prepare
 from shunter.models.counts import AXES, FLOAT_BYTES, BatchAxis, LayerCount, MatmulCount, ModelCounts, PrecisionCounts
 from shunter.models.embeddings.role import EmbeddingTables
 from shunter.models.kept_traces import kept_trace
@@ -118,24 +118,23 @@ def count_layers(
     )
 
 
-def count_parameter_bytes(spec: ModelSpec, features: Features, compression: Compression | None = None) -> int:
+def count_parameter_bytes(spec: ModelSpec, features: Features, alterations: Mapping[str, Any] | None = None) -> int:
     """Weights of tables and layers, as `count_model` has them, without tracing a step.
 
     Args:
         spec: The architecture.
         features: The input.
-        compression: Smaller forms of layers.
+        alterations: Descriptions of altered layers (`shunter.models.altered_layers`).
 
     Raises:
         RequestError: The model cannot be built.
-        ValueError: It has no layer for a form.
+        ValueError: A description is not valid for these layers.
     """
     with torch.device("meta"):
         layers = build_layers(spec, features)
-        if compression is not None:
-            compression.apply(layers)
-    smaller = [module for module in layers.modules() if isinstance(module, CompressedLinear)]
-    tensors = [*layers.parameters(), *(buffer for module in smaller for buffer in module.buffers())]
+        prepare(layers, alterations or {})
+    altered = [module for module in layers.modules() if isinstance(module, AlteredLayers)]
+    tensors = [*layers.parameters(), *(buffer for module in altered for buffer in module.buffers())]
     tables = EmbeddingTables.count_bytes(spec.tables(features))
     return tables.weights + sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 

@@ -21,7 +21,6 @@ from shunter.engine.passes.rivals import try_rivals
 from shunter.errors import DataError, RequestError
 from shunter.ingestion.encoding.encoded import EncodedBag, EncodedRows
 from shunter.models.altered_layers import is_altered
-from shunter.models.compression.scheme import is_compressed
 from shunter.models.ensemble import Ensemble
 from shunter.models.registry import Model
 from shunter.reporting.card.document import to_html, to_markdown
@@ -65,7 +64,7 @@ def check_scorer(title: str, scorer: Scorer | RankingScorer, dataset: Dataset) -
     """
     if isinstance(scorer, RankingScorer):
         raise RequestError(f"{title} ranks items and has no hidden layers: only models of clicks are compressed.")
-    if is_compressed(scorer.model) or is_altered(scorer.model):
+    if is_altered(scorer.model):
         raise RequestError(f"{title} is compressed already: compress the version that its tag {COMPRESSION_OF} names.")
     if scorer.model.features != dataset.features:
         raise RequestError(f"{title} reads other features than its data set has: compress another version.")

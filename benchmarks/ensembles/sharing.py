@@ -40,8 +40,8 @@ def shared_bytes(trainings: Trainings, owner: "TrainedModel", members: int) -> i
     from shunter.engine.checkpoint.packing import TABLES, Form, pack, stored_bytes
     from shunter.engine.checkpoint.storage import load_model
     from shunter.engine.data.uses import row_uses
+    from shunter.engine.ensemble.result import FILE_OVERHEAD_BYTES
     from shunter.models.ensemble import Ensemble
-    from shunter.tasks.ensemble.memory import OVERHEAD
 
     model = load_model(owner.directory)
     assert not isinstance(model, Ensemble), "a member is a single model"
@@ -49,7 +49,7 @@ def shared_bytes(trainings: Trainings, owner: "TrainedModel", members: int) -> i
     assert packed is not None, "there is room for all of it"
     tables = {name: tensor for name, tensor in packed.items() if name.startswith(TABLES)}
     layers = {name: tensor for name, tensor in packed.items() if name not in tables}
-    return OVERHEAD + stored_bytes(tables) + members * stored_bytes(layers)
+    return FILE_OVERHEAD_BYTES + stored_bytes(tables) + members * stored_bytes(layers)
 
 
 def sharing_members(

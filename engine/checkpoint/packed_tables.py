@@ -9,15 +9,22 @@ All forms give the same numbers bit for bit.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from shunter.engine.checkpoint.packing import parts_of_tables, unpack
 from shunter.engine.checkpoint.quantise import QuantisedRows, restore_rows
-from shunter.errors import CheckpointError
+from shunter.engine.checkpoint.storage import MEMBERS, build_described, load_weights, read_json
+from shunter.engine.checkpoint.stored import described
+from shunter.engine.checkpoint.tensor_file import TensorFile
+from shunter.errors import CheckpointError, RequestError
 from shunter.models.embeddings.mapped import sum_of_rows
 from shunter.models.embeddings.role import FLOAT_BYTES, EmbeddingTables
+from shunter.models.ensemble import Ensemble
+from shunter.models.registry import Model, bag_tables, build_scoring_model
 
 PACKED, RESTORED, WHOLE = range(3)
 
@@ -181,3 +188,46 @@ class PackedEmbeddings(EmbeddingTables):
 
     def initialise(self, generator: torch.Generator) -> None:
         """Do nothing: the rows are trained weights."""
+
+
+def load_packed(file: TensorFile, path: Path, memory_bytes: int) -> Model | Ensemble:
+    """Load a packed model, with as many tables unpacked as fit into the memory.
+
+    Raises:
+        CheckpointError: The file belongs to another model.
+        RequestError: The memory does not hold the packed tables.
+    """
+    features, specs = described(path)
+    tensors = {name: file.read(name) for name in file.head}
+    is_single = "ensemble_weights" not in (description := read_json(path)) or description["ensemble_weights"] is None
+    prefixes = [""] if is_single else [f"{MEMBERS}{number}." for number in range(len(specs))]
+    packed = [
+        [
+            PackedTable(parts, shape.rows, shape.width)
+            for parts, shape in zip(parts_of_tables(tensors, len(shapes), prefix), shapes, strict=True)
+        ]
+        for prefix, shapes in zip(prefixes, (spec.tables(features) for spec in specs), strict=True)
+    ]
+    sizes = [sum(table.bytes_as(PACKED) for table in tables) for tables in packed]
+    if sum(sizes) > memory_bytes:
+        raise RequestError(
+            f"The tables of this model lie in few bits, which stay in memory and take {sum(sizes):,} bytes of the "
+            f"{memory_bytes:,} of --memory: raise it, or serve the model that was packed."
+        )
+    built = iter(
+        PackedEmbeddings(
+            [shape.rows for shape in spec.tables(features)],
+            spec.embedding_dim,
+            bag_tables(spec, features),
+            tables,
+            memory_bytes * size // sum(sizes),
+        )
+        for spec, tables, size in zip(specs, packed, sizes, strict=True)
+    )
+    model, _ = build_described(path, None, lambda spec, features: build_scoring_model(spec, features, next(built)))
+    members = model.models if isinstance(model, Ensemble) else (model,)
+    weights = {} if is_single else {name: one for name, one in tensors.items() if not name.startswith(MEMBERS)}
+    for member, prefix in zip(members, prefixes, strict=True):
+        weights |= unpack(member, tensors, prefix, with_tables=False)
+    load_weights(model, weights, path.with_name("model.safetensors"))
+    return model

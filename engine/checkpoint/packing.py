@@ -17,7 +17,7 @@ Packed weights are stored in the same file as other weights, under names with a 
     :checks                     check bits of all other tensors (`shunter.engine.checkpoint.check_bits`), if requested
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -27,16 +27,16 @@ from torch import Tensor, nn
 
 from shunter.engine.checkpoint.check_bits import CHECKS, bytes_with_checks, with_checks
 from shunter.engine.checkpoint.quantise import QuantisedRows, bytes_of_row, quantise_rows, restore_rows
+from shunter.engine.checkpoint.storage import MOST_FOLD, PACKED_MARK
 from shunter.errors import CheckpointError
 from shunter.models.registry import Model
 from shunter.models.structured_dropout import StructuredDropout
 
-TABLES, MARK = "embeddings.weight", ":"
+TABLES, MARK = "embeddings.weight", PACKED_MARK
 LEAST_NUMBERS, LEAST_ROWS, LEAST_WIDTH = 256, 4, 8  # smallest matrix that is packed
 ROW_OVERHEAD = 4  # bytes of the scale and the bias of a row
 NUMBER_BYTES = 4  # bytes of the number of a row or a column
 HEADER_BYTES = 96  # bytes of a tensor in a safetensors header, besides its name, which occurs at most twice
-MOST_FOLD = 64  # largest accepted ratio of unpacked to packed size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,11 +135,6 @@ def parts_of_tables(tensors: Mapping[str, Tensor], count: int, prefix: str = "")
         {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}
         for start in starts
     ]
-
-
-def is_packed(tensors: Iterable[str]) -> bool:
-    """Return True if any of the tensors, by their names, is packed."""
-    return any(MARK in name for name in tensors)
 
 
 def stored_bytes(tensors: Mapping[str, Tensor]) -> int:

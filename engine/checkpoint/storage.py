@@ -1,8 +1,8 @@
 """Model files: safetensors for the weights, JSON for the description; loading executes no code from them.
 
-model.json           architecture: features, members, ensemble weights and combination, compressed forms of layers,
+model.json           architecture: features, members, ensemble weights and combination,
                      alterations of the layers (`shunter.models.altered_layers`), checksum of the weights
-model.safetensors    the weights, plain or packed (`shunter.engine.checkpoint.packing`)
+model.safetensors    the weights, plain or packed (`WEIGHT_PACKINGS`)
 """
 
 import contextlib
@@ -10,7 +10,7 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,23 +19,22 @@ import torch
 from torch import Tensor, nn
 
 from shunter.checked_json import json_object, read_checked, seal
-from shunter.engine.checkpoint.packing import MOST_FOLD, is_packed, unpack
 from shunter.engine.checkpoint.tensor_file import TensorFile
 from shunter.errors import CheckpointError, DamagedFileError, RequestError
 from shunter.files import open_regular, path_of, replacing
-from shunter.models.altered_layers import ALTERATIONS, descriptions_of, finish
+from shunter.models.altered_layers import ALTERATIONS, descriptions_of, finish, prepare
 from shunter.models.combination import Combination
-from shunter.models.compression.scheme import Compression
 from shunter.models.counting import count_parameter_bytes
 from shunter.models.embeddings.mapped import MappedEmbeddings
 from shunter.models.embeddings.role import EmbeddingTables
 from shunter.models.ensemble import Ensemble
 from shunter.models.registry import Model, build_mapped_model, build_model, may_lie_in_file, model_spec
 from shunter.models.spec import Features, ModelSpec
+from shunter.registry import Entry, Registry
 
 FORMAT = 1
 # Keys of a description that describe no altered layers.
-PLAIN = {"format", "features", "members", "ensemble_weights", "sha256", "combination", "compression", "packed"}
+PLAIN = {"format", "features", "members", "ensemble_weights", "sha256", "combination", "packed"}
 MODEL_FILES = ("model.json", "model.safetensors")
 LONGEST_HISTORY = 1 << 20
 # Files of a run with choices from measurements or earlier runs: a resumed or repeated run makes the same choices.
@@ -43,6 +42,21 @@ CHOICES = "*.choice.json"
 # Prefix of the folder of each state that several processes have left, and suffix of one that is being written.
 SHARDED, PARTIAL = "checkpoint-", ".partial"
 MEMBERS = "members."  # prefix of the weight names of an ensemble's members
+WEIGHTS = "model.safetensors"
+# Weights in few bits. The target unpacks the tensors of one member; `load_within` names a function that loads a model
+# whose tables stay packed.
+WEIGHT_PACKINGS = Registry(
+    "packing of weights",
+    {
+        "few_bits": Entry(
+            target="shunter.engine.checkpoint.packing:unpack",
+            capabilities={"load_within": "shunter.engine.checkpoint.packed_tables:load_packed"},
+        )
+    },
+    group="shunter.weight_packings",
+)
+PACKED_MARK = ":"  # in the names of packed tensors
+MOST_FOLD = 64  # largest accepted ratio of unpacked to packed size
 
 
 def save_model(model: Model | Ensemble, directory: Path, packed: Sequence[Mapping[str, Tensor]] | None = None) -> None:
@@ -53,7 +67,7 @@ def save_model(model: Model | Ensemble, directory: Path, packed: Sequence[Mappin
     Args:
         model: Model or ensemble to write.
         directory: Folder of the model files.
-        packed: Packed weights of each member (`shunter.engine.checkpoint.packing.pack`), written instead of the model's
+        packed: Packed weights of each member (`WEIGHT_PACKINGS`), written instead of the model's
             own weights; the loaded model scores with the packed weights.
     """
     directory.mkdir(parents=True, exist_ok=True)
@@ -70,9 +84,6 @@ def save_model(model: Model | Ensemble, directory: Path, packed: Sequence[Mappin
     }
     if isinstance(model, Ensemble) and model.combiner is not None:
         description["combination"] = model.combiner.combination.to_dict()
-    compressions = [Compression.of(member.layers) for member in members]
-    if any(compressions):
-        description["compression"] = [compression.to_dict() for compression in compressions]
     description |= descriptions_of(members)
     if packed is not None:
         description["packed"] = True
@@ -123,14 +134,28 @@ def ready_to_score(model: Model | Ensemble, path: Path) -> Model | Ensemble:
     """
     model.eval()
     members = model.models if isinstance(model, Ensemble) else (model,)
-    description = read_json(path)
     try:
-        finish(members, {name: description[name] for name in description.keys() - PLAIN if name in ALTERATIONS})
-    except (TypeError, ValueError) as error:
-        raise CheckpointError(
-            f"The file {path} does not say how its models are computed ({error}): save the model again."
-        ) from error
+        for member, altered in zip(members, _alterations(path, read_json(path), len(members)), strict=True):
+            finish(member, altered)
+    except ValueError as error:
+        raise _unreadable_alterations(path, error) from error
     return model
+
+
+def _alterations(path: Path, description: Mapping[str, Any], members: int) -> list[dict[str, Any]]:
+    """Return the descriptions of the altered layers of each member, by the name of the alteration.
+
+    Raises:
+        CheckpointError: The descriptions are not one for each member.
+    """
+    found = {name: value for name, value in description.items() if name not in PLAIN and name in ALTERATIONS}
+    if not all(isinstance(value, list) and len(value) == members for value in found.values()):
+        raise _unreadable_alterations(path, ValueError("a member has no description"))
+    return [{name: values[number] for name, values in found.items()} for number in range(members)]
+
+
+def _unreadable_alterations(path: Path, error: ValueError) -> CheckpointError:
+    return CheckpointError(f"The file {path} does not say how its models are computed ({error}): save the model again.")
 
 
 def _stored_tensors(model: Model | Ensemble, stored: TensorFile, *, copies_tables: bool) -> dict[str, Tensor]:
@@ -148,9 +173,13 @@ def _mapped_tables(model: nn.Module) -> set[str]:
     return {f"{prefix}.weight" for prefix, module in model.named_modules() if isinstance(module, MappedEmbeddings)}
 
 
+def is_packed(tensors: Iterable[str]) -> bool:
+    """Return True if any of the tensors, by their names, is packed."""
+    return any(PACKED_MARK in name for name in tensors)
+
+
 def _unpacked(model: Model | Ensemble, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    if not is_packed(tensors):
-        return tensors
+    unpack = WEIGHT_PACKINGS.load("few_bits")
     if not isinstance(model, Ensemble):
         return unpack(model, tensors)
     own = {name: tensor for name, tensor in tensors.items() if not name.startswith(MEMBERS)}
@@ -187,13 +216,13 @@ def build_described(
     try:
         features = Features.from_dict(description["features"])
         specs = [model_spec(**member) for member in description["members"]]
-        compressions = _compressions(description, len(specs))
-        named_bytes = _named_bytes(specs, features, compressions)
+        alterations = _alterations(path, description, len(specs))
+        named_bytes = _named_bytes(specs, features, alterations)
         if check is not None:
             check(named_bytes // MOST_FOLD if description.get("packed") else named_bytes)
         members = [build(spec, features) for spec in specs]
-        for member, compression in zip(members, compressions, strict=True):
-            compression.apply(member.layers)
+        for member, altered in zip(members, alterations, strict=True):
+            prepare(member.layers, altered)
         weights, checksum = description["ensemble_weights"], description["sha256"]
         combination = Combination.from_dict(description["combination"]) if "combination" in description else None
     except (KeyError, TypeError, ValueError, AssertionError, RuntimeError, RequestError) as error:
@@ -203,18 +232,12 @@ def build_described(
     return (members[0] if weights is None else Ensemble(members, weights, combination=combination)), checksum
 
 
-def _compressions(description: dict[str, Any], members: int) -> list[Compression]:
-    """Return the compressed forms of the layers of each member; empty for a description without compression."""
-    values = description.get("compression", [{"layers": {}}] * members)
-    return [Compression.from_dict(one) for one in values]
-
-
-def _named_bytes(specs: list[ModelSpec], features: Features, compressions: list[Compression]) -> int:
+def _named_bytes(specs: list[ModelSpec], features: Features, alterations: list[dict[str, Any]]) -> int:
     """Return the bytes of the weights by the description, computed without allocating any weights."""
     if max((field.length or 0 for field in features.categorical), default=0) > LONGEST_HISTORY:
         raise ValueError("a history is longer than any")
-    pairs = zip(specs, compressions, strict=True)
-    return sum(count_parameter_bytes(spec, features, compression) for spec, compression in pairs)
+    pairs = zip(specs, alterations, strict=True)
+    return sum(count_parameter_bytes(spec, features, altered) for spec, altered in pairs)
 
 
 def check_size(file: io.BufferedReader, path: Path, named_bytes: int) -> None:

@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shunter.engine.checkpoint.packed_tables import PACKED, PackedEmbeddings, PackedTable
-from shunter.engine.checkpoint.packing import is_packed, parts_of_tables, unpack
 from shunter.engine.checkpoint.storage import (
     MEMBERS,
+    WEIGHT_PACKINGS,
     build_described,
     check_size,
     check_sum,
+    is_packed,
     load_model,
     load_weights,
     opened,
@@ -64,7 +64,7 @@ def load_stored_model(
         HardwareError: The file cannot be read.
     """
     path, weights_path = directory / "model.json", directory / "model.safetensors"
-    features, specs = _described(path)
+    features, specs = described(path)
     sizes = [EmbeddingTables.count_bytes(spec.tables(features)).weights for spec in specs]
     if sum(sizes) <= memory_bytes:
         return load_model(directory)
@@ -83,7 +83,8 @@ def load_stored_model(
         stored = TensorFile(file, weights_path)
         head = stored.head
         if is_packed(head):
-            return ready_to_score(_load_packed(stored, path, memory_bytes), path)
+            load_packed = WEIGHT_PACKINGS.load_part("few_bits", "load_within")
+            return ready_to_score(load_packed(stored, path, memory_bytes), path)
         is_single = TABLES in head
         tables: list[StoredEmbeddings] = []
         for member, (spec, size) in enumerate(zip(specs, sizes, strict=True)):
@@ -100,49 +101,6 @@ def load_stored_model(
     return ready_to_score(model, path)
 
 
-def _load_packed(file: TensorFile, path: Path, memory_bytes: int) -> Model | Ensemble:
-    """Load a packed model, with as many tables unpacked as fit into the memory.
-
-    Raises:
-        CheckpointError: The file belongs to another model.
-        RequestError: The memory does not hold the packed tables.
-    """
-    features, specs = _described(path)
-    tensors = {name: file.read(name) for name in file.head}
-    is_single = "ensemble_weights" not in (description := read_json(path)) or description["ensemble_weights"] is None
-    prefixes = [""] if is_single else [f"{MEMBERS}{number}." for number in range(len(specs))]
-    packed = [
-        [
-            PackedTable(parts, shape.rows, shape.width)
-            for parts, shape in zip(parts_of_tables(tensors, len(shapes), prefix), shapes, strict=True)
-        ]
-        for prefix, shapes in zip(prefixes, (spec.tables(features) for spec in specs), strict=True)
-    ]
-    sizes = [sum(table.bytes_as(PACKED) for table in tables) for tables in packed]
-    if sum(sizes) > memory_bytes:
-        raise RequestError(
-            f"The tables of this model lie in few bits, which stay in memory and take {sum(sizes):,} bytes of the "
-            f"{memory_bytes:,} of --memory: raise it, or serve the model that was packed."
-        )
-    built = iter(
-        PackedEmbeddings(
-            [shape.rows for shape in spec.tables(features)],
-            spec.embedding_dim,
-            bag_tables(spec, features),
-            tables,
-            memory_bytes * size // sum(sizes),
-        )
-        for spec, tables, size in zip(specs, packed, sizes, strict=True)
-    )
-    model, _ = build_described(path, None, lambda spec, features: build_scoring_model(spec, features, next(built)))
-    members = model.models if isinstance(model, Ensemble) else (model,)
-    weights = {} if is_single else {name: one for name, one in tensors.items() if not name.startswith(MEMBERS)}
-    for member, prefix in zip(members, prefixes, strict=True):
-        weights |= unpack(member, tensors, prefix, with_tables=False)
-    load_weights(model, weights, path.with_name("model.safetensors"))
-    return model
-
-
 def memory_for_tables(directory: Path, among: int = 1) -> int | None:
     """Return the memory limit in bytes for embedding tables that are too large for the free memory.
 
@@ -157,7 +115,7 @@ def memory_for_tables(directory: Path, among: int = 1) -> int | None:
         CheckpointError: The model is missing, or not of this version.
     """
     path = directory / "model.json"
-    features, specs = _described(path)
+    features, specs = described(path)
     free = available_memory_bytes(torch.device("cpu"))
     size = sum(EmbeddingTables.count_bytes(spec.tables(features)).weights for spec in specs)
     return (
@@ -190,7 +148,8 @@ def load_to_score(directory: Path, execution: Execution, among: int = 1) -> Mode
 
 def placement_of_tables(model: torch.nn.Module) -> list[str]:
     """Return a sentence on the location of the tables of each model or member whose tables are not whole in memory."""
-    return [one.placement for one in model.modules() if isinstance(one, StoredEmbeddings | PackedEmbeddings)]
+    tables = (one for one in model.modules() if isinstance(one, EmbeddingTables))
+    return [one.placement for one in tables if one.placement]
 
 
 def stored_tables(model: torch.nn.Module) -> list[StoredEmbeddings]:
@@ -198,7 +157,7 @@ def stored_tables(model: torch.nn.Module) -> list[StoredEmbeddings]:
     return [module for module in model.modules() if isinstance(module, StoredEmbeddings)]
 
 
-def _described(path: Path) -> tuple[Features, list[ModelSpec]]:
+def described(path: Path) -> tuple[Features, list[ModelSpec]]:
     """Return the features and the architectures of a description.
 
     Raises:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from shunter.engine.checkpoint.storage import load_model, read_json
 from shunter.errors import CheckpointError
-from shunter.models.compression.scheme import is_compressed
+from shunter.models.altered_layers import keeps_weights
 from shunter.models.ensemble import Ensemble
 from shunter.models.registry import Model
 from shunter.models.spec import Features
@@ -90,7 +90,7 @@ class WarmStart:
         """
         found = load_model(self.directory, is_mapped=True)
         members = found.models if isinstance(found, Ensemble) else (found,)
-        if is_compressed(found):
+        if not keeps_weights(found):
             raise CheckpointError(
                 f"The model in {self.directory} is compressed, which leaves weights that cannot learn: go on from the "
                 "version that it was made of, which its tag `compression.of` names."

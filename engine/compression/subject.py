@@ -1,6 +1,6 @@
 """What a compression is tried on: a finished model, the rows to learn from, and the limits that it must keep."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -115,23 +115,6 @@ def inputs_of_layers(model: Model | Ensemble, batch: Batch) -> dict[Place, Tenso
         for handle in handles:
             handle.remove()
     return seen
-
-
-def after_relu(layers: nn.Module) -> Iterator[str]:
-    """Paths of the layers whose input is the output of a ReLU, so never negative."""
-    for name, module in layers.named_modules():
-        if not isinstance(module, nn.Sequential):
-            continue
-        is_positive = False
-        for child_name, child in module.named_children():
-            if isinstance(child, nn.Linear):
-                if is_positive:
-                    yield f"{name}.{child_name}" if name else child_name
-                is_positive = False
-            elif isinstance(child, nn.ReLU):
-                is_positive = True
-            elif not isinstance(child, nn.Dropout | StructuredDropout):
-                is_positive = False
 
 
 def prunable_pairs(layers: nn.Module) -> list[tuple[str, str]]:

@@ -1,8 +1,12 @@
 """Model that an ensemble selection describes."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
+import numpy as np
+from torch import Tensor
+
+from shunter.engine.ensemble.result import MemoryFit
 from shunter.engine.ensemble.verdict import Verdict
 from shunter.models.combination import Combination
 from shunter.models.ensemble import Ensemble
@@ -30,3 +34,20 @@ def _combination(verdict: Verdict) -> Combination | None:
     if found is None or not found.references:
         return found
     return replace(found, references=tuple(found.references[index] for index in verdict.chosen))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackedResult:
+    """Result whose members are packed into a memory limit.
+
+    Attributes:
+        verdict: Weights of all members.
+        logits: Log odds on validation, those of packed members as they are packed, `[members, rows]`.
+        tensors: Packed weights of the members in the result, by their number; empty if none is packed.
+        fit: Figures of the packing.
+    """
+
+    verdict: Verdict
+    logits: np.ndarray
+    tensors: Mapping[int, Mapping[str, Tensor]]
+    fit: MemoryFit

@@ -60,6 +60,9 @@ class Serving(Frozen):
         return {f"serving.{figure}.{self.name}": value for figure, value in figures.items() if value is not None}
 
 
+FILE_OVERHEAD_BYTES = 1_024  # of a file of weights besides those of its members
+
+
 class TriedSize(Frozen):
     """Tried number of members, packed so that all of them fit."""
 

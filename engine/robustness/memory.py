@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from shunter.engine.checkpoint.check_bits import CHECKS, put_right
-from shunter.engine.checkpoint.packing import MARK, TABLES, is_packed, unpack
-from shunter.engine.checkpoint.storage import MEMBERS, load_model, opened, read_json, tensors_of
+from shunter.engine.checkpoint.packing import MARK, TABLES, unpack
+from shunter.engine.checkpoint.storage import MEMBERS, is_packed, load_model, opened, read_json, tensors_of
 from shunter.engine.robustness.injection import MemoryErrors, injected
 from shunter.models.ensemble import Ensemble
 from shunter.models.registry import Model

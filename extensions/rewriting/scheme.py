@@ -113,6 +113,9 @@ class Rewriting:
         """Return the steps of a model, for its file."""
         return list(steps_of(model))
 
+    def prepare(self, layers: nn.Module, description: object) -> None:
+        """Do nothing: the weights are those of the original layers."""
+
     def finish(self, model: Recommender, description: object) -> None:
         """Let a loaded model score with the steps of its file.
 

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from shunter.engine.compression.subject import after_relu
 from shunter.engine.config import Execution, Hyperparameters
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.data.loader import BatchLoader
@@ -24,6 +23,7 @@ from shunter.extensions.stalls.sparse_accelerator import BOTH, DENSE, INPUT, LAN
 from shunter.frozen import Frozen
 from shunter.models.interactions import Mix
 from shunter.models.registry import Model, build_model
+from shunter.models.relu_paths import after_relu
 from shunter.models.spec import ModelSpec
 from shunter.tracking.convention import BACKWARD_SPEEDUP
 

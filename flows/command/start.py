@@ -141,6 +141,7 @@ def _check(request: Request) -> None:
         check_model(request.model)
         if isinstance(request, TrainRequest):
             request.search.check_is_installed()
+            request.ensemble.check_is_installed()
         if isinstance(request, TrainRequest) and request.training.plan is not None:
             from shunter.tasks.training_plans import processes_of
 

@@ -5,8 +5,10 @@ from typing import ClassVar, Self
 
 from torch import Tensor, nn
 
+from shunter.models.altered_layers import AlteredLayers
 
-class CompressedLinear(nn.Module, ABC):
+
+class CompressedLinear(AlteredLayers, ABC):
     """A linear layer in fewer bytes, which scores and learns nothing.
 
     The score of a row must not depend on the rows beside it: whoever asks for one row gets what a file would.
@@ -20,6 +22,7 @@ class CompressedLinear(nn.Module, ABC):
         outputs: Width of the output.
     """
 
+    alteration = "compression"
     form: ClassVar[str]
     inputs: int
     outputs: int

@@ -11,6 +11,7 @@ from shunter.models.compression.int8 import Int8Linear
 from shunter.models.compression.product import ProductLinear
 from shunter.models.compression.pruned import PrunedLinear
 from shunter.models.compression.role import CompressedLinear
+from shunter.models.recommender import Recommender
 
 FORMS: dict[str, type[CompressedLinear]] = {form.form: form for form in (Int8Linear, ProductLinear, PrunedLinear)}
 
@@ -84,6 +85,28 @@ class Compression:
                 raise ValueError(f"the form of layer {path!r} has an option that is no whole number")
             layers[path] = LayerForm(form=form["form"], options=options)
         return cls(layers=layers)
+
+
+class LayerCompression:
+    """Alteration of a finished model: smaller forms of its linear layers."""
+
+    def describe(self, model: Recommender) -> dict[str, Any]:
+        """Return the forms of the layers of a model, for its file."""
+        return Compression.of(model.layers).to_dict()
+
+    def prepare(self, layers: nn.Module, description: Mapping[str, Any]) -> None:
+        """Put the forms of a description into layers, without weights.
+
+        Raises:
+            ValueError: A place, a form or an option does not exist.
+        """
+        Compression.from_dict(description).apply(layers)
+
+    def finish(self, model: Recommender, description: Mapping[str, Any]) -> None:
+        """Do nothing: the loaded weights are those of the forms."""
+
+
+COMPRESSION = LayerCompression()
 
 
 def linears_of(layers: nn.Module) -> dict[str, nn.Linear]:

@@ -124,6 +124,11 @@ class EmbeddingTables(nn.Module, ABC):
         self._first_row_of_bag = Constant([first_rows[table] for table in self.table_of])
 
     @property
+    def placement(self) -> str | None:
+        """Sentence on the location of tables that are not whole in memory; None of all others."""
+        return None
+
+    @property
     def tables(self) -> tuple[Tensor, ...]:
         """The weights of each table, `[rows, its width]`: views of `weight`."""
         return self.weight.split(self.rows)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
+from shunter.registry import Entry, Registry
 from shunter.requests.groups import Group
 from shunter.requests.sizes import checked_bytes, parse_bytes
 
@@ -159,6 +160,14 @@ class Distill(StrEnum):
 TRAINED_MEMBERS, MOST_MEMBERS = 3, 8
 
 
+# Limits for which the members of a result are changed; named as the option.
+RESULT_LIMITS = Registry(
+    "limit of the result",
+    {"ensemble-memory": Entry(target="shunter.tasks.ensemble.memory:Shrinker")},
+    group="shunter.result_limits",
+)
+
+
 class EnsembleRequest(Group, frozen=True, title="Ensemble"):
     """The models that are combined."""
 
@@ -207,6 +216,11 @@ class EnsembleRequest(Group, frozen=True, title="Ensemble"):
     def most(self) -> int:
         """Return the largest number of models in the ensemble."""
         return self.ensemble_size or MOST_MEMBERS
+
+    def check_is_installed(self) -> None:
+        """Raise `MissingExtensionError` if a limit needs an extension that is not installed."""
+        if self.ensemble_memory is not None:
+            RESULT_LIMITS.entry("ensemble-memory")
 
     @property
     def memory_bytes(self) -> int | None:

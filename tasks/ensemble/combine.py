@@ -6,13 +6,13 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+from torch import Tensor
 
-from shunter.engine.checkpoint.storage import save_model
+from shunter.engine.checkpoint.storage import WEIGHTS, save_model
 from shunter.engine.checkpoint.stored import load_to_score
 from shunter.engine.config import Execution, SelectBy
 from shunter.engine.data.dataset import Dataset
-from shunter.engine.ensemble.combined import combined_as
-from shunter.engine.ensemble.forms import Packed
+from shunter.engine.ensemble.combined import PackedResult, combined_as
 from shunter.engine.ensemble.race import PRESENT
 from shunter.engine.ensemble.result import RESULT, EnsembleResult, Member, MemoryFit, Serving, read_finished
 from shunter.engine.ensemble.scored import kept_scores, score_test
@@ -27,7 +27,7 @@ from shunter.hardware.types import Placement
 from shunter.models.ensemble import Ensemble
 from shunter.models.registry import Model
 from shunter.requests import EnsembleRequest
-from shunter.tasks.ensemble.memory import WEIGHTS, Shrinker, Shrunk
+from shunter.requests.effort import RESULT_LIMITS
 from shunter.tracking.convention import model_params, placement_params, quality_metrics
 from shunter.tracking.runs import Run, child_run, open_run
 
@@ -187,12 +187,12 @@ class Combining:
         )
         return verdict.among(allowed, len(self.members))
 
-    def save(self, verdict: Verdict, directory: Path, packed: Mapping[int, Packed] | None = None) -> None:
+    def save(self, verdict: Verdict, directory: Path, packed: Mapping[int, Mapping[str, Tensor]] | None = None) -> None:
         """Write what a verdict keeps into a folder."""
         execution = replace(self.execution, device="cpu")
         chosen = [self.members[index].directory for index in verdict.chosen]
         models = [_single(directory, execution, among=len(chosen)) for directory in chosen]
-        tensors = [packed[index].tensors for index in verdict.chosen] if packed else None
+        tensors = [packed[index] for index in verdict.chosen] if packed else None
         save_model(combined_as(verdict, models), directory, tensors)
 
     def result(self, directory: Path, run_id: str) -> EnsembleResult:
@@ -204,7 +204,7 @@ class Combining:
         shrunk = self._shrunk(verdict)
         if shrunk is not None:
             verdict, logits = shrunk.verdict, shrunk.logits
-        self.save(verdict, directory, shrunk.packed if shrunk else None)
+        self.save(verdict, directory, shrunk.tensors if shrunk else None)
         memory = None if shrunk is None else _stored(shrunk, directory)
         names = [member.name for member in self.members]
         return EnsembleResult(
@@ -240,11 +240,11 @@ class Combining:
             serving_cost(model, self.dataset, execution),
         )
 
-    def _shrunk(self, verdict: Verdict) -> Shrunk | None:
+    def _shrunk(self, verdict: Verdict) -> PackedResult | None:
         limits, (allowed, most) = self.limits, self.allowed
         if limits.memory_bytes is None:
             return None
-        shrinker = Shrinker(
+        shrinker = RESULT_LIMITS.load("ensemble-memory")(
             dataset=self.dataset,
             members=self.members,
             evaluations=self.evaluations,
@@ -276,7 +276,7 @@ def _member(member: TrainedModel, weights: np.ndarray, tasks: Sequence[str]) -> 
     return Member(name=member.name, weight=main, other_weights=of_others, trial=member.trial)
 
 
-def _stored(shrunk: Shrunk, directory: Path) -> MemoryFit:
+def _stored(shrunk: PackedResult, directory: Path) -> MemoryFit:
     """What is told of the memory, with the bytes of the file that was written."""
     after = (directory / WEIGHTS).stat().st_size
     assert after <= shrunk.fit.limit_bytes, f"{after:,} bytes were stored, more than {shrunk.fit.limit_bytes:,}"

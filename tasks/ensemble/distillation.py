@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from shunter.engine.checkpoint.storage import WEIGHTS
 from shunter.engine.checkpoint.stored import load_to_score
 from shunter.engine.ensemble.distillation import softened
+from shunter.engine.ensemble.result import FILE_OVERHEAD_BYTES
 from shunter.engine.ensemble.verdict import Verdict
 from shunter.engine.trained_model import TrainedModel
 from shunter.hardware.types import Placement
@@ -12,7 +14,6 @@ from shunter.requests import Distill
 from shunter.search.result import TuneResult
 from shunter.tasks.ensemble.combine import Combining, EnsembleLimits
 from shunter.tasks.ensemble.members import planned, train_one
-from shunter.tasks.ensemble.memory import OVERHEAD, WEIGHTS
 from shunter.tasks.run_context import RunContext
 
 NAME = "distilled"
@@ -57,5 +58,5 @@ def _has_room(combining: Combining, verdict: Verdict) -> bool:
     """Whether the ensemble as it is keeps the limits of a prediction and of the memory."""
     limits, costs = combining.limits, [combining.scored[index][1] for index in verdict.chosen]
     stored = sum((combining.members[index].directory / WEIGHTS).stat().st_size for index in verdict.chosen)
-    is_small = limits.memory_bytes is None or stored + OVERHEAD <= limits.memory_bytes
+    is_small = limits.memory_bytes is None or stored + FILE_OVERHEAD_BYTES <= limits.memory_bytes
     return is_small and limits.serving.are_kept_by(costs)

@@ -1,19 +1,19 @@
 """Several members in the bytes of one: each packed, and as many of them as lower the loss."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from shunter.engine.checkpoint.packing import unpack
-from shunter.engine.checkpoint.storage import load_model
+from shunter.engine.checkpoint.storage import WEIGHTS, load_model
 from shunter.engine.config import Execution, SelectBy
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.data.uses import row_uses
-from shunter.engine.ensemble.combined import combined_as
+from shunter.engine.ensemble.combined import PackedResult, combined_as
 from shunter.engine.ensemble.forms import Packed, best_form
-from shunter.engine.ensemble.result import MemoryFit, TriedSize
+from shunter.engine.ensemble.result import FILE_OVERHEAD_BYTES, MemoryFit, TriedSize
 from shunter.engine.ensemble.verdict import Verdict, judge
 from shunter.engine.ensemble.weights import halves
 from shunter.engine.loop.evaluation import evaluate
@@ -28,26 +28,22 @@ from shunter.errors import InfeasibleError
 from shunter.models.ensemble import Ensemble
 from shunter.models.registry import Model
 
-OVERHEAD = 1_024  # bytes of the weights of an ensemble and of what a file says of itself
-WEIGHTS = "model.safetensors"
 JUDGED_BATCHES = 3  # of 4,096 rows, that a model is judged on under errors
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shrunk:
-    """What came of it.
+    """Some members in their forms.
 
     Attributes:
         verdict: Weights among all members.
         logits: Log odds on validation, those of the members that are packed as they are packed, `[members, rows]`.
         packed: Members in their forms, by number.
-        fit: What is told of it.
     """
 
     verdict: Verdict
     logits: np.ndarray
     packed: dict[int, Packed]
-    fit: MemoryFit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +74,7 @@ class Shrinker:
     threads: int
     error_rate: float | None = None
 
-    def shrink(self, verdict: Verdict) -> Shrunk:
+    def shrink(self, verdict: Verdict) -> PackedResult:
         """Fit the best members into the bytes: one, then two with half of the bytes each, as long as that helps.
 
         Each count is judged on the half of validation that fits no weights, the same for all; where the memory errs,
@@ -96,7 +92,7 @@ class Shrinker:
         logits = np.stack([one.logits for one in self.evaluations])
         ne_before = self._quality(verdict.combine(logits), slice(None)).ne
         before = sum((self.members[index].directory / WEIGHTS).stat().st_size for index in verdict.chosen)
-        if before + OVERHEAD <= self.limit and self.error_rate is None:
+        if before + FILE_OVERHEAD_BYTES <= self.limit and self.error_rate is None:
             fit = MemoryFit(
                 limit_bytes=self.limit,
                 bytes_before=before,
@@ -104,7 +100,7 @@ class Shrinker:
                 ne_before=ne_before,
                 ne_after=ne_before,
             )
-            return Shrunk(verdict=verdict, logits=logits, packed={}, fit=fit)
+            return PackedResult(verdict=verdict, logits=logits, tensors={}, fit=fit)
         order = self._order(verdict)
         best: Shrunk | None = None
         best_loss, tried = np.inf, []
@@ -135,7 +131,8 @@ class Shrinker:
             tried=tuple(tried),
             forms={self.members[index].name: packed.words for index, packed in best.packed.items()},
         )
-        return replace(best, fit=fit)
+        tensors = {index: packed.tensors for index, packed in best.packed.items()}
+        return PackedResult(verdict=best.verdict, logits=best.logits, tensors=tensors, fit=fit)
 
     def _order(self, verdict: Verdict) -> list[int]:
         """The best single first, then those with the largest weights, then those that are best alone."""
@@ -157,7 +154,7 @@ class Shrinker:
         for index in chosen:
             model, scratch = (_single(self.members[index]) for _ in range(2))
             uses = row_uses(self.dataset, model.spec)
-            room = (self.limit - OVERHEAD) // len(chosen)
+            room = (self.limit - FILE_OVERHEAD_BYTES) // len(chosen)
             found = best_form(model, scratch, uses, room, rows, has_check_bits=self.error_rate is not None)
             if found is None:
                 return None
@@ -174,9 +171,8 @@ class Shrinker:
             select_by=self.select_by,
             most=self.most,
         )
-        fit = MemoryFit(limit_bytes=self.limit, bytes_before=0, bytes_after=0)
         whole = own.among(chosen, len(self.members))
-        return Shrunk(verdict=whole, logits=logits, packed={index: packed[index] for index in whole.chosen}, fit=fit)
+        return Shrunk(verdict=whole, logits=logits, packed={index: packed[index] for index in whole.chosen})
 
     def _held_out(self, found: Shrunk) -> Metrics:
         return self._quality(found.verdict.combine(found.logits), self._second)

@@ -14,9 +14,9 @@ from shunter.engine.loop.evaluation import evaluate
 from shunter.engine.metrics import Metrics
 from shunter.engine.stopping import StopKind, StopReason
 from shunter.engine.trained_model import TrainedModel
-from shunter.errors import CheckpointError, TrackingError
+from shunter.errors import CheckpointError, MissingExtensionError, TrackingError
 from shunter.hardware.types import EnergyReading, Placement
-from shunter.models.compression.scheme import is_compressed
+from shunter.models.altered_layers import keeps_weights
 from shunter.models.ensemble import Ensemble
 from shunter.models.registry import Model
 from shunter.tracking.registry.versions import Version, champions_of, download, fingerprint_of
@@ -90,9 +90,9 @@ def _models_of(version: Version, dataset: Dataset, folder: Path, *, is_mapped: b
         return ()
     try:
         model = load_model(download(version, folder / f"fetched-{version.version}").model, is_mapped=is_mapped)
-    except (CheckpointError, TrackingError):
+    except (CheckpointError, MissingExtensionError, TrackingError):
         return ()
-    if is_compressed(model) or model.features != dataset.features:
+    if not keeps_weights(model) or model.features != dataset.features:
         return ()
     return model.models if isinstance(model, Ensemble) else (model,)
 

@@ -37,7 +37,6 @@ from shunter.ingestion.encoding.encoder import Encoder
 from shunter.ingestion.encoding.shared_rows import shared_rows
 from shunter.ingestion.encoding.vocabulary_increment import vocabulary_increment, write_extended
 from shunter.models.altered_layers import is_altered
-from shunter.models.compression.scheme import is_compressed
 from shunter.models.ensemble import Ensemble
 from shunter.models.registry import Model
 from shunter.tracking.registry.ranking_serving import RankingScorer
@@ -138,7 +137,7 @@ def write_increment(now: LoadedModel, since: LoadedModel, folder: Path, bits: Bi
     """
     (model, encoder), (former, former_encoder) = now.parts, since.parts
     for one, title in ((model, now.title), (former, since.title)):
-        if is_compressed(one) or is_altered(one):
+        if is_altered(one):
             raise RequestError(f"{title} is compressed, and increments are of models as trained: export it whole.")
     for one in (now, since):
         if read_json(one.folder / DATA / "model" / "model.json").get("packed"):

@@ -5,7 +5,6 @@ from torch import Tensor, nn
 from shunter.engine.compression.subject import (
     CompressionSubject,
     Place,
-    after_relu,
     hidden_linears,
     inputs_of_layers,
     members_of,
@@ -15,6 +14,7 @@ from shunter.engine.passes.smaller import SmallerModel
 from shunter.errors import InfeasibleError
 from shunter.models.compression.int8 import Int8Linear
 from shunter.models.compression.role import CompressedLinear
+from shunter.models.relu_paths import after_relu
 
 
 class Int8Layers(SmallerModel):

@@ -15,7 +15,6 @@ from shunter.engine.compression.product_learning import LearnedProduct, learned_
 from shunter.engine.compression.subject import (
     CompressionSubject,
     Place,
-    after_relu,
     hidden_linears,
     inputs_of_layers,
     members_of,
@@ -26,6 +25,7 @@ from shunter.models.compression.int8 import Int8Linear
 from shunter.models.compression.product import ProductLinear
 from shunter.models.compression.role import CompressedLinear
 from shunter.models.compression.scheme import replaced
+from shunter.models.relu_paths import after_relu
 from shunter.pareto import on_front
 
 # Sub-vector lengths, prototypes and bits that are tried, by the names of the points of the search.

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from shunter.engine.checkpoint.packing import Form, hidden_units, is_packed, pack, stored_bytes, unpack
-from shunter.engine.checkpoint.storage import load_model, save_model
+from shunter.engine.checkpoint.packing import Form, hidden_units, pack, stored_bytes, unpack
+from shunter.engine.checkpoint.storage import is_packed, load_model, save_model
 from shunter.engine.config import Execution
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.data.uses import row_uses

@@ -10,7 +10,7 @@ import torch
 from shunter.engine.checkpoint.storage import load_model, read_json, save_model
 from shunter.engine.checkpoint.warm_start import WarmStart
 from shunter.engine.compression.bench import weight_bytes
-from shunter.engine.compression.subject import after_relu, hidden_linears, inputs_of_layers, members_of, with_forms
+from shunter.engine.compression.subject import hidden_linears, inputs_of_layers, members_of, with_forms
 from shunter.engine.config import Execution
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.data.loader import BatchLoader
@@ -20,6 +20,7 @@ from shunter.model_families import MODEL_FAMILIES
 from shunter.models.compression.int8 import Int8Linear
 from shunter.models.ensemble import Ensemble
 from shunter.models.registry import Model, build_model, model_spec
+from shunter.models.relu_paths import after_relu
 from tests.engine.synthetic import write_dataset
 
 EXECUTION = Execution()
