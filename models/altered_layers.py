@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 ALTERATIONS = Registry(
     "alteration of layers",
     {
-        "compression": Entry(target="shunter.models.compression.scheme:COMPRESSION"),
+        "compression": Entry(target="shunter.extensions.compression.layer_forms:COMPRESSION"),
         "rewriting": Entry(
             target="shunter.extensions.rewriting.scheme:REWRITING",
             capabilities={"keeps_weights": True},

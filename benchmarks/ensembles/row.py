@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks.ensembles.energy import withstood_rate
 from benchmarks.ensembles.sharing import shared_bytes, sharing_members
 from benchmarks.ensembles.trainings import Trainings, read_trainings
-from shunter.engine.robustness.trial import ANSWERS
+from shunter.extensions.compression.robustness.trial import ANSWERS
 
 if TYPE_CHECKING:
     from shunter.engine.ensemble.result import EnsembleResult
@@ -202,10 +202,10 @@ def withstood(rates: dict[str, Any], floor: float) -> dict[str, float]:
 def under_errors(directory: Path, trainings: Trainings, *, repeats: int, seed: int) -> dict[str, Any]:
     """Mean AUC and NE on rows of the test part at each rate of flipped bits, by what answers them."""
     from shunter.engine.config import Execution
-    from shunter.engine.loop.some_rows import SomeRows
-    from shunter.engine.robustness.injection import MemoryErrors
-    from shunter.engine.robustness.memory import Memory
-    from shunter.engine.robustness.trial import CANARY_ROWS, withstand
+    from shunter.extensions.compression.robustness.injection import MemoryErrors
+    from shunter.extensions.compression.robustness.memory import Memory
+    from shunter.extensions.compression.robustness.trial import CANARY_ROWS, withstand
+    from shunter.extensions.compression.some_rows import SomeRows
 
     kept = directory / f"errors-{repeats}.json"
     if kept.exists():

@@ -49,8 +49,8 @@ WEIGHT_PACKINGS = Registry(
     "packing of weights",
     {
         "few_bits": Entry(
-            target="shunter.engine.checkpoint.packing:unpack",
-            capabilities={"load_within": "shunter.engine.checkpoint.packed_tables:load_packed"},
+            target="shunter.extensions.compression.packing:unpack",
+            capabilities={"load_within": "shunter.extensions.compression.packed_tables:load_packed"},
         )
     },
     group="shunter.weight_packings",

@@ -5,8 +5,7 @@ from typing import Any
 from shunter.engine.passes.role import Pass, Stage
 from shunter.registry import Entry, Registry
 
-KINDS = "shunter.engine.passes.kinds"
-REWRITING = "shunter.extensions.rewriting"
+COMPRESSION, REWRITING = "shunter.extensions.compression", "shunter.extensions.rewriting"
 TRAINING_PASSES = Registry(
     "pass of a training",
     {
@@ -19,9 +18,9 @@ TRAINING_PASSES = Registry(
 COMPRESSIONS = Registry(
     "compression",
     {
-        "int8": Entry(target=f"{KINDS}.int8:PASS"),
-        "product": Entry(target=f"{KINDS}.product:PASS"),
-        "pruning": Entry(target=f"{KINDS}.pruning:PASS"),
+        "int8": Entry(target=f"{COMPRESSION}.int8_pass:PASS"),
+        "product": Entry(target=f"{COMPRESSION}.product_pass:PASS"),
+        "pruning": Entry(target=f"{COMPRESSION}.pruning_pass:PASS"),
         "rewriting": Entry(target=f"{REWRITING}.scoring_pass:PASS"),
     },
     group="shunter.compressions",

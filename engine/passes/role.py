@@ -43,7 +43,7 @@ class Pass(Protocol[Subject]):
 
     The subject is a `shunter.engine.passes.training.TrainingSubject` for the stage `training`, and for `compression`,
     whose passes lose some quality and are rivals instead of steps, a
-    `shunter.engine.compression.subject.CompressionSubject`.
+    `shunter.extensions.compression.subject.CompressionSubject`.
 
     Attributes:
         name: Name on the model's card, in MLflow and on the command line.

@@ -2,13 +2,13 @@
 
 from torch import nn
 
-from shunter.engine.compression.subject import CompressionSubject, members_of, with_members
 from shunter.engine.loop.step import applied
-from shunter.engine.passes.smaller import SmallerModel
 from shunter.errors import InfeasibleError
+from shunter.extensions.compression.layer_forms import is_compressed
+from shunter.extensions.compression.smaller import SmallerModel
+from shunter.extensions.compression.subject import CompressionSubject, members_of, with_members
 from shunter.extensions.rewriting.choice import choose_steps
 from shunter.extensions.rewriting.scheme import is_rewritten
-from shunter.models.compression.scheme import is_compressed
 from shunter.models.registry import Model
 
 

@@ -82,12 +82,12 @@ COMMANDS = Registry(
             accepts_models=True,
         ),
         "compress": command_entry(
-            "shunter.flows.command.compression:compress",
+            "shunter.extensions.compression.compress_command:compress",
             "Make a registered model smaller and faster.",
             accepts_models=True,
         ),
         "robustness": command_entry(
-            "shunter.flows.command.robustness:robustness",
+            "shunter.extensions.compression.robustness.robustness_command:robustness",
             "Measure quality under simulated memory bit flips.",
             accepts_models=True,
         ),

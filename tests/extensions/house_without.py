@@ -13,11 +13,13 @@ sys.path.insert(0, ROOT)
 sys.meta_path = [finder for finder in sys.meta_path if "Editable" not in repr(finder)]  # it finds the deleted folders
 
 import optuna  # noqa: E402
+from torch.nn import Sequential  # noqa: E402
 from typer.testing import CliRunner  # noqa: E402
 
 import shunter.flows.cli  # noqa: E402
 import shunter.flows.profiling  # noqa: E402
 import shunter.flows.train  # noqa: E402, F401
+from shunter.engine.checkpoint.storage import WEIGHT_PACKINGS  # noqa: E402
 from shunter.engine.config import Execution, Schedule  # noqa: E402
 from shunter.engine.executors.registry import EXECUTORS  # noqa: E402
 from shunter.engine.fixed import read_fixed  # noqa: E402
@@ -29,12 +31,13 @@ from shunter.flows.command.command_registry import COMMANDS  # noqa: E402
 from shunter.flows.command.options import JOB_REQUESTS  # noqa: E402
 from shunter.flows.nightly import MOVED  # noqa: E402
 from shunter.model_families import MODEL_FAMILIES  # noqa: E402
-from shunter.models.altered_layers import ALTERATIONS, finish  # noqa: E402
+from shunter.models.altered_layers import ALTERATIONS, finish, prepare  # noqa: E402
 from shunter.models.optimizers import DENSE_OPTIMIZERS, searched_optimizers  # noqa: E402
 from shunter.planner.parallel.tower_demand import tower_workload  # noqa: E402
 from shunter.registry import Registry  # noqa: E402
 from shunter.reporting.page.sections import REPORT_SECTIONS  # noqa: E402
 from shunter.requests import SEARCH_METHODS, SEARCH_SPACES, ProfileRequest, TrainRequest  # noqa: E402
+from shunter.requests.effort import RESULT_LIMITS  # noqa: E402
 from shunter.search.context import SearchContext  # noqa: E402
 from shunter.search.methods.registry import PAST_SEARCHES, build_method  # noqa: E402
 from shunter.search.protocol import BudgetLeft  # noqa: E402
@@ -48,8 +51,8 @@ from shunter.tasks.training_plans import PLANNERS  # noqa: E402
 
 CORE = (
     *(ALTERATIONS, COMMANDS, COMPRESSIONS, DENSE_OPTIMIZERS, EXECUTORS, HOME_PARTS, JOB_REQUESTS, MODEL_FAMILIES),
-    *(MOVED, MOVES, PAST_SEARCHES, PLANNERS, REPORT_SECTIONS, SEARCH_METHODS, SEARCH_SPACES, STEP_OPTIONS),
-    *(TRAINING_ANALYSES, TRAINING_PASSES),
+    *(MOVED, MOVES, PAST_SEARCHES, PLANNERS, REPORT_SECTIONS, RESULT_LIMITS, SEARCH_METHODS, SEARCH_SPACES),
+    *(STEP_OPTIONS, TRAINING_ANALYSES, TRAINING_PASSES, WEIGHT_PACKINGS),
 )
 
 
@@ -121,12 +124,17 @@ def check_models() -> None:
 
 
 def check_layers() -> None:
-    """Rewritten models score with their original layers; a training goes on as it began, or is refused."""
+    """Rewritten models score with their original layers; what lacks the original ones is refused, and limits too."""
     assert len(passes_of("training")) == (0 if is_deleted("rewriting") else 3)
     if is_deleted("rewriting"):
-        finish([Given()], {"rewriting": [["merge_linears:1,2"]]})  # pyright: ignore[reportArgumentType]
+        finish(Given(), {"rewriting": ["merge_linears:1,2"]})  # pyright: ignore[reportArgumentType]
         packing = Execution(packs_activations=True)
         assert refused_extension(prepare_layers, None, packing) == "rewriting"
+    compression = "compression" if is_deleted("compression") else None
+    assert refused_extension(prepare, Sequential(), {"compression": {"layers": {}}}) == compression
+    within = TrainRequest(ensemble_memory="2MiB").ensemble
+    assert refused_extension(within.check_is_installed) == compression
+    assert refused_extension(WEIGHT_PACKINGS.load_part, "few_bits", "load_within") == compression
 
 
 def check_machine() -> None:

@@ -25,11 +25,6 @@ ROOMS = (
         r"|embeddings/(row_traffic|cache_counts)",
     ),
     (
-        "compression",
-        r"models/compression|engine/compression|compress|checkpoint/pack(ed_tables|ing)|ensemble/(memory|forms)"
-        r"|few_choices|prun|passes/kinds/(int8|product)|product_accelerator|passes/(smaller|rivals)|robustness|injection|check_bits",
-    ),
-    (
         "tiers",
         r"embeddings/(stored|tier|slots|row_use|row_starts|cache_counts|mapped)|learned_hash|planner/memory"
         r"|expected_misses|moved_rows|candidates/embedding_memory|checkpoint/(lookahead|stored)|plan_memory",

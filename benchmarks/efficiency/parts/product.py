@@ -20,9 +20,6 @@ from benchmarks import report
 from benchmarks.efficiency.part import Part
 from benchmarks.quality.data import write_frappe
 from shunter.engine.checkpoint.storage import load_model, save_model
-from shunter.engine.compression.bench import Bench
-from shunter.engine.compression.fine_tune import FineTuning
-from shunter.engine.compression.subject import CompressionLimits, CompressionSubject
 from shunter.engine.config import Execution, Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset, SplitName, SplitStatistics
 from shunter.engine.data.loader import BatchLoader
@@ -31,9 +28,12 @@ from shunter.engine.loop.evaluation import evaluate
 from shunter.engine.loop.trainer import train
 from shunter.engine.passes.registry import passes_of
 from shunter.engine.passes.role import Pass
+from shunter.extensions.compression.bench import Bench
+from shunter.extensions.compression.compress_request import TOLERATED_AUC_LOSS, CompressRequest
+from shunter.extensions.compression.few_choices import search_choices
+from shunter.extensions.compression.fine_tune import FineTuning
+from shunter.extensions.compression.subject import CompressionLimits, CompressionSubject
 from shunter.models.registry import Model, model_spec
-from shunter.requests.compression import TOLERATED_AUC_LOSS, CompressRequest
-from shunter.search.few_choices import search_choices
 
 SEED, EPOCHS, TRAIN_BATCH = 0, 5, 2_048
 SPEC = model_spec("dlrm", embedding_dim=16, top_widths=(1_024, 1_024, 1_024), dropout=0.5, dropout_kind="structured")

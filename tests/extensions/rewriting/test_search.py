@@ -11,13 +11,13 @@ from torch import nn
 
 from shunter.checked_json import unseal
 from shunter.engine.checkpoint.storage import load_model, save_model
-from shunter.engine.compression.bench import Bench
-from shunter.engine.compression.subject import CompressionLimits, CompressionSubject
 from shunter.engine.config import Execution
 from shunter.engine.data.loader import BatchLoader
 from shunter.engine.passes.role import Tried
 from shunter.engine.passes.trial import try_pass
 from shunter.errors import CheckpointError
+from shunter.extensions.compression.bench import Bench
+from shunter.extensions.compression.subject import CompressionLimits, CompressionSubject
 from shunter.extensions.rewriting.application import applied, known_rules, sites, tidied
 from shunter.extensions.rewriting.costs import OperatorCosts
 from shunter.extensions.rewriting.operators import fused_linear, linear

@@ -1,1 +1,0 @@
-"""The passes: each file that sets `PASS` is one (`shunter.engine.passes.registry`)."""

@@ -1,0 +1,27 @@
+"""The command that makes a registered model smaller."""
+
+from typing import Any
+
+from shunter.extensions.compression.compress_request import CompressRequest
+from shunter.flows.command.environment import ensure_home
+from shunter.flows.command.options import requested, with_options
+from shunter.flows.command.rendering import TextTable, print_table
+from shunter.flows.command.terminal import console, one_sentence_errors, print_line
+
+
+@with_options(CompressRequest)
+def compress(**options: Any) -> None:
+    """Make a registered model smaller and faster."""
+    with one_sentence_errors():
+        request = requested(CompressRequest, options)
+        ensure_home()
+        from shunter.extensions.compression.compress_flow import compress as compress_flow
+        from shunter.extensions.compression.compression_card import COLUMNS, comparison
+
+        # The bare function: nothing of it waits for a server that only watches.
+        found, made = compress_flow.fn(request)
+        print_table(console, TextTable(COLUMNS, list(comparison(found.card.records))))
+        print_line(found.card.sentence)
+        if made is not None:
+            alias = "champion" if made.not_promoted is None else "challenger"
+            print_line(f"It is {made.name}/{made.version}, the {alias}: `shunter serve --model {made.name}@{alias}`.")

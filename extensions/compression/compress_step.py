@@ -1,0 +1,217 @@
+"""Step `compress`: a registered model in fewer bytes, measured against itself, as a new version of its own."""
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from shunter.engine.checkpoint.storage import save_model
+from shunter.engine.config import Execution
+from shunter.engine.data.arrays import read_array
+from shunter.engine.data.dataset import Dataset, SplitName
+from shunter.engine.data.loader import BatchLoader
+from shunter.engine.loop.evaluation import evaluate
+from shunter.engine.metrics import Metrics
+from shunter.errors import DataError, RequestError
+from shunter.extensions.compression.bench import Bench
+from shunter.extensions.compression.compress_request import TOLERATED_AUC_LOSS, CompressRequest
+from shunter.extensions.compression.compressed_versions import COMPRESSION_BY, COMPRESSION_OF, call_challenger
+from shunter.extensions.compression.compression_card import CompressionCard, card_of
+from shunter.extensions.compression.few_choices import search_choices
+from shunter.extensions.compression.fine_tune import FineTuning
+from shunter.extensions.compression.rivals import try_rivals
+from shunter.extensions.compression.subject import CompressionLimits, CompressionSubject, members_of
+from shunter.ingestion.encoding.encoded import EncodedBag, EncodedRows
+from shunter.models.altered_layers import is_altered
+from shunter.models.ensemble import Ensemble
+from shunter.models.registry import Model
+from shunter.reporting.card.document import to_html, to_markdown
+from shunter.tasks.events import announce
+from shunter.tracking.convention import data_params, quality_metrics
+from shunter.tracking.passes import log_passes
+from shunter.tracking.registry.card import artifact_link, describe_model, log_texts
+from shunter.tracking.registry.models import RegisteredModel, register_model
+from shunter.tracking.registry.ranking_serving import RankingScorer
+from shunter.tracking.registry.serving import Scorer
+from shunter.tracking.runs import open_run
+
+LEAST_CALIBRATION_ROWS = 256
+CARD_PAGE, CARD_MARKDOWN = "model_card/model_card.html", "model_card/model_card.md"  # as of a training
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A registered model that is to be compressed.
+
+    Attributes:
+        title: Its name and version.
+        scorer: What scores with it.
+        dataset: The data that it was trained on.
+    """
+
+    title: str
+    scorer: Scorer
+    dataset: Dataset
+
+
+def check_scorer(title: str, scorer: Scorer | RankingScorer, dataset: Dataset) -> Opened:
+    """Make sure that a model is one that can be compressed.
+
+    Raises:
+        RequestError: It ranks items, is compressed already, or reads other data than what is there.
+    """
+    if isinstance(scorer, RankingScorer):
+        raise RequestError(f"{title} ranks items and has no hidden layers: only models of clicks are compressed.")
+    if is_altered(scorer.model):
+        raise RequestError(f"{title} is compressed already: compress the version that its tag {COMPRESSION_OF} names.")
+    if scorer.model.features != dataset.features:
+        raise RequestError(f"{title} reads other features than its data set has: compress another version.")
+    return Opened(title, scorer, dataset)
+
+
+def try_compressions(opened: Opened, request: CompressRequest) -> "Compressed":
+    """Try every compression on the model, on this machine.
+
+    Raises:
+        DataError: There are too few rows to fit a smaller model to.
+        InfeasibleError: None keeps the limits.
+    """
+    rows = min(request.calibration_rows, opened.dataset.splits["train"].rows)
+    if rows < LEAST_CALIBRATION_ROWS:
+        raise DataError(
+            f"{rows:,} rows are too few to fit a smaller model to: give --calibration-rows, and data, of at least "
+            f"{LEAST_CALIBRATION_ROWS}."
+        )
+    execution = Execution(threads=torch.get_num_threads())
+    encoder = opened.scorer.encoder
+
+    def score(model: Model | Ensemble, given: EncodedRows) -> np.ndarray:
+        return Scorer(encoder, model).scores_of(given)
+
+    rows_of_bench = encoded_rows(opened.dataset, "validation", request.batch_rows)
+    bench = Bench(opened.dataset, execution, score, rows_of_bench, batch_rows=request.batch_rows)
+    own = bench.quality(opened.scorer.model).auc
+    floor = own - TOLERATED_AUC_LOSS if request.min_auc is None else request.min_auc
+    if own < floor:
+        raise RequestError(f"{opened.title} itself has an AUC of {own:.4f} on validation: lower --min-auc {floor:g}.")
+    shuffled = BatchLoader(opened.dataset, "train", rows, shuffle=True)
+    subject = CompressionSubject(
+        model=opened.scorer.model,
+        bench=bench,
+        calibration=next(iter(shuffled.batches())),
+        limits=CompressionLimits(min_auc=floor, max_bytes=request.max_bytes),
+        fine_tuning=FineTuning(rows=request.fine_tune_rows),
+        search=search_choices,
+    )
+    rivals = try_rivals(subject, opened.title)
+    model = rivals.subject.model
+    before, after = (evaluate(one, opened.dataset, "test", execution).metrics for one in (opened.scorer.model, model))
+    card = CompressionCard(
+        title=opened.title,
+        winner=rivals.winner,
+        records=rivals.records,
+        batch_rows=request.batch_rows,
+        min_auc=floor,
+        test=(before, after),
+    )
+    return Compressed(opened, card, model, bench.quality(model))
+
+
+@dataclass(frozen=True)
+class Compressed:
+    """What came of the compressions.
+
+    Attributes:
+        opened: The model that was compressed.
+        card: What is told of them.
+        model: The model that is kept, which may be the one that was given.
+        validation: Its quality on the validation part.
+    """
+
+    opened: Opened
+    card: CompressionCard
+    model: Model | Ensemble
+    validation: Metrics
+
+
+def encoded_rows(dataset: Dataset, split: SplitName, rows: int) -> EncodedRows:
+    """The first rows of a part as the encoder gives them.
+
+    Raises:
+        DataError: An array is missing.
+    """
+
+    def read(name: str) -> np.ndarray:
+        return read_array(dataset.directory / f"{split}.{name}.npy")
+
+    count = min(rows, dataset.splits[split].rows)
+    fields = dataset.features.categorical
+    is_single = any(not field.multi_valued for field in fields)
+    bags = []
+    for position, field in enumerate(fields):
+        if field.multi_valued:
+            offsets = np.array(read(f"bag{position}.offsets")[: count + 1])
+            weights = np.array(read(f"bag{position}.weights")[: offsets[-1]]) if field.is_weighted else None
+            bags.append(EncodedBag(np.array(read(f"bag{position}.values")[: offsets[-1]]), offsets, weights))
+    return EncodedRows(
+        dense=np.array(read("dense")[:count]) if dataset.features.dense else np.empty((count, 0), np.float32),
+        categorical=np.array(read("categorical")[:count]) if is_single else np.empty((count, 0), np.int32),
+        bags=bags,
+    )
+
+
+def log_compressions(run_id: str, found: Compressed) -> None:
+    """Write down what was tried, in its run.
+
+    Raises:
+        TrackingError: The store fails.
+    """
+    card = found.card
+    title, sections = card_of(card)
+    log_texts(run_id, {CARD_PAGE: to_html(title, sections), CARD_MARKDOWN: to_markdown(title, sections)})
+    log_passes(run_id, card.records)
+    run = open_run(run_id)
+    family = " and ".join(dict.fromkeys(member.spec.family for member in members_of(found.model)))
+    run.log_params({**data_params(found.opened.dataset), "request.model": f"{family}, {card.winner or 'as it was'}"})
+    run.log_metrics(_figures(found))
+    run.set_tags({COMPRESSION_OF: card.title, COMPRESSION_BY: card.winner or "none"})
+
+
+def register_compressed(run_id: str, found: Compressed, winner: str, *, promote: bool) -> RegisteredModel:
+    """Register what was kept as a new version of the same name.
+
+    Args:
+        run_id: Run that tells of it.
+        found: What came of the compressions.
+        winner: Name of the one that is kept.
+        promote: Whether the version becomes the champion; otherwise it gets the alias `challenger`.
+
+    Raises:
+        TrackingError: The store fails.
+    """
+    card, name = found.card, found.card.title.rpartition("/")[0]
+    waits = None if promote else f"It is {card.title} compressed by {winner}, which nobody asked to promote."
+    with tempfile.TemporaryDirectory(prefix="shunter-compressed-") as folder:
+        save_model(found.model, Path(folder))
+        registered = register_model(
+            run_id,
+            found.opened.dataset,
+            Path(folder),
+            name,
+            metrics=_figures(found),
+            tags={COMPRESSION_OF: card.title, COMPRESSION_BY: winner},
+            not_promoted=waits,
+        )
+    if waits is not None:
+        call_challenger(registered)
+    title, sections = card_of(card)
+    describe_model(registered, f"[The card]({artifact_link(run_id, CARD_PAGE)})\n\n{to_markdown(title, sections)}")
+    announce("promoted" if waits is None else "not-promoted", name, registered.version, waits or card.sentence)
+    return registered
+
+
+def _figures(found: Compressed) -> dict[str, float]:
+    metrics = {**quality_metrics(found.validation), **quality_metrics(found.card.test[1], "test")}
+    return {name: float(value) for name, value in metrics.items()}

@@ -1,0 +1,69 @@
+"""Which of several smaller models of one kind is taken: the fastest that keeps the limits once it is fine-tuned."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from torch import nn
+
+from shunter.extensions.compression.bench import weight_bytes
+from shunter.extensions.compression.fine_tune import fine_tune
+from shunter.extensions.compression.subject import CompressionSubject, members_of, with_members
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A smaller model that can learn.
+
+    Attributes:
+        name: What it is, for people.
+        learning: Makes the layers of each member as they learn.
+        finished: Makes of these what is scored with, in the same order.
+    """
+
+    name: str
+    learning: Callable[[], Sequence[nn.Module]]
+    finished: Callable[[Sequence[nn.Module]], Sequence[nn.Module]]
+
+
+def fastest_that_keeps(subject: CompressionSubject, candidates: Sequence[Candidate]) -> CompressionSubject:
+    """The first of some candidates that keeps the limits, by bisection; the nearest where none does.
+
+    Each that is tried is fine-tuned, so that of `n` about `log2(n)` are. What is slower is taken to keep more.
+
+    Args:
+        subject: The model, with its limits.
+        candidates: The fastest first.
+
+    Returns:
+        The subject with the smaller model, and what it is called.
+
+    Raises:
+        DataError: An array cannot be read.
+    """
+    best, nearest, highest = None, None, float("-inf")
+    first, end = 0, len(candidates)
+    while first < end:
+        middle = (first + end) // 2
+        made = _fine_tuned(subject, candidates[middle])
+        auc = subject.bench.quality(made.model).auc
+        limits = subject.limits
+        fits = limits.max_bytes is None or weight_bytes(made.model) <= limits.max_bytes
+        if auc >= limits.min_auc and fits:
+            best, end = made, middle
+        else:
+            first = middle + 1
+        if auc > highest:
+            nearest, highest = made, auc
+    found = best or nearest
+    assert found is not None, "there is a candidate"
+    return found
+
+
+def _fine_tuned(subject: CompressionSubject, candidate: Candidate) -> CompressionSubject:
+    members, learning = members_of(subject.model), candidate.learning()
+    bench = subject.bench
+    for member, layers in zip(members, learning, strict=True):
+        fine_tune(layers, member, bench.dataset, bench.execution, subject.fine_tuning)
+    finished = candidate.finished(learning)
+    made = [member.with_layers(layers).eval() for member, layers in zip(members, finished, strict=True)]
+    return replace(subject.with_model(with_members(subject.model, made)), form_name=candidate.name)

@@ -1,0 +1,111 @@
+"""Linear layers in whole numbers of 8 bits: weights of 8 bits with a scale for each output, inputs of 7.
+
+Each row of the input is divided by its own largest number, so that no calibration is needed, no outlier of one row
+coarsens another, and a row's score depends on that row alone. The sums of products are whole numbers of 32 bits, which
+are exact in any order. Inputs have 7 bits because processors without VNNI add two products in 16 bits, which two of
+8 bits overflow; so a model scores alike on both.
+"""
+
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from shunter.extensions.compression.compressed_linear import CompressedLinear
+from shunter.models.output_layer import full_precision
+
+WEIGHT_LEVELS, INPUT_LEVELS, ZERO = 127, 127, 64
+SMALLEST = 1e-30  # a row of zeros is divided by it
+
+
+class Int8Linear(CompressedLinear):
+    """A linear layer of whole numbers.
+
+    Args:
+        inputs: Width of the input.
+        outputs: Width of the output.
+        has_bias: Whether it has a bias.
+        is_signed: Whether inputs may be negative; after a ReLU they are not, and have twice as many levels.
+    """
+
+    form = "int8"
+    weight: Tensor
+    scale: Tensor
+    bias: Tensor | None
+
+    def __init__(self, inputs: int, outputs: int, *, has_bias: bool, is_signed: bool) -> None:
+        super().__init__()
+        self.inputs, self.outputs, self.is_signed = inputs, outputs, is_signed
+        self.register_buffer("weight", torch.zeros(outputs, inputs, dtype=torch.int8))
+        self.register_buffer("scale", torch.ones(outputs))
+        self.register_buffer("bias", torch.zeros(outputs) if has_bias else None)
+        self._packed: Tensor | None = None
+        self.register_load_state_dict_post_hook(_forget_packed)
+
+    @classmethod
+    def empty(cls, linear: nn.Linear, **options: int) -> Self:
+        """One in the place of a layer; see the role."""
+        if options.keys() != {"is_signed"}:
+            raise ValueError(f"an int8 layer has the option is_signed, not {', '.join(options) or 'none'}")
+        has_bias = linear.bias is not None
+        return cls(linear.in_features, linear.out_features, has_bias=has_bias, is_signed=bool(options["is_signed"]))
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, linear: nn.Linear, *, is_signed: bool) -> Self:
+        """Round the weights of a layer to the nearest of 255 levels, those of each output with a scale of its own."""
+        found = cls.empty(linear, is_signed=is_signed)
+        weight = linear.weight.detach().float().cpu()
+        found.scale.copy_(weight.abs().amax(1).clamp(min=SMALLEST) / WEIGHT_LEVELS)
+        found.weight.copy_((weight / found.scale.unsqueeze(1)).round())
+        if found.bias is not None:
+            found.bias.copy_(linear.bias.detach())
+        return found
+
+    @property
+    def options(self) -> dict[str, int]:
+        """What stands in `model.json`."""
+        return {"is_signed": int(self.is_signed)}
+
+    def rows(self, input: Tensor) -> Tensor:
+        """`[rows, inputs]` to `[rows, outputs]`."""
+        size = input.abs().amax(1, keepdim=True) if self.is_signed else input.amax(1, keepdim=True)
+        zero = ZERO if self.is_signed else 0
+        unit = size.clamp(min=SMALLEST) / (INPUT_LEVELS - zero)
+        codes = (input / unit).round_().add_(zero).clamp_(0, INPUT_LEVELS).to(torch.uint8)
+        products = self._products(codes, zero)
+        return products * unit if self.bias is None else torch.addcmul(self.bias, products, unit)
+
+    def _products(self, codes: Tensor, zero: int) -> Tensor:
+        """Of whole numbers with the weights, times the scale of each output."""
+        if codes.device.type == "cpu" and len(codes) and _has_kernel():
+            return torch.ops.onednn.qlinear_pointwise(
+                codes, 1.0, zero, self._pack(), self.scale, _zeros(self.outputs), None, 1.0, 0, torch.float32,
+                "none", [], "",
+            )  # fmt: skip
+        with full_precision(codes):
+            return nn.functional.linear(codes.float() - zero, self.weight.float()) * self.scale
+
+    def _pack(self) -> Tensor:
+        """The weights in the order that the kernel reads them in, made once."""
+        packed = self._packed
+        if packed is None:
+            packed = self._packed = torch.ops.onednn.qlinear_prepack(self.weight, None)
+        return packed
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_packed": None}  # such tensors cannot be copied
+
+
+def _zeros(outputs: int) -> Tensor:
+    return torch.zeros(outputs, dtype=torch.int64)
+
+
+def _has_kernel() -> bool:
+    """Whether oneDNN multiplies whole numbers here; elsewhere the same products are made of floating-point numbers."""
+    return torch.backends.mkldnn.is_available() and hasattr(torch.ops.onednn, "qlinear_pointwise")
+
+
+def _forget_packed(module: nn.Module, _: Any) -> None:
+    assert isinstance(module, Int8Linear)
+    module._packed = None  # pyright: ignore[reportPrivateUsage]

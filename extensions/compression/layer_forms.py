@@ -1,0 +1,128 @@
+"""Which layer of a model has which smaller form: what stands in `model.json` under `compression`."""
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import nn
+
+from shunter.extensions.compression.compressed_linear import CompressedLinear
+from shunter.extensions.compression.int8 import Int8Linear
+from shunter.extensions.compression.product import ProductLinear
+from shunter.extensions.compression.pruned import PrunedLinear
+from shunter.models.recommender import Recommender
+
+FORMS: dict[str, type[CompressedLinear]] = {form.form: form for form in (Int8Linear, ProductLinear, PrunedLinear)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerForm:
+    """The form of one layer.
+
+    Attributes:
+        form: Name in `shunter.extensions.compression.layer_forms`.
+        options: What the form needs beside the layer's shape.
+    """
+
+    form: str
+    options: Mapping[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compression:
+    """The smaller forms within the layers of a model.
+
+    Attributes:
+        layers: By the path of a linear layer within `Recommender.layers`.
+    """
+
+    layers: Mapping[str, LayerForm] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, layers: nn.Module) -> "Compression":
+        """What there is in the layers of a model."""
+        return cls(
+            layers={
+                path: LayerForm(form=module.form, options=module.options)
+                for path, module in layers.named_modules()
+                if isinstance(module, CompressedLinear)
+            }
+        )
+
+    def apply(self, layers: nn.Module) -> None:
+        """Put layers without weights in the places of those of a model, which is then loaded.
+
+        Raises:
+            ValueError: A place or a form does not exist.
+        """
+        for path, form in self.layers.items():
+            place = linears_of(layers).get(path)
+            if place is None or form.form not in FORMS:
+                raise ValueError(f"there is no linear layer {path!r} to have the form {form.form!r}")
+            layers.set_submodule(path, FORMS[form.form].empty(place, **form.options))
+
+    def __bool__(self) -> bool:
+        return bool(self.layers)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {"layers": {path: {"form": one.form, **one.options} for path, one in self.layers.items()}}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Compression":
+        """Inverse of `to_dict`.
+
+        Raises:
+            ValueError: The values are those of another version.
+        """
+        if set(values) != {"layers"}:
+            raise ValueError(f"a compression is not known: {', '.join(sorted(values))}")
+        layers: dict[str, LayerForm] = {}
+        for path, form in values["layers"].items():
+            options = {name: value for name, value in form.items() if name != "form"}
+            if not all(isinstance(value, int) for value in options.values()):
+                raise ValueError(f"the form of layer {path!r} has an option that is no whole number")
+            layers[path] = LayerForm(form=form["form"], options=options)
+        return cls(layers=layers)
+
+
+class LayerCompression:
+    """Alteration of a finished model: smaller forms of its linear layers."""
+
+    def describe(self, model: Recommender) -> dict[str, Any]:
+        """Return the forms of the layers of a model, for its file."""
+        return Compression.of(model.layers).to_dict()
+
+    def prepare(self, layers: nn.Module, description: Mapping[str, Any]) -> None:
+        """Put the forms of a description into layers, without weights.
+
+        Raises:
+            ValueError: A place, a form or an option does not exist.
+        """
+        Compression.from_dict(description).apply(layers)
+
+    def finish(self, model: Recommender, description: Mapping[str, Any]) -> None:
+        """Do nothing: the loaded weights are those of the forms."""
+
+
+COMPRESSION = LayerCompression()
+
+
+def linears_of(layers: nn.Module) -> dict[str, nn.Linear]:
+    """The linear layers by their paths."""
+    return {path: module for path, module in layers.named_modules() if isinstance(module, nn.Linear)}
+
+
+def replaced(layers: nn.Module, forms: Mapping[str, CompressedLinear]) -> nn.Module:
+    """A copy of layers with other ones in some places; what is not replaced shares its weights with the original."""
+    shared = {id(tensor): tensor for tensor in [*layers.parameters(), *layers.buffers()]}
+    made = copy.deepcopy(layers, shared)  # pyright: ignore[reportArgumentType] - a memo maps ids to what stands for them
+    for path, form in forms.items():
+        made.set_submodule(path, form)
+    return made
+
+
+def is_compressed(model: nn.Module) -> bool:
+    """Whether layers of a model, or of a member of an ensemble, have smaller forms."""
+    return any(isinstance(module, CompressedLinear) for module in model.modules())

@@ -1,0 +1,216 @@
+"""Several members in the bytes of one: each packed, and as many of them as lower the loss."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from shunter.engine.checkpoint.storage import WEIGHTS, load_model
+from shunter.engine.config import Execution, SelectBy
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.ensemble.combined import PackedResult, combined_as
+from shunter.engine.ensemble.result import FILE_OVERHEAD_BYTES, MemoryFit, TriedSize
+from shunter.engine.ensemble.verdict import Verdict, judge
+from shunter.engine.ensemble.weights import halves
+from shunter.engine.loop.evaluation import evaluate
+from shunter.engine.metrics import Metrics, compute_task_metrics
+from shunter.engine.results import Evaluation
+from shunter.engine.trained_model import TrainedModel
+from shunter.errors import InfeasibleError
+from shunter.extensions.compression.packed_forms import Packed, best_form
+from shunter.extensions.compression.packing import unpack
+from shunter.extensions.compression.robustness.injection import MemoryErrors
+from shunter.extensions.compression.robustness.memory import Memory
+from shunter.extensions.compression.robustness.trial import ANSWERS, CANARY_ROWS, Withstood, withstand
+from shunter.extensions.compression.row_uses import row_uses
+from shunter.extensions.compression.some_rows import SomeRows
+from shunter.models.ensemble import Ensemble
+from shunter.models.registry import Model
+
+JUDGED_BATCHES = 3  # of 4,096 rows, that a model is judged on under errors
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shrunk:
+    """Some members in their forms.
+
+    Attributes:
+        verdict: Weights among all members.
+        logits: Log odds on validation, those of the members that are packed as they are packed, `[members, rows]`.
+        packed: Members in their forms, by number.
+    """
+
+    verdict: Verdict
+    logits: np.ndarray
+    packed: dict[int, Packed]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shrinker:
+    """What members are packed for.
+
+    Attributes:
+        dataset: Data that they were trained on.
+        members: All members.
+        evaluations: What each predicts for validation as it is.
+        allowed: Numbers of those that may be combined.
+        limit: Bytes of the weights at most.
+        most: Members with a weight at most; None sets no bound.
+        seed: Seed of the halves.
+        select_by: Figure that decides.
+        threads: Threads of the scoring, which is on the processor.
+        error_rate: Share of the stored bits that flip where the result will run; None expects no errors.
+    """
+
+    dataset: Dataset
+    members: Sequence[TrainedModel]
+    evaluations: Sequence[Evaluation]
+    allowed: Sequence[int]
+    limit: int
+    most: int | None
+    seed: int
+    select_by: SelectBy
+    threads: int
+    error_rate: float | None = None
+
+    def shrink(self, verdict: Verdict) -> PackedResult:
+        """Fit the best members into the bytes: one, then two with half of the bytes each, as long as that helps.
+
+        Each count is judged on the half of validation that fits no weights, the same for all; where the memory errs,
+        under such errors and with the detector of `robustness` (E2CNN chooses the count for an expected rate).
+
+        Args:
+            verdict: What would be kept without a limit.
+
+        Raises:
+            InfeasibleError: Not even one model has room.
+            CheckpointError: A member's files are damaged.
+            DataError: An array cannot be read.
+        """
+        logits = np.stack([one.logits for one in self.evaluations])
+        ne_before = self._quality(verdict.combine(logits), slice(None)).ne
+        before = sum((self.members[index].directory / WEIGHTS).stat().st_size for index in verdict.chosen)
+        if before + FILE_OVERHEAD_BYTES <= self.limit and self.error_rate is None:
+            fit = MemoryFit(
+                limit_bytes=self.limit,
+                bytes_before=before,
+                bytes_after=before,
+                ne_before=ne_before,
+                ne_after=ne_before,
+            )
+            return PackedResult(verdict=verdict, logits=logits, tensors={}, fit=fit)
+        order = self._order(verdict)
+        best: Shrunk | None = None
+        best_loss, tried = np.inf, []
+        for count in range(1, min(len(order), self.most or len(order)) + 1):
+            found = self._packed(order[:count], verdict)
+            if found is None:
+                break
+            held_out, damaged = self._held_out(found), self._under_errors(found)
+            loss = held_out.loss_by(self.select_by) if damaged is None else self._loss_of(damaged)
+            size = sum(sum(one.nbytes for one in packed.tensors.values()) for packed in found.packed.values())
+            ne_under_errors = None if damaged is None else damaged.mean_ne(ANSWERS[-1])
+            tried.append(TriedSize(members=count, weight_bytes=size, ne=held_out.ne, ne_under_errors=ne_under_errors))
+            if best is not None and not (found.verdict.is_ensemble and loss < best_loss):
+                break
+            best, best_loss = found, loss
+        if best is None:
+            raise InfeasibleError(
+                f"No member has room in the {self.limit:,} bytes of --ensemble-memory, however few rows and bits it "
+                f"keeps (as it is, the result takes {before:,}): raise the limit or try a smaller model."
+            )
+        fit = MemoryFit(
+            limit_bytes=self.limit,
+            bytes_before=before,
+            bytes_after=0,  # known when it is stored
+            ne_before=ne_before,
+            ne_after=self._quality(best.verdict.combine(best.logits), slice(None)).ne,
+            error_rate=self.error_rate,
+            tried=tuple(tried),
+            forms={self.members[index].name: packed.words for index, packed in best.packed.items()},
+        )
+        tensors = {index: packed.tensors for index, packed in best.packed.items()}
+        return PackedResult(verdict=best.verdict, logits=best.logits, tensors=tensors, fit=fit)
+
+    def _order(self, verdict: Verdict) -> list[int]:
+        """The best single first, then those with the largest weights, then those that are best alone."""
+        shares = verdict.weights.reshape(len(self.members), -1).max(axis=1)
+        return sorted(
+            self.allowed,
+            key=lambda index: (
+                index != verdict.best_single,
+                -shares[index],
+                self.evaluations[index].metrics.loss_by(self.select_by),
+            ),
+        )
+
+    def _packed(self, chosen: Sequence[int], verdict: Verdict) -> Shrunk | None:
+        """Some members, each in its part of the bytes, judged as they then are; None where one has no room."""
+        execution = Execution(threads=self.threads)
+        rows = SomeRows(self.dataset, execution)
+        logits, packed = np.stack([one.logits for one in self.evaluations]), {}
+        for index in chosen:
+            model, scratch = (_single(self.members[index]) for _ in range(2))
+            uses = row_uses(self.dataset, model.spec)
+            room = (self.limit - FILE_OVERHEAD_BYTES) // len(chosen)
+            found = best_form(model, scratch, uses, room, rows, has_check_bits=self.error_rate is not None)
+            if found is None:
+                return None
+            packed[index] = found
+            scratch.load_state_dict(unpack(model, found.tensors))
+            logits[index] = evaluate(scratch, self.dataset, "validation", execution).logits
+        labels, weights = self.evaluations[0].labels, self.evaluations[0].weights
+        own = judge(
+            labels,
+            logits[list(chosen)],
+            self.seed,
+            row_weights=weights,
+            tasks=self.dataset.features.tasks,
+            select_by=self.select_by,
+            most=self.most,
+        )
+        whole = own.among(chosen, len(self.members))
+        return Shrunk(verdict=whole, logits=logits, packed={index: packed[index] for index in whole.chosen})
+
+    def _held_out(self, found: Shrunk) -> Metrics:
+        return self._quality(found.verdict.combine(found.logits), self._second)
+
+    @cached_property
+    def _second(self) -> np.ndarray:
+        """Rows of validation that fitted no weights."""
+        main = self.evaluations[0].labels.reshape(len(self.evaluations[0].labels), -1)[:, 0]
+        second = halves(main, self.seed)[1]
+        return second if len(second) else np.arange(len(main))
+
+    def _under_errors(self, found: Shrunk) -> Withstood | None:
+        """What is left of the quality on these rows where the memory errs; None where it does not."""
+        if self.error_rate is None:
+            return None
+        execution, chosen = Execution(threads=self.threads), found.verdict.chosen
+        tensors = [found.packed[index].tensors for index in chosen]
+        models = [_single(self.members[index]) for index in chosen]
+        memory = Memory(combined_as(found.verdict, models), tensors)
+        return withstand(
+            memory,
+            MemoryErrors(rate=self.error_rate),
+            SomeRows(self.dataset, execution, most_batches=JUDGED_BATCHES, among=self._second),
+            SomeRows(self.dataset, execution, "train", batch_rows=CANARY_ROWS, most_batches=1),
+            seed=self.seed,
+            answers=ANSWERS[-1:],
+        )
+
+    def _loss_of(self, damaged: Withstood) -> float:
+        answer = ANSWERS[-1]
+        return -damaged.mean_auc(answer) if self.select_by == "auc" else damaged.mean_ne(answer)
+
+    def _quality(self, combined: np.ndarray, rows: np.ndarray | slice) -> Metrics:
+        labels, weights = self.evaluations[0].labels, self.evaluations[0].weights
+        tasks = self.dataset.features.tasks
+        return compute_task_metrics(tasks, labels[rows], combined[rows], None if weights is None else weights[rows])
+
+
+def _single(member: TrainedModel) -> Model:
+    model = load_model(member.directory)
+    assert not isinstance(model, Ensemble), f"{member.directory} holds an ensemble, expected a single model"
+    return model

@@ -1,0 +1,243 @@
+"""Packing of trained models into few bytes: rare table rows and weak hidden units are removed, the rest is quantised.
+
+Of a table the rows that training used most are kept, each quantised by itself (`shunter.engine.checkpoint.quantise`).
+One more row stands for all removed rows: their mean, weighted by their use. Between two consecutive linear layers the
+units with the largest weights are kept. Matrices are quantised row by row; vectors and small matrices stay unchanged.
+Several models thus fit where one did (E2CNN: Ponzina et al., IEEE Transactions on Computers 2021, which prunes the
+members of an ensemble to the memory of one network).
+
+Packed weights are stored in the same file as other weights, under names with a colon:
+
+    layers.0.weight             a tensor that is not packed
+    layers.2.weight:codes4      of a matrix: numbers of 4 bits, with scale and bias of each row; for table 3 of
+    layers.2.weight:scale       `embeddings.weight` the names begin with `embeddings.weight:3`
+    layers.2.weight:bias
+    layers.2.weight:rows        numbers of the kept rows, unless they are the first ones; removed rows are zeros, or
+    layers.2.weight:columns     in a table the last kept row; and the same for columns
+    :checks                     check bits of all other tensors (`check_bits`), if requested
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from shunter.engine.checkpoint.quantise import QuantisedRows, bytes_of_row, quantise_rows, restore_rows
+from shunter.engine.checkpoint.storage import MOST_FOLD, PACKED_MARK
+from shunter.errors import CheckpointError
+from shunter.extensions.compression.check_bits import CHECKS, bytes_with_checks, with_checks
+from shunter.models.registry import Model
+from shunter.models.structured_dropout import StructuredDropout
+
+TABLES, MARK = "embeddings.weight", PACKED_MARK
+LEAST_NUMBERS, LEAST_ROWS, LEAST_WIDTH = 256, 4, 8  # smallest matrix that is packed
+ROW_OVERHEAD = 4  # bytes of the scale and the bias of a row
+NUMBER_BYTES = 4  # bytes of the number of a row or a column
+HEADER_BYTES = 96  # bytes of a tensor in a safetensors header, besides its name, which occurs at most twice
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """Packing options of a model.
+
+    Attributes:
+        row_bits: Bits of a number of the tables.
+        layer_bits: Bits of a number of the matrices.
+        unit_share: Share of the hidden units that are kept.
+        has_check_bits: Whether single bit flips can be corrected, for an eighth more bytes.
+    """
+
+    row_bits: int = 8
+    layer_bits: int = 8
+    unit_share: float = 1.0
+    has_check_bits: bool = False
+
+
+@torch.no_grad()
+def pack(model: Model, form: Form, uses: Sequence[np.ndarray], limit: int) -> dict[str, Tensor] | None:
+    """Pack a model, with as many rows of its tables as fit.
+
+    Args:
+        model: Model on the CPU; it does not change.
+        form: Packing options.
+        uses: Number of lookups of each row in training, one array for each table.
+        limit: Largest file size in bytes, file headers included.
+
+    Returns:
+        Tensors by name; None if the layers or a row of each table do not fit, or the ratio would exceed `MOST_FOLD`.
+    """
+    if form.has_check_bits:
+        limit = bytes_with_checks(limit - HEADER_BYTES - 2 * len(CHECKS))
+    tensors = {f"layers.{name}": tensor for name, tensor in _pack_layers(model.layers, form).items()}
+    kept = _rows_within(model, form.row_bits, uses, limit - stored_bytes(tensors))
+    if kept is None:
+        return None
+    for number, (table, rows, used) in enumerate(zip(model.embeddings.tables, kept, uses, strict=True)):
+        parts = _pack_table(table, rows, form.row_bits, used)
+        tensors |= {f"{TABLES}{MARK}{number}{MARK}{name}": part for name, part in parts.items()}
+    if form.has_check_bits:
+        tensors = with_checks(tensors)
+    whole = sum(tensor.nbytes for tensor in model.state_dict().values())
+    return tensors if whole <= MOST_FOLD * sum(tensor.nbytes for tensor in tensors.values()) else None
+
+
+@torch.no_grad()
+def unpack(
+    model: Model, tensors: Mapping[str, Tensor], prefix: str = "", *, with_tables: bool = True
+) -> dict[str, Tensor]:
+    """Return the float32 weights of a model from the tensors of `pack`, by name.
+
+    Args:
+        model: Model of the same architecture; it does not change.
+        tensors: Packed tensors, possibly among others.
+        prefix: Prefix of the names of this model's tensors.
+        with_tables: Whether to unpack the tables too, or the layers only.
+
+    Raises:
+        CheckpointError: The tensors belong to another model.
+    """
+    found = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+    weights = {name: tensor for name, tensor in found.items() if MARK not in name}
+    packed: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in found.items():
+        if MARK in name and name != CHECKS:
+            of, _, part = name.rpartition(MARK)
+            packed.setdefault(of, {})[part] = tensor
+    shapes = {f"layers.{name}": tensor.shape for name, tensor in model.layers.state_dict().items()}
+    try:
+        of_tables = {name: packed.pop(name) for name in [*packed] if name.startswith(f"{TABLES}{MARK}")}
+        weights |= {name: _restored(parts, shapes[name], has_rest=False) for name, parts in packed.items()}
+        if with_tables:
+            tables = [
+                _restored(of_tables[f"{TABLES}{MARK}{number}"], table.shape, has_rest=True)
+                for number, table in enumerate(model.embeddings.tables)
+            ]
+            weights[TABLES] = torch.cat([table.flatten() for table in tables]).view(model.embeddings.weight.shape)
+    except (KeyError, IndexError, RuntimeError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise CheckpointError(f"The packed weights are those of another model ({reason}).") from error
+    return {f"{prefix}{name}": tensor for name, tensor in weights.items()}
+
+
+def parts_of_tables(tensors: Mapping[str, Tensor], count: int, prefix: str = "") -> list[dict[str, Tensor]]:
+    """Return the tensors of `pack` for each table, by the names of their parts.
+
+    Args:
+        tensors: Packed tensors, possibly among others.
+        count: Number of tables of the model.
+        prefix: Prefix of the names of this model's tensors.
+    """
+    starts = [f"{prefix}{TABLES}{MARK}{number}{MARK}" for number in range(count)]
+    return [
+        {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}
+        for start in starts
+    ]
+
+
+def stored_bytes(tensors: Mapping[str, Tensor]) -> int:
+    """Return an upper bound of the bytes of a file of these tensors."""
+    return sum(tensor.nbytes + 2 * len(name) + HEADER_BYTES for name, tensor in tensors.items())
+
+
+def hidden_units(layers: nn.Module) -> Iterator[tuple[str, str]]:
+    """Yield the paths of each two consecutive linear layers where only the second reads the output of the first."""
+    between = (nn.ReLU, nn.BatchNorm1d, nn.Dropout, StructuredDropout, nn.Identity)
+    for path, module in layers.named_modules():
+        if not isinstance(module, nn.Sequential):
+            continue
+        chain = [(name, child) for name, child in module.named_children() if not isinstance(child, between)]
+        for (first, one), (second, other) in pairwise(chain):
+            if isinstance(one, nn.Linear) and isinstance(other, nn.Linear):
+                start = f"{path}." if path else ""
+                yield f"{start}{first}", f"{start}{second}"
+
+
+def _rows_within(model: Model, bits: int, uses: Sequence[np.ndarray], room: int) -> list[Tensor] | None:
+    """Return the kept rows of each table: the most used rows of all tables that fit; None if a table has none."""
+    tables, costs, orders = model.embeddings.tables, [], []
+    for table, used in zip(tables, uses, strict=True):
+        counts = used.astype(np.int64)
+        counts[0] = np.iinfo(np.int64).max  # row 0 stands for unknown ids and is always kept
+        is_ordered = bool((counts[1:] <= counts[:-1]).all())
+        row = bytes_of_row(table.shape[1], bits) + ROW_OVERHEAD
+        costs.append(row + (0 if is_ordered else NUMBER_BYTES))
+        orders.append(counts)
+        room -= row + 4 * (HEADER_BYTES + 2 * len(f"{TABLES}:00:columns"))  # row for all removed rows, and its names
+    numbers = np.concatenate([np.full(len(counts), table) for table, counts in enumerate(orders)])
+    rows = np.concatenate([np.arange(len(counts)) for counts in orders])
+    first = np.argsort(-np.concatenate(orders).astype(np.float64), kind="stable")
+    taken = first[np.cumsum(np.array(costs)[numbers[first]]) <= room]
+    kept = [torch.from_numpy(np.sort(rows[taken[numbers[taken] == table]])) for table in range(len(tables))]
+    return kept if all(len(one) for one in kept) else None
+
+
+def _pack_table(table: Tensor, rows: Tensor, bits: int, used: np.ndarray) -> dict[str, Tensor]:
+    values = table[rows]
+    if len(rows) < len(table):
+        is_left_out = torch.ones(len(table), dtype=torch.bool)
+        is_left_out[rows] = False
+        # A row that training never used has a small weight, so that the mean exists if it used none of them.
+        weights = torch.from_numpy(used.astype(np.float32))[is_left_out] + 1e-3
+        rest = (weights @ table[is_left_out]) / weights.sum()
+        values = torch.cat([values, rest.unsqueeze(0)])
+    return {**_quantised(values, bits), **_named("rows", rows)}
+
+
+def _pack_layers(layers: nn.Module, form: Form) -> dict[str, Tensor]:
+    state, rows, columns = layers.state_dict(), {}, {}
+    if form.unit_share < 1:
+        for first, second in hidden_units(layers):
+            one, other = state[f"{first}.weight"], state[f"{second}.weight"]
+            strength = torch.linalg.vector_norm(one, dim=1) * torch.linalg.vector_norm(other, dim=0)
+            count = max(1, round(form.unit_share * len(strength)))
+            kept = strength.argsort(descending=True, stable=True)[:count].sort().values
+            rows[f"{first}.weight"] = columns[f"{second}.weight"] = kept
+    packed: dict[str, Tensor] = {}
+    for name, tensor in state.items():
+        is_small = tensor.ndim < 2 or tensor.numel() < LEAST_NUMBERS or tensor.shape[-1] < LEAST_WIDTH
+        matrix = tensor if tensor.ndim < 2 else tensor.reshape(-1, tensor.shape[-1])
+        parts: dict[str, Tensor] = {}
+        if name in columns and len(columns[name]) < matrix.shape[1]:
+            matrix = matrix[:, columns[name]]
+            parts |= {"columns": columns[name].int()}
+        if name in rows and len(rows[name]) < len(matrix):
+            matrix = matrix[rows[name]]
+            parts |= {"rows": rows[name].int()}
+        if not parts and (is_small or not tensor.is_floating_point() or len(matrix) < LEAST_ROWS):
+            packed[name] = tensor
+            continue
+        parts |= _quantised(matrix, form.layer_bits)
+        packed |= {f"{name}{MARK}{part}": one for part, one in parts.items()}
+    return packed
+
+
+def _quantised(values: Tensor, bits: int) -> dict[str, Tensor]:
+    found = quantise_rows(values.float(), bits)
+    return {f"codes{bits}": found.codes, "scale": found.scale, "bias": found.bias}
+
+
+def _named(name: str, kept: Tensor) -> dict[str, Tensor]:
+    """Return the numbers of the kept rows or columns under `name`; nothing if they are the first ones."""
+    return {} if bool((kept == torch.arange(len(kept))).all()) else {name: kept.int()}
+
+
+def _restored(parts: Mapping[str, Tensor], shape: Sequence[int], *, has_rest: bool) -> Tensor:
+    """Return a table or a tensor of a layer in its original shape, float32, up to the loss of packing."""
+    (codes,) = (name for name in parts if name.startswith("codes"))
+    width = shape[-1]
+    columns = parts["columns"].long() if "columns" in parts else torch.arange(width)
+    bits = int(codes.removeprefix("codes"))
+    values = restore_rows(QuantisedRows(parts[codes], parts["scale"], parts["bias"]), bits, len(columns))
+    whole = torch.zeros(int(np.prod(shape[:-1])), width)
+    if "rows" not in parts and len(values) == len(whole):
+        whole[:, columns] = values
+        return whole.view(*shape)
+    if has_rest:
+        whole[:] = values[-1]
+        values = values[:-1]
+    rows = parts["rows"].long() if "rows" in parts else torch.arange(len(values))
+    whole[rows.unsqueeze(1), columns] = values
+    return whole.view(*shape)

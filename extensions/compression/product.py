@@ -1,0 +1,164 @@
+"""Linear layers as tables of products (product quantisation: Jegou et al., PAMI 2011; PQA: arXiv 2305.18334).
+
+The input is cut into sub-vectors. Of each the nearest of a few prototypes is looked for, and what that prototype gives
+for all outputs, multiplied beforehand, is read from a table; the layer's output is the sum of these rows. So a layer of
+`inputs` by `outputs` takes `inputs * prototypes` products and `inputs / length` additions an output.
+
+The nearest is found in whole numbers: inputs are rounded to a grid of their own, on which the prototypes lie, so that
+every sum is exact in float32 in whatever order it is made, and the score of a row depends on that row alone. Each
+distance is multiplied by the number of prototypes and the prototype's number is added, so that the least of them says
+which one it is: one product of matrices and one minimum.
+"""
+
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from shunter.extensions.compression.compressed_linear import CompressedLinear
+from shunter.models.output_layer import full_precision
+
+LENGTHS, PROTOTYPES, TABLE_BITS = (1, 256), (2, 64), (4, 8)
+EXACT = 2**24  # whole numbers up to here are exact in float32
+MOST_LEVEL = 127
+
+
+def grid_level(length: int, prototypes: int) -> int:
+    """Largest number of the grid on which distances stay exact: at most 127, which are 8 bits with their sign.
+
+    A distance is `sum(c^2 - 2 c x)` over a sub-vector, times the prototypes, plus the number of one.
+    """
+    return min(MOST_LEVEL, int(((EXACT - prototypes) / (3 * prototypes * length)) ** 0.5))
+
+
+class ProductLinear(CompressedLinear):
+    """A linear layer of tables.
+
+    Args:
+        inputs: Width of the input.
+        outputs: Width of the output.
+        length: Width of a sub-vector; the last one is filled up with zeros.
+        prototypes: Prototypes of each, a power of two.
+        bits: Bits of a number of the tables, each row of which has a scale and a bias: 8 or 4.
+
+    Raises:
+        ValueError: There is no such layer.
+    """
+
+    form = "product"
+    scale: Tensor
+    prototypes: Tensor
+    table: Tensor
+
+    def __init__(self, inputs: int, outputs: int, *, length: int, prototypes: int, bits: int) -> None:
+        super().__init__()
+        is_power = prototypes & (prototypes - 1) == 0
+        within = LENGTHS[0] <= length <= LENGTHS[1] and PROTOTYPES[0] <= prototypes <= PROTOTYPES[1]
+        if not (is_power and within and bits in TABLE_BITS):
+            raise ValueError(f"there is no product layer of length {length}, {prototypes} prototypes and {bits} bits")
+        self.inputs, self.outputs, self.length, self.count, self.bits = inputs, outputs, length, prototypes, bits
+        self.parts = -(-inputs // length)
+        self.level = grid_level(length, prototypes)
+        self.register_buffer("scale", torch.ones(inputs))
+        self.register_buffer("prototypes", torch.zeros(self.parts, prototypes, length, dtype=torch.int8))
+        width = (outputs * bits + 7) // 8 + (8 if bits == 8 else 4)
+        self.register_buffer("table", torch.zeros(self.parts * prototypes, width, dtype=torch.uint8))
+        self._prepared: tuple[Tensor, Tensor, Tensor] | None = None
+        self.register_load_state_dict_post_hook(_forget_prepared)
+
+    @classmethod
+    def empty(cls, linear: nn.Linear, **options: int) -> Self:
+        """One in the place of a layer; see the role."""
+        if options.keys() != {"length", "prototypes", "bits"}:
+            raise ValueError(f"a product layer has length, prototypes and bits, not {', '.join(options) or 'none'}")
+        return cls(linear.in_features, linear.out_features, **options)
+
+    @property
+    def options(self) -> dict[str, int]:
+        """What stands in `model.json`."""
+        return {"length": self.length, "prototypes": self.count, "bits": self.bits}
+
+    @torch.no_grad()
+    def fill(self, scale: Tensor, prototypes: Tensor, table: Tensor) -> Self:
+        """Set what it has learned.
+
+        Args:
+            scale: What each input is multiplied by before it is rounded to the grid, `[inputs]`.
+            prototypes: Whole numbers of the grid, `[parts, prototypes, length]`.
+            table: What each prototype gives for all outputs, the bias within the first part's, `[parts, prototypes,
+                outputs]`.
+        """
+        self.scale.copy_(scale)
+        self.prototypes.copy_(prototypes)
+        pack = torch.ops.quantized.embedding_bag_byte_prepack if self.bits == 8 else _pack_4_bits
+        self.table.copy_(pack(table.reshape(self.parts * self.count, self.outputs).float().contiguous()))
+        self._prepared = None
+        return self
+
+    def numbers(self, input: Tensor) -> Tensor:
+        """The nearest prototype of each sub-vector, as rows of the table, int32 `[parts, rows]`; none for NaN: -1."""
+        factors, offsets, first = self._prepare()
+        grid = input.new_zeros(len(input), self.parts * self.length)
+        within = grid[:, : self.inputs]
+        torch.mul(input, self.scale, out=within)
+        within.round_().clamp_(-self.level, self.level)
+        parts = grid.view(len(input), self.parts, self.length).permute(1, 2, 0)
+        with full_precision(input):
+            nearest = torch.baddbmm(offsets, factors, parts).amin(1)
+        rows = nearest.to(torch.int32).bitwise_and_(self.count - 1).add_(first)
+        return rows.masked_fill_(nearest.isnan(), -1) if nearest.isnan().any() else rows
+
+    def rows(self, input: Tensor) -> Tensor:
+        """`[rows, inputs]` to `[rows, outputs]`."""
+        numbers = self.numbers(input).t()
+        is_lost = (numbers < 0).any(1)
+        found = self._sums(numbers.clamp(min=0).contiguous() if is_lost.any() else numbers.contiguous())
+        return found.masked_fill_(is_lost.unsqueeze(1), torch.nan) if is_lost.any() else found
+
+    def _sums(self, numbers: Tensor) -> Tensor:
+        """The sum of some rows of the table, int32 `[rows, any]` to `[rows, outputs]`."""
+        if not len(numbers):
+            return self.scale.new_zeros(0, self.outputs)
+        if self.table.device.type != "cpu":
+            return nn.functional.embedding_bag(numbers, self._unpacked(), mode="sum")
+        ends = torch.arange(0, numbers.numel() + 1, numbers.shape[1], dtype=torch.int32)
+        look_up = (
+            torch.ops.quantized.embedding_bag_byte_rowwise_offsets
+            if self.bits == 8
+            else torch.ops.quantized.embedding_bag_4bit_rowwise_offsets
+        )
+        found = look_up(self.table, numbers.flatten(), ends, False, 0, False, None, None, True)
+        return found[:, : self.outputs]
+
+    def _unpacked(self) -> Tensor:
+        """The table in float32 on a device without the kernel for few bits."""
+        host = self.table.cpu()
+        unpack = (
+            torch.ops.quantized.embedding_bag_byte_unpack
+            if self.bits == 8
+            else torch.ops.quantized.embedding_bag_4bit_unpack
+        )
+        return unpack(host)[:, : self.outputs].to(self.table.device)
+
+    def _prepare(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Prototypes as the product takes them, what is added to it, and the first row of each part; made once."""
+        if self._prepared is None:
+            exact = self.prototypes.float()
+            number = torch.arange(self.count, device=exact.device)
+            offsets = (self.count * exact.square().sum(2) + number).unsqueeze(2)
+            first = torch.arange(self.parts, dtype=torch.int32, device=exact.device).unsqueeze(1) * self.count
+            self._prepared = ((-2 * self.count) * exact).contiguous(), offsets, first
+        return self._prepared
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_prepared": None}
+
+
+def _pack_4_bits(table: Tensor) -> Tensor:
+    """Rows of 4 bits; of an odd number of outputs one more is stored."""
+    return torch.ops.quantized.embedding_bag_4bit_prepack(nn.functional.pad(table, (0, table.shape[1] % 2)))
+
+
+def _forget_prepared(module: nn.Module, _: Any) -> None:
+    assert isinstance(module, ProductLinear)
+    module._prepared = None  # pyright: ignore[reportPrivateUsage]

@@ -1,0 +1,178 @@
+"""Hidden layers as tables of products, where looking up is faster than multiplying."""
+
+import copy
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import numpy as np
+import torch
+from torch import nn
+
+from shunter.errors import InfeasibleError
+from shunter.extensions.compression.compressed_linear import CompressedLinear
+from shunter.extensions.compression.fine_tune import divergence
+from shunter.extensions.compression.fitting import Candidate, fastest_that_keeps
+from shunter.extensions.compression.int8 import Int8Linear
+from shunter.extensions.compression.layer_forms import replaced
+from shunter.extensions.compression.points import Costs, Point
+from shunter.extensions.compression.product import ProductLinear
+from shunter.extensions.compression.product_learning import LearnedProduct, learned_products
+from shunter.extensions.compression.smaller import SmallerModel
+from shunter.extensions.compression.subject import (
+    CompressionSubject,
+    Place,
+    hidden_linears,
+    inputs_of_layers,
+    members_of,
+)
+from shunter.models.relu_paths import after_relu
+from shunter.pareto import on_front
+
+# Sub-vector lengths, prototypes and bits that are tried, by the names of the points of the search.
+FORMS: dict[str, dict[str, int]] = {
+    f"{length}x{prototypes}@{bits}": {"length": length, "prototypes": prototypes, "bits": bits}
+    for length, prototypes in ((8, 16), (16, 16), (32, 16), (64, 16), (32, 64), (64, 64))
+    for bits in (8, 4)
+}
+AS_IT_IS, INT8 = "as it is", "int8"
+TRIALS, MOST_CANDIDATES, LEAST_ROWS_A_PROTOTYPE = 24, 7, 8
+SCORED_ROWS = 2_048  # of the calibration rows, on which points are compared before anything is fine-tuned
+
+
+class ProductLayers(SmallerModel):
+    """Looks for the form of each layer, then lets the model learn with it (`product`)."""
+
+    name = "product"
+
+    def apply(self, subject: CompressionSubject) -> CompressionSubject:
+        """The fastest of the forms that the search found which keeps the floor once it is fine-tuned.
+
+        Raises:
+            InfeasibleError: No layer is faster as tables, or there are too few rows for any prototypes.
+        """
+        layers = _Layers(subject)
+        points = layers.worth_trying()
+        counted = 2 if subject.limits.max_bytes is None else 3
+        found = subject.search(points, lambda point: layers.costs(point)[:counted], TRIALS)
+        return fastest_that_keeps(subject, [layers.candidate(point) for point in _front(found)])
+
+
+def _front(found: Sequence[tuple[Point, Costs]]) -> list[Point]:
+    """Points with tables that no other beats, evenly chosen along the time, the fastest first."""
+    known = [(point, costs) for point, costs in found if any(value in FORMS for value in point.values())]
+    marked = on_front(np.array([costs for _, costs in known]))
+    best = sorted((one for one, is_best in zip(known, marked, strict=True) if is_best), key=lambda one: one[1][1])
+    chosen = np.unique(np.linspace(0, len(best) - 1, MOST_CANDIDATES).round().astype(int))
+    return [best[number][0] for number in chosen]
+
+
+class _Layers:
+    """The layers of a model with what each form of them takes.
+
+    Args:
+        subject: The model.
+    """
+
+    def __init__(self, subject: CompressionSubject) -> None:
+        self.subject = subject
+        self.linears = hidden_linears(subject.model)
+        self.seen = inputs_of_layers(subject.model, subject.calibration)
+        self.members = members_of(subject.model)
+        self.positive = {
+            (number, path) for number, member in enumerate(self.members) for path in after_relu(member.layers)
+        }
+        rows = slice(0, SCORED_ROWS)
+        with torch.no_grad():
+            inputs = [member.layer_inputs(*subject.calibration.inputs) for member in self.members]
+        self.inputs = [tuple(one[rows] for one in of) for of in inputs]
+        self.seconds: dict[tuple[Place, str], float] = {}
+        self.known: dict[tuple[Place, str], LearnedProduct] = {}
+
+    def worth_trying(self) -> dict[str, list[str]]:
+        """The forms of each layer by its name: those that are faster than the layer as it is, or smaller if asked.
+
+        Raises:
+            InfeasibleError: There is none of tables.
+        """
+        rows = len(next(iter(self.seen.values())))
+        enough = [name for name, form in FORMS.items() if form["prototypes"] * LEAST_ROWS_A_PROTOTYPE <= rows]
+        is_for_bytes = self.subject.limits.max_bytes is not None
+        points: dict[str, list[str]] = {}
+        for place, linear in self.linears.items():
+            fitting = [name for name in enough if FORMS[name]["length"] <= linear.in_features]
+            forms = {INT8: self._int8(place), **{name: ProductLinear.empty(linear, **FORMS[name]) for name in fitting}}
+            seen = self.seen[place][:SCORED_ROWS]
+            works = [lambda one=one, seen=seen: one(seen) for one in (linear, *forms.values())]
+            own, *others = self.subject.bench.seconds(works)
+            self.seconds[place, AS_IT_IS] = own
+            self.seconds |= {(place, name): taken for name, taken in zip(forms, others, strict=True)}
+            kept = [name for name, taken in zip(forms, others, strict=True) if taken < own or is_for_bytes]
+            points[_named(place)] = [AS_IT_IS, *kept]
+        if not any(value in FORMS for values in points.values() for value in values):
+            raise InfeasibleError("no hidden layer is faster as tables of products on this machine")
+        return points
+
+    def costs(self, point: Point) -> tuple[float, float, float]:
+        """Of a point: how far its model says something else before it has learned, its seconds and its bytes."""
+        finished = [
+            _finish(layers, self._int8_places(point, number)) for number, layers in enumerate(self._learning(point))
+        ]
+        parts = zip(finished, self.members, self.inputs, strict=True)
+        apart = sum(divergence(one, member.layers, inputs) for one, member, inputs in parts)
+        seconds = sum(self.seconds[place, point[_named(place)]] for place in self.linears)
+        size = sum(tensor.nbytes for layers in finished for tensor in layers.state_dict().values())
+        return apart, seconds, float(size)
+
+    def candidate(self, point: Point) -> Candidate:
+        """A point that can be fine-tuned."""
+        places = [self._int8_places(point, number) for number in range(len(self.members))]
+
+        def finished(learned: Sequence[nn.Module]) -> list[nn.Module]:
+            return [_finish(layers, int8) for layers, int8 in zip(learned, places, strict=True)]
+
+        named = ", ".join(f"{path} {point[_named((number, path))]}" for number, path in self.linears)
+        return Candidate(named, partial(self._learning, point), finished)
+
+    def _learning(self, point: Point) -> list[nn.Module]:
+        """The layers of each member with those that learn in their places; all of it is a copy."""
+        made: list[nn.Module] = []
+        for number, member in enumerate(self.members):
+            layers = copy.deepcopy(member.layers)
+            for place in self.linears:
+                if place[0] == number and point[_named(place)] in FORMS:
+                    layers.set_submodule(place[1], copy.deepcopy(self._learned(place, point[_named(place)])))
+            made.append(layers)
+        return made
+
+    def _learned(self, place: Place, name: str) -> LearnedProduct:
+        if (place, name) not in self.known:
+            self.known[place, name] = LearnedProduct(self.linears[place], self.seen[place], FORMS[name])
+        return self.known[place, name]
+
+    def _int8(self, place: Place) -> Int8Linear:
+        return Int8Linear.of(self.linears[place], is_signed=place not in self.positive)
+
+    def _int8_places(self, point: Point, number: int) -> Mapping[str, bool]:
+        """Paths of the layers of a member that are to be in 8 bits, and whether their inputs are signed."""
+        return {
+            path: (of, path) not in self.positive
+            for of, path in self.linears
+            if of == number and point[_named((of, path))] == INT8
+        }
+
+
+def _finish(layers: nn.Module, int8: Mapping[str, bool]) -> nn.Module:
+    """What is scored with, of layers that have learned."""
+    forms: dict[str, CompressedLinear] = {path: one.finished_copy() for path, one in learned_products(layers).items()}
+    for path, is_signed in int8.items():
+        linear = layers.get_submodule(path)
+        assert isinstance(linear, nn.Linear)
+        forms[path] = Int8Linear.of(linear, is_signed=is_signed)
+    return replaced(layers, forms)
+
+
+def _named(place: Place) -> str:
+    return f"{place[0]}.{place[1]}"
+
+
+PASS = ProductLayers()

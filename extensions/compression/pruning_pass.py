@@ -1,0 +1,86 @@
+"""Hidden units of least weight left out, as many as the floor allows."""
+
+import copy
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from shunter.extensions.compression.fitting import Candidate, fastest_that_keeps
+from shunter.extensions.compression.layer_forms import linears_of, replaced
+from shunter.extensions.compression.pruned import PrunedLinear
+from shunter.extensions.compression.smaller import SmallerModel
+from shunter.extensions.compression.subject import CompressionSubject, members_of, prunable_pairs
+from shunter.models.output_layer import OutputLayer
+
+SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.75)  # of the hidden units that are kept
+
+
+class PrunedUnits(SmallerModel):
+    """Leaves out units by the norms of their weights, and lets what is left learn (`models.compression.pruned`)."""
+
+    name = "pruning"
+
+    def applies(self, subject: CompressionSubject) -> str | None:
+        """Why there is nothing to leave out."""
+        refusal = super().applies(subject)
+        if refusal is None and not all(prunable_pairs(member.layers) for member in members_of(subject.model)):
+            return "a member has no two layers with nothing but ReLU and dropout between them"
+        return refusal
+
+    def apply(self, subject: CompressionSubject) -> CompressionSubject:
+        """As few units as keep the floor."""
+        members = members_of(subject.model)
+        return fastest_that_keeps(
+            subject,
+            [
+                Candidate(
+                    f"{share:g} of the hidden units",
+                    lambda share=share: [narrowed(member.layers, share) for member in members],
+                    finished_layers,
+                )
+                for share in SHARES
+            ],
+        )
+
+
+def narrowed(layers: nn.Module, share: float) -> nn.Module:
+    """A copy of layers with a share of the hidden units, those whose weights before and behind them are largest."""
+    made = copy.deepcopy(layers)
+    linears = linears_of(layers)
+    outputs: dict[str, torch.Tensor] = {}
+    inputs: dict[str, torch.Tensor] = {}
+    for first, second in prunable_pairs(layers):
+        one, other = linears[first].weight.detach(), linears[second].weight.detach()
+        strength = one.norm(dim=1) * other.norm(dim=0)
+        count = max(1, round(share * len(strength)))
+        outputs[first] = inputs[second] = strength.argsort(descending=True, stable=True)[:count].sort().values
+    for path in outputs.keys() | inputs.keys():
+        made.set_submodule(path, _narrow(linears[path], inputs.get(path), outputs.get(path)))
+    return made
+
+
+@torch.no_grad()
+def _narrow(linear: nn.Linear, inputs: torch.Tensor | None, outputs: torch.Tensor | None) -> nn.Linear:
+    weight, bias = linear.weight.detach(), linear.bias
+    weight = weight if outputs is None else weight[outputs]
+    weight = weight if inputs is None else weight[:, inputs]
+    kind = OutputLayer if isinstance(linear, OutputLayer) else nn.Linear
+    made = kind(weight.shape[1], weight.shape[0], bias=bias is not None)
+    made.weight.copy_(weight)
+    if bias is not None:
+        made.bias.copy_(bias.detach() if outputs is None else bias.detach()[outputs])
+    return made
+
+
+def finished_layers(learned: Sequence[nn.Module]) -> list[nn.Module]:
+    """Narrow layers as they are scored with."""
+    made: list[nn.Module] = []
+    for layers in learned:
+        pairs = {path for pair in prunable_pairs(layers) for path in pair}
+        forms = {path: PrunedLinear.of(linear) for path, linear in linears_of(layers).items() if path in pairs}
+        made.append(replaced(layers, forms))
+    return made
+
+
+PASS = PrunedUnits()

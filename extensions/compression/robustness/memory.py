@@ -1,0 +1,234 @@
+"""A finished model as it lies in a memory: damaged and put right, with what finds damage and leaves it out.
+
+Three things are noticed, and none needs a label. Where weights are stored with check bits, what has flipped is put
+right (`shunter.extensions.compression.check_bits`). A number that lies outside of what its tensor held when it was
+stored, or is none, is taken as zero, or as near to zero as the tensor was (the correction of implausible values of
+EDEN; Koppula et al., MICRO 2019). And of
+some rows the log odds of each member are kept: from what they are later, those members are left out whose absence
+brings the result nearest to what it was, as a voter does with a voter that it does not believe.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shunter.engine.checkpoint.storage import MEMBERS, is_packed, load_model, opened, read_json, tensors_of
+from shunter.extensions.compression.check_bits import CHECKS, put_right
+from shunter.extensions.compression.packing import MARK, TABLES, unpack
+from shunter.extensions.compression.robustness.injection import MemoryErrors, injected
+from shunter.models.ensemble import Ensemble
+from shunter.models.registry import Model
+
+MOST_ENUMERATED = 10  # members of which every subset is tried; of more only one is left out at a time
+ADDRESSES = ("rows", "columns")  # parts of a packed matrix that say where its numbers belong
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """One member as it lies in the memory.
+
+    Attributes:
+        model: What computes with it.
+        tensors: What is stored of it, by name.
+        ranges: Of each tensor of numbers the smallest and the largest that was stored.
+    """
+
+    model: Model
+    tensors: Mapping[str, Tensor]
+    ranges: Mapping[str, tuple[float, float]]
+
+    @property
+    def tables(self) -> list[list[Tensor]]:
+        """Of each embedding table the tensors that hold a row of it at each place."""
+        if TABLES in self.tensors:
+            sizes = [table.numel() for table in self.model.embeddings.tables]
+            parts = self.tensors[TABLES].view(-1).split(sizes)
+            return [[part.view(table.shape)] for part, table in zip(parts, self.model.embeddings.tables, strict=True)]
+        found: dict[str, list[Tensor]] = {}
+        for name, tensor in self.tensors.items():
+            of, _, part = name.rpartition(MARK)
+            if of.startswith(TABLES) and part not in ADDRESSES:
+                found.setdefault(of, []).append(tensor)
+        return list(found.values())
+
+    def load(self, *, is_guarded: bool, is_put_right: bool) -> None:
+        """Let the model compute with what is stored now; see `Memory.load`."""
+        stored = put_right(self.tensors) if is_put_right else self.tensors
+        tensors = {name: self._read(name, tensor, is_guarded=is_guarded) for name, tensor in stored.items()}
+        self.model.load_state_dict(unpack(self.model, tensors) if is_packed(tensors) else tensors)
+
+    def _read(self, name: str, tensor: Tensor, *, is_guarded: bool) -> Tensor:
+        part = name.rpartition(MARK)[2] if MARK in name else ""
+        if part in ADDRESSES:  # an address that is out of the memory comes round
+            return tensor.remainder(self._size(name, part))
+        if not is_guarded or name not in self.ranges:
+            return tensor
+        low, high = self.ranges[name]
+        is_plausible = (tensor >= low) & (tensor <= high)  # what is no number is neither
+        return torch.where(is_plausible, tensor, torch.tensor(min(max(0.0, low), high), dtype=tensor.dtype))
+
+    def _size(self, name: str, part: str) -> int:
+        of = name.rpartition(MARK)[0]
+        if of.startswith(TABLES):
+            return len(self.model.embeddings.tables[int(of.rpartition(MARK)[2])])
+        shape = self.model.state_dict()[of].shape
+        return shape[-1] if part == "columns" else int(np.prod(shape[:-1]))
+
+
+class Memory:
+    """A finished model, with a copy of what is stored of it that can be damaged.
+
+    Args:
+        model: The model, on the CPU in evaluation mode; its weights are overwritten.
+        tensors: What is stored of each member.
+    """
+
+    def __init__(self, model: Model | Ensemble, tensors: Sequence[Mapping[str, Tensor]]) -> None:
+        members = model.models if isinstance(model, Ensemble) else (model,)
+        self.model = model
+        self._members = [_stored(member, own) for member, own in zip(members, tensors, strict=True)]
+
+    @classmethod
+    def read(cls, directory: Path) -> "Memory":
+        """What `shunter.engine.checkpoint.storage.save_model` has written, in the form in which it is stored.
+
+        Raises:
+            CheckpointError: A file is missing or damaged.
+        """
+        model, path = load_model(directory), directory / "model.safetensors"
+        with opened(path) as file:
+            tensors = tensors_of(file, path, read_json(directory / "model.json")["sha256"])
+        if not isinstance(model, Ensemble):
+            return cls(model, [tensors])
+        return cls(model, [_own(tensors, f"{MEMBERS}{number}.") for number in range(len(model.models))])
+
+    def member(self, number: int) -> "Memory":
+        """One of the members by itself, with a copy of its own of what is stored of it."""
+        stored = self._members[number]
+        return Memory(stored.model, [stored.tensors])
+
+    @property
+    def models(self) -> list[Model]:
+        """The members, each with what it was last loaded with."""
+        return [member.model for member in self._members]
+
+    @property
+    def members(self) -> int:
+        """How many models lie in it."""
+        return len(self._members)
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of all that is stored."""
+        return sum(tensor.nbytes for member in self._members for tensor in member.tensors.values())
+
+    @property
+    def weights(self) -> np.ndarray:
+        """What each member counts in the result, float64 `[members]` or `[members, tasks]`."""
+        return self.model.weights.double().numpy() if isinstance(self.model, Ensemble) else np.ones(1)
+
+    @property
+    def has_check_bits(self) -> bool:
+        """Whether what flips in some of them can be put right."""
+        return any(CHECKS in member.tensors for member in self._members)
+
+    @contextmanager
+    def damaged(self, errors: MemoryErrors, seed: int) -> Iterator[int]:
+        """Errors in all that is stored, for the time of a block; see `injected`."""
+        tensors = [tensor for member in self._members for tensor in member.tensors.values()]
+        rows = [table for member in self._members for table in member.tables]
+        with injected(tensors, rows, errors, seed) as count:
+            yield count
+
+    def load(self, *, is_guarded: bool, is_put_right: bool = False) -> None:
+        """Let the model compute with what is stored now.
+
+        Args:
+            is_guarded: Whether implausible numbers are taken as zero.
+            is_put_right: Whether before that the check bits that are stored put right what has flipped.
+        """
+        for member in self._members:
+            member.load(is_guarded=is_guarded, is_put_right=is_put_right)
+
+    def combine(self, logits: np.ndarray, kept: Sequence[int] | None = None) -> np.ndarray:
+        """The log odds of the result from those of its members, what is no number taken as even odds.
+
+        Args:
+            logits: `[members, rows]`, or `[members, rows, tasks]`.
+            kept: Numbers of the members that count; None is all. The others' share falls to these.
+        """
+        logits = np.nan_to_num(logits.astype(np.float64), nan=0.0, posinf=60.0, neginf=-60.0)
+        if not isinstance(self.model, Ensemble):
+            return logits[0]
+        weights = self.weights
+        if kept is not None:
+            own = np.zeros_like(weights)
+            own[list(kept)] = weights[list(kept)]
+            share = own.sum(0)
+            weights = own * np.divide(weights.sum(0), share, out=np.zeros_like(share), where=share > 0)
+        if self.model.combiner is not None:
+            odds = torch.from_numpy(logits.T.copy()).float()
+            return self.model.combiner(odds, torch.from_numpy(weights).float()).double().numpy()
+        return np.einsum("m...,mr...->r...", weights, logits) if weights.ndim > 1 else weights @ logits
+
+
+@dataclass(frozen=True)
+class Detector:
+    """What a model said of some rows when it was stored, against which it is held later.
+
+    Attributes:
+        memory: The model.
+        then: Log odds of the result on these rows, `[rows]` or `[rows, tasks]`.
+    """
+
+    memory: Memory
+    then: np.ndarray
+
+    def believed(self, logits: np.ndarray) -> list[int]:
+        """The members that are left, from what all of them say of these rows now.
+
+        Those whose result has the least Kullback-Leibler divergence from what it was; where nothing is damaged, all.
+
+        Args:
+            logits: Log odds, `[members, rows]`, or `[members, rows, tasks]`.
+        """
+        every = tuple(range(self.memory.members))
+        least = 1 if len(every) <= MOST_ENUMERATED else max(1, len(every) - 1)
+        weights = self.memory.weights.reshape(len(every), -1)
+        subsets = [
+            subset
+            for size in range(len(every), least - 1, -1)
+            for subset in combinations(every, size)
+            if weights[list(subset)].sum(0).all()
+        ]
+        return list(min(subsets, key=lambda kept: self._divergence(self.memory.combine(logits, kept))))
+
+    def _divergence(self, now: np.ndarray) -> float:
+        """In nats, rounded: where two differ by rounding alone, the one with more members is believed."""
+        return round(_divergence(self.then, now), 9)
+
+
+def _divergence(then: np.ndarray, now: np.ndarray) -> float:
+    """Mean Kullback-Leibler divergence of predicted probabilities, in nats."""
+    share = 1 / (1 + np.exp(-then))
+    return float(np.mean(share * (then - now) + np.logaddexp(0, now) - np.logaddexp(0, then)))
+
+
+def _own(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def _stored(model: Model, tensors: Mapping[str, Tensor]) -> _Stored:
+    own = {name: tensor.detach().clone().contiguous() for name, tensor in tensors.items()}
+    ranges = {
+        name: (float(tensor.min()), float(tensor.max()))
+        for name, tensor in own.items()
+        if tensor.is_floating_point() and tensor.numel()
+    }
+    return _Stored(model, own, ranges)

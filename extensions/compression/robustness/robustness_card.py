@@ -1,0 +1,105 @@
+"""The card of a model under errors of the memory: what is left of its quality, with and without a detector."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shunter.engine.metrics import Metrics
+from shunter.extensions.compression.robustness.injection import WORDS, ErrorKind
+from shunter.extensions.compression.robustness.trial import ALONE, ANSWERS, Withstood
+from shunter.reporting.card.document import Paragraph, Section, Table
+
+TITLE = "Under errors of the memory"
+_CHECKS = {
+    True: "as far as the check bits that are stored with it tell",
+    False: "which changes nothing here, for no check bits are stored with it",
+}
+COLUMNS = ("rate", "errors", "AUC", "in range", "put right", "left out", "members", "best alone")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RobustnessCard:
+    """What is told of it.
+
+    Attributes:
+        title: The model.
+        kind: What erred.
+        members: How many models it holds.
+        stored_bytes: Bytes of what is stored of it.
+        undamaged: Quality of the model as it is, on the same rows.
+        found: What was found at each rate, the lowest first.
+        alone: The same of its best member by itself, with what helps a single model; empty of a single model.
+        floor: AUC that counts as kept.
+        has_check_bits: Whether check bits are stored with it.
+        repeats: Draws at each rate.
+    """
+
+    title: str
+    kind: ErrorKind
+    members: int
+    stored_bytes: int
+    undamaged: Metrics
+    found: tuple[Withstood, ...]
+    alone: tuple[Withstood, ...]
+    floor: float
+    has_check_bits: bool
+    repeats: int
+
+    @property
+    def sentence(self) -> str:
+        """What it withstands, in one sentence."""
+        with_it, without = (self._withstood(answer) for answer in (ANSWERS[-1], ANSWERS[0]))
+        kept = "none of these rates" if with_it is None else f"{with_it:g} of {WORDS[self.kind]}"
+        bare = "none" if without is None else f"{without:g}"
+        return (
+            f"{self.title} keeps an AUC of {self.floor:.4f} (undamaged {self.undamaged.auc:.4f}) up to {kept} with a "
+            f"detector of damage, and up to {bare} without, in the mean of {self.repeats} draws."
+        )
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Figures for the run."""
+        figures: dict[str, float] = {"robustness.auc.undamaged": self.undamaged.auc}
+        for one in self.found:
+            for answer in ANSWERS:
+                figures[f"robustness.auc.{answer}.{one.errors.rate:g}"] = one.mean_auc(answer)
+                figures[f"robustness.ne.{answer}.{one.errors.rate:g}"] = one.mean_ne(answer)
+        for one in self.alone:
+            figures[f"robustness.auc.best_member.{one.errors.rate:g}"] = one.mean_auc(ALONE)
+        return figures
+
+    def _withstood(self, answer: str) -> float | None:
+        """The highest rate up to which the AUC stays at the floor; None where the first misses it."""
+        highest = None
+        for one in self.found:
+            if one.mean_auc(answer) < self.floor:
+                break
+            highest = one.errors.rate
+        return highest
+
+
+def rows_of(card: RobustnessCard) -> list[tuple[str, ...]]:
+    """A row for each rate."""
+    alone = {one.errors.rate: f"{one.mean_auc(ALONE):.4f}" for one in card.alone}
+    return [
+        (
+            f"{one.errors.rate:g}",
+            f"{one.hit:,.0f}",
+            *(f"{one.mean_auc(answer):.4f}" for answer in ANSWERS),
+            f"{one.left:.1f}/{card.members}",
+            alone.get(one.errors.rate, "-"),
+        )
+        for one in card.found
+    ]
+
+
+def sections_of(card: RobustnessCard) -> Sequence[Section]:
+    """The part of a card."""
+    how = (
+        f"AUC on rows of the test part, the mean of {card.repeats} draws of {WORDS[card.kind]}, each by itself with "
+        f"the rate, in all {card.stored_bytes:,} bytes that are stored: without a detector; with numbers outside of "
+        f"what a tensor held taken as zero (in range); with flipped bits put right before that, "
+        f"{_CHECKS[card.has_check_bits]}; and with those members left out, too, without which some rows of the "
+        "training part are predicted most as they were, which needs no label. The best member stands alone with all "
+        "but the last. Errors are *simulated*."
+    )
+    return [Section(TITLE, [Paragraph(card.sentence), Paragraph(how), Table(COLUMNS, rows_of(card))])]

@@ -1,0 +1,24 @@
+"""The command that measures what errors of the memory do to a registered model."""
+
+from typing import Any
+
+from shunter.extensions.compression.robustness.robustness_request import RobustnessRequest
+from shunter.flows.command.environment import ensure_home
+from shunter.flows.command.options import requested, with_options
+from shunter.flows.command.rendering import TextTable, print_table
+from shunter.flows.command.terminal import console, one_sentence_errors, print_line
+
+
+@with_options(RobustnessRequest)
+def robustness(**options: Any) -> None:
+    """Measure quality under simulated memory bit flips."""
+    with one_sentence_errors():
+        request = requested(RobustnessRequest, options)
+        ensure_home()
+        from shunter.extensions.compression.robustness.robustness_card import COLUMNS, rows_of
+        from shunter.extensions.compression.robustness.robustness_flow import robustness as robustness_flow
+
+        # The bare function: nothing of it waits for a server that only watches.
+        card = robustness_flow.fn(request)
+        print_table(console, TextTable(COLUMNS, list(rows_of(card))))
+        print_line(card.sentence)

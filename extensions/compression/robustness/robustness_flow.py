@@ -1,0 +1,35 @@
+"""The flow that measures what errors of the memory do to a registered model."""
+
+from prefect import flow
+from prefect.runtime import flow_run
+
+from shunter.errors import RequestError
+from shunter.extensions.compression.compressed_versions import data_of_version, version_of_title
+from shunter.extensions.compression.robustness.memory import Memory
+from shunter.extensions.compression.robustness.robustness_card import RobustnessCard
+from shunter.extensions.compression.robustness.robustness_request import RobustnessRequest
+from shunter.extensions.compression.robustness.robustness_step import log_robustness, measure_robustness
+from shunter.settings import Settings
+from shunter.tracking.registry.named import open_model
+from shunter.tracking.registry.ranking_serving import RankingScorer
+from shunter.tracking.registry.versions import only_model
+from shunter.tracking.runs import closing, start_run
+
+
+@flow(name="robustness", flow_run_name="robustness-{request.model}")
+def robustness(request: RobustnessRequest = RobustnessRequest()) -> RobustnessCard:  # noqa: B008
+    """Draw errors of the memory in a registered model, and measure what is left with and without a detector.
+
+    Args:
+        request: The model, and what errs.
+    """
+    with open_model(request.model or only_model()) as named:
+        version = version_of_title(named.title)
+        dataset = data_of_version(version, Settings().cache_directory)
+        if isinstance(named.scorer(), RankingScorer):
+            raise RequestError(f"{named.title} ranks items: errors are drawn in models of clicks only.")
+        run_id = start_run(f"{named.title} robustness", "robustness", flow_run_id=flow_run.get_id())
+        with closing(run_id):
+            card = measure_robustness(named.title, Memory.read(named.weights), dataset, request)
+            log_robustness(run_id, version, dataset, card)
+    return card

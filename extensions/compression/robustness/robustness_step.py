@@ -1,0 +1,96 @@
+"""Step `robustness`: errors of the memory in a registered model, what they cost, and what a detector saves."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from shunter.engine.config import Execution
+from shunter.engine.data.dataset import Dataset
+from shunter.errors import RequestError
+from shunter.extensions.compression.robustness.injection import MemoryErrors
+from shunter.extensions.compression.robustness.memory import Memory
+from shunter.extensions.compression.robustness.robustness_card import TITLE, RobustnessCard, sections_of
+from shunter.extensions.compression.robustness.robustness_request import RobustnessRequest
+from shunter.extensions.compression.robustness.trial import (
+    CANARY_ROWS,
+    Withstood,
+    members_logits,
+    quality_on,
+    withstand,
+)
+from shunter.extensions.compression.some_rows import SomeRows
+from shunter.hardware.devices.discovery import usable_cores
+from shunter.reporting.card.document import to_html, to_markdown
+from shunter.tracking.convention import data_params
+from shunter.tracking.registry.card import artifact_link, log_texts
+from shunter.tracking.registry.versions import Version, add_to_description, tag_version
+from shunter.tracking.runs import open_run
+
+CARD_PAGE, CARD_MARKDOWN = "model_card/robustness.html", "model_card/robustness.md"
+TOLERATED_AUC_LOSS = 0.005
+
+
+def measure_robustness(title: str, memory: Memory, dataset: Dataset, request: RobustnessRequest) -> RobustnessCard:
+    """Draw errors in the model again and again, at each rate, and score it each time.
+
+    Args:
+        title: What the model is called.
+        memory: The model.
+        dataset: Data that it was trained on.
+        request: What is drawn.
+
+    Raises:
+        RequestError: The model reads other features than the data has, or is below the floor undamaged.
+        DataError: An array cannot be read.
+    """
+    if memory.model.features != dataset.features:
+        raise RequestError(f"{title} reads other features than its data set has: try another version.")
+    execution = Execution(threads=usable_cores())
+    test = SomeRows(dataset, execution, "test")
+    canaries = SomeRows(dataset, execution, "train", batch_rows=CANARY_ROWS, most_batches=1)
+    memory.load(is_guarded=False)
+    undamaged = quality_on(test, memory.combine(members_logits(memory, test)))
+    floor = undamaged.auc - TOLERATED_AUC_LOSS if request.min_auc is None else request.min_auc
+    if not undamaged.auc >= floor:
+        raise RequestError(f"{title} itself has an AUC of {undamaged.auc:.4f}: lower --min-auc {floor:g}.")
+
+    def at_each_rate(of: Memory) -> Iterator[Withstood]:
+        for rate in request.rates:
+            errors = MemoryErrors(rate=rate, kind=request.error_kind.value)
+            yield withstand(of, errors, test, canaries, repeats=request.repeats, seed=request.seed)
+
+    return RobustnessCard(
+        title=title,
+        kind=request.error_kind.value,
+        members=memory.members,
+        stored_bytes=memory.stored_bytes,
+        undamaged=undamaged,
+        found=tuple(at_each_rate(memory)),
+        alone=tuple(at_each_rate(_best_alone(memory, test))) if memory.members > 1 else (),
+        floor=floor,
+        has_check_bits=memory.has_check_bits,
+        repeats=request.repeats,
+    )
+
+
+def log_robustness(run_id: str, version: Version, dataset: Dataset, card: RobustnessCard) -> None:
+    """Write down what was found: in its run, and on the version and its description.
+
+    Raises:
+        TrackingError: The store fails.
+    """
+    sections = sections_of(card)
+    title = f"{card.title} {TITLE.lower()}"
+    log_texts(run_id, {CARD_PAGE: to_html(title, sections), CARD_MARKDOWN: to_markdown(title, sections)})
+    run = open_run(run_id)
+    run.log_params({**data_params(dataset), "robustness.kind": card.kind, "robustness.repeats": card.repeats})
+    run.log_metrics(card.metrics)
+    run.set_tags({"robustness.of": card.title, "robustness.words": card.sentence})
+    tag_version(version, {"robustness.words": card.sentence})
+    add_to_description(version, TITLE, f"{card.sentence} [The table]({artifact_link(run_id, CARD_PAGE)})")
+
+
+def _best_alone(memory: Memory, test: SomeRows) -> Memory:
+    """The member with the highest AUC, by itself in the memory: what looks at these rows favours the single model."""
+    scores = [quality_on(test, one).auc for one in members_logits(memory, test)]
+    return memory.member(int(np.argmax(scores)))
