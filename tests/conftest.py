@@ -65,7 +65,6 @@ SLOW = (
     "tests/extensions/shampoo/test_optimizer.py",
     "tests/faults",
     "tests/flows/test_cli.py",
-    "tests/flows/test_compressing.py",
     "tests/flows/test_daemons.py",
     "tests/flows/test_export.py",
     "tests/flows/test_imports.py",
