@@ -33,8 +33,3 @@ def run_link(run_id: str) -> str:
         run_id = store.real_id(run_id)
         experiment = store.mlflow.get_run(run_id).info.experiment_id
     return f"{pages_address()}/#/experiments/{quote(experiment)}/runs/{quote(run_id)}?{VIEW}"
-
-
-def runs_link() -> str:
-    """Return the address of the list of training runs, which are in experiment 1 of Shunter's own store."""
-    return f"{pages_address()}/#/experiments/1/runs?{VIEW}"

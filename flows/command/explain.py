@@ -1,13 +1,36 @@
 """The command that explains error codes."""
 
-from typing import Annotated
+from functools import cache
+from pathlib import Path
+from typing import Annotated, NamedTuple
 
 import typer
 
 from shunter.errors import RequestError
-from shunter.flows.command.error_codes import ERROR_CODES
 from shunter.flows.command.rendering import TextTable, print_table
 from shunter.flows.command.terminal import console, one_sentence_errors
+from shunter.yaml_file import load_yaml
+
+
+class ErrorCode(NamedTuple):
+    """What an error code means.
+
+    Attributes:
+        exit_code: Code with which a command ends.
+        cause: What happened.
+        remedy: What to do.
+    """
+
+    exit_code: int
+    cause: str
+    remedy: str
+
+
+@cache
+def error_codes() -> dict[str, ErrorCode]:
+    """Return the meaning of every error code; `docs/errors.md` has the same rows."""
+    rows = load_yaml(Path(__file__).with_name("error_codes.yaml").read_text(encoding="utf-8"))
+    return {name: ErrorCode(**row) for name, row in rows.items()}
 
 
 def explain(
@@ -26,7 +49,7 @@ def codes_table(code: str | None) -> TextTable:
     Raises:
         RequestError: There is no such code.
     """
-    found = {name: one for name, one in ERROR_CODES.items() if code in (None, name, str(one.exit_code))}
+    found = {name: one for name, one in error_codes().items() if code in (None, name, str(one.exit_code))}
     if not found:
         raise RequestError(f"There is no error code {code!r}: `shunter explain` lists all of them.")
     rows = [(name, str(one.exit_code), one.cause, one.remedy) for name, one in found.items()]

@@ -1,30 +1,7 @@
 """Formatting of figures with three digits and a unit of suitable size."""
 
 from shunter.hardware.units import JOULES_PER_KWH
-from shunter.planner.assessment import Assessment, Interval
-from shunter.requests import Objective
-
-
-def format_cells(row: Assessment) -> dict[Objective, str]:
-    """Format time, energy and cost of the whole job for a narrow table, with interval and source; `unknown` if unknown.
-
-    Carbon is included if the carbon intensity of the electricity was given.
-    """
-    prediction, candidate = row.candidate.prediction, row.candidate
-    price = candidate.price_per_hour
-    cells = {
-        Objective.TIME: f"{format_time(row.hours, row.hours_interval, '')} ({prediction.step_seconds_source})",
-        Objective.ENERGY: "unknown",
-        Objective.COST: "unknown",
-    }
-    if row.kwh is not None:
-        cells[Objective.ENERGY] = f"{format_energy(row.kwh, row.kwh_interval, '')} ({prediction.energy_source})"
-    if row.cost is not None and price is not None:
-        cost = format_money(row.cost, row.cost_interval, "")
-        cells[Objective.COST] = f"{cost} (at {candidate.machines * price:g} an hour, {candidate.price_source})"
-    if row.carbon_grams is not None:
-        cells[Objective.CARBON] = f"{format_carbon(row.carbon_grams, row.carbon_interval, '')} (given intensity)"
-    return cells
+from shunter.planner.assessment import Interval
 
 
 def how_sure(level: float | None) -> str:

@@ -8,8 +8,7 @@ import pytest
 
 from shunter.errors import RequestError, ShunterError
 from shunter.flows.command.decision_json import error_as_json
-from shunter.flows.command.error_codes import ERROR_CODES, ErrorCode
-from shunter.flows.command.explain import codes_table
+from shunter.flows.command.explain import ErrorCode, codes_table, error_codes
 from shunter.serving.answers import refusal
 from shunter.serving.errors import BusyError
 from shunter.settings import PROJECT_ROOT
@@ -48,13 +47,15 @@ def test_programs_are_told_the_code(path: str) -> None:
 def test_the_page_of_errors_lists_each_code_with_its_exit_code() -> None:
     page = (PROJECT_ROOT / "docs" / "errors.md").read_text()
     rows = re.findall(r"^\| `([a-z-]+)` \| (\d) \| (.*) \| (.*) \|$", page, re.MULTILINE)
-    assert {name: ErrorCode(int(code), *texts) for name, code, *texts in rows} == ERROR_CODES
-    assert {name: one.exit_code for name, one in ERROR_CODES.items()} == {kind.code: kind.exit_code for kind in kinds()}
+    assert {name: ErrorCode(int(code), *texts) for name, code, *texts in rows} == error_codes()
+    assert {name: one.exit_code for name, one in error_codes().items()} == {
+        kind.code: kind.exit_code for kind in kinds()
+    }
 
 
 def test_a_code_or_the_codes_of_an_exit_code_are_explained() -> None:
-    assert codes_table("storage").rows[-1] == ("Remedy", ERROR_CODES["storage"].remedy)
+    assert codes_table("storage").rows[-1] == ("Remedy", error_codes()["storage"].remedy)
     assert {row[0] for row in codes_table("4").rows} == {"infeasible", "no-feasible-placement", "quality-missed"}
-    assert len(codes_table(None).rows) == len(ERROR_CODES)
+    assert len(codes_table(None).rows) == len(error_codes())
     with pytest.raises(RequestError, match="storag"):
         codes_table("storag")
