@@ -15,6 +15,8 @@ from shunter.reporting.card.baselines import Rival, TrainedBaseline, baseline_me
 from shunter.reporting.card.figures import ModelCard
 from shunter.reporting.card.promise import Promise
 from shunter.reporting.card.quality import gauc_metrics
+from shunter.reporting.card.unknown_row import score_unknown_row
+from shunter.tasks.accelerators import tell
 from shunter.tasks.card.ranking import CARD, write_ranking_card
 from shunter.tracking.passes import log_passes
 from shunter.tracking.registry.card import artifact_link, describe_model, log_texts
@@ -36,6 +38,7 @@ FOLDER = "model_card"
 CARD_PAGE = f"{FOLDER}/model_card.html"
 CARD_MARKDOWN = f"{FOLDER}/model_card.md"
 KEY = "model-card"
+UNKNOWN_ROW = "quality.unknown_row_probability"
 
 
 @task(name="card", cache_policy=NO_CACHE)
@@ -62,6 +65,10 @@ def write_card(
     run = open_run(parent_run_id)
     run.log_metrics(baseline_metrics(compared, result.test))
     run.set_tags({f"baseline.{one.name}.verdict": one.verdict for one in compared})
+    unknown = score_unknown_row(result.directory, dataset, execution)
+    run.log_metrics({UNKNOWN_ROW: unknown.probability})
+    if unknown.is_far_off:
+        tell(unknown.sentence)
     if promise is not None:
         run.log_metrics(promise.metrics)
     words = "" if promise is None else promise.words
@@ -73,7 +80,7 @@ def write_card(
         execution,
         baselines=compared,
         seed=seed,
-        notes=notes,
+        notes=[*notes, unknown.sentence],
         promise=words,
     )
     run.log_metrics(gauc_metrics(card.quality))

@@ -1,0 +1,71 @@
+"""Score of a row of which everything is unknown: such a row says nothing, so the base rate is its honest score."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from shunter.engine.checkpoint.stored import load_to_score
+from shunter.engine.config import Execution
+from shunter.engine.data.batch import Bags, make_batch
+from shunter.engine.data.dataset import Dataset
+from shunter.frozen import Frozen
+
+LARGEST_ODDS_RATIO = 2.0  # between the score and the base rate, in either direction
+
+
+class UnknownRow(Frozen):
+    """Score of a row without any known value.
+
+    Attributes:
+        probability: Predicted probability of the main label.
+        base_rate: Share of positives in the training part.
+    """
+
+    probability: float
+    base_rate: float
+
+    @property
+    def is_far_off(self) -> bool:
+        """Return True if the odds differ from those of the base rate by more than `LARGEST_ODDS_RATIO`."""
+        if not 0 < self.base_rate < 1:
+            return False
+        if not 0 < self.probability < 1:
+            return True
+        odds = math.log(self.probability / (1 - self.probability)) - math.log(self.base_rate / (1 - self.base_rate))
+        return abs(odds) > math.log(LARGEST_ODDS_RATIO)
+
+    @property
+    def sentence(self) -> str:
+        """Score and base rate, and what to do if they differ much."""
+        told = f"A row without any known value scores {self.probability:.3f} (base rate {self.base_rate:.3f})."
+        advice = " Do not trust scores of rows with many unknown values: bound their share by --max-unknown."
+        return told + (advice if self.is_far_off else "")
+
+
+@torch.no_grad()
+def score_unknown_row(directory: Path, dataset: Dataset, execution: Execution) -> UnknownRow:
+    """Score a row in which every id is 0, every number is missing and every list is empty.
+
+    Raises:
+        CheckpointError: A file of the model is damaged.
+    """
+    features = dataset.features
+    single = sum(not field.multi_valued for field in features.categorical)
+    lists = [field for field in features.categorical if field.multi_valued]
+    none, empty = np.empty(0, np.int32), np.zeros(1, np.int64)
+    batch = make_batch(
+        features,
+        dense=np.zeros((1, len(features.dense)), np.float32) if features.dense else None,
+        categorical=np.zeros((1, single), np.int32) if single else None,
+        bags=[
+            Bags(values=none, lengths=empty, weights=none.astype(np.float32) if field.is_weighted else None)
+            for field in lists
+        ],
+    )
+    model = load_to_score(directory, execution)
+    logits = model(*batch.to(execution.device).inputs).float().reshape(1, -1)
+    return UnknownRow(
+        probability=float(torch.sigmoid(logits[0, 0])), base_rate=float(dataset.splits["train"].base_rate)
+    )
