@@ -4,8 +4,6 @@ from typing import Any
 
 import typer
 
-from shunter.requests.form import ADVANCED
-
 ALL = "shunter.help_all"  # key in the context of a command whose whole help is shown
 FEW = 20  # options that are shown at once, in one panel
 OPTIONS, OUTPUT = "Options", "Output"
@@ -26,6 +24,8 @@ def panel(name: str, title: str | None) -> str:
         name: Field of the option.
         title: Title of its group; None if it is in none.
     """
+    from shunter.requests.form import ADVANCED  # loads the requests, which the list of commands does without
+
     return (PANELS.get(name) or title or OPTIONS).removeprefix(ADVANCED).capitalize()
 
 
