@@ -30,6 +30,7 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "prefetch": (),
     "ingest": (),
     "train_step": (),
+    "embedding_kernels": (),
     "train_step_gpu": (),
     "lookahead": (),
     "tiers": (),

@@ -201,6 +201,9 @@ def headline(races: Sequence[dict[str, Any]], gaps: dict[str, Any]) -> dict[str,
     limit = next(race["limits"] for race in races if race["setting"]["device"] == "cpu")
     ours = fastest(large, "shunter")
 
+    def over_reference(precision: str) -> float:
+        return large[fastest(large, "reference")] / large[fastest(large, "shunter", precision)]
+
     figures = {
         "speedup_vs_plain_b128": speedup(small, "plain"),
         "speedup_vs_plain_b2048": speedup(large, "plain"),
@@ -211,6 +214,9 @@ def headline(races: Sequence[dict[str, Any]], gaps: dict[str, Any]) -> dict[str,
         else None,
         "speedup_vs_reference_b128": speedup(small, "reference"),
         "speedup_vs_reference_b2048": speedup(large, "reference"),
+        "speedup_vs_reference_b2048_fp32": over_reference("fp32"),
+        "speedup_vs_reference_b2048_bf16": over_reference("bf16"),
+        "floor_share_b2048_bf16": sum(shares_of_limits("bf16", 2048, large[fastest(large, "shunter", "bf16")], limit)),
         "fp32_speedup_vs_plain_b128": speedup(small, "plain", "fp32"),
         "fp32_speedup_vs_plain_b2048": speedup(large, "plain", "fp32"),
         "processor_time_ratio_b128": speedup(best_seconds(races, 128, "processor_seconds"), "plain"),

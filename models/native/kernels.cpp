@@ -351,7 +351,7 @@ int64_t shunter_look_up(const Batch* batch, const Tables* tables, float* out, in
   if (!offsets_are_sound(*batch, bags)) return BAD_OFFSETS;
   const int64_t blocks = (samples + SAMPLES_AT_ONCE - 1) / SAMPLES_AT_ONCE;
   int64_t wrong = DONE;
-#pragma omp parallel for schedule(static) num_threads(worth_threads(bags * samples, LOOKUPS_OF_A_THREAD, threads))
+#pragma omp parallel for schedule(dynamic, 4) num_threads(worth_threads(bags * samples, LOOKUPS_OF_A_THREAD, threads))
   for (int64_t unit = 0; unit < bags * blocks; ++unit) {
     const int64_t bag = unit / blocks, first = unit % blocks * SAMPLES_AT_ONCE;
     const int64_t end = first + SAMPLES_AT_ONCE < samples ? first + SAMPLES_AT_ONCE : samples;

@@ -6,6 +6,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from shunter.engine.checkpoint.storage import save_model
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.ensemble.scored import keep_scores
@@ -24,6 +26,7 @@ from shunter.engine.ranking.storage import StoredRanker, load_ranker, save_ranke
 from shunter.engine.ranking.trainer import RankingData
 from shunter.engine.results import EpochReport, TrainResult
 from shunter.engine.trained_model import Trained, TrainedModel
+from shunter.models.embeddings.kernel_choice import choose_kernel
 from shunter.models.embeddings.role import EmbeddingTables
 from shunter.models.graph import GraphModel, GraphSpec, VectorRanker, learns_in_steps
 from shunter.models.graph.counting import count_graph_parameters
@@ -100,7 +103,9 @@ class ClickKind(Kind):
         """Parameters of its run."""
         options = vars(self.job.schedule).items()
         schedule = {f"schedule.{key}": value for key, value in options if key != "repeats"}  # which is of rankings
-        return {**model_params(self.job.spec, self.job.hyperparameters), **schedule}
+        kernel = choose_kernel("auto", torch.device(self.job.execution.device))
+        spec = model_params(self.job.spec, self.job.hyperparameters)
+        return {**spec, "model.embedding_kernel": kernel, **schedule}
 
     def prepared(self, executor: Executor, checkpoints: Path, run: Run | None) -> ClickJob:
         """The job, compiled where that pays, and with the passes that gain."""
