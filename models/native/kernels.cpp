@@ -1,10 +1,10 @@
-// Kernels for processors: pooled lookup in all embedding tables of a model and their exact row-wise Adagrad, and the dot
-// products of each pair of a sample's vectors.
+// Kernels for processors: pooled lookup in all embedding tables of a model and their exact row-wise Adagrad, and the
+// dot products of each pair of a sample's vectors.
 //
 // Numbers are summed in one order, whatever the number of threads and the width of the vector instructions, so a step
 // repeats bit by bit: the gradients of a row in the order of the batch. Threads take whole tables; a table with many
-// lookups is divided by rows. They are those of the OpenMP that torch has loaded: a second team would compete with it for
-// the cores.
+// lookups is divided by rows. They are those of the OpenMP that torch has loaded: a second team would compete with it
+// for the cores.
 //
 // A batch holds its ids bag by bag, and sample by sample within a bag. Every id and offset is checked before memory is
 // touched by it. Functions return `DONE`, or what was wrong.
@@ -293,7 +293,8 @@ INLINE void multiply(const float* a, int64_t a_stride, const float* b, int64_t b
       multiply_block<W, BLOCK_ROWS>(a + row * a_stride, a_stride, b + column, b_stride, c + row * c_stride + column,
                                     c_stride, k);
     for (; row < m; ++row)
-      multiply_block<W, 1>(a + row * a_stride, a_stride, b + column, b_stride, c + row * c_stride + column, c_stride, k);
+      multiply_block<W, 1>(a + row * a_stride, a_stride, b + column, b_stride, c + row * c_stride + column, c_stride,
+                           k);
   }
 }
 

@@ -9,6 +9,9 @@ import numpy as np
 import torch
 from torch import nn
 
+from shunter.models.embeddings.pooled import build_embeddings
+from shunter.models.layers import DotInteraction
+
 LIBRARIES = ("torch", "fbgemm-gpu-cpu", "numpy", "scipy", "optuna")
 
 
@@ -22,7 +25,7 @@ def fingerprint() -> str:
         for name in LIBRARIES:
             found.update(f"{name} {_version(name)}".encode())
         with torch.random.fork_rng(devices=[]):
-            for tensor in _computed():
+            for tensor in (*_computed(), *_learned()):
                 found.update(tensor.detach().contiguous().float().numpy().tobytes())
         found.update(_in_numpy().tobytes())
     finally:
@@ -56,6 +59,18 @@ def _computed() -> Iterator[torch.Tensor]:
         yield states
         states.sum().backward()
         yield from (parameter.grad for parameter in encoder.parameters() if parameter.grad is not None)
+
+
+def _learned() -> Iterator[torch.Tensor]:
+    """Embedding tables after a step by the kernel that trainings take."""
+    torch.manual_seed(13)
+    tables = build_embeddings((40, 9), 8, learning_rate=0.1, device=torch.device("cpu"))
+    tables.initialise(torch.Generator().manual_seed(0))
+    values, offsets = torch.randint(0, 9, (60,)), torch.arange(0, 61, 2)
+    pooled = tables(values, offsets, torch.rand(60))
+    pooled.backward(torch.randn(pooled.shape))
+    products = DotInteraction(5)(torch.randn(7, 5, 8))
+    yield from (pooled, tables.weight, tables.adagrad_sum, products)
 
 
 def _in_numpy() -> np.ndarray:
