@@ -17,6 +17,7 @@ from shunter.models.embeddings.role import EPSILON, EmbeddingTables
 from shunter.models.embeddings.sharded import ShardedEmbeddings
 from shunter.models.spec import TableShape
 from tests.engine.parallel.ranks import MACHINE, run
+from tests.models.kernels import KERNELS
 
 CPU = torch.device("cpu")
 ROWS, DIM, RATE = (9, 4, 14), 8, 0.1
@@ -42,7 +43,7 @@ def cached(rows: int) -> EmbeddingCache:
 
 REQUESTS = {
     f"{name} by {kernel}": wanted(kernel, **options)
-    for kernel in ("native", "torch", "fbgemm")
+    for kernel in KERNELS
     for name, options in {
         "in memory": {},
         "mixed": {"shapes": MIXED, "is_mixed": True},

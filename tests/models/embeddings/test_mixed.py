@@ -19,9 +19,9 @@ from shunter.models.embeddings.request import EmbeddingCache
 from shunter.models.embeddings.role import EPSILON
 from shunter.models.registry import build_model, check_spec, model_spec
 from shunter.models.spec import CategoricalFeature, Features, TableShape, rows_kept
+from tests.models.kernels import KERNELS
 
 CPU = torch.device("cpu")
-KERNELS = ("native", "fbgemm", "torch")
 DIM = 12
 FEATURES = Features(
     dense=("price",),

@@ -24,6 +24,7 @@ RATE = 0.1
 # One id a bag, as most fields have it, of a table with most of the lookups and two small ones.
 SAMPLES, ROWS, TABLE_OF = 600, (40_000, 3, 50), (0,) * 20 + (1, 2)
 IDS = torch.int32, torch.int64
+pytestmark = pytest.mark.skipif(native_library.library() is None, reason="the kernels were not compiled here")
 
 
 def batch(seed: int, lengths: Tensor, kind: torch.dtype = torch.int32) -> tuple[Tensor, Tensor]:

@@ -17,9 +17,9 @@ from shunter.models.embeddings.pooled import build_embeddings
 from shunter.models.embeddings.request import EmbeddingCache, Kernel
 from shunter.models.embeddings.role import EmbeddingTables
 from shunter.models.embeddings.tiered import TieredEmbeddings
+from tests.models.kernels import KERNELS
 
 CPU = torch.device("cpu")
-KERNELS: tuple[Kernel, ...] = ("native", "fbgemm", "torch")
 DIM = 4
 TABLES = [9, 1, 14]
 Batch = tuple[Tensor, Tensor]

@@ -11,6 +11,7 @@ from shunter.models.families.dlrm import DlrmLayers
 from shunter.models.layers import DotInteraction
 from shunter.models.registry import Model, build_model, model_spec
 from shunter.models.spec import CategoricalFeature, Features
+from tests.models.kernels import KERNELS
 
 
 def features_of(dense: int, single: int, bags: int = 0) -> Features:
@@ -89,7 +90,7 @@ def test_dropout_acts_in_training_only() -> None:
         assert torch.equal(model.eval()(*inputs), model(*inputs))
 
 
-@pytest.mark.parametrize("kernel", ["native", "fbgemm", "torch"])
+@pytest.mark.parametrize("kernel", KERNELS)
 def test_initial_weights_follow_from_the_seed_alone(kernel: str) -> None:
     features = features_of(2, 2)
     torch.manual_seed(99)

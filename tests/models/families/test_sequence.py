@@ -16,6 +16,7 @@ from shunter.models.families.sequence import HistoryEncoder, LstmLayer, Recurren
 from shunter.models.positions import Positions
 from shunter.models.registry import build_model, model_spec
 from shunter.models.spec import CategoricalFeature, Features
+from tests.models.kernels import KERNELS
 
 FEATURES = Features(
     dense=("d0",),
@@ -120,7 +121,7 @@ def test_an_encoder_is_a_loop_of_torchs_cells_whatever_pads_it(encoder: str, out
         torch.testing.assert_close(found, states[-1] if output == "last" else torch.stack(states).mean(0))
 
 
-@pytest.mark.parametrize("kernel", ["native", "torch", "fbgemm"])
+@pytest.mark.parametrize("kernel", KERNELS)
 def test_positions_learn_in_one_table_with_the_item(kernel: str) -> None:
     """After a step, every touched row has moved by row-wise Adagrad on its gradient summed over both of its uses."""
     if kernel == "fbgemm":

@@ -8,6 +8,10 @@ from torch import Tensor
 
 from shunter.models.layers import DotInteraction
 from shunter.models.native import pairs
+from shunter.models.native.library import library
+
+
+pytestmark = pytest.mark.skipif(library() is None, reason="the kernels were not compiled here")
 
 
 def by_torch(vectors: Tensor, interaction: DotInteraction) -> Tensor:
