@@ -10,7 +10,6 @@ from shunter.models.layers import DotInteraction
 from shunter.models.native import pairs
 from shunter.models.native.library import library
 
-
 pytestmark = pytest.mark.skipif(library() is None, reason="the kernels were not compiled here")
 
 
