@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from prefect import task
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
-from rich.console import RenderableType
 
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.profiling.profiles import Progress
@@ -15,6 +14,7 @@ from shunter.extensions.stalls.search import choose_profile, stalls_of
 from shunter.extensions.stalls.stall_figure import draw_stalls
 from shunter.extensions.stalls.tables import run_table, stall_notes, stall_table, useful_table
 from shunter.extensions.stalls.tracked import log_stalls
+from shunter.flows.command.rendering import TextTable
 from shunter.hardware.types import HardwareProfile
 from shunter.markdown import plain
 from shunter.requests import ProfileRequest
@@ -28,7 +28,7 @@ class StallAnalysis(TrainingAnalysis):
 
     report: StallReport  # pyright: ignore[reportIncompatibleVariableOverride]  (the model is frozen)
 
-    def printed(self) -> Iterator[RenderableType]:
+    def printed(self) -> Iterator[str | TextTable]:
         """See `TrainingAnalysis.printed`."""
         yield run_table(self.report)
         yield stall_table(self.report)

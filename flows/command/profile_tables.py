@@ -88,9 +88,9 @@ def print_profile(console: Console, summary: ProfileSummary) -> None:
     for table in machine_tables(summary.profiles) if is_verbose() else [profile_table(summary.profiles)]:
         print_table(console, table)
     for part in summary.analysis.printed() if summary.analysis else ():
-        if isinstance(part, str):
-            console.print(part, highlight=False, markup=False)
+        if isinstance(part, TextTable):
+            print_table(console, part)
         else:
-            console.print(part)
+            console.print(part, highlight=False, markup=False)
     for picture in summary.pictures:
         console.print(f"Picture: {picture}", highlight=False, markup=False, soft_wrap=True)

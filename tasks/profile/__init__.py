@@ -6,11 +6,11 @@ the findings, and a function for messages about the progress. It returns a `Trai
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 from pydantic import SerializeAsAny
-from rich.console import RenderableType
 
 from shunter.engine.executors.role import Cluster
 from shunter.engine.profiling.profiles import Progress, local_profiles, machine_profiles, quiet
@@ -53,7 +53,7 @@ class TrainingAnalysis(Frozen):
     advice: tuple[str, ...]
     pictures: tuple[Path, ...]
 
-    def printed(self) -> Iterator[RenderableType]:
+    def printed(self) -> Iterator[Any]:
         """Yield the tables and sentences that the command prints."""
         yield from (f"- {sentence}" for sentence in self.advice)
 
