@@ -50,7 +50,7 @@ def test_a_graph_model_goes_from_click_log_to_champion(
     parent = MlflowClient(summary.tracking_uri).get_run(summary.run_id)
     assert parent.data.metrics["quality.test.ndcg20"] == pytest.approx(summary.result.test.ndcg20)
     assert parent.data.metrics["workload.train_samples"] > 0
-    assert parent.data.tags["model.registered"] == "shunter/1"
+    assert parent.data.tags["model.registered"] == "clicks/1"
     figures = {row[0]: row[1] for row in figures_table(summary).rows}
     assert figures["Test NDCG@20"] == f"{summary.result.test.ndcg20:.3f}"
     assert dict(detail_rows(summary))["Result"] == summary.reason
