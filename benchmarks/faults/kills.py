@@ -14,7 +14,7 @@ import psutil
 from benchmarks.faults.command import DATA, MODEL, Outcome, Started, outcome_of
 
 WHOM = ("process", "tree", "child")  # the command alone, with all that it has started, or one of these alone
-MOST_IN_ONE_TRAINING = 4
+MOST_IN_ONE_TRAINING = 8
 EARLY_SHARE = 0.15  # of the kills that come before the command has begun to read its data
 BEGUN = "ingest "  # printed when the data has been read
 WAIT_SECONDS, POLL_SECONDS = 1800.0, 0.2
