@@ -101,12 +101,15 @@ class References:
     Attributes:
         arguments: What follows `shunter`.
         first: The first of them.
+        ends_after_seconds: When an attempt is expected to end by itself. An attempt in a home that knows its machine,
+            or that resumes, is faster than the first; so each that ended moves it halfway to its own time.
     """
 
     def __init__(self, folder: Path, arguments: tuple[str, ...]) -> None:
         self.arguments = arguments
         self._folder, self._lock = folder, threading.Lock()
         self.first = undisturbed(folder / "first", self.arguments)
+        self.ends_after_seconds = self.first.seconds
         self._by_placement = {self.first.outcome.placement: self.first}
 
     def like(self, home: Path, outcome: Outcome, name: str = MODEL) -> Outcome:
@@ -165,12 +168,14 @@ def killed_training(home: Path, references: References, random: Random, kills: i
     for attempt in range(2 * kills + 2):
         started = Started(references.arguments, home)
         if len(training.kills) < kills:
-            kill = _kill(started, _moment(reference, random), random)
+            kill = _kill(started, _moment(reference, references.ends_after_seconds, random), random)
             training.kills += [kill] if kill else []
         code = None
         while code is None and started.seconds < WAIT_SECONDS:
             code = started.wait(POLL_SECONDS)
             keep_decision(home)
+        if code == 0:
+            references.ends_after_seconds = (references.ends_after_seconds + started.seconds) / 2
         if code == 0 or _is_complete(home):
             break
         if code is None:
@@ -226,10 +231,11 @@ def _judge(training: Training, outcome: Outcome, reference: Outcome) -> None:
         training.came = f"other {', '.join(differs)}"
 
 
-def _moment(reference: Reference, random: Random) -> float:
+def _moment(reference: Reference, ends_after_seconds: float, random: Random) -> float:
+    begun_seconds = min(reference.begun_seconds, ends_after_seconds / 2)
     if random.random() < EARLY_SHARE:
-        return random.uniform(0.0, reference.begun_seconds)
-    return random.uniform(reference.begun_seconds, reference.seconds)
+        return random.uniform(0.0, begun_seconds)
+    return random.uniform(begun_seconds, ends_after_seconds)
 
 
 def _kill(started: Started, after: float, random: Random) -> Kill | None:
