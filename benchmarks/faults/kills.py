@@ -101,15 +101,15 @@ class References:
     Attributes:
         arguments: What follows `shunter`.
         first: The first of them.
-        ends_after_seconds: When an attempt is expected to end by itself. An attempt in a home that knows its machine,
-            or that resumes, is faster than the first; so each that ended moves it halfway to its own time.
+        ends_after_seconds: When an attempt is expected to end by itself: one that begins anew, and one that resumes,
+            which is faster. Each that ended moves it halfway to its own time.
     """
 
     def __init__(self, folder: Path, arguments: tuple[str, ...]) -> None:
         self.arguments = arguments
         self._folder, self._lock = folder, threading.Lock()
         self.first = undisturbed(folder / "first", self.arguments)
-        self.ends_after_seconds = self.first.seconds
+        self.ends_after_seconds = [self.first.seconds, self.first.seconds]
         self._by_placement = {self.first.outcome.placement: self.first}
 
     def like(self, home: Path, outcome: Outcome, name: str = MODEL) -> Outcome:
@@ -168,14 +168,17 @@ def killed_training(home: Path, references: References, random: Random, kills: i
     for attempt in range(2 * kills + 2):
         started = Started(references.arguments, home)
         if len(training.kills) < kills:
-            kill = _kill(started, _moment(reference, references.ends_after_seconds, random), random)
+            ends_after_seconds = references.ends_after_seconds[bool(training.kills)]
+            kill = _kill(started, _moment(reference, ends_after_seconds, random), random)
             training.kills += [kill] if kill else []
         code = None
         while code is None and started.seconds < WAIT_SECONDS:
             code = started.wait(POLL_SECONDS)
             keep_decision(home)
         if code == 0:
-            references.ends_after_seconds = (references.ends_after_seconds + started.seconds) / 2
+            is_resumed = bool(training.kills)
+            before = references.ends_after_seconds[is_resumed]
+            references.ends_after_seconds[is_resumed] = (before + started.seconds) / 2
         if code == 0 or _is_complete(home):
             break
         if code is None:
