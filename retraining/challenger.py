@@ -12,7 +12,6 @@ from shunter.engine.config import Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.execution import execution_of
 from shunter.engine.job import TrainingJob
-from shunter.engine.judgement import Judgement
 from shunter.engine.stopping import StopConditions
 from shunter.engine.trained_model import TrainedModel
 from shunter.errors import RequestError
@@ -49,6 +48,7 @@ from shunter.tracking.convention import data_params, quality_metrics
 from shunter.tracking.evidence import data_key
 from shunter.tracking.profiles import log_pictures
 from shunter.tracking.promise import PREFIX
+from shunter.tracking.registry.judgement import Judgement
 from shunter.tracking.registry.models import RegisteredModel
 from shunter.tracking.registry.ranker_comparison import RankingJudgement
 from shunter.tracking.registry.versions import ModelFiles, Version, champion_of, tag_version, version_of_run

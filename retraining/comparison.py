@@ -3,12 +3,12 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from shunter.engine.judgement import Judgement, judge
 from shunter.ingestion.batch import RawBatch
 from shunter.ingestion.sources.days import DayLog, DaysSource
 from shunter.retraining.losses import Keep, losses_of
 from shunter.retraining.nightly_request import NightlyRequest
 from shunter.statistics.bootstrap import resampled_block_means
+from shunter.tracking.registry.judgement import Judgement, judge
 from shunter.tracking.registry.versions import ModelFiles
 
 

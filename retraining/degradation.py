@@ -5,7 +5,6 @@ from datetime import date
 from math import isfinite
 from statistics import mean, stdev
 
-from shunter.engine.judgement import Judgement
 from shunter.engine.metrics import binary_entropy
 from shunter.errors import RequestError
 from shunter.frozen import Frozen
@@ -13,6 +12,7 @@ from shunter.retraining.findings import Finding
 from shunter.retraining.nightly_request import WhenBroken
 from shunter.retraining.nights import Night, nights_of
 from shunter.tasks.events import announce
+from shunter.tracking.registry.judgement import Judgement
 from shunter.tracking.registry.versions import Version, roll_back
 from shunter.tracking.runs import open_run
 

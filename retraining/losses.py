@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from shunter.engine.checkpoint.storage import load_model
 from shunter.engine.checkpoint.stored import load_stored_model, memory_for_tables
-from shunter.engine.judgement import log_losses
 from shunter.ingestion.batch import RawBatch
 from shunter.ingestion.encoding.encoder import Encoder
 from shunter.ingestion.sources.days import DayLog, arrange_for
 from shunter.models.ensemble import Ensemble
+from shunter.tracking.registry.judgement import log_losses
 from shunter.tracking.registry.serving import Scorer
 from shunter.tracking.registry.versions import ModelFiles
 

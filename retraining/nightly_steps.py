@@ -9,7 +9,6 @@ from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 
 from shunter.engine.data.dataset import Dataset
-from shunter.engine.judgement import Judgement
 from shunter.ingestion.cache import ingest_source
 from shunter.ingestion.encoding.encoder import Encoder
 from shunter.ingestion.sources.days import DayLog, DaysSource
@@ -19,6 +18,7 @@ from shunter.retraining.nightly_request import NightlyRequest
 from shunter.retraining.plan import NightPlan
 from shunter.settings import Settings
 from shunter.tasks.ingest_progress import ingest_progress
+from shunter.tracking.registry.judgement import Judgement
 from shunter.tracking.registry.ranker_comparison import RankingJudgement, compare_rankers
 from shunter.tracking.registry.versions import ModelFiles
 

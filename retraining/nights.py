@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from datetime import date
 from typing import Literal
 
-from shunter.engine.judgement import Judgement
 from shunter.frozen import Frozen
 from shunter.retraining.findings import Finding
 from shunter.retraining.plan import NightPlan
 from shunter.tracking.history import TrackedRun, read_runs
+from shunter.tracking.registry.judgement import Judgement
 from shunter.tracking.registry.ranker_comparison import RankingJudgement
 from shunter.tracking.reports import log_config
 from shunter.tracking.runs import open_run

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from shunter.engine.judgement import Judgement
+from shunter.tracking.registry.judgement import Judgement
 from shunter.tracking.registry.ranker_comparison import RankingJudgement
 
 

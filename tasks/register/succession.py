@@ -8,7 +8,6 @@ from pathlib import Path
 from shunter.engine.checkpoint.storage import read_json
 from shunter.engine.config import Execution
 from shunter.engine.data.dataset import Dataset
-from shunter.engine.judgement import Judgement
 from shunter.engine.ranking.storage import is_ranker
 from shunter.errors import CheckpointError, DamagedDataError, DataError, TrackingError
 from shunter.ingestion.encoding.encoder import Encoder
@@ -18,6 +17,7 @@ from shunter.requests import Promote
 from shunter.tasks.accelerators import tell
 from shunter.tracking.patience import PatientCaller, is_passing
 from shunter.tracking.registry.click_comparison import compare_models
+from shunter.tracking.registry.judgement import Judgement
 from shunter.tracking.registry.models import DATA_NAME
 from shunter.tracking.registry.ranker_comparison import RankingJudgement, compare_rankers
 from shunter.tracking.registry.signing import MODEL_COPY

@@ -102,7 +102,7 @@ def test_descriptions_call_options_by_their_titles() -> None:
     assert '"Max search time"' in definitions["SearchRequest"]["properties"]["trials"]["description"]
     assert '"Model" = dmt' in definitions["ModelRequest"]["properties"]["towers"]["description"]
     cluster = definitions["ClusterRequest"]["properties"]["cluster_resource"]["description"]
-    assert cluster == 'Only nodes of "Ray cluster" that were started with this resource (`ray start --resources`).'
+    assert cluster == 'Use only nodes of "Ray cluster" started with this resource (`ray start --resources`).'
 
 
 def test_form_of_train_offers_choices_and_nested_limits_with_their_bounds() -> None:
@@ -305,4 +305,6 @@ def test_the_texts_of_a_form_name_its_fields_and_no_options(name: str) -> None:
     texts = [re.sub("`[^`]*`", "", field.get("description", "")) for field in fields]  # without quoted commands
     assert [text for text in texts if "--" in text] == []
     if name == "train":
-        assert 'required by "Max cost"' in definitions["Pricing"]["properties"]["price_per_hour"]["description"]
+        assert (
+            '"Max cost" and "Objective" = cost' in definitions["Pricing"]["properties"]["price_per_hour"]["description"]
+        )

@@ -7,12 +7,12 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from shunter.engine.judgement import Judgement, judge, log_losses
 from shunter.reporting.card.figures import QualityFigure, TaskQuality
 from shunter.retraining import challenger
 from shunter.retraining.challenger import Tonight
 from shunter.retraining.nightly_request import NightlyRequest
 from shunter.retraining.picture import title_of
+from shunter.tracking.registry.judgement import Judgement, judge, log_losses
 from tests.tracking.test_convention import PLACEMENT
 
 LABELS = (np.arange(400) < 120).astype(float)

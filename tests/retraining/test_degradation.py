@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from shunter.engine.judgement import Judgement, judge, log_losses
 from shunter.errors import DegradedModelError, RequestError
 from shunter.retraining import degradation
 from shunter.retraining.degradation import Degradation, find_degradation, respond
 from shunter.retraining.nightly_command import check_degradation
 from shunter.retraining.nightly_request import WhenBroken
 from shunter.retraining.nights import Night, Outcome
+from shunter.tracking.registry.judgement import Judgement, judge, log_losses
 from shunter.tracking.registry.versions import Version
 
 DAY = date(2026, 5, 4)

@@ -9,13 +9,13 @@ from torch import Tensor, nn
 from shunter.engine.checkpoint.stored import load_to_score
 from shunter.engine.config import Execution
 from shunter.engine.data.dataset import Dataset
-from shunter.engine.judgement import Judgement, judge, log_losses
 from shunter.engine.loop.evaluation import evaluate
 from shunter.engine.results import Evaluation
 from shunter.ingestion.encoding.encoder import Encoder
 from shunter.ingestion.encoding.shared_rows import shared_rows
 from shunter.models.ensemble import Ensemble
 from shunter.models.registry import Model
+from shunter.tracking.registry.judgement import Judgement, judge, log_losses
 from shunter.tracking.registry.versions import ModelFiles
 
 

@@ -14,7 +14,6 @@ from shunter.engine.checkpoint.storage import load_model, save_model
 from shunter.engine.config import Execution, Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.job import TrainingJob
-from shunter.engine.judgement import Judgement
 from shunter.engine.loop.evaluation import evaluate
 from shunter.engine.loop.trainer import train
 from shunter.ingestion.encoding.encoder import Encoder
@@ -24,6 +23,7 @@ from shunter.requests import Promote, TrainRequest
 from shunter.tasks.register import Challenger
 from shunter.tasks.register.succession import Difference
 from shunter.tracking.registry.click_comparison import TranslatedModel, compare_models
+from shunter.tracking.registry.judgement import Judgement
 from shunter.tracking.registry.models import register_model
 from shunter.tracking.registry.serving import Scorer
 from shunter.tracking.registry.versions import ModelFiles, champion_of, fetch

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from shunter.engine.judgement import judge, log_losses
 from shunter.errors import DataError, TrainingError
 from shunter.statistics.bootstrap import MOST_BLOCKS, resampled_block_means
+from shunter.tracking.registry.judgement import judge, log_losses
 
 
 def losses(seed: int, rows: int, better: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
