@@ -187,7 +187,7 @@ class FieldVectors(nn.Module):
         self.width = self.count * dim
 
     def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
-        """`[batch, dense features]` and `[batch, tables, dim]` to `[batch, vectors, dim]` in float32."""
+        """`[batch, dense features]` and `[batch, fields, dim]` to `[batch, vectors, dim]` in float32."""
         if self.numbers is not None:
             vectors = dense.float().unsqueeze(2) * self.numbers
             if self.bins is not None:

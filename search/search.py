@@ -18,7 +18,6 @@ from shunter.search.context import PastStudy, SearchContext
 from shunter.search.job import SearchJob
 from shunter.search.meters import check_energy_can_be_measured, open_meters
 from shunter.search.methods.registry import PAST_SEARCHES, build_method
-from shunter.search.methods.samplers import Sampled
 from shunter.search.minutes import TRIALS, Minutes
 from shunter.search.protocol import Space
 from shunter.search.result import Setting, TuneResult, Usage, ranked, summarise
@@ -103,7 +102,7 @@ def search(
             study=study,
             kept=kept,
             observe=job.observe,
-            race=method.race if isinstance(method, Sampled) else None,
+            race=getattr(method, "race", None),
         )
         with regularly(budget.save):
             loop.run(method, trials, executors)

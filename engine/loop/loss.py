@@ -1,4 +1,4 @@
-"""Training loss: the log loss of each task, averaged over a batch."""
+"""Training loss of each task, by default the log loss, averaged over a batch."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ def log_losses(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def mean_losses(logits: Tensor, labels: Tensor, shares: Tensor | None, loss: LabelLosses | None = None) -> Tensor:
-    """Return the mean log loss of a batch over the labels present, weighted where samples have weights.
+    """Return the mean loss of a batch over the labels present, weighted where samples have weights.
 
     Args:
         logits: `[batch]`, or `[batch, tasks]`.

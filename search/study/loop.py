@@ -115,7 +115,7 @@ class Loop:
                 raise
 
     def ended(self) -> StopReason | None:
-        """What ends the search, its trials under way included; None while it may go on."""
+        """Return what ends the search and, asked after each step, its trials under way; None while it may go on."""
         if self._gave_up.is_set():
             raise KeyboardInterrupt
         return self._should_stop() or self.budget.exhausted()

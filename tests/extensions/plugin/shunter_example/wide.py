@@ -36,7 +36,7 @@ class WideLayers(nn.Module):
         self.output = task_heads(spec, self.vectors.width, features.outputs)  # a score for each label, in float32
 
     def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
-        """`[batch, dense features]` and `[batch, tables, dim]` to `[batch]` or `[batch, tasks]` logits in float32."""
+        """`[batch, dense features]` and `[batch, fields, dim]` to `[batch]` or `[batch, tasks]` logits in float32."""
         return self.scale * self.output(self.vectors(dense, pooled).flatten(1)).squeeze(1)
 
 
