@@ -102,8 +102,8 @@ def cached_rows(spec: ModelSpec, features: Features, memory_bytes: int) -> int |
         why = "of several widths or shared rows" if spec.has_mixed_tables else f"of {spec.family}, read id by id,"
         why = "in fp16" if spec.table_precision != "fp32" else why
         raise RequestError(
-            f"The embedding tables {why} take {size.weights + size.optimizer:,} bytes and can lie in memory alone: "
-            f"raise --embedding-memory, or take a model of tables of one width in fp32."
+            f"The embedding tables {why} take {size.weights + size.optimizer:,} bytes and cannot be kept in a file: "
+            f"raise --embedding-memory, or choose a model with fp32 tables of one width."
         )
     rows, row_bytes = sum(features.table_rows), (spec.embedding_dim + 1) * FLOAT_BYTES
     cached = (memory_bytes - rows * BYTES_A_ROW) // (row_bytes + BYTES_A_SLOT)

@@ -130,7 +130,10 @@ class Minutes:
         return StopReason(StopKind.SEARCH_BUDGET, StopLimit.TIME, details)
 
     def command_exhausted(self) -> StopReason | None:
-        """Return the reason to stop with all of start and end counted, however long they take."""
+        """Return the reason to stop once the whole command has used up its minutes; None before.
+
+        All time outside the trainings counts here, even if it exceeds `MOST_OVERHEAD` of the minutes.
+        """
         return None if self.left_of_command_seconds > 0 else self.used_up
 
     def baselines_ended(self) -> StopReason | None:

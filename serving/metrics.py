@@ -14,22 +14,22 @@ ROWS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000)
 
 
 class Metrics:
-    """The figures of one server.
+    """Prometheus metrics of one server.
 
     Attributes:
-        requests: Answers by endpoint and status.
+        requests: Number of answers, by endpoint and status.
         request_seconds: Time from the head of a request to its answer, by endpoint.
-        rows: Rows that got a score.
-        unusable_values: Values that the model does not know or cannot read, by column and kind.
-        batch_rows: Rows that were scored together.
-        batch_requests: Requests that were scored together.
-        score_seconds: Time of scoring what was scored together.
+        rows: Number of scored rows.
+        unusable_values: Number of values that the model does not know or cannot read, by column and kind.
+        batch_rows: Rows of each scored batch.
+        batch_requests: Requests in each scored batch.
+        score_seconds: Time to score a batch.
         waiting_rows: Rows that wait to be scored.
-        model: 1 for the version that answers.
-        takeovers: Versions that took over, by whether they could.
+        model: 1 for the served version of the model.
+        takeovers: Attempts to replace the served version by a new one, by result (`done` or `failed`).
         index_recall: Share of the exact best items that the index finds, by the length of the list.
-        index_seconds: Time that building it took; 0 without one.
-        tables: Tells where the rows of embedding tables in a file were found, since the model answers.
+        index_seconds: Time to build the index; 0 without an index.
+        tables: Returns how many embedding rows of the served model were found in memory and how many in the file.
     """
 
     tables: Callable[[], LookupCounts] = LookupCounts
@@ -68,7 +68,7 @@ class Metrics:
         self.waiting_rows = Gauge("shunter_waiting_rows", "Rows that wait to be scored.", registry=registry)
         self.model = Gauge("shunter_model", "1 for the version that answers.", ("name", "version"), registry=registry)
         self.takeovers = Counter(
-            "shunter_takeovers", "Versions that took over, by whether they could.", ("result",), registry=registry
+            "shunter_takeovers", "Attempts to replace the served version, by result.", ("result",), registry=registry
         )
         self.index_recall = Gauge(
             "shunter_index_recall",

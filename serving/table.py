@@ -67,10 +67,12 @@ def columns_of_rows(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict
 
 
 def columns_of_records(records: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Columns of rows that name their values; what a row does not name is missing in it.
+    """Turn records, each a mapping of column names to values, into columns.
+
+    A value that a record does not name is None in the column.
 
     Raises:
-        RefusedError: Nearly all would be missing.
+        RefusedError: Nearly all values of the columns would be None.
     """
     names = dict.fromkeys(name for record in records for name in record)
     given = sum(map(len, records))

@@ -31,7 +31,7 @@ def seal(text: str) -> str:
 
 
 def unseal(content: bytes) -> bytes:
-    """Return the JSON object without its checksum, or the whole text of one that was written without.
+    """Return the text of a JSON object without its checksum; return a text that has no checksum unchanged.
 
     Raises:
         ValueError: The content does not match its checksum, or is no JSON.

@@ -32,7 +32,13 @@ class Compared:
 
 
 def compare_files(root: Path) -> Iterator[Compared]:
-    """Compare every file below a folder, or one file, that has a checksum; what has none is left out."""
+    """Compare files with their checksums, and yield a result for each.
+
+    Files without a checksum are left out. A folder with a manifest of checksums yields one result.
+
+    Args:
+        root: A file, or a folder whose files are compared at all depths.
+    """
     sealed = {manifest.parent for manifest in root.rglob(MANIFEST)}
     for folder in sorted(sealed):
         yield _folder(folder)

@@ -137,10 +137,11 @@ class Repetition(Frozen):
         return f"repeat-{self.run_id[:12]}"
 
     def begin(self, state: RunState, dataset: Dataset) -> None:
-        """Let a new run begin with the choices.
+        """Write the choices of the repeated run into the state of the new run, unless they are there already.
 
         Raises:
-            NotRepeatableError: The data is another.
+            NotRepeatableError: The data differs from that of the repeated run, or the recorded choices name a file
+                that cannot be one of them.
         """
         if dataset.fingerprint != self.choices.data_fingerprint:
             raise NotRepeatableError(

@@ -191,7 +191,7 @@ def copies_address(request: TrainRequest, dataset: Dataset) -> str | None:
 
 
 def check_copies(request: TrainRequest) -> None:
-    """Make sure that copies can be kept, where some are asked for.
+    """Check that checkpoints can be copied to the address that the request names, if any.
 
     Raises:
         RequestError: The address cannot be written to.

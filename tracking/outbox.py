@@ -117,7 +117,11 @@ class Outbox:
             ) from error
 
     def keep_file(self, path: Path) -> str:
-        """Copy a file of a write to the outbox; return the path of the copy relative to the outbox."""
+        """Copy an artifact of a queued write into the outbox.
+
+        Returns:
+            Path of the copy, relative to the outbox.
+        """
         target = self.directory / "files" / uuid.uuid4().hex / path.name
         target.parent.mkdir(parents=True)
         shutil.copyfile(path, target)

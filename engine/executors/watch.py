@@ -15,9 +15,9 @@ class Going(NamedTuple):
     """Progress of a training at its current placement.
 
     Attributes:
-        share: Finished share of its longest schedule.
-        seconds_left: Estimated seconds of the rest, from the measured steps.
-        start_seconds: Seconds from its start to its first step, which a move costs again.
+        share: Finished share of the planned steps, if the training does not stop early.
+        seconds_left: Estimated seconds until the end, from the measured steps.
+        start_seconds: Seconds from the start to the first step; a move to another placement costs them again.
     """
 
     share: float

@@ -180,8 +180,8 @@ def _check_checks(schedule: Schedule, processes: OneProcess | None) -> None:
         raise RequestError(f"The checks {schedule.checks} of a schedule are passes over the data: give positive ones.")
     if processes is not None:
         raise RequestError(
-            "A model whose tables lie with several processes is validated between epochs only: leave out the checks of "
-            "its schedule."
+            "A model whose embedding tables are divided over several processes can be validated only after whole "
+            "epochs: leave `checks` of the schedule empty."
         )
 
 

@@ -9,11 +9,11 @@ from shunter.errors import CheckpointError, ShunterError
 
 
 def from_all(value: Any, group: dist.ProcessGroup | None = None) -> Sequence[Any]:
-    """A small value of every process, in their order.
+    """Gather a small value from every process of a group; return the values in the order of the ranks.
 
     Args:
-        value: Of this process; it is pickled.
-        group: Who asks; None is all processes.
+        value: Value of this process; it must be picklable.
+        group: Process group; None is the group of all processes.
     """
     values: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(values, value, group=group)

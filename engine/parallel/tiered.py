@@ -139,7 +139,10 @@ class TieredShards(EmbeddingTables):
             self._turn.notify_all()
 
     def leave(self) -> None:
-        """Say to the others that this process reads no further batch, unless one has said so or a message is lost."""
+        """Tell the other processes that this process reads no more batches.
+
+        Do nothing if a process has already said so, or if messages of a batch are missing.
+        """
         if self._is_between and not self._has_ended:
             self._agree_to_go_on([0] * self._processes, is_over=True)
 

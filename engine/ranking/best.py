@@ -64,12 +64,12 @@ class Search(ABC):
 
     @abstractmethod
     def best(self, users: np.ndarray, most: int, without: Sequence[np.ndarray]) -> Best:
-        """The best items for each user.
+        """Return the items with the highest scores for each user.
 
         Args:
-            users: Ids, int64 `[users]`.
-            most: Items for each.
-            without: For each user the places of the items that it shall not get.
+            users: Ids of the users, int64 `[users]`.
+            most: Number of items for each user.
+            without: For each user the items to exclude, as positions in `items`.
         """
 
 

@@ -29,14 +29,14 @@ class Rivals:
 
 
 def try_rivals(subject: CompressionSubject, title: str) -> Rivals:
-    """Try every compression on the same model, each by itself, and take the fastest that keeps the limits.
+    """Try every compression separately on the same model, and return the fastest result within the limits.
 
     Args:
-        subject: The model.
-        title: What people call it.
+        subject: Model to compress, with the limits.
+        title: Display name of the model.
 
     Raises:
-        InfeasibleError: None keeps the floor or the bytes; the message names the nearest.
+        InfeasibleError: No compression keeps the lowest AUC or the largest size; the message names the nearest one.
     """
     best, winner, least = subject, None, 1.0
     records: list[PassRecord] = []

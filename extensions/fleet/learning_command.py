@@ -47,7 +47,7 @@ def learn(**options: Any) -> None:
             })  # fmt: skip
             return
         print_table(console, _table(summary.objective, summary.figures))
-        print_line(f"{summary.told}. Kept as {file}")
+        print_line(f"The policy was {summary.told}. It was written to {file}")
 
 
 def _check(request: FleetLearnRequest) -> None:

@@ -26,7 +26,7 @@ class Deviation:
 
     @property
     def is_none(self) -> bool:
-        """Whether both are rounding."""
+        """Return True if the differences of values and of gradients are both within rounding error."""
         return self.values <= VALUE_TOLERANCE and self.gradients <= GRADIENT_TOLERANCE
 
 

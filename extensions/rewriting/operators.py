@@ -75,10 +75,13 @@ class _FusedLinear(torch.autograd.Function):
 
 
 def mixed_vectors(weight: Tensor, vectors: Tensor) -> Tensor:
-    """A linear map over the vectors of a sample, without turning them: `[batch, m, dim]` to `[batch, l, dim]`.
+    """Replace the vectors of each sample by linear combinations of them, without transposing the tensor.
 
     Args:
-        weight: `[l, m]`.
-        vectors: `[batch, m, dim]`.
+        weight: Coefficients of the combinations, `[l, m]`.
+        vectors: Vectors of each sample, `[batch, m, dim]`.
+
+    Returns:
+        The combinations, `[batch, l, dim]`.
     """
     return torch.bmm(weight.expand(vectors.shape[0], -1, -1), vectors)

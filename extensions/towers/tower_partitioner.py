@@ -94,7 +94,10 @@ def partition_fields(
     if not 1 <= towers <= fields:
         raise RequestError(f"{fields} categorical fields cannot be divided into {towers} towers: use 1 to {fields}.")
     if loads is not None and min(loads) < 0:
-        raise RequestError(f"The load {min(loads):g} of a field is negative: use 0 or more.")
+        raise RequestError(
+            f"The load {min(loads):g} of a field is negative: give loads, such as the ids per sample of each field, "
+            "of 0 or more."
+        )
     # The strongest counts as 1: where all are weak, unscaled points would lie about equally far from each other.
     scaled = interaction / interaction.max().clamp(min=torch.finfo(interaction.dtype).tiny)
     distance = 1 - scaled if strategy == "coherent" else scaled

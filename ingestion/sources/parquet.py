@@ -202,8 +202,8 @@ def _rows_at_once(path: Path, chunks: list[_Chunk], most_bytes: int) -> int:
     for chunk in chunks:
         if chunk.longest and chunk.is_list and chunk.longest * chunk.values > most_bytes:
             raise DataError(
-                f"The lists in column {chunk.column} of {path} may be of any size, by how they are stored: "
-                "write it again without a dictionary, and not as differences."
+                f"The lists in column {chunk.column} of {path} may take any amount of memory, because their texts are "
+                "dictionary or delta encoded: write the file again with plain encoding."
             )
         if chunk.longest:
             rows = min(rows, max(1, most_bytes // chunk.longest))

@@ -108,10 +108,10 @@ class ShardedEmbeddings(EmbeddingTables):
         return super().rows_of_batch(self._mixed.rows_of(values, offsets), offsets)
 
     def send_ahead(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> None:
-        """Begin to send the ids of a batch to the owners of their rows, before the batch is looked up.
+        """Start to send the ids of a batch to the processes that own their rows, before the lookup of the batch.
 
-        Rows change until then, so they come when they are looked up; of TorchRec's tables the ids alone travel ahead.
-        `forward` knows the batch by its `values`, which must be the same tensor.
+        Only ids of TorchRec's tables are sent early. Rows can still change before the lookup, so they are sent then.
+        `forward` recognises the batch by `values`, which must be the same tensor object.
         """
         rows = self._mixed.rows_of(values, offsets)
         sent = {

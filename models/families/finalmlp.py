@@ -89,7 +89,7 @@ class BilinearFusion(nn.Module):
         self.bilinear = nn.Parameter(weights)
 
     def forward(self, first: Tensor, second: Tensor) -> Tensor:
-        """`[batch, first]` and `[batch, second]` to `[batch]` in float32."""
+        """Fuse two streams, `[batch, first]` and `[batch, second]`, into one logit per sample, `[batch]` in float32."""
         parts = torch.bmm(self._by_head(first), self.bilinear).float() * self._by_head(second).float()
         return (self.first(first) + self.second(second)).squeeze(1) + parts.sum((0, 2))
 

@@ -60,12 +60,13 @@ class FmLayers(nn.Module):
 
 
 class PairSum(nn.Module):
-    """The sum of the products of all pairs of features.
+    """Sum of the products of all pairs of features: the second-order term of a factorisation machine.
 
     Args:
-        dense: Dense features, each with factors of its own, normal with deviation 0.01 at first.
-        factors: Numbers of a vector of factors.
-        tasks: Tasks that share them.
+        dense: Number of dense features. Each has a factor vector of its own, initialised from a normal distribution
+            with standard deviation 0.01.
+        factors: Length of a factor vector.
+        tasks: Number of tasks that share the factor vectors.
     """
 
     def __init__(self, dense: int, factors: int, tasks: int) -> None:

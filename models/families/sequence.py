@@ -102,7 +102,16 @@ class RecurrentLayer(SelfInitialised):
 
     @abstractmethod
     def step(self, from_input: Tensor, from_state: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """One position: both parts of the gates, `[batch, gates * hidden]`, and the states, `[batch, hidden]` each."""
+        """Compute the states after one position of the sequence.
+
+        Args:
+            from_input: Part of the gates that comes from the input, `[batch, gates * hidden]`.
+            from_state: Part of the gates that comes from the state, `[batch, gates * hidden]`.
+            states: States before this position, `[batch, hidden]` each.
+
+        Returns:
+            States after this position, `[batch, hidden]` each.
+        """
 
 
 class _DroppedProduct:

@@ -39,21 +39,21 @@ class LayerCounts:
 
 
 class GraphModel(nn.Module, ABC, Generic[Spec]):
-    """A recommender over a graph.
+    """Base class of recommenders over a graph of users and items.
 
     Args:
         spec: Architecture.
-        graph: Edges.
-        device: Device where the model shall lie.
-        backend: Library of the sums along the edges.
+        graph: Edges between users and items.
+        device: Device of the model.
+        backend: Library that sums vectors along the edges.
 
     Attributes:
-        spec_class: Class of its configuration.
-        users: Embeddings of the users themselves, before anything came along an edge, `[users, dim]`.
-        items: Embeddings of the items themselves, `[items, dim]`.
-        has_user_embeddings: Whether users have embeddings of their own; else `users` has no row.
-        reads_order: Whether it learns from the order in which each user chose: a batch then holds all that some users
-            chose, instead of any pairs.
+        spec_class: Class of the configuration.
+        users: User embeddings before propagation along the edges, `[users, dim]`.
+        items: Item embeddings before propagation along the edges, `[items, dim]`.
+        has_user_embeddings: Whether users have learned embeddings; if not, `users` has no row.
+        reads_order: Whether the model learns from the order of each user's interactions. A batch then holds all
+            interactions of some users instead of single (user, item) pairs.
     """
 
     spec_class: ClassVar[type[VectorSpec]]

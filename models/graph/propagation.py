@@ -158,7 +158,7 @@ def import_dgl() -> ModuleType:
     try:
         import dgl
     except ImportError as error:
-        raise RequestError("DGL is not installed: install dgl, or let torch propagate.") from error
+        raise RequestError("DGL is not installed: install the package dgl, or choose the backend 'torch'.") from error
     return dgl
 
 

@@ -102,7 +102,8 @@ def check_graph_spec(spec: GraphSpec) -> None:
             )
         if option.name == "heads" and (width := getattr(spec, "embedding_dim", value)) % value:
             raise RequestError(
-                f"A graph model of width {width} has no {value} heads of one width: use a divisor of it."
+                f"A graph model of width {width} has no {value} heads of equal width: choose a number of heads that "
+                f"divides {width}."
             )
         if option.name == "dropout" and not 0 <= value < 1:
             raise RequestError(f"A graph model takes a dropout of at least 0 and below 1, not {value:g}: change it.")

@@ -57,13 +57,13 @@ class TaskParts(NamedTuple):
 
 
 class StepModel:
-    """Simulates plans of one model on one machine; graph and costs are made once.
+    """Simulator of a training step of one model on one machine; many plans share its task graph and costs.
 
     Args:
-        costs: Contributions of the tables.
-        overlap: Whether the layers' gradients are exchanged beside the tables' backward pass.
-        calibration: What executed plans have taught of this machine.
-        layers: Layers that are divided.
+        costs: Cost that each embedding table adds to a step.
+        overlap: Whether gradients of the dense layers are exchanged during the backward pass of the tables.
+        calibration: Correction factors, learned from plans that were executed on this machine.
+        layers: Dense layers that are divided over the devices.
     """
 
     def __init__(

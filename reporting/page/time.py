@@ -80,7 +80,10 @@ def _copies(run: TrackedRun) -> str:
 
 
 def checkpoint_lines(tree: RunTree) -> list[dict[str, Any]]:
-    """What the checkpoints of each member came to; those of a training that was found finished are not told again."""
+    """Return the checkpoint statistics of each ensemble member, as texts for a table.
+
+    Members that wrote no checkpoint in this run, such as those that an earlier attempt finished, are left out.
+    """
     return [
         {
             "name": name_of(run),

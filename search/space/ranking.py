@@ -55,7 +55,7 @@ class RankingSpace:
         return {name: _parameter(values).draw(trial, name) for name, values in self.searched.items()}
 
     def build(self, point: Parameters) -> tuple[GraphSpec, RankingHyperparameters]:
-        """The architecture, and what it is learned with, at a point."""
+        """Return the architecture and the training hyperparameters of a point of the search space."""
         rates = {one.name for one in fields(RankingHyperparameters)}
         own = {name: value for name, value in point.items() if name not in rates}
         learning = {name: value for name, value in point.items() if name in rates}

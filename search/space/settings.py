@@ -246,7 +246,11 @@ class SearchSpace(Frozen):
         return [point for place in range(2) for points in own for point in points[place : place + 1]]
 
     def points(self, family: str) -> list[Parameters]:
-        """Where the search of a family begins: its default and `HELD_BACK`, on large logs the other way round."""
+        """Return the settings that the search of a family tries first.
+
+        These are the family's default and, if they differ, the settings in `HELD_BACK`, which come first on large logs.
+        `HELD_BACK` is left out if the space has no learning options or no top layers.
+        """
         points = [self.default(family)]
         if self.learning_options and self.top_widths and (other := self.held_back(family)) not in points:
             points.insert(0 if self.begins_held_back else 1, other)

@@ -221,13 +221,13 @@ class Cluster:
         on_checkpoint: Callable[[], None] = lambda: None,
         memory_bytes: int = 0,
     ) -> Done:
-        """Train to the end on the node of a placement only.
+        """Run one attempt of a training on the node of its placement, without moving to another node.
 
         Args:
             task: The training; its checkpoints are copied into their folder on this machine.
             placement: Placement of the training.
             hooks: Functions that are called in this process.
-            ledger: Ledger of the energy of the attempt.
+            ledger: Ledger that records the energy of the attempt.
             on_begin: Called when the node has room for the training.
             on_checkpoint: Called when a checkpoint has been copied to this machine.
             memory_bytes: Memory need on the node; 0 if unknown.

@@ -64,15 +64,16 @@ class PolicyCard(Frozen):
     def told(self) -> str:
         """In one sentence what it was trained on and how it did."""
         told = (
-            f"learned for {self.objective} on {self.trained_jobs} jobs of {self.trained_on} "
-            f"({self.members} snapshots of one run, {self.strategy}, {self.steps:,} simulated choices)"
+            f"trained for the objective {self.objective} on {self.trained_jobs} jobs of {self.trained_on} with "
+            f"{self.steps:,} simulated decisions; it combines {self.members} snapshots of one training run "
+            f"({self.strategy})"
         )
         if self.ratio is None:
             return told
         verdict = "better than" if self.ratio < 1 else "no better than"
         jobs = "jobs that it has not seen" if self.is_unseen else "the same jobs in another order"
-        share = f"{self.ratio:.3f} of its {self.objective}"
-        return f"{told}; {verdict} {self.best_other} on {jobs}: {share}"
+        share = f"{self.ratio:.3f} times the {self.objective} of {self.best_other}"
+        return f"{told}; on {jobs} it is {verdict} {self.best_other}: {share}"
 
 
 def shape_of(cluster: Cluster) -> str:

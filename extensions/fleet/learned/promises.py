@@ -60,7 +60,7 @@ class Promises:
                 self.kept[state.name] = found
 
     def begun(self, board: Board) -> dict[str, Reservation]:
-        """The reservations that hold now."""
+        """Return the reservations that have begun, by job name."""
         return {name: one for name, one in self.kept.items() if one.begin_seconds <= board.now}
 
     def next_begin(self, board: Board) -> float | None:

@@ -349,7 +349,14 @@ def seats_on(places: Sequence[Spot], job: FleetJob) -> list[Seat]:
 
 
 def placement_on(node: ClusterNode, accelerators: int, batch_size: int, *, on_gpu: bool) -> Placement:
-    """So many cores of a node, with a thread on each; or one of its GPUs with its share of the cores."""
+    """Return a placement on a node: CPU cores with one thread each, or one GPU with its share of the cores.
+
+    Args:
+        node: The node.
+        accelerators: Number of CPU cores; without effect on a GPU.
+        batch_size: Samples of a step.
+        on_gpu: Whether the placement is on a GPU.
+    """
     threads = cores_of_gpu(node) if on_gpu else accelerators
     device = "cuda:0" if on_gpu else CPU  # Ray shows each training its own GPU as the first
     return Placement(accelerator=f"{device}@{node.name}", threads=threads, precision="fp32", batch_size=batch_size)

@@ -52,7 +52,7 @@ class MlpPaths:
 
     @property
     def output_choice(self) -> str:
-        """Name of the choice of what the output layer reads."""
+        """Return the name of the choice that decides which width the output layer reads."""
         return f"{self.name}_output"
 
     def choice(self, layer: int, width: int) -> str:
