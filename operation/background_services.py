@@ -24,7 +24,7 @@ NAMES = ("Prefect", "MLflow", "Worker")  # in the order of their start
 
 NIGHTLY_CRON = "0 3 * * *"
 
-# What prepares the data of a schedule before the servers start, and names the model that it retrains.
+# Functions that prepare the data of a schedule before the servers start, and return the name of the retrained model.
 SCHEDULES = Registry(
     "schedule", {"nightly": Entry(target="shunter.retraining.nightly_setup:prepare_nights")}, "shunter.schedules"
 )
@@ -33,7 +33,7 @@ Say = Callable[[str], None]
 
 
 class Ports(BaseModel):
-    """Where the web interfaces listen."""
+    """Ports of the web interfaces."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -42,25 +42,25 @@ class Ports(BaseModel):
 
     @classmethod
     def chosen(cls, prefect: int | None, mlflow: int | None) -> Self:
-        """Those that are named, else those of the last start: a worker that still runs looks for its server there."""
+        """Return the given ports; a port that is not given is that of the last start, which a live worker uses."""
         last = read_or_quarantine(_ports_path(), cls.model_validate_json) or cls()
         return cls(prefect=prefect or last.prefect, mlflow=mlflow or last.mlflow)
 
 
 def up(ports: Ports, directory: Path, say: Say, **nightly: str | None) -> None:
-    """Start what does not run yet; what does is left alone.
+    """Start the services that do not run yet; leave running services alone.
 
     Args:
-        ports: Ports of the web interfaces; that of a running one is not changed.
-        directory: Folder from which relative paths of triggered runs count.
-        say: Told of each thing that is there now.
+        ports: Ports of the web interfaces; the port of a running interface is not changed.
+        directory: Folder that relative paths of triggered runs are relative to.
+        say: Called with a message about each service and deployment.
         **nightly: Fields of `NightlySchedule`.
 
     Raises:
         RequestError: A port is taken, or the pattern of the days is wrong.
         DataError: The newest day for the nights cannot be read.
-        MissingExtensionError: Nights are asked for, and the folder `retraining/` is absent.
-        ShunterError: A service does not start; those that this call has started are stopped again.
+        MissingExtensionError: Nightly retraining is requested, but the folder `retraining/` is absent.
+        ShunterError: A service does not start; the services that this call has started are stopped again.
     """
     check_schedule(nightly.get("cron"), nightly.get("timezone"))
     with _one_at_a_time(), contextlib.ExitStack() as undo:
@@ -73,7 +73,7 @@ def up(ports: Ports, directory: Path, say: Say, **nightly: str | None) -> None:
         worker = None if find("Prefect") else find("Worker")
         prefect, mlflow = _ensure(servers, undo, say)
         if worker is not None:
-            # Prefect's worker is deaf to cancellations once its server was away for some seconds.
+            # Prefect's worker misses cancellations after its server was away for some seconds.
             stop(worker)
             say("The worker had lost its server: it is restarted.")
         with _connected_to(prefect.url):
@@ -91,10 +91,10 @@ def up(ports: Ports, directory: Path, say: Say, **nightly: str | None) -> None:
 
 
 def check_schedule(cron: str | None, timezone: str | None) -> None:
-    """Refuse a schedule that Prefect would refuse once the servers have started.
+    """Raise if Prefect would refuse the schedule after the servers have started.
 
     Raises:
-        RequestError: The expression or the time zone means nothing.
+        RequestError: The cron expression or the time zone is invalid.
     """
     if timezone is not None and timezone not in available_timezones():
         raise RequestError(f"--timezone {timezone}: no such time zone, use a name such as Europe/Berlin or UTC.")
@@ -111,10 +111,10 @@ def check_schedule(cron: str | None, timezone: str | None) -> None:
 
 
 def down(say: Say) -> None:
-    """Stop what `up` has started and nothing else; runs are stopped after a checkpoint and go on with the next `up`.
+    """Stop the services that `up` has started; runs stop after a checkpoint, and the next `up` resumes them.
 
     Args:
-        say: Told what is stopped.
+        say: Called with a message about each service and run that is stopped.
     """
     with _one_at_a_time():
         daemons = {daemon.name: daemon for daemon in running_services()}
@@ -129,18 +129,18 @@ def down(say: Say) -> None:
 
 
 def running_services() -> list[Daemon]:
-    """What runs in the background."""
+    """Return the services that run in the background."""
     return [daemon for name in NAMES if (daemon := find(name)) is not None]
 
 
 def missing_services(running: Sequence[Daemon]) -> list[str]:
-    """What has ended by itself: services that do not run while others do."""
+    """Return the names of services that have ended by themselves: they do not run while other services do."""
     there = {daemon.name for daemon in running}
     return [name for name in NAMES if name not in there] if there else []
 
 
 def night_ahead(running: Sequence[Daemon]) -> str | None:
-    """When the next night is, in one sentence; None where there is none, or the server does not answer."""
+    """Return a sentence about the next nightly run; None if none is scheduled or the server does not answer."""
     import httpx
 
     server = next((daemon for daemon in running if daemon.name == "Prefect"), None)
@@ -156,14 +156,14 @@ def night_ahead(running: Sequence[Daemon]) -> str | None:
 
 
 def login_advice() -> str:
-    """How a person gets into Prefect's web interface."""
+    """Return a sentence that says where to find the password of Prefect's web interface."""
     is_own = os.environ.get("PREFECT_SERVER_API_AUTH_STRING") or not password_path().exists()
     where = "of PREFECT_SERVER_API_AUTH_STRING" if is_own else f"in {password_path()}"
     return f"Prefect's page asks once for the text {where}."
 
 
 def _stop_runs(prefect: Daemon, *, has_worker: bool, say: Say) -> None:
-    """Stop what runs, by the worker that watches it where there is one; without an answer it is left as it is."""
+    """Stop all runs, through their worker if it lives; leave the runs as they are if the server does not answer."""
     import httpx
 
     with _connected_to(prefect.url):
@@ -176,7 +176,7 @@ def _stop_runs(prefect: Daemon, *, has_worker: bool, say: Say) -> None:
 
 
 def _ensure(services: list[Service], undo: contextlib.ExitStack, say: Say) -> list[Daemon]:
-    """Start those that do not run, together, and wait until they answer."""
+    """Start the services that do not run, all together, and wait until they answer."""
     daemons = {service.name: find(service.name) for service in services}
     started = []
     for service in services:
@@ -194,7 +194,7 @@ def _ensure(services: list[Service], undo: contextlib.ExitStack, say: Say) -> li
 
 
 def _check_server_of_worker(prefect: Service) -> None:
-    """Refuse to move the server from under a worker that runs."""
+    """Raise if Prefect's server would start on another port than the one that a live worker connects to."""
     last = Ports.chosen(None, None).prefect
     if find("Worker") and not find("Prefect") and prefect.port != last:
         raise RequestError(
@@ -217,7 +217,7 @@ def _one_at_a_time() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _connected_to(url: str) -> Iterator[None]:
-    """Talk to this Prefect server with its password, whatever the settings say."""
+    """Use this Prefect server and its password in the block, instead of those of the settings."""
     from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
     with temporary_settings({PREFECT_API_URL: f"{url}/api", PREFECT_API_AUTH_STRING: prefect_login()}):

@@ -1,4 +1,4 @@
-"""What can be triggered in Prefect's UI: one deployment for each flow, with a form made from its request."""
+"""Deployments in Prefect: one for each flow, which a user can start from a form in Prefect's UI."""
 
 import shlex
 import sys
@@ -22,10 +22,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from shunter.operation.servers import WORK_POOL
 from shunter.registry import Entry, Registry
 
-# Of a request of a run while Prefect's server is away, waiting 2 to 128 seconds: four minutes in all. The worker waits
-# less, for it has to hear of cancellations soon after the server is back.
+# Retries of a request from a run while Prefect's server is away, 2 to 128 seconds apart: four minutes in all. The
+# worker retries for a shorter time, because it must receive cancellations soon after the server is back.
 SERVER_RETRIES = 7
-RUNS_AT_ONCE = 8  # processes of the worker; those that want a busy accelerator wait, and say so
+RUNS_AT_ONCE = 8  # processes of the worker; runs that need a busy accelerator wait and report it
 
 
 DEPLOYED_FLOWS = Registry(
@@ -49,7 +49,7 @@ DEPLOYED_FLOWS = Registry(
 
 
 class NightlySchedule(BaseModel):
-    """When the nightly retraining runs, and on what."""
+    """Time and data of the nightly retraining."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -61,17 +61,17 @@ class NightlySchedule(BaseModel):
 
 
 def register_deployments(directory: Path, nightly: NightlySchedule = NightlySchedule()) -> list[str]:  # noqa: B008
-    """Create the work pool and every deployment on Prefect's server, or bring them up to date.
+    """Create the work pool and every deployment on Prefect's server, or update them.
 
-    What a user has changed in the UI of one that is there already stays: its default parameters, its schedules and
-    whether they are on. Only data for the nightly run, when given here, replaces what it had.
+    An existing deployment keeps what a user has changed in the UI: its default parameters, its schedules and whether
+    they are active. Only the schedule and parameters of `nightly` are replaced, if `nightly` has data.
 
     Args:
-        directory: Folder from which relative paths of the requests count.
+        directory: Folder that relative paths of the requests are relative to.
         nightly: Schedule of the deployment `nightly`.
 
     Returns:
-        The names, `flow/deployment`.
+        Names of the deployments, `flow/deployment`.
     """
     template = _job_template(directory)
     with get_client(sync_client=True) as client:
@@ -86,14 +86,14 @@ def register_deployments(directory: Path, nightly: NightlySchedule = NightlySche
         names = []
         for flow in deployed_flows():
             deployment = _deployment(flow, client, nightly)
-            # Prefect would ask git, 63 times in all, for the version of whatever project the user stands in.
+            # Prefect would call git, 63 times in all, for the version of the project in the current folder.
             deployment.apply(version_info=VersionInfo(type="prefect:simple", version=deployment.version or ""))
             names.append(deployment.full_name)
     return names
 
 
 def next_night() -> str | None:
-    """When the nightly retraining runs next, and on what, in one sentence; None where it is switched off."""
+    """Return a sentence with time, model and data of the next nightly run; None if its schedule is off."""
     with get_client(sync_client=True) as client:
         try:
             deployment = client.read_deployment_by_name("nightly/nightly")
@@ -110,7 +110,7 @@ def next_night() -> str | None:
 
 
 def _job_template(directory: Path) -> dict[str, Any]:
-    """How the worker starts a run. Nobody who starts one chooses its command, its environment or its folder."""
+    """Return the template by which the worker starts a run. It fixes command, environment and folder of every run."""
     return {
         "job_configuration": {
             "name": "{{ name }}",
@@ -134,7 +134,7 @@ def deployed_flows() -> list[Flow[..., Any]]:
 
 
 def _deployment(flow: Flow[..., Any], client: SyncPrefectClient, nightly: NightlySchedule) -> RunnerDeployment:
-    """The deployment as it should be, with what the user has changed in it."""
+    """Return the deployment of a flow, with the changes that a user has made in the UI."""
     try:
         present = client.read_deployment_by_name(f"{flow.name}/{flow.name}")
     except ObjectNotFound:
@@ -150,7 +150,7 @@ def _deployment(flow: Flow[..., Any], client: SyncPrefectClient, nightly: Nightl
     return flow.to_deployment(  # pyright: ignore[reportReturnType] - typed as a coroutine too, for async code
         flow.name,
         work_pool_name=WORK_POOL,
-        job_variables={},  # also where an earlier version has left some
+        job_variables={},  # also if an earlier version has left some
         entrypoint_type=EntrypointType.MODULE_PATH,
         tags=["shunter"],
         **options,

@@ -1,4 +1,4 @@
-"""Flow runs that lost their worker, or must make way for its end: stopped with their state saved, and resumed."""
+"""Stop and resume of flow runs that have lost their worker or whose worker is to be stopped."""
 
 import os
 import signal
@@ -18,28 +18,28 @@ from shunter.hardware.devices.process_mark import process_mark
 from shunter.operation.servers import WORK_POOL, worker_name
 from shunter.tasks.notify import notify_about
 
-MOST_ATTEMPTS = 3  # a run that takes its worker down each time must not do so for ever
+MOST_ATTEMPTS = 3  # a run that makes its worker crash each time must not be resumed for ever
 GRACE_SECONDS = 60.0
 POLL_SECONDS = 0.5
-SILENCE = timedelta(minutes=10)  # after which a worker elsewhere, which gives a sign of life twice a minute, is gone
-WORKER_LABEL = "prefect.worker.name"  # which Prefect's worker gives to a run before it starts its process
+SILENCE = timedelta(minutes=10)  # after which a worker elsewhere counts as gone; workers send two heartbeats a minute
+WORKER_LABEL = "prefect.worker.name"  # label that Prefect's worker gives to a run before it starts the run's process
 UNFINISHED = [StateType.RUNNING, StateType.PENDING, StateType.CANCELLING]
 
 Say = Callable[[str], None]
 
 
 def recover(say: Say, *, server_since: datetime, has_worker: bool = False) -> None:
-    """Take care of the runs of a worker that is gone: killed, or lost with the machine.
+    """Clean up the runs of a worker that was killed or was lost with its machine.
 
-    These are the runs of this home's worker, and of workers elsewhere that have been silent for long while the server
-    could hear them; those of other workers are left alone. What still runs of them here is stopped, as nobody watches
-    it. A run that was being cancelled is cancelled; another one is marked as crashed and goes on from its last
-    checkpoint with the next worker, at most `MOST_ATTEMPTS` times.
+    These are the runs of this home's worker, and those of workers elsewhere that have sent no heartbeat for `SILENCE`
+    while the server was up; runs of other workers are skipped. Their remaining processes on this machine are stopped. A
+    run that was being cancelled is cancelled. Any other run is marked as crashed, and the next worker resumes it from
+    its last checkpoint, in at most `MOST_ATTEMPTS` attempts.
 
     Args:
-        say: Told what happens to each.
-        server_since: When Prefect's server has begun to hear workers.
-        has_worker: Whether this home's worker lives, and takes care of its own.
+        say: Called with a message about each run.
+        server_since: Time since when Prefect's server has received heartbeats.
+        has_worker: Whether this home's worker lives; its runs are then skipped.
     """
     with get_client(sync_client=True) as client:
         for run in _abandoned(client, server_since, has_worker, say):
@@ -58,10 +58,10 @@ def recover(say: Say, *, server_since: datetime, has_worker: bool = False) -> No
 
 
 def interrupt(say: Say) -> None:
-    """Stop what the living worker of this home runs, each after a checkpoint, and let it go on with the next one.
+    """Stop the runs of this home's live worker, each after a checkpoint; the next worker resumes them.
 
     Args:
-        say: Told what happens to each.
+        say: Called with a message about each run.
     """
     with get_client(sync_client=True) as client:
         runs = _runs(client, [StateType.RUNNING, StateType.PENDING])
@@ -82,7 +82,7 @@ def interrupt(say: Say) -> None:
 
 
 def processes_of(flow_run_id: UUID) -> list[int]:
-    """Processes of this user that work for the flow run, wherever they have moved in the tree of processes."""
+    """Return the ids of this user's processes of a flow run, wherever they are in the process tree."""
     variable = f"PREFECT__FLOW_RUN_ID={flow_run_id}".encode()
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
@@ -90,7 +90,7 @@ def processes_of(flow_run_id: UUID) -> list[int]:
             if variable in (folder / "environ").read_bytes().split(b"\0") and process_mark(int(folder.name)):
                 found.append(int(folder.name))
         except OSError:
-            continue  # another user's, or ended meanwhile
+            continue  # process of another user, or ended meanwhile
     return found
 
 
@@ -102,7 +102,7 @@ def _runs(client: SyncPrefectClient, states: list[StateType]) -> list[FlowRun]:
 
 
 def _abandoned(client: SyncPrefectClient, server_since: datetime, has_worker: bool, say: Say) -> list[FlowRun]:
-    """Unfinished runs that nobody watches any more."""
+    """Return the unfinished runs whose worker is gone."""
     runs = _runs(client, UNFINISHED)
     ours, others = [run for run in runs if _is_ours(run)], [run for run in runs if not _is_ours(run)]
     gone = []
@@ -115,7 +115,7 @@ def _abandoned(client: SyncPrefectClient, server_since: datetime, has_worker: bo
 
 
 def _is_ours(run: FlowRun) -> bool:
-    """Whether the worker of this home runs it; also where it was lost before any worker had given its name."""
+    """Return True if this home's worker runs it, or if it was lost before any worker has labelled it."""
     name = str(run.labels.get(WORKER_LABEL, worker_name()))
     return name.rpartition("-")[2] == worker_name().rpartition("-")[2]
 
@@ -130,7 +130,7 @@ def _resume(client: SyncPrefectClient, run: FlowRun) -> None:
 
 
 def _stop_processes(flow_run_id: UUID) -> None:
-    """Ask them to end, which saves their state, and make them after a while."""
+    """Send SIGTERM to the processes of a run, which lets them save their state, and SIGKILL after `GRACE_SECONDS`."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         for pid in processes_of(flow_run_id):
             try:

@@ -1,4 +1,4 @@
-"""The servers of this machine: how each is started, and how they are run until Ctrl-C."""
+"""Servers of this machine: how each one is started, and how they run until Ctrl-C."""
 
 import contextlib
 import hashlib
@@ -20,16 +20,16 @@ from shunter.settings import Settings
 
 WORK_POOL = "shunter"
 JOBS = "MLFLOW_SERVER_ENABLE_JOB_EXECUTION"
-FLOW_RUN_SECONDS = 90 * 86_400  # after which Prefect forgets a run that is over; MLflow keeps what it came to
+FLOW_RUN_SECONDS = 90 * 86_400  # after which Prefect deletes a finished run; MLflow keeps the results
 AUTH_FILE = "basic_auth.ini"
 
 
 def prefect_service(port: int) -> Service:
-    """Prefect's server and UI over the database that `shunter train` writes; it answers to nobody without its password.
+    """Return Prefect's server and UI over the database that `shunter train` writes; every request needs the password.
 
     Raises:
-        RequestError: Others would reach it without a password that they have been given.
-        ShunterError: The password cannot be kept.
+        RequestError: Other machines could reach the server, but no password is set for them.
+        ShunterError: The password cannot be stored.
     """
     where = exposure()
     check_prefect(where)
@@ -54,10 +54,10 @@ def prefect_service(port: int) -> Service:
 
 
 def mlflow_service(port: int) -> Service:
-    """MLflow's server and UI over the store that every run writes, with its host and origin checks on.
+    """Return MLflow's server and UI over the tracking store, with the checks of host and origin on.
 
     Raises:
-        RequestError: Others would reach it without a password.
+        RequestError: Other machines could reach the server without a password.
         TrackingError: The store cannot be prepared.
     """
     from shunter.tracking.store import artifact_root, prepare_store, tracking_uri
@@ -76,9 +76,10 @@ def mlflow_service(port: int) -> Service:
         command=command,
         environment={
             **environment,
-            # The address of the store may hold a password, which every user of the machine would see in a command.
+            # The address of the store may hold a password, which every user of the machine could see in the command
+            # line.
             "MLFLOW_BACKEND_STORE_URI": tracking_uri(),
-            # Its jobs judge texts and optimize prompts: eight processes that nothing here gives work to.
+            # MLflow's jobs judge texts and optimise prompts. They are eight processes, which Shunter has no work for.
             JOBS: os.environ.get(JOBS, "false"),
         },
         port=port,
@@ -88,11 +89,11 @@ def mlflow_service(port: int) -> Service:
 
 
 def worker_service(prefect_url: str, port: int) -> Service:
-    """Prefect's worker, which runs what is triggered in the UI or by a schedule, each run in a process of its own.
+    """Return Prefect's worker, which starts each run of the UI or of a schedule in a process of its own.
 
     Args:
-        prefect_url: Address of the server that hands out the runs.
-        port: Port of loopback on which it tells that it lives.
+        prefect_url: Address of the Prefect server.
+        port: Port of the worker's health check, on loopback.
     """
     command = (
         *("-m", "prefect", "worker", "start", "--pool", WORK_POOL, "--type", "process"),
@@ -110,9 +111,9 @@ def worker_service(prefect_url: str, port: int) -> Service:
 
 
 def worker_name() -> str:
-    """Name of this home's worker on this machine, by which its runs are told from those of other workers.
+    """Return the name of this home's worker on this machine, by which its runs are recognised.
 
-    It stays the same through restarts, also of a container under another name.
+    The last part of the name stays the same after a restart, even of a container under another host name.
     """
     from shunter.hardware.devices.identity import machine_id
 
@@ -121,10 +122,10 @@ def worker_name() -> str:
 
 
 def check_prefect(where: Exposure) -> None:
-    """Refuse to let others reach Prefect without a password.
+    """Raise if other machines could reach Prefect without a password.
 
     Raises:
-        RequestError: Its auth string is not set, or its clients would not know it.
+        RequestError: The auth string of the server is not set, or that of its clients differs.
     """
     password = os.environ.get("PREFECT_SERVER_API_AUTH_STRING", "")
     if where.is_public and (not password or os.environ.get("PREFECT_API_AUTH_STRING") != password):
@@ -135,10 +136,11 @@ def check_prefect(where: Exposure) -> None:
 
 
 def mlflow_auth(where: Exposure) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Options and variables that make MLflow ask for a password, when told to by `SHUNTER_MLFLOW_BASIC_AUTH`.
+    """Return options and variables for MLflow's basic auth; both are empty unless `SHUNTER_MLFLOW_BASIC_AUTH` is true.
 
     Raises:
-        RequestError: Others could reach it without a password, or something that asking needs is missing.
+        RequestError: Other machines could reach MLflow without a password, or a package or variable of basic auth is
+            missing.
     """
     settings = Settings()
     if not settings.mlflow_basic_auth:
@@ -159,7 +161,7 @@ def mlflow_auth(where: Exposure) -> tuple[tuple[str, ...], dict[str, str]]:
 
 
 def _auth_file(folder: Path, database: Path) -> Path:
-    """MLflow's own configuration: nobody may read what was not granted; no password is in it."""
+    """Write MLflow's auth configuration, which denies access by default and holds no password; return its path."""
     path = folder / AUTH_FILE
     path.write_text(
         "[mlflow]\n"
@@ -181,7 +183,7 @@ def serve(services: list[Service], on_ready: Callable[[Service], None]) -> None:
     for service in services:
         check_port(service)
     signal.signal(signal.SIGTERM, _interrupt)
-    # Told to stop at any moment, also while they start, all are stopped and nothing is an error.
+    # A stop signal at any moment, also during the start, stops all services and is no error.
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
         processes = [(service, stack.enter_context(running(service))) for service in services]
         for service, process in processes:
@@ -205,7 +207,7 @@ def running(service: Service) -> Iterator["subprocess.Popen[bytes]"]:
         environment={**os.environ, **service.environment},
         stdout=None if show_log else subprocess.DEVNULL,
         stderr=None if show_log else subprocess.DEVNULL,
-        start_new_session=True,  # Ctrl-C reaches us first; we stop the children in order
+        start_new_session=True,  # Ctrl-C reaches only this process, which stops the children in order
     )
     try:
         yield process

@@ -109,7 +109,7 @@ def services_table(running: "Sequence[Daemon]", missing: Sequence[str]) -> TextT
 
 
 def jobs_table(leases: "Sequence[tuple[str, Lease]]") -> TextTable:
-    """Return the training jobs that hold an accelerator."""
+    """Return the training jobs that use an accelerator."""
     rows = [
         (
             one.name,
