@@ -1,7 +1,7 @@
 """Distributed Shampoo, the second-order optimiser of the dense layers.
 
-`blocks` cuts parameters into blocks, `direction` is the algorithm for one block, `roots` its inverse roots,
-`sharding` divides the blocks among processes, and `optimizer` puts them together as a `torch.optim.Optimizer`.
+`blocks` cuts parameters into blocks, `direction` is the algorithm for one block, and `sharding` assigns the blocks to
+processes. `optimizer` combines them into a `torch.optim.Optimizer`.
 """
 
 from shunter.extensions.shampoo.optimizer import Shampoo

@@ -1,4 +1,4 @@
-"""Cutting parameters into blocks: small dimensions merged, large ones split."""
+"""Cut parameters into blocks: merge small dimensions and split large ones."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def merge_dimensions(shape: Sequence[int], limit: int) -> tuple[int, ...]:
-    """Join neighbouring dimensions, the last ones first, as long as their product is at most `limit`.
+    """Merge neighbouring dimensions, starting with the last ones, while their product is at most `limit`.
 
     Dimensions of size 1 disappear; a scalar becomes a vector of one element, an empty tensor the shape `(0,)`.
     A convolution of shape (32, 3, 64, 64) becomes a matrix of (96, 4096) under a limit of 8192.
@@ -25,7 +25,7 @@ def merge_dimensions(shape: Sequence[int], limit: int) -> tuple[int, ...]:
 
 
 def split_blocks(tensor: Tensor, limit: int) -> list[Tensor]:
-    """The blocks of a tensor: no dimension larger than `limit`, each element in exactly one block.
+    """Split a tensor into blocks: no dimension exceeds `limit`, and each element is in exactly one block.
 
     Returns:
         Views of a contiguous tensor, in row-major order of the grid of blocks; none for an empty tensor.
@@ -40,15 +40,15 @@ def split_blocks(tensor: Tensor, limit: int) -> list[Tensor]:
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """One block of one parameter: where it lies, who works on it, and when.
+    """One block of one parameter, with the rank that owns it and the step at which its roots are recomputed.
 
     Attributes:
-        group: Number of the parameter group, which has the options.
+        group: Index of the parameter group, which holds the options.
         parameter: The whole parameter.
-        index: Position of the block in `split_blocks(parameter)`.
+        index: Index of the block in `split_blocks(parameter)`.
         shape: Shape of the block.
-        slot: Which of every `root_every_steps` steps recomputes the inverse roots.
-        owner: Rank that keeps the block's state and computes its search direction.
+        slot: Offset within each `root_every_steps` steps at which the inverse roots are recomputed.
+        owner: Rank that stores the block's state and computes its search direction.
     """
 
     group: int
@@ -60,15 +60,15 @@ class Block:
 
     @property
     def elements(self) -> int:
-        """Number of elements."""
+        """Number of elements of the block."""
         return prod(self.shape)
 
 
 def step_operations(shape: Sequence[int]) -> int:
-    """Floating-point operations of a step without roots: every factor is updated, and every root applied."""
+    """Return the floating-point operations of a step that updates and applies every factor but computes no roots."""
     return 4 * prod(shape) * sum(shape)
 
 
 def root_operations(shape: Sequence[int]) -> int:
-    """Floating-point operations of the inverse roots, about: an eigendecomposition and a product for each factor."""
+    """Estimate the floating-point operations of the inverse roots: an eigendecomposition and a product per factor."""
     return 10 * sum(size**3 for size in shape)

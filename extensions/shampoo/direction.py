@@ -1,11 +1,11 @@
-"""The algorithm for one block: from its gradient to the direction in which its weights move.
+"""Algorithm for one block: compute the direction of the weight update from the gradient.
 
 After Shi et al., "A Distributed Data-Parallel PyTorch Implementation of the Distributed Shampoo Optimizer for Training
-Neural Networks At-Scale" (arXiv 2309.06497). A block of order k keeps, beside a moving average of its gradient:
+Neural Networks At-Scale" (arXiv 2309.06497). The state of a block of order k has, beside an average of its gradient:
 
-    factors    one `[size, size]` matrix a dimension, the sum or average of the gradient contracted with itself
+    factors    one `[size, size]` matrix per dimension, the sum or average of the gradient contracted with itself
     roots      the factors' inverse 2k-th roots, empty until they are first computed
-    grafting   the squared gradient, elementwise, of the method that lends its step length
+    grafting   the squared gradient, elementwise, of the grafting method, which sets the step length
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from shunter.extensions.shampoo.blocks import Block
 
 
 def new_state(block: Block, options: dict[str, Any]) -> dict[str, Any]:
-    """State of a block before its first step; what the options do not ask for is left out."""
+    """Return the state of a block before its first step, without the entries that its options do not need."""
     like = block.parameter
     state: dict[str, Any] = {
         "step": 0,
@@ -43,9 +43,9 @@ def search_direction(
     Args:
         block: The block.
         options: Options of its parameter group.
-        state: Its state, changed in place.
+        state: State of the block, changed in place.
         weight: `[*block.shape]`, read for weight decay.
-        gradient: `[*block.shape]`, left as it is.
+        gradient: `[*block.shape]`, not changed.
 
     Raises:
         TrainingError: A factor is not finite, or has no finite root.
@@ -71,13 +71,13 @@ def search_direction(
 
 
 def is_root_step(block: Block, options: dict[str, Any], step: int) -> bool:
-    """Whether a block recomputes its inverse roots in this step; its own slot of each `root_every_steps` steps."""
+    """Return True if a block recomputes its inverse roots in this step: its slot of each `root_every_steps` steps."""
     since_start = step - options["start_step"]
     return since_start >= 0 and since_start % options["root_every_steps"] == block.slot
 
 
 def _accumulate(factors: Sequence[Tensor], gradient: Tensor, beta: float) -> None:
-    """Add the gradient's contraction with itself over all dimensions but one, to the factor of each dimension."""
+    """Add to the factor of each dimension the gradient contracted with itself over all other dimensions."""
     for dimension, factor in enumerate(factors):
         unfolded = gradient.movedim(dimension, 0).reshape(factor.shape[0], -1)
         factor.addmm_(unfolded, unfolded.mT, beta=beta, alpha=_new_share(beta))
@@ -92,7 +92,7 @@ def _inverse_roots(state: dict[str, Any], options: dict[str, Any]) -> list[Tenso
 
 
 def _averaged_gradient(state: dict[str, Any], gradient: Tensor, beta: float) -> Tensor:
-    """Exponential moving average of the gradients, with its bias to zero corrected."""
+    """Return the exponential moving average of the gradients, corrected for its bias towards zero."""
     if not beta:
         return gradient
     average = state["gradient_average"].lerp_(gradient, 1 - beta)
@@ -100,7 +100,7 @@ def _averaged_gradient(state: dict[str, Any], gradient: Tensor, beta: float) -> 
 
 
 def _graft(state: dict[str, Any], gradient: Tensor, average: Tensor, options: dict[str, Any]) -> Tensor:
-    """The direction of the method that lends its step length, and that leads until there are roots."""
+    """Return the direction of the grafting method. It is used as is until there are roots, then only for its length."""
     method = options["grafting"]
     if method in ("none", "sgd"):
         return average
@@ -111,14 +111,14 @@ def _graft(state: dict[str, Any], gradient: Tensor, average: Tensor, options: di
 
 
 def _precondition(tensor: Tensor, roots: Sequence[Tensor]) -> Tensor:
-    """Multiply each dimension by its root; contracting the first one moves it to the end, so k turns restore all."""
+    """Multiply each dimension by its root; each of k contractions moves the first dimension to the end."""
     for root in roots:
         tensor = torch.tensordot(tensor, root, dims=([0], [0]))  # pyright: ignore[reportArgumentType]
     return tensor
 
 
 def _with_momentum(state: dict[str, Any], direction: Tensor, options: dict[str, Any]) -> Tensor:
-    """Heavy-ball or Nesterov momentum over the directions."""
+    """Apply heavy-ball or Nesterov momentum to the direction."""
     if not options["momentum"]:
         return direction
     damped = direction * (1 - options["dampening"])
@@ -129,29 +129,29 @@ def _with_momentum(state: dict[str, Any], direction: Tensor, options: dict[str, 
 
 
 def _new_share(beta: float) -> float:
-    """Weight of the newest term: 1 - beta in an average, 1 in a sum, which beta = 1 stands for."""
+    """Return the weight of the newest term: 1 - beta in an average, 1 in a sum (beta = 1)."""
     return 1.0 if beta == 1 else 1 - beta
 
 
 def _accumulated_share(beta: float, step: int) -> float:
-    """Sum of the weights of all terms so far; 1 for a sum, whose bias needs no correction."""
+    """Return the sum of the weights of all terms so far; 1 for a sum, whose bias needs no correction."""
     return 1.0 if beta == 1 else 1 - beta**step
 
 
 def inverse_root(matrix: Tensor, exponent: float, epsilon: float, relative_epsilon: float = 0.0) -> Tensor:
     """Compute `(matrix + shift I)^-exponent` by eigendecomposition, in float64 where float32 does not suffice.
 
-    The shift is epsilon, plus a share of the largest eigenvalue, plus the most negative eigenvalue that rounding left.
-    Without that share, directions that the matrix has not seen weigh by the rounding errors of those that it has.
+    The shift is epsilon, plus a share of the largest eigenvalue, plus the size of the most negative eigenvalue, which
+    is a rounding error. Without that share, directions without gradients get weights that are rounding errors.
 
     Args:
         matrix: `[size, size]`, symmetric positive semi-definite.
         exponent: 0.25 for the inverse fourth root.
         epsilon: Added to each eigenvalue, more than 0.
-        relative_epsilon: Share of the largest eigenvalue that is added too.
+        relative_epsilon: Share of the largest eigenvalue that is added to each eigenvalue too.
 
     Returns:
-        `[size, size]`, in the type of `matrix`.
+        `[size, size]`, in the dtype of `matrix`.
 
     Raises:
         TrainingError: The matrix holds NaN or infinity, or has no finite root in float64 either.
@@ -168,7 +168,7 @@ def inverse_root(matrix: Tensor, exponent: float, epsilon: float, relative_epsil
             continue
         values = values - values.min().clamp(max=0) + relative_epsilon * values.max().clamp(min=0) + epsilon
         root = (vectors * values.pow(-exponent)) @ vectors.mT
-        # An infinite eigenvalue has a finite root, 0, so the eigenvalues are looked at too.
+        # An infinite eigenvalue has a finite root, 0, so the eigenvalues are checked too.
         if bool(torch.isfinite(values).all() & torch.isfinite(root).all()):
             return root.to(matrix.dtype)
     raise TrainingError(

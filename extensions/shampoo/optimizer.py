@@ -1,4 +1,4 @@
-"""Shampoo as a `torch.optim.Optimizer`, its state sharded over the processes of a group."""
+"""Shampoo as a `torch.optim.Optimizer` whose state is sharded over the processes of a group."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
@@ -17,7 +17,7 @@ Grafting = Literal["none", "sgd", "adagrad", "rmsprop", "adam"]
 
 
 def build(groups: list[dict[str, Any]], learning_rate: float) -> "Shampoo":
-    """Build the optimizer of a training, whose watch over the losses notices a gradient that is no number."""
+    """Build the optimizer without its own gradient checks, because the training checks its loss for NaN."""
     return Shampoo(groups, lr=learning_rate, check_gradients=False)
 
 
@@ -25,46 +25,46 @@ class Shampoo(Optimizer):
     """Second-order optimiser for dense parameters: each dimension of a block is preconditioned by its own statistics.
 
     The algorithm is that of arXiv 2309.06497; see `shunter.extensions.shampoo.direction`. In a group of processes each
-    block belongs to one of them, which alone keeps its state and computes its direction; one all-gather a step gives
-    the directions to all. The result is that of a single process, bit by bit where the kernels are deterministic.
+    block has one owner, which alone stores its state and computes its direction. One all-gather per step gives the
+    directions to all processes. With deterministic kernels, the result equals that of a single process bit by bit.
 
-    Until a block has its first roots it follows the grafting method, and takes that method's step length afterwards.
-    Roots are costly (cubic in the block's size), so they are recomputed only every `root_every_steps` steps, and the
-    blocks take turns: no step pays for all. Across processes turns have a price: while one computes, the others wait.
-    Then `stagger=False` is faster, where all do their share in the same step.
+    Until a block has its first roots it uses the direction of the grafting method, and later that method's step length.
+    Roots are costly (cubic in the block's size), so they are recomputed only every `root_every_steps` steps. By default
+    the blocks compute their roots in different steps, so no step computes all of them. With several processes, the
+    others then wait for the process that computes; `stagger=False`, which computes all roots in one step, is faster.
 
-    Gradients must be equal on all processes, as DistributedDataParallel leaves them, and dense. Parameters are float32
-    (under autocast too) or float64.
+    Gradients must be dense and equal on all processes, as with DistributedDataParallel. Parameters are float32 (under
+    autocast too) or float64.
 
     Args:
-        params: Parameters, named parameters or groups, as for any torch optimiser; every option but the last two can
-            be set for each group.
+        params: Parameters, named parameters or groups, as for any torch optimiser; every option except the last two
+            can be set per group.
         lr: Step size.
-        betas: Decay of the averaged gradient (0 for none), and of the factors (1 sums, as Adagrad does).
+        betas: Decay of the averaged gradient (0: no average), and of the factors (1: a sum, as in Adagrad).
         epsilon: Added to the factors' eigenvalues.
-        relative_epsilon: Share of a factor's largest eigenvalue that is added too, about the resolution of float32,
-            below which eigenvalues are noise; the paper has 0.
-        weight_decay: Pulls the weights to zero: decoupled, or as an L2 term of the gradient.
-        decoupled_weight_decay: Which of the two.
+        relative_epsilon: Share of a factor's largest eigenvalue that is added too. The default is about the resolution
+            of float32, below which eigenvalues are noise; the paper uses 0.
+        weight_decay: Strength of the weight decay.
+        decoupled_weight_decay: Apply the weight decay directly to the weights instead of as an L2 term of the gradient.
         momentum: Momentum of the directions, 0 for none.
-        dampening: Share of a direction that momentum leaves out.
-        nesterov: Look ahead along the momentum.
-        max_block_size: Largest dimension of a block; smaller dimensions are merged up to it.
-        root_every_steps: Steps from one computation of a block's roots to the next.
-        start_step: First step that may compute roots, by default `root_every_steps`.
-        stagger: Whether the blocks compute their roots in turns.
-        root_exponent: Power of the inverse factors; None for 1 / (2 * dimensions of the block).
-        grafting: Method that lends each block its step length.
+        dampening: Share of the new direction that is not added to the momentum.
+        nesterov: Use Nesterov momentum.
+        max_block_size: Largest dimension of a block; smaller dimensions are merged up to this size.
+        root_every_steps: Number of steps between two computations of a block's roots.
+        start_step: First step that may compute roots; `root_every_steps` by default.
+        stagger: Compute the roots of the blocks in different steps.
+        root_exponent: Exponent of the inverse factors; None for 1 / (2 * dimensions of the block).
+        grafting: Method that sets the step length of each block.
         grafting_beta: Decay of the squared gradient in `rmsprop` and `adam`.
-        grafting_epsilon: Added to its root.
-        check_gradients: Look for NaN and infinity before each step; on a GPU this waits for the device. Without it
-            they are found when roots are next computed.
-        process_group: Processes that share the state; by default all, or just this one if torch.distributed is not
-            initialised.
+        grafting_epsilon: Added to the square root of the squared gradient.
+        check_gradients: Check for NaN and infinity before each step, which synchronises a GPU. Without this check they
+            are found when roots are next computed.
+        process_group: Processes that share the state; all processes by default, or only this process if
+            torch.distributed is not initialised.
 
     Raises:
-        RequestError: An option is out of range, a parameter is of a type, layout or device that does not suit, or this
-            process does not belong to the group.
+        RequestError: An option is out of range, a parameter has an unsupported dtype, layout or device, or this process
+            does not belong to the group.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Shampoo(Optimizer):
         super().__init__(params, defaults)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add parameters with options of their own; blocks that exist already stay as they are."""
+        """Add parameters with their own options; existing blocks do not change."""
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         if group["start_step"] is None:
@@ -128,16 +128,16 @@ class Shampoo(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Update the parameters.
+        """Update the parameters by one step.
 
         Args:
-            closure: Computes the loss and the gradients anew.
+            closure: Function that recomputes the loss and the gradients.
 
         Returns:
-            What the closure returned.
+            Value that the closure returned.
 
         Raises:
-            TrainingError: A gradient is NaN or infinite, whereupon nothing has changed, or a root is.
+            TrainingError: A gradient is NaN or infinite, and nothing has changed; or a factor has no finite root.
         """
         loss = None
         if closure is not None:
@@ -152,23 +152,23 @@ class Shampoo(Optimizer):
         return loss
 
     def state_dict(self) -> dict[str, Any]:
-        """This process's part of the state, with the rank and number of ranks under `part`."""
+        """Return this process's part of the state, with its rank and the number of ranks under `part`."""
         part = {"rank": self._ranks.rank, "ranks": self._ranks.count}
         return {**super().state_dict(), "part": part}
 
     def full_state_dict(self) -> dict[str, Any] | None:
-        """A copy of all processes' state on the CPU of the first rank, None on the others; all must call it."""
+        """Return the state of all processes on the CPU of the first rank, None elsewhere; all ranks must call this."""
         return self._ranks.join(self.state_dict())
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue from this process's part of a state, or from a full one on any number of processes.
+        """Restore this process's part of a state, or a full state on any number of processes.
 
         Args:
-            state_dict: State as `state_dict`, `full_state_dict` or `merge_state_dicts` gives it.
+            state_dict: State from `state_dict`, `full_state_dict` or `merge_state_dicts`.
 
         Raises:
-            CheckpointError: It belongs to another model or optimiser, or is the part of another process.
+            CheckpointError: The state belongs to another model or optimiser, or is the part of another process.
         """
         if "part" not in state_dict:
             raise CheckpointError(
@@ -186,14 +186,14 @@ class Shampoo(Optimizer):
                 "The Shampoo state has other parameter groups than this optimiser: "
                 "load it into an optimiser over the model that it was saved from."
             )
-        # The saved options win, as in any torch optimiser, so the blocks are cut as they were then.
+        # The saved options are used, as in any torch optimiser, so the blocks are cut as in the saved run.
         groups = [{**old, "params": new["params"]} for old, new in zip(saved, self.param_groups, strict=True)]
         blocks = lay_out(groups, self._ranks.count)
         super().load_state_dict({**state_dict, "state": self._own_state(state_dict, blocks)})
         self._blocks = blocks
 
     def state_bytes(self) -> int:
-        """Memory of this process's part of the state."""
+        """Return the bytes of this process's part of the state."""
         return sum(tensor.nbytes for blocks in self.state.values() for tensor in _tensors(blocks))
 
     @staticmethod
@@ -201,7 +201,7 @@ class Shampoo(Optimizer):
         return split_blocks(tensor, group["max_block_size"])
 
     def _own_directions(self, weights: dict[Tensor, list[Tensor]]) -> dict[Block, Tensor]:
-        """Advance the blocks that this process owns, and that have a gradient."""
+        """Advance the blocks with a gradient that this process owns by one step; return their directions."""
         gradients: dict[Tensor, list[Tensor]] = {}
         directions: dict[Block, Tensor] = {}
         for block in self._blocks:
@@ -218,7 +218,7 @@ class Shampoo(Optimizer):
         return directions
 
     def _refuse_bad_gradients(self) -> None:
-        """Every process looks at all gradients, so that all stop together and none waits for another."""
+        """Raise if any gradient is bad. Every process checks all gradients, so all processes stop together."""
         named = [(name, p.grad) for _, p, name in self._parameters() if p.grad is not None and p.numel()]
         for name, gradient in named:
             if gradient.is_sparse:
@@ -235,14 +235,14 @@ class Shampoo(Optimizer):
         )
 
     def _parameters(self) -> Iterator[tuple[dict[str, Any], Tensor, str]]:
-        """Each parameter with its group, and the name or position by which a message can name it."""
+        """Yield each parameter with its group, and its name or position for error messages."""
         for number, group in enumerate(self.param_groups):
             unnamed = [f"parameter {position} of group {number}" for position in range(len(group["params"]))]
             for parameter, name in zip(group["params"], group.get("param_names", unnamed), strict=True):
                 yield group, parameter, name
 
     def _own_state(self, state_dict: dict[str, Any], blocks: list[Block]) -> dict[int, dict[int, Any]]:
-        """Those blocks of a saved state that this process owns, checked against the shapes that it expects."""
+        """Return the saved state of the blocks that this process owns, after a check of its shapes."""
         saved_ids = [identity for group in state_dict["param_groups"] for identity in group["params"]]
         identities = {
             parameter: identity for identity, (_, parameter, _) in zip(saved_ids, self._parameters(), strict=True)
@@ -251,7 +251,7 @@ class Shampoo(Optimizer):
         for block in blocks:
             identity = identities[block.parameter]
             saved = state_dict["state"].get(identity)
-            # A parameter that never had a gradient has no state at all.
+            # A parameter that never had a gradient has no state.
             if block.owner != self._ranks.rank or saved is None:
                 continue
             factors = saved.get(block.index, {}).get("factors", [])
@@ -265,7 +265,7 @@ class Shampoo(Optimizer):
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:
-    """All tensors in nested dictionaries and lists."""
+    """Yield all tensors in nested dictionaries and lists."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, dict | list):

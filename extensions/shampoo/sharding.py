@@ -1,4 +1,4 @@
-"""Dividing the blocks among the processes of a group, and joining what each of them knows."""
+"""Assign the blocks to the processes of a group, and gather the directions and states of all processes."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -13,14 +13,14 @@ from shunter.extensions.shampoo.blocks import Block, root_operations, split_bloc
 
 
 def assign_greedily(costs: Sequence[float], loads: list[float]) -> list[int]:
-    """Give each item to the bin with the least load, the costliest items first (Graham's longest-first rule).
+    """Assign each item to the bin with the least load, costliest items first (Graham's longest-first rule).
 
     Args:
         costs: Costs of the items.
-        loads: Loads of the bins so far; they grow by what the bins receive.
+        loads: Loads of the bins so far, updated in place.
 
     Returns:
-        The bin of each item; equal on every process that asks with equal arguments.
+        The bin of each item; equal arguments give equal results on every process.
     """
     bins = [0] * len(costs)
     for item in sorted(range(len(costs)), key=lambda item: -costs[item]):
@@ -31,9 +31,9 @@ def assign_greedily(costs: Sequence[float], loads: list[float]) -> list[int]:
 
 
 def lay_out(groups: Sequence[dict[str, Any]], ranks: int) -> list[Block]:
-    """Cut all parameters into blocks, and give each block a slot among the steps and an owner among the ranks.
+    """Cut all parameters into blocks, and give each block a root step (its slot) and an owner rank.
 
-    Later groups never change the blocks of earlier ones, and the slots do not depend on the number of ranks.
+    Adding groups at the end never changes the blocks of earlier groups. Slots do not depend on the number of ranks.
 
     Args:
         groups: Parameter groups of the optimiser.
@@ -59,10 +59,10 @@ def lay_out(groups: Sequence[dict[str, Any]], ranks: int) -> list[Block]:
 
 
 class Ranks:
-    """The processes that share one optimiser's state; a single one where torch.distributed is not initialised.
+    """Processes that share one optimiser's state; a single process if torch.distributed is not initialised.
 
     Args:
-        group: The processes, by default all of them.
+        group: Process group; all processes by default.
 
     Attributes:
         rank: Rank of this process in the group.
@@ -83,11 +83,11 @@ class Ranks:
     def exchange(self, blocks: Sequence[Block], directions: Mapping[Block, Tensor]) -> dict[Block, Tensor]:
         """Give every process the directions of all blocks, in one all-gather of a flat buffer.
 
-        The buffer's layout depends on the blocks alone, never on which of them have a gradient this time.
+        The buffer's layout depends on the blocks alone, not on which blocks have a gradient in this step.
 
         Args:
             blocks: All blocks, in an order that is equal on every process.
-            directions: Directions of this process's blocks; a block that is missing does not move.
+            directions: Directions of this process's blocks; a block without a direction gets zeros.
 
         Returns:
             The direction of each block.
@@ -109,10 +109,10 @@ class Ranks:
         return gathered
 
     def join(self, state: dict[str, Any]) -> dict[str, Any] | None:
-        """Copy the parts of a state dict to the CPU and join them, on the first rank of the group; None elsewhere."""
+        """Gather the parts of a state dict on the CPU of the first rank and merge them; None on other ranks."""
         buffer = io.BytesIO()
         torch.save(state, buffer)
-        # As bytes, so that tensors arrive on the CPU and not on the sender's device.
+        # Serialised to bytes, so that tensors arrive on the CPU and not on the sender's device.
         parts: list[Any] | None = [buffer.getvalue()]
         if self.count > 1:
             parts = [None] * self.count if self.rank == 0 else None
@@ -123,14 +123,14 @@ class Ranks:
 
     @staticmethod
     def _parts(blocks: Sequence[Block], buffer: Tensor) -> dict[Block, Tensor]:
-        """Views of a flat buffer, one a block."""
+        """Return views of a flat buffer, one per block."""
         used = buffer[: sum(block.elements for block in blocks)]
         pieces = used.split([block.elements for block in blocks])
         return {block: piece.view(block.shape) for block, piece in zip(blocks, pieces, strict=True)}
 
 
 def merge_state_dicts(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Join the state dicts that the ranks of one run saved, for a restart on another number of processes.
+    """Merge the state dicts that the ranks of one run saved, to restart on another number of processes.
 
     Raises:
         CheckpointError: The parts are not those of all ranks of one run.

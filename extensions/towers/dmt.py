@@ -1,7 +1,7 @@
-"""DMT: a hierarchy of interactions, within each tower first and then among the towers (Luo et al., MLSys 2024).
+"""DMT: interactions within each tower first, then among the towers (Luo et al., MLSys 2024).
 
-The interaction of all fields with all others costs F^2 N for each sample; that among T towers of c vectors each costs
-(T c)^2 D. See `tower_modules` for the modules of the towers, `tower_partitioner` for which fields belong together.
+Interactions of all F fields with each other cost F^2 N per sample; interactions among T towers of c vectors each cost
+(T c)^2 D. See `tower_modules` for the modules of the towers, `tower_partitioner` for the choice of their fields.
 """
 
 from collections import Counter
@@ -18,21 +18,21 @@ from shunter.models.families.family import Family
 from shunter.models.layers import DotInteraction, bottom_mlp, scoring_mlp
 from shunter.models.spec import Features, ModelSpec, nearest
 
-MOST_TOWERS = 4  # where their number is not given
+MOST_TOWERS = 4  # default upper limit when the number of towers is not given
 
 
 @dataclass(frozen=True, kw_only=True)
 class DmtSpec(ModelSpec):
-    """A DMT; `top_widths` are those of the MLP above the towers.
+    """Configuration of a DMT; `top_widths` are the widths of the MLP above the towers.
 
     Attributes:
-        towers: Groups of fields, in the order of the data (`towers_of`).
-        tower_fields: Names of the fields of each tower instead: the partition, as a checkpoint keeps it.
-        tower_kind: Module of a tower: linear maps, or a small cross network, which keeps what the fields of a tower
-            tell together.
-        tower_vectors: Vectors that a tower makes of all its fields together.
-        tower_field_vectors: Vectors that a tower of kind `dlrm` makes of each of its fields besides.
-        tower_dim: Width of these vectors; None is `embedding_dim`.
+        towers: Number of groups of fields, in the order of the data (`towers_of`).
+        tower_fields: Names of the fields of each tower, instead of `towers`; stored in checkpoints.
+        tower_kind: Module of a tower: `dlrm` for linear maps, `dcn` for a small cross network, which models the
+            interactions of the tower's fields.
+        tower_vectors: Vectors that a tower computes from all its fields together.
+        tower_field_vectors: Additional vectors that a tower of kind `dlrm` computes from each of its fields.
+        tower_dim: Width of the towers' output vectors; None for `embedding_dim`.
         tower_cross_layers: Cross layers of a tower of kind `dcn`.
     """
 
@@ -48,15 +48,15 @@ class DmtSpec(ModelSpec):
 
     @property
     def vector_width(self) -> int:
-        """Width of the vectors that a tower gives."""
+        """Width of a tower's output vectors."""
         return self.tower_dim or self.embedding_dim
 
     def vectors_of(self, fields: int) -> int:
-        """Vectors that a tower of so many fields gives."""
+        """Return the number of output vectors of a tower with this number of fields."""
         return self.tower_vectors + (fields * self.tower_field_vectors if self.tower_kind == "dlrm" else 0)
 
     def build_tower(self, fields: int) -> DlrmTower | DcnTower:
-        """The module of a tower of so many fields."""
+        """Build the module of a tower with this number of fields."""
         width, dim, vectors = self.embedding_dim, self.vector_width, self.tower_vectors
         if self.tower_kind == "dlrm":
             return DlrmTower(fields, width, dim=dim, together=vectors, each=self.tower_field_vectors)
@@ -64,11 +64,11 @@ class DmtSpec(ModelSpec):
 
 
 class DmtLayers(nn.Module):
-    """All of a DMT but its tables: the towers, and `above`, what comes after them.
+    """All layers of a DMT except its tables: the towers, and the layers `above` them.
 
     Args:
-        spec: The towers and their modules; widths of the MLPs.
-        features: Features that come in.
+        spec: Configuration of the towers and widths of the MLPs.
+        features: Input features.
 
     Attributes:
         fields: Positions of the fields of each tower.
@@ -88,7 +88,7 @@ class DmtLayers(nn.Module):
         self.above = TowerInteraction(spec, features, sum(spec.vectors_of(len(tower)) for tower in self.fields))
 
     def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
-        """`[batch, dense features]` and `[batch, tables, dim]` to logits as `models.families.family.Family` says."""
+        """Map `[batch, dense features]` and `[batch, tables, dim]` to logits; see `models.families.family.Family`."""
         grouped = pooled if self.is_ordered else pooled.index_select(1, self.order)
         parts = grouped.split([len(tower) for tower in self.fields], dim=1)
         vectors = [tower(part) for tower, part in zip(self.towers, parts, strict=True)]
@@ -96,15 +96,16 @@ class DmtLayers(nn.Module):
 
 
 class TowerInteraction(nn.Module):
-    """What all towers and the dense features give together, by the interaction of a DLRM.
+    """Interaction of the vectors of all towers and of the dense features, as in a DLRM.
 
-    The top MLP sees the dot product of each pair of vectors, and beside them the vectors themselves: a DLRM has the
-    dense one beside its products; as all that is known of a field has passed through its tower, we add the few others.
+    The input of the top MLP is the dot product of each pair of vectors, and the vectors themselves. A DLRM adds only
+    the dense vector to its products. All information about a field passes through its tower, so the towers' vectors are
+    added.
 
     Args:
         spec: Widths of the MLPs and of a tower's vectors.
-        features: Features that come in.
-        vectors: Vectors of all towers together.
+        features: Input features.
+        vectors: Number of vectors of all towers together.
     """
 
     def __init__(self, spec: DmtSpec, features: Features, vectors: int) -> None:
@@ -116,21 +117,21 @@ class TowerInteraction(nn.Module):
         self.top = scoring_mlp(spec, self.interaction.count + count * dim, features.outputs)
 
     def forward(self, dense: Tensor, vectors: Tensor) -> Tensor:
-        """`[batch, dense features]` and `[batch, vectors, dim]` of the towers to logits, as `DmtLayers`."""
+        """Map `[batch, dense features]` and `[batch, vectors, dim]` of the towers to logits, as in `DmtLayers`."""
         if self.bottom is not None:
             vectors = torch.cat([self.bottom(dense).float().unsqueeze(1), vectors], dim=1)
         return self.top(torch.cat([vectors.flatten(1), self.interaction(vectors)], dim=1)).squeeze(1)
 
 
 def towers_of(spec: DmtSpec, features: Features) -> Towers:
-    """The positions of the fields in each tower: as the spec names them, else in the order of the data.
+    """Return the positions of the fields in each tower: as the spec names them, else in the order of the data.
 
-    In the order of the data each tower takes the next fields, as many as any other, or one more. Where their number is
-    not given either, there are four, or as many as there are fields if these are fewer.
+    In the order of the data, each tower takes the next fields; the sizes of towers differ by at most one. If the number
+    of towers is not given either, it is four, or the number of fields if that is smaller.
 
     Raises:
-        RequestError: There is no tower or more than fields, a field is unknown or in no or two towers, a tower is
-            empty or gives nothing, or the options contradict each other.
+        RequestError: There is no tower, more towers than fields, an unknown field, a field in no tower or in two, a
+            tower without fields or vectors, or contradictory options.
     """
     _check_options(spec)
     names = [field.name for field in features.categorical]
@@ -162,7 +163,7 @@ def _check_options(spec: DmtSpec) -> None:
 
 
 def _named_towers(spec: DmtSpec, names: Sequence[str]) -> Towers:
-    """The partition that the spec holds, as positions."""
+    """Return the towers that the spec names, as positions of fields."""
     if spec.towers not in (None, len(spec.tower_fields)):
         raise RequestError(
             f"The option towers = {spec.towers} contradicts tower_fields, which names {len(spec.tower_fields)}: "

@@ -1,4 +1,4 @@
-"""Strength of the interactions between the fields of a data set, from a briefly trained flat model."""
+"""Strength of the interactions between the fields of a data set, measured on a briefly trained flat model."""
 
 import math
 from itertools import count, islice
@@ -15,13 +15,13 @@ from shunter.extensions.towers.tower_partitioner import interactions
 from shunter.models.registry import build_model, model_spec
 
 FLAT = model_spec()  # a DLRM: all pairs of fields interact
-FAST = Hyperparameters(dense_learning_rate=2e-3, embedding_learning_rate=0.05)  # fast: the best model is not needed
+FAST = Hyperparameters(dense_learning_rate=2e-3, embedding_learning_rate=0.05)  # high, as the best model is not needed
 MOST_SAMPLES, MOST_PASSES = 1 << 19, 4  # limits of the training
 PROBE_SAMPLES = 1 << 13  # samples on which the interactions are measured
 
 
 def field_interactions(dataset: Dataset, execution: Execution, *, seed: int = 0) -> Tensor:
-    """Train a flat model for four passes, or half a million samples, and measure the interactions of the fields.
+    """Train a flat model for at most four passes and half a million samples, then measure the interactions of fields.
 
     Args:
         dataset: Data set; only the training part is read.
@@ -33,7 +33,7 @@ def field_interactions(dataset: Dataset, execution: Execution, *, seed: int = 0)
 
     Raises:
         RequestError: The model does not fit into memory.
-        HardwareError: The device cannot be used here.
+        HardwareError: The device is not available.
     """
     rows = dataset.splits["train"].rows
     with applied(execution) as device, seeded(seed, device):

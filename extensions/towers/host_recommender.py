@@ -1,8 +1,8 @@
-"""A DMT trained on several hosts: each keeps the tables and the modules of its towers (`sptt`).
+"""DMT trained on several hosts, each of which stores the tables and the modules of its towers (`sptt`).
 
-A tower sees the samples of all peers, of which the loss is a mean over all processes. So its gradient is summed within
-its host, which no other host has to hear of, and divided by the number of all processes; that of the layers above is
-averaged over all. Both are the gradients of one process with the whole batch.
+A tower processes the samples of all its peers, and the loss is a mean over all processes. The gradient of a tower is
+therefore summed within its host only, without messages to other hosts, and divided by the number of all processes.
+The gradient of the layers above is averaged over all processes. Both equal those of one process with the whole batch.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,15 +29,15 @@ FLOAT_BYTES = 4
 
 
 class HostRecommender(HostModel):
-    """A DMT whose towers are computed on their hosts.
+    """DMT whose towers are computed on their own hosts.
 
-    Every process has the modules of all towers, but those of other hosts stand as they were when `gather_layers` was
-    last called.
+    Every process has the modules of all towers, but the modules of other hosts' towers are only updated by
+    `gather_layers`.
 
     Args:
-        model: with tables that are divided by tower.
-        hosts: the processes.
-        towers: numbers of the towers of each host.
+        model: Model with tables that are divided by tower.
+        hosts: Processes, grouped by host.
+        towers: Indices of the towers of each host.
     """
 
     spec: DmtSpec
@@ -55,11 +55,11 @@ class HostRecommender(HostModel):
     def can_be_divided(
         cls, spec: ModelSpec, features: Features, hyperparameters: Hyperparameters, processes_per_host: int
     ) -> bool:
-        """Return True for a DMT on several hosts with a tower or more for each, and a table for every field.
+        """Return True for a DMT on several hosts with at least one tower per host and one table per field.
 
-        The tables are of one width, with a row for each id, and no id of a bag has a weight.
+        All tables must have the same width and one row per id, and ids must have no weights.
 
-        An optimizer that divides its state over all processes is refused, for each needs all parameters.
+        An optimizer that shards its state over all processes is refused, because each process needs all parameters.
         """
         hosts, rest = divmod(dist.get_world_size(), processes_per_host)
         if (
@@ -88,7 +88,7 @@ class HostRecommender(HostModel):
         """Build a DMT on several hosts, with the initial weights of a single process; see `can_be_divided`.
 
         Raises:
-            InfeasibleError: the tables of a process do not fit into its memory.
+            InfeasibleError: The tables of a process do not fit into its memory.
         """
         assert isinstance(spec, DmtSpec), "as `can_be_divided` says"
         hosts = Hosts(processes_per_host)
@@ -116,14 +116,14 @@ class HostRecommender(HostModel):
         return cls(assemble_model(spec, features, embeddings, seed=seed, device=device), hosts, towers)
 
     def forward(self, dense: Tensor, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
-        """Score the own samples; all processes at the same time, with as many samples each."""
+        """Score this process's samples; all processes call this at the same time with equally many samples."""
         assert weights is None, "where ids have weights, tables are divided by TorchRec"
         parts = self.embeddings.to_towers(values, offsets).split(self._sizes, dim=1)
         vectors = [self.layers.towers[tower](part) for tower, part in zip(self._own(), parts, strict=True)]
         return self.layers.above(dense, self.embeddings.to_samples(torch.cat(vectors, dim=1), self._counts))
 
     def average_gradients(self) -> None:
-        """Make the gradients those of the whole batch."""
+        """Average the gradients so that they equal those of the whole batch."""
         processes = len(self._hosts.everyone.ranks)
         own = [parameter for tower in self._own() for parameter in self.layers.towers[tower].parameters()]
         _mean_gradient(own, self._hosts.here.sum, processes)
@@ -131,7 +131,7 @@ class HostRecommender(HostModel):
 
     @torch.no_grad()
     def gather_layers(self, optimizer: torch.optim.Optimizer | None = None) -> None:
-        """Bring the weights of each tower from its host to all processes, and what an optimiser keeps of them."""
+        """Copy the weights of each tower, and their optimiser state, from its host to all processes."""
         for host, towers in enumerate(self._towers):
             parameters = [parameter for tower in towers for parameter in self.layers.towers[tower].parameters()]
             states = [optimizer.state.get(parameter, {}) if optimizer else {} for parameter in parameters]
@@ -154,7 +154,7 @@ class HostRecommender(HostModel):
 
 
 def _mean_gradient(parameters: Sequence[nn.Parameter], add_up: Callable[[Tensor], None], processes: int) -> None:
-    """Add up the gradients over some processes, as one array, and divide them by the number of all."""
+    """Sum the gradients over some processes in one flat array, and divide them by the number of all processes."""
     gradients = [cast("Tensor", parameter.grad) for parameter in parameters]
     flat = torch.cat([gradient.flatten() for gradient in gradients])
     add_up(flat)

@@ -1,4 +1,4 @@
-"""The ways to divide the fields into towers that a search tries; see `shunter.extensions.towers.tower_partitioner`."""
+"""Partitions of the fields into towers that a search tries; see `shunter.extensions.towers.tower_partitioner`."""
 
 import json
 import logging
@@ -27,16 +27,16 @@ log = logging.getLogger(__name__)
 def tower_partitions(
     dataset: Dataset, request: TrainRequest, placement: Placement, directory: Path, run: Run
 ) -> dict[str, TowerFields]:
-    """Name the fields of each tower, in every way that the request leaves open.
+    """Return the names of the fields of each tower, for every partition that the request allows.
 
-    Towers that are learned take a brief training of a flat model, once for a search: they are kept in its folder.
+    Learned towers need a brief training of a flat model once per search; the towers are stored in the search's folder.
 
     Args:
-        dataset: The data; only its training part is touched.
-        request: Model family, number of towers, how they are found, seed.
+        dataset: Data set; only its training part is read.
+        request: Model family, number of towers, strategy of the towers, seed.
         placement: Placement of the training of the flat model.
         directory: Folder of the search.
-        run: Run that is told in a tag what was found.
+        run: Run whose tag records the towers.
 
     Raises:
         RequestError: There are more towers than fields.
@@ -50,7 +50,7 @@ def tower_partitions(
         else [request.search.tower_partition]
     )
     if len(by_order) in (1, len(names)):
-        ways = [TowerStrategy.ORDER]  # there is one division only
+        ways = [TowerStrategy.ORDER]  # there is only one partition
     found = {TowerStrategy.ORDER.value: _named(by_order, names)}
     if set(ways) - {TowerStrategy.ORDER}:
         found.update(_learned(dataset, request, placement, len(by_order), directory=directory, run=run))
@@ -60,7 +60,7 @@ def tower_partitions(
 def _learned(
     dataset: Dataset, request: TrainRequest, placement: Placement, towers: int, *, directory: Path, run: Run
 ) -> dict[str, TowerFields]:
-    """The coherent and the diverse towers, from the folder where they are there already."""
+    """Return the coherent and the diverse towers, from the search's folder if they are stored there."""
     path = directory / FILE
     kept = read_or_quarantine(path, json_object)
     if kept is not None:
@@ -68,7 +68,7 @@ def _learned(
     names = [field.name for field in dataset.features.categorical]
     log.info("Training a flat model for at most %d passes, to learn which fields share a tower", MOST_PASSES)
     execution = execution_of(placement)
-    if placement.node is not None:  # a brief training is not worth the way to another machine
+    if placement.node is not None:  # the training is too brief to be worth a transfer to another machine
         execution = replace(execution, device="cpu", precision="fp32")
     interaction = field_interactions(dataset, execution, seed=request.seed)
     ids = mean_ids_per_sample(dataset)
@@ -89,6 +89,6 @@ def _named(towers: Towers, names: Sequence[str]) -> TowerFields:
 
 
 def _format_partition(partition: TowerPartition, fields: TowerFields) -> str:
-    """For a person: the towers, and how much their fields interact."""
+    """Format the towers, and how strongly their fields interact, for the log."""
     together = " | ".join(", ".join(tower) for tower in fields)
     return f"{together} (mean interaction {partition.within:.3f} within, {partition.between:.3f} between)"

@@ -1,19 +1,19 @@
-"""Tables that lie on the host of their tower, and the semantic-preserving tower transform (SPTT) between the hosts.
+"""Embedding tables on the host of their tower, and the semantic-preserving tower transform (SPTT) between hosts.
 
-After DMT (Luo et al., MLSys 2024, arXiv 2403.00877). In the flat exchange every process gets the embeddings of its
-samples from every other, most of them on other hosts. The transform does the same in two steps of fewer messages:
+After DMT (Luo et al., MLSys 2024, arXiv 2403.00877). In the flat exchange every process receives the embeddings of its
+samples from every other process, most of them on other hosts. The transform uses two steps with fewer messages:
 
-    1. ids to the owners of their tables, of the whole batch         [processes * batch, own tables]
+    1. send the ids of the whole batch to the owners of the tables   [processes * batch, own tables]
     2. lookup
-    3. samples in the order of the peers that they belong to
+    3. sort the samples by the peer that they belong to
     4. within the host: all fields of the host's tower(s)            [hosts * batch, fields of the host, dim]
        (here a tower module compresses, see `shunter.extensions.towers.tower_modules`)
     5. across hosts, among peers: all towers of the own samples      [batch, fields, dim]
-    6. fields in the order of the data
+    6. sort the fields into the order of the data
 
-Without a tower module nothing is computed on the way, so that results and gradients are bit by bit those of the flat
-exchange. Of E bytes that a process receives, both let E (T - 1) / T cross hosts, of which there are T with L processes:
-the flat one in T L - L messages, the transform in T - 1. A tower module of compression ratio CR divides the bytes.
+Without a tower module nothing is computed between the steps, so results and gradients equal those of the flat exchange
+bit by bit. With T hosts of L processes, E (T - 1) / T of the E bytes that a process receives cross hosts in both. The
+flat exchange needs T L - L messages, the transform T - 1. A tower module of compression ratio CR divides the bytes.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -37,11 +37,11 @@ from shunter.models.embeddings.shards import Shard, copy_block
 
 @dataclass(frozen=True, kw_only=True)
 class TowerLayout:
-    """Which fields a host looks up, and which of their tables each of its processes holds.
+    """Assignment of fields to hosts, and of their tables to the processes of each host.
 
     Attributes:
-        fields: positions of the fields of each host, in the order in which its towers take them.
-        owned: positions of the fields whose tables a process holds; those of the first host's processes come first.
+        fields: Positions of the fields of each host, in the order of its towers' inputs.
+        owned: Positions of the fields whose tables each process stores; the first host's processes come first.
     """
 
     fields: Towers
@@ -55,7 +55,7 @@ class TowerLayout:
 
     @classmethod
     def divide(cls, fields: Towers, processes_per_host: int, rows: Sequence[int]) -> Self:
-        """Give each process of a host about as many rows of tables as any other, whole tables each."""
+        """Assign whole tables to the processes of a host, so that all have about equally many rows."""
         owned: list[tuple[int, ...]] = []
         for here in fields:
             process_of = longest_first(np.array([rows[field] for field in here], dtype=float), processes_per_host)
@@ -65,17 +65,17 @@ class TowerLayout:
 
 
 class TowerEmbeddings(EmbeddingTables):
-    """Embedding tables divided by tower, with row-wise Adagrad fused in the backward of each process's own.
+    """Embedding tables divided by tower; each process's backward applies row-wise Adagrad to its own tables.
 
-    To be called by every process at the same time, each with a batch of equal size. The gradient of the loss is
-    averaged over the processes. It has no `weight` and `adagrad_sum` of its own; `shards` gives what lies here.
+    Every process must call this at the same time, each with a batch of equal size. The gradient of the loss is averaged
+    over the processes. There is no `weight` or `adagrad_sum`; `shards` yields the tables of this process.
 
     Args:
-        rows: rows of each table.
-        dim: width of every row.
+        rows: Number of rows of each table.
+        dim: Width of every row.
         learning_rate: Step size of the row-wise Adagrad.
         device: Device of this process.
-        hosts: the processes.
+        hosts: Processes, grouped by host.
         layout: Host of each table.
         kernel: Kernel of the lookup.
     """
@@ -101,7 +101,7 @@ class TowerEmbeddings(EmbeddingTables):
         self._by_process = _order([field for own in layout.owned for field in own])
         self._within_host = _order([fields.index(field) for own in self._owned_here for field in own])
         own_rows = [rows[table] for table in self.own]
-        # Not part of the module tree: what lies here is a part of the model, which checkpoints put together.
+        # Not in the module tree: the tables of this process are one part of the model, which checkpoints merge.
         self._tables = (
             build_embeddings(own_rows, dim, learning_rate=learning_rate, device=device, kernel=kernel)
             if own_rows
@@ -109,30 +109,30 @@ class TowerEmbeddings(EmbeddingTables):
         )
 
     def forward(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
-        """Look up one batch; weight decay is added where the rows lie."""
+        """Look up one batch; the weight decay is added by the process that stores the rows."""
         vectors = self.lookup(values, offsets, weights)
         return vectors.detach() if self.is_frozen else vectors
 
     def lookup(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
-        """All fields of the own samples by the transform, `[batch, fields, dim]`; ids have no weights here."""
+        """Look up all fields of this process's samples by the transform, `[batch, fields, dim]`; ids have no weight."""
         assert weights is None, "where ids have weights, tables are divided by TorchRec"
         counts = [len(fields) for fields in self.layout.fields]
         together = self.to_samples(self.to_towers(values, offsets), counts)
         return _reordered(together, self._by_tower)
 
     def lookup_flat(self, values: Tensor, offsets: Tensor) -> Tensor:
-        """The same by one exchange among all processes, to compare with; `[batch, fields, dim]`."""
+        """Look up the same by one exchange among all processes, for comparison; `[batch, fields, dim]`."""
         pooled = self._lookup_own(values, offsets)
         counts = [len(own) for own in self.layout.owned]
         received = _exchange_rows(pooled, self.hosts.everyone, len(pooled) // len(counts), counts)
         return _reordered(received, self._by_process)
 
     def to_towers(self, values: Tensor, offsets: Tensor) -> Tensor:
-        """Steps 1 to 4: the host's fields, of the samples of all peers.
+        """Steps 1 to 4: return the host's fields for the samples of all peers.
 
         Args:
-            values: ids of the own samples, as for `forward`.
-            offsets: likewise.
+            values: Ids of this process's samples, as for `forward`.
+            offsets: Offsets into `values`, as for `forward`.
 
         Returns:
             `[hosts * batch, fields of the host, dim]`, in the order of `TowerLayout.fields`.
@@ -145,11 +145,11 @@ class TowerEmbeddings(EmbeddingTables):
         return _reordered(received, self._within_host)
 
     def to_samples(self, vectors: Tensor, counts: Sequence[int]) -> Tensor:
-        """Step 5: from what this host has of the samples of all peers to what all hosts have of the own samples.
+        """Step 5: exchange this host's vectors of all peers' samples for all hosts' vectors of this process's samples.
 
         Args:
             vectors: `[hosts * batch, vectors of this host, width]`.
-            counts: vectors of each host.
+            counts: Number of vectors of each host.
 
         Returns:
             `[batch, vectors of all hosts, width]`.
@@ -157,21 +157,21 @@ class TowerEmbeddings(EmbeddingTables):
         return _exchange_rows(vectors, self.hosts.peers, len(vectors) // self.hosts.count, counts)
 
     def set_learning_rate(self, rate: float) -> None:
-        """Also in the own tables."""
+        """Set the learning rate, also of this process's tables."""
         super().set_learning_rate(rate)
         (tables,) = self._tables
         if tables is not None:
             tables.set_learning_rate(rate)
 
     def freeze_tables(self, tables: Collection[int]) -> None:
-        """Those that lie in this process, where their gradients come together."""
+        """Freeze those of the tables that this process stores, which is where their gradients are summed."""
         (own,) = self._tables
         if own is not None:
             own.freeze_tables({place for place, table in enumerate(self.own) if table in tables})
 
     @torch.no_grad()
     def initialise(self, generator: torch.Generator) -> None:
-        """Draw the same weights as every other kernel, of which this process keeps its tables."""
+        """Draw the same weights as every other kernel, and keep those of this process's tables."""
         shards = {shard.table: shard for shard in self.shards()}
         for table, first_row, drawn in draw_tables(self.rows, self.dim, generator, self.initial_bound):
             if table in shards:
@@ -180,7 +180,7 @@ class TowerEmbeddings(EmbeddingTables):
             shard.adagrad_sum.zero_()
 
     def shards(self) -> Iterator[Shard]:
-        """The tables that lie in this process."""
+        """Yield the tables that this process stores."""
         (tables,) = self._tables
         if tables is None:
             return
@@ -189,23 +189,23 @@ class TowerEmbeddings(EmbeddingTables):
             yield Shard(table=table, first_row=0, first_column=0, weight=weight, adagrad_sum=sums, replicated=False)
 
     def _lookup_own(self, values: Tensor, offsets: Tensor) -> Tensor:
-        """Steps 1 and 2: `[processes * batch, own tables, dim]`, the samples of the first process first."""
+        """Steps 1 and 2: return `[processes * batch, own tables, dim]`, samples of the first process first."""
         (tables,) = self._tables
         batch = (len(offsets) - 1) // len(self.rows)
         values, offsets = self._send_ids(values, offsets)
         if tables is None:
             samples = len(self.layout.owned) * batch
-            # It takes part in the exchange of gradients, though it has none to use.
+            # This process takes part in the exchange of gradients, although it has no table to update.
             return torch.zeros(samples, 0, self.dim, device=self.device, requires_grad=torch.is_grad_enabled())
         tables.l2 = self.l2
         pooled = tables(values, offsets)
-        means = pooled.view_as(pooled)  # of its own, so that the hook comes before that of a weight decay
+        means = pooled.view_as(pooled)  # a separate tensor, so that this hook runs before that of a weight decay
         if means.requires_grad:
             means.register_hook(lambda gradient: gradient / len(self.layout.owned))
         return means
 
     def _send_ids(self, values: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
-        """Step 1: the ids of the own tables from all processes, table by table and process by process within it."""
+        """Step 1: return the ids of this process's tables from all processes, ordered by table, then by process."""
         owned, everyone = self.layout.owned, self.hosts.everyone
         fields, processes = [field for own in owned for field in own], len(owned)
         lengths = offsets.diff().view(len(self.rows), -1)
@@ -235,13 +235,13 @@ class TowerEmbeddings(EmbeddingTables):
 
 
 def _exchange_rows(rows: Tensor, members: Members, samples: int, counts: Sequence[int]) -> Tensor:
-    """Send each member its samples, and put what all members have of the own ones beside each other.
+    """Send each member its samples, and concatenate the vectors that all members have of this process's samples.
 
     Args:
         rows: `[members * samples, own vectors, width]`.
         members: Processes that take part.
-        samples: Samples that each member gets.
-        counts: vectors that each member has of a sample.
+        samples: Number of samples that each member gets.
+        counts: Number of vectors per sample of each member.
 
     Returns:
         `[samples, vectors of all members, width]`.
@@ -254,11 +254,11 @@ def _exchange_rows(rows: Tensor, members: Members, samples: int, counts: Sequenc
 
 
 def _order(positions: Sequence[int]) -> Constant | None:
-    """Where to take each vector from, of vectors that stand at `positions` of the wanted order; None if they are so."""
+    """Return the index that reorders vectors whose target places are `positions`; None if they are in order."""
     order = sorted(range(len(positions)), key=positions.__getitem__)
     return None if order == list(range(len(order))) else Constant(order)
 
 
 def _reordered(vectors: Tensor, order: Constant | None) -> Tensor:
-    """Vectors `[batch, vectors, dim]` in that order."""
+    """Return vectors `[batch, vectors, dim]` in that order."""
     return vectors if order is None else vectors.index_select(1, order.on(vectors.device))

@@ -1,8 +1,8 @@
-"""Towers: groups of fields that are compressed to a few vectors of their own before all of them meet.
+"""Tower modules: each compresses the vectors of its group of fields to a few, before all fields interact.
 
-After DMT (Luo et al., MLSys 2024, arXiv 2403.00877). A tower belongs to one host of a cluster: its tables and its
-module lie there, and only what the module gives has to cross to the other hosts (`shunter.extensions.towers.sptt`). The
-paper does not print the modules in full; what is taken from its text and what is ours is said at each.
+After DMT (Luo et al., MLSys 2024, arXiv 2403.00877). A tower belongs to one host of a cluster, which stores its tables
+and its module. Only the module's output is sent to other hosts (`shunter.extensions.towers.sptt`). The paper does not
+specify the modules in full; each module says which parts are our own choice.
 """
 
 from collections.abc import Sequence
@@ -16,17 +16,17 @@ Towers = tuple[tuple[int, ...], ...]
 
 
 class DlrmTower(nn.Module):
-    """The tower of DMT-DLRM: `c` vectors from all fields together, and `p` from each field.
+    """Tower of DMT-DLRM: `c` vectors from all fields together, and `p` vectors from each field.
 
-    The first are one linear map of the fields side by side, the others one linear map that all fields of the tower
-    share (that it is shared is our reading).
+    The first `c` vectors are one linear map of the concatenated fields. The others are one linear map that all fields
+    of the tower share (the sharing is our interpretation).
 
     Args:
-        fields: Fields of the tower.
+        fields: Number of fields of the tower.
         width: Width of a field's vector.
-        dim: Width of the vectors that go out.
-        together: Vectors from all fields together: c.
-        each: Vectors from each field: p.
+        dim: Width of the output vectors.
+        together: Number of vectors from all fields together: c.
+        each: Number of vectors from each field: p.
     """
 
     def __init__(self, fields: int, width: int, *, dim: int, together: int, each: int) -> None:
@@ -36,7 +36,7 @@ class DlrmTower(nn.Module):
         self.each = nn.Linear(width, each * dim) if each else None
 
     def forward(self, pooled: Tensor) -> Tensor:
-        """`[batch, fields, width]` to `[batch, c + p * fields, dim]` in float32."""
+        """Map `[batch, fields, width]` to `[batch, c + p * fields, dim]` in float32."""
         vectors = []
         if self.together is not None:
             vectors.append(self.together(pooled.flatten(1)).float().unflatten(1, (-1, self.dim)))
@@ -46,14 +46,14 @@ class DlrmTower(nn.Module):
 
 
 class DcnTower(nn.Module):
-    """The tower of DMT-DCN: a small cross network over the fields side by side, then a linear map to `c` vectors.
+    """Tower of DMT-DCN: a small cross network over the concatenated fields, then a linear map to `c` vectors.
 
     Args:
-        fields: Fields of the tower.
+        fields: Number of fields of the tower.
         width: Width of a field's vector.
-        dim: Width of the vectors that go out.
-        vectors: Vectors that go out: c.
-        cross_layers: Layers of the cross network.
+        dim: Width of the output vectors.
+        vectors: Number of output vectors: c.
+        cross_layers: Number of layers of the cross network.
     """
 
     def __init__(self, fields: int, width: int, *, dim: int, vectors: int, cross_layers: int) -> None:
@@ -63,12 +63,12 @@ class DcnTower(nn.Module):
         self.project = nn.Linear(fields * width, vectors * dim)
 
     def forward(self, pooled: Tensor) -> Tensor:
-        """`[batch, fields, width]` to `[batch, c, dim]` in float32."""
+        """Map `[batch, fields, width]` to `[batch, c, dim]` in float32."""
         return self.project(self.cross(pooled.flatten(1))).float().unflatten(1, (-1, self.dim))
 
 
 def split_evenly(positions: Sequence[int], parts: int) -> Towers:
-    """Positions in their order, divided into parts of equal size or one more."""
+    """Divide the positions, in their order, into parts whose sizes differ by at most one."""
     size, longer = divmod(len(positions), parts)
     starts = [part * size + min(part, longer) for part in range(parts + 1)]
     return tuple(tuple(positions[starts[part] : starts[part + 1]]) for part in range(parts))

@@ -1,10 +1,10 @@
-"""Which fields share a tower: those whose learned embeddings interact most, or least (DMT, arXiv 2403.00877).
+"""Partition fields into towers whose learned embeddings interact most, or least (DMT, arXiv 2403.00877).
 
-The paper's Tower Partitioner has three steps: how strongly fields interact is read from the embeddings of a flat model,
-fields are given coordinates whose distances follow from that, and clusters of equal size are the towers. It leaves the
-details open; ours are: the absolute value of the mean cosine as interaction, scaled by the strongest; stress minimised
-by L-BFGS for the coordinates (multidimensional scaling, Kruskal, 1964); and k-means whose assignment is an exact
-matching of fields to slots (Bradley, Bennett and Demiriz, "Constrained K-Means Clustering", 2000).
+The paper's Tower Partitioner has three steps. It measures interactions of fields on the embeddings of a flat model,
+gives the fields coordinates with matching distances, and clusters them into towers of equal size. These details are
+ours: the interaction is the absolute value of the mean cosine, divided by the largest. Coordinates minimise the stress
+by L-BFGS (multidimensional scaling, Kruskal, 1964). Clusters come from k-means whose assignment is an exact matching of
+fields to slots (Bradley, Bennett and Demiriz, "Constrained K-Means Clustering", 2000).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -20,22 +20,22 @@ from shunter.extensions.towers.tower_modules import Towers
 
 Strategy = Literal["coherent", "diverse"]
 COORDINATES = 2
-STRESS_ITERATIONS, STRESS_GRADIENT = 2000, 1e-9  # the descent ends where no slope is steeper than the latter
+STRESS_ITERATIONS, STRESS_GRADIENT = 2000, 1e-9  # L-BFGS stops when no slope is steeper than the latter
 START_NOISE = 0.01
 RESTARTS, MOST_ROUNDS = 10, 50
 LOAD_BALANCE = 1.1
-LEAST_GAIN = 1e-9  # by which a move must lower the cost, so that rounding cannot go round in circles
+LEAST_GAIN = 1e-9  # minimum decrease of the cost by a move, so that rounding errors cannot cause cycles
 
 
 @dataclass(frozen=True, kw_only=True)
 class TowerPartition:
-    """The towers, and what speaks for them.
+    """Towers, with their loads and interactions.
 
     Attributes:
-        towers: Positions of the fields of each, in ascending order; the tower of the first field comes first.
-        loads: Load of each tower: the sum of its fields' loads, or their number where none are given.
-        within: Mean interaction of two fields of one tower; 0 where no tower has two.
-        between: Mean interaction of two fields of different towers; 0 where there is one tower.
+        towers: Positions of the fields of each tower, ascending; the tower of the first field comes first.
+        loads: Load of each tower: the sum of its fields' loads, or its number of fields if no loads are given.
+        within: Mean interaction of two fields of one tower; 0 if no tower has two fields.
+        between: Mean interaction of two fields of different towers; 0 if there is one tower.
     """
 
     towers: Towers
@@ -46,9 +46,9 @@ class TowerPartition:
 
 @torch.no_grad()
 def interactions(pooled: Iterable[Tensor]) -> Tensor:
-    """How strongly the fields of a trained flat model interact: `|mean over samples of cos(e_i, e_j)|`.
+    """Return how strongly the fields of a trained flat model interact: `|mean over samples of cos(e_i, e_j)|`.
 
-    The absolute value of the mean and not the mean of absolute values: vectors that meet by chance point either way.
+    Uses the absolute value of the mean, not the mean of absolute values: unrelated vectors have cosines of either sign.
 
     Args:
         pooled: Batches `[batch, fields, dim]` of looked-up embeddings, some hundred samples in all.
@@ -76,19 +76,19 @@ def partition_fields(
 ) -> TowerPartition:
     """Divide the fields into towers.
 
-    Without loads each tower has as many fields as any other, or one more. With loads no tower carries more than
+    Without loads, the numbers of fields of two towers differ by at most one. With loads, no tower's load exceeds
     `load_limit`.
 
     Args:
         interaction: `[fields, fields]`, from `interactions`.
-        towers: How many, one for each host.
+        towers: Number of towers, one for each host.
         strategy: `coherent` puts fields that interact into one tower, `diverse` those that do not.
-        loads: Load of each field, such as the ids that a sample has in it; None counts fields.
-        load_balance: Load of the fullest tower over the mean, at most, where that is possible.
+        loads: Load of each field, such as its number of ids per sample; None counts fields.
+        load_balance: Largest ratio of a tower's load to the mean, where a partition can reach this ratio.
         seed: Seed of the coordinates and the clusters.
 
     Raises:
-        RequestError: There is no tower or more than fields, or a load is negative.
+        RequestError: There is no tower, more towers than fields, or a negative load.
     """
     fields = len(interaction)
     if not 1 <= towers <= fields:
@@ -98,7 +98,7 @@ def partition_fields(
             f"The load {min(loads):g} of a field is negative: give loads, such as the ids per sample of each field, "
             "of 0 or more."
         )
-    # The strongest counts as 1: where all are weak, unscaled points would lie about equally far from each other.
+    # Divided by the largest: where all interactions are weak, unscaled points would be about equally far apart.
     scaled = interaction / interaction.max().clamp(min=torch.finfo(interaction.dtype).tiny)
     distance = 1 - scaled if strategy == "coherent" else scaled
     points = field_coordinates(distance, seed=seed)
@@ -112,20 +112,20 @@ def partition_fields(
 
 
 def field_coordinates(distance: Tensor, *, seed: int) -> np.ndarray:
-    """Points whose distances are as near as possible to those wanted: minimises `sum_{i<j} (|x_i - x_j| - D_ij)^2`.
+    """Return points that minimise `sum_{i<j} (|x_i - x_j| - D_ij)^2`, so that their distances approach `distance`.
 
-    L-BFGS goes on until the slope is gone, so that the points are those of the minimum on every processor. It starts
-    from classical scaling (Torgerson, 1952), for from random points it may end with two of them on the wrong sides of
-    each other, and from there with noise, for points on one spot would never part.
+    L-BFGS runs until the gradient vanishes, so that the points are the same on every processor. It starts from
+    classical scaling (Torgerson, 1952), because from random points it may end in a local minimum with two points
+    exchanged. Noise is added to the start, because equal points would never separate.
 
     Args:
-        distance: Wanted distances `[fields, fields]`, symmetric.
+        distance: Target distances `[fields, fields]`, symmetric.
         seed: Seed of the noise.
 
     Returns:
         `[fields, 2]` float64.
     """
-    from scipy.optimize import minimize  # here, so that training itself goes without scipy
+    from scipy.optimize import minimize  # imported here, so that training does not need scipy
 
     fields = len(distance)
     generator = torch.Generator().manual_seed(seed)
@@ -145,7 +145,7 @@ def field_coordinates(distance: Tensor, *, seed: int) -> np.ndarray:
 
 
 def _stress(flat: np.ndarray, wanted: np.ndarray) -> tuple[float, np.ndarray]:
-    """How far the distances of points are from those wanted, and the slope of that along each coordinate."""
+    """Return the stress of the points against the target distances, and its gradient."""
     points = flat.reshape(-1, COORDINATES)
     between = points[:, None] - points
     apart = np.sqrt((between**2).sum(2) + 1e-12)
@@ -156,7 +156,7 @@ def _stress(flat: np.ndarray, wanted: np.ndarray) -> tuple[float, np.ndarray]:
 
 
 def _classical_scaling(distance: Tensor) -> Tensor:
-    """Coordinates along the directions in which points of these distances would spread most."""
+    """Return coordinates along the directions in which points with these distances vary most."""
     squares = distance.square()
     centred = squares - squares.mean(0, keepdim=True) - squares.mean(1, keepdim=True) + squares.mean()
     spread, directions = torch.linalg.eigh(-0.5 * centred)
@@ -168,12 +168,12 @@ def _classical_scaling(distance: Tensor) -> Tensor:
 def balanced_clusters(
     points: np.ndarray, clusters: int, assign: Callable[[np.ndarray], np.ndarray], *, seed: int
 ) -> np.ndarray:
-    """K-means with a constraint on the clusters, the best of several starts.
+    """Run k-means with a constraint on the clusters from several starts, and return the best result.
 
     Args:
         points: `[points, dim]`.
-        clusters: How many.
-        assign: Rule from squared distances `[points, clusters]` to a label for each point; keeps the constraint.
+        clusters: Number of clusters.
+        assign: Function from squared distances `[points, clusters]` to a label per point that satisfies the constraint.
         seed: Seed of the starts.
 
     Returns:
@@ -196,19 +196,19 @@ def balanced_clusters(
 
 
 def load_limit(loads: np.ndarray, towers: int, load_balance: float = LOAD_BALANCE) -> float:
-    """Most load of a tower: `load_balance` times the mean, or what longest-first reaches where that is more.
+    """Return the largest load of a tower: `load_balance` times the mean, or that of longest-first if greater.
 
-    No division may reach the former, for instance where one field carries most; the latter always exists.
+    The first limit may be unreachable, for instance if one field has most of the load; the second is always reached.
     """
     reached = np.bincount(longest_first(loads, towers), weights=loads, minlength=towers).max()
     return float(max(load_balance * loads.sum() / towers, reached))
 
 
 def _match(cost: np.ndarray) -> np.ndarray:
-    """The cheapest assignment with equally many points in each cluster, or one more.
+    """Return the cheapest assignment whose cluster sizes differ by at most one.
 
-    Each cluster has places for the smaller number and one more. Places of the latter kind stand for the points that are
-    left over; that all others are taken is enforced by a price no cheaper assignment can outweigh.
+    Each cluster has places for the smaller size and one more. The additional places are for the points that
+    remain; a price above the cost of any assignment makes sure that all other places are taken.
     """
     from scipy.optimize import linear_sum_assignment  # here, so that training itself goes without scipy
 
@@ -221,10 +221,10 @@ def _match(cost: np.ndarray) -> np.ndarray:
 
 
 def _assign_under(cost: np.ndarray, loads: np.ndarray, limit: float) -> np.ndarray:
-    """A cheap assignment in which no cluster carries more than the limit, and none is empty.
+    """Return a cheap assignment in which no cluster exceeds the load limit, and none is empty.
 
-    Greedy by regret, points that have most to lose first; where that ends in a blind alley, longest-first. Then single
-    moves and swaps as long as one lowers the cost.
+    Greedy by regret: points with most to lose come first. If that finds no assignment, longest-first is used. Then
+    single moves and swaps are made as long as they lower the cost.
     """
     labels = _greedy(cost, loads, limit)
     if labels is None:
@@ -233,7 +233,7 @@ def _assign_under(cost: np.ndarray, loads: np.ndarray, limit: float) -> np.ndarr
 
 
 def _greedy(cost: np.ndarray, loads: np.ndarray, limit: float) -> np.ndarray | None:
-    """Each point to its nearest cluster that has room; None where some point has none or a cluster stays empty."""
+    """Assign each point to its nearest cluster with room; None if a point finds no room or a cluster stays empty."""
     nearest = np.sort(cost, axis=1)
     regret = nearest[:, min(1, cost.shape[1] - 1)] - nearest[:, 0]
     room = np.full(cost.shape[1], limit)
@@ -250,9 +250,9 @@ def _greedy(cost: np.ndarray, loads: np.ndarray, limit: float) -> np.ndarray | N
 
 
 def longest_first(loads: np.ndarray, clusters: int) -> np.ndarray:
-    """The heaviest point first, each to the cluster that carries least, of those the one with fewest points.
+    """Assign points, heaviest first, to the cluster with the least load; ties go to the one with fewest points.
 
-    Graham, "Bounds on Multiprocessing Timing Anomalies", 1969: the fullest carries at most 4/3 of what it has to.
+    Graham, "Bounds on Multiprocessing Timing Anomalies", 1969: the largest load is at most 4/3 of the optimum.
     """
     carried, members = np.zeros(clusters), np.zeros(clusters, dtype=int)
     labels = np.zeros(len(loads), dtype=int)
@@ -265,7 +265,7 @@ def longest_first(loads: np.ndarray, clusters: int) -> np.ndarray:
 
 
 def _improve(labels: np.ndarray, cost: np.ndarray, loads: np.ndarray, limit: float) -> np.ndarray:
-    """Take the best move of one point or swap of two within the limit, until none lowers the cost."""
+    """Make the best move of one point or swap of two within the limit, until none lowers the cost."""
     labels = labels.copy()
     clusters = cost.shape[1]
     every = np.arange(len(labels))
@@ -275,8 +275,8 @@ def _improve(labels: np.ndarray, cost: np.ndarray, loads: np.ndarray, limit: flo
         gain = cost[every, labels][:, None] - cost  # of moving a point to a cluster
         may_move = (carried + loads[:, None] <= limit) & (members[labels] > 1)[:, None]
         moves = np.where(may_move, gain, 0.0)
-        swaps = gain[:, labels] + gain[:, labels].T  # of two points that change places
-        after = carried[labels][:, None] - loads[:, None] + loads  # of the first one's cluster
+        swaps = gain[:, labels] + gain[:, labels].T  # of exchanging the clusters of two points
+        after = carried[labels][:, None] - loads[:, None] + loads  # load of the first point's cluster after the swap
         swaps = np.where(np.maximum(after, after.T) <= limit, swaps, 0.0)
         if max(moves.max(), swaps.max()) <= LEAST_GAIN:
             return labels
@@ -301,7 +301,7 @@ def _inertia(points: np.ndarray, labels: np.ndarray, clusters: int) -> float:
 
 
 def _describe(labels: np.ndarray, interaction: np.ndarray, loads: np.ndarray) -> TowerPartition:
-    """Name the towers in the order of their first field, and say how they came out."""
+    """Order the towers by their first field, and compute their loads and interactions."""
     first_seen = list(dict.fromkeys(labels.tolist()))
     same = labels[:, None] == labels
     pairs = np.triu(np.ones_like(same), k=1)

@@ -1,4 +1,4 @@
-"""What towers cost in quality against a flat model with as many parameters, as far as both were trained."""
+"""Quality difference between a model with towers and a flat model with as many parameters."""
 
 import contextlib
 from collections.abc import Sequence
@@ -10,17 +10,17 @@ from shunter.search.result import TuneResult
 from shunter.tracking.history import TrackedRun, read_children, read_runs
 
 TOWERS = "dmt"
-FLAT = ("dlrm", "dcnv2")  # whose interactions a tower and the layers above it have
-ALIKE = 0.1  # largest difference of the parameters, as a share
-MOST_RUNS = 200  # of which those of the same data are looked at, the newest
+FLAT = ("dlrm", "dcnv2")  # families whose interactions are those of a tower and the layers above the towers
+ALIKE = 0.1  # largest relative difference of the parameters
+MOST_RUNS = 200  # newest runs that are searched for the same data
 
 
 @dataclass(frozen=True, kw_only=True)
 class Flat:
-    """A training of a flat model.
+    """Training of a flat model.
 
     Attributes:
-        family: Its family.
+        family: Model family.
         ne: NE on the validation part.
         parameter_bytes: Bytes of tables and layers.
     """
@@ -31,12 +31,12 @@ class Flat:
 
 
 def towers_cost(tuned: TuneResult, flat: Sequence[Flat], noise: Noise | None = None) -> str | None:
-    """What towers cost, in one sentence; None where the best setting has none.
+    """Return one sentence on the quality difference of towers; None if the best setting has no towers.
 
     Args:
-        tuned: A search.
+        tuned: Result of the search.
         flat: Trainings of flat models on the same data and parts.
-        noise: What chance does to the NE from seed to seed.
+        noise: Standard deviation of the NE between seeds, if measured.
     """
     best = tuned.best
     if best.spec.family != TOWERS:
@@ -60,12 +60,12 @@ def towers_cost(tuned: TuneResult, flat: Sequence[Flat], noise: Noise | None = N
 
 
 def cost_of_towers(fingerprint: str, tuned: TuneResult, noise: Noise | None = None) -> str | None:
-    """Say what the towers of the best setting cost; while MLflow is away, no flat model counts as measured.
+    """Return the sentence of `towers_cost`; if MLflow is unreachable, only flat models of this search are compared.
 
     Args:
         fingerprint: Fingerprint of the data.
-        tuned: A search whose best setting has towers.
-        noise: What chance does to the NE from seed to seed.
+        tuned: Result of a search whose best setting has towers.
+        noise: Standard deviation of the NE between seeds, if measured.
     """
     flat: list[Flat] = []
     with contextlib.suppress(TrackingError):
@@ -74,7 +74,7 @@ def cost_of_towers(fingerprint: str, tuned: TuneResult, noise: Noise | None = No
 
 
 def flat_trainings(fingerprint: str, tuned: TuneResult) -> list[Flat]:
-    """Trials of flat models on the same data, of this search and of earlier ones.
+    """Return the trials of flat models on the same data, of this search and of earlier ones.
 
     Raises:
         TrackingError: The store cannot be read.
