@@ -23,6 +23,7 @@ from shunter.engine.memory import available_memory_bytes, cached_rows, check_tab
 from shunter.engine.probes.steps import time_steps
 from shunter.engine.results import EpochReport, TrainResult
 from shunter.errors import HardwareError, RequestError
+from shunter.models.embeddings import kernel_choice
 from shunter.models.embeddings.mapped import MappedEmbeddings
 from shunter.models.embeddings.tiered import TieredEmbeddings
 from shunter.models.embeddings.tiers import RowTiers
@@ -130,10 +131,10 @@ def test_weights_sums_and_losses_are_those_of_a_training_in_memory(
     assert in_memory.tiers is None
 
 
-def test_without_fbgemm_they_are_the_same_as_well(
+def test_without_the_native_kernel_they_are_the_same_as_well(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "fbgemm_gpu", None)
+    monkeypatch.setattr(kernel_choice, "library", lambda: None)
     in_memory = train(TrainingJob(dataset, SPEC, RATES, IN_MEMORY, SCHEDULE))
     assert type(in_memory.model.embeddings).__name__ == "TorchEmbeddings"
     assert_same(train_cached(dataset, tmp_path), in_memory)

@@ -19,11 +19,15 @@ from shunter.engine.loop.trainer import train
 from shunter.engine.results import EpochReport, TrainResult
 from shunter.engine.stopping import StopKind
 from shunter.errors import DataError, HardwareError, RequestError, TrainingError
+from shunter.models.embeddings import kernel_choice
+from shunter.models.embeddings.native_kernel import NativeEmbeddings
+from shunter.models.embeddings.torch_kernel import TorchEmbeddings
 from shunter.models.number_bins import NumberBins
 from shunter.models.registry import model_spec
 from tests.engine.parts import parts_of
 from tests.engine.reasons import ENOUGH
 from tests.engine.synthetic import write_dataset
+from tests.models.kernels import KERNELS
 
 SPEC = model_spec(embedding_dim=8, bottom_widths=(8,), top_widths=(16,), dropout=0.2)
 HYPERPARAMETERS = Hyperparameters(dense_learning_rate=5e-3, embedding_learning_rate=0.1)
@@ -67,13 +71,13 @@ def test_every_optimizer_and_precision_learns(dataset: Dataset, optimizer: str, 
     assert result.validation.auc > 0.8
 
 
-def test_the_model_without_fbgemm_learns_the_same(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    with_fbgemm = train_on(dataset)
-    monkeypatch.setitem(__import__("sys").modules, "fbgemm_gpu", None)
-    without = train_on(dataset)
-    assert without.model.embeddings.weight is not with_fbgemm.model.embeddings.weight
-    assert type(without.model.embeddings) is not type(with_fbgemm.model.embeddings)
-    assert without.validation.ne == pytest.approx(with_fbgemm.validation.ne, abs=1e-4)
+@pytest.mark.skipif("native" not in KERNELS, reason="the kernels were not compiled here")
+def test_a_model_without_the_native_kernel_learns_the_same(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    native = train_on(dataset)
+    monkeypatch.setattr(kernel_choice, "library", lambda: None)
+    plain = train_on(dataset)
+    assert [type(one.model.embeddings) for one in (native, plain)] == [NativeEmbeddings, TorchEmbeddings]
+    assert plain.validation.ne == pytest.approx(native.validation.ne, abs=1e-4)
 
 
 def test_the_report_adds_up(dataset: Dataset) -> None:
