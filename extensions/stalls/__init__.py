@@ -1,1 +1,1 @@
-"""Stalls of a training: where it waits, measured by differences of runs, and which multiplications count."""
+"""Stalls of a training step, measured by differences of runs, and its share of useful multiplications."""

@@ -1,4 +1,4 @@
-"""One sentence for each stall that was found: what to change, and what that would save, from the measured figures."""
+"""Advice on each detected stall: one sentence on what to change and the estimated saving, from the measured figures."""
 
 from collections.abc import Callable
 
@@ -7,11 +7,11 @@ from shunter.extensions.stalls.report import StallReport, detected
 from shunter.hardware.devices.network import transfer_seconds, wire_bytes
 from shunter.hardware.types import HardwareProfile
 
-TOLERABLE_SHARE = 0.1  # of a step that a network may take
+TOLERABLE_SHARE = 0.1  # largest acceptable share of a step for network communication
 
 
 def advise(report: StallReport, profile: HardwareProfile) -> tuple[str, ...]:
-    """Advice on every stall that was detected, the largest first.
+    """Return advice on every detected stall, the largest stall first.
 
     Args:
         report: Report of the stalls.
@@ -23,7 +23,7 @@ def advise(report: StallReport, profile: HardwareProfile) -> tuple[str, ...]:
 
 
 def _interconnect(report: StallReport, stall: Stall, profile: HardwareProfile) -> str:
-    """Compare with what one process does with all threads, which was measured beside it."""
+    """Compare with one process that uses all threads, which was measured too."""
     together = report.samples_per_step / report.runs["S2"].seconds
     alone = report.batch_size / report.runs["S0"].seconds
     saved = report.train_samples * (1 / together - 1 / alone)
@@ -97,7 +97,7 @@ def _fetch(report: StallReport, stall: Stall, profile: HardwareProfile) -> str:
 
 
 def smallest_cached_share(report: StallReport) -> float | None:
-    """Least share of the data in memory at which reading keeps up with the step, estimated; None when unknown."""
+    """Estimate the least share of the data in memory at which reading is as fast as the step; None if unknown."""
     warm = report.runs["S4"].seconds
     return next((share for share, seconds in report.cache_what_if if seconds <= warm), None)
 
@@ -124,7 +124,7 @@ def _network(report: StallReport, stall: Stall, profile: HardwareProfile) -> str
 
 
 def link_seconds(report: StallReport) -> float:
-    """What a step's messages take between machines; computed, not measured."""
+    """Return the computed (not measured) time that a step's messages take between machines."""
     return sum(
         calls * transfer_seconds(name, report.collective_bytes[name] / calls, report.devices, report.link)
         for name, calls in report.collective_calls.items()
@@ -132,7 +132,7 @@ def link_seconds(report: StallReport) -> float:
 
 
 def latency_seconds(report: StallReport) -> float:
-    """What a step's messages would take between machines if they were empty; computed, not measured."""
+    """Return the computed (not measured) time that a step's messages would take between machines if they were empty."""
     return sum(
         calls * transfer_seconds(name, 0.0, report.devices, report.link)
         for name, calls in report.collective_calls.items()
@@ -140,7 +140,7 @@ def latency_seconds(report: StallReport) -> float:
 
 
 def required_bandwidth(report: StallReport) -> float:
-    """Bytes a second at which what a step sends takes a tolerable share of it, latency aside; computed."""
+    """Return the bytes per second at which a step's messages take a tolerable share of it, without latency."""
     sent = sum(wire_bytes(name, size, report.devices) for name, size in report.collective_bytes.items())
     return sent / (TOLERABLE_SHARE * report.runs["S2"].seconds)
 

@@ -1,4 +1,4 @@
-"""The analysis of a training by `shunter profile --data`: its stalls are measured, kept, shown and drawn."""
+"""Stall analysis of a training for `shunter profile --data`: measure, log, print and plot its stalls."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -24,7 +24,7 @@ from shunter.tasks.profile import TrainingAnalysis
 
 
 class StallAnalysis(TrainingAnalysis):
-    """The stalls of a training, with advice on each and their picture."""
+    """Stalls of a training, with advice on each and a figure."""
 
     report: StallReport  # pyright: ignore[reportIncompatibleVariableOverride]  (the model is frozen)
 
@@ -44,9 +44,9 @@ def analyse(
     """Measure the stalls of the requested training and log them to the run; see `shunter.tasks.profile`.
 
     Raises:
-        RequestError: A step takes more samples than there are.
+        RequestError: A step needs more samples than the data has.
         HardwareError: There are too few devices, or a process failed.
-        TrackingError: The store fails.
+        TrackingError: The tracking store fails.
     """
     chosen = choose_profile(request, profiles)
     with hold(profiles, together=2):
@@ -63,14 +63,14 @@ def analyse(
 def find_stalls(
     dataset: Dataset, request: ProfileRequest, profile: HardwareProfile, on_progress: Progress
 ) -> StallReport:
-    """Measure where a training of the request waits on the accelerator of `profile`, and show it as artifacts."""
+    """Measure the stalls of the requested training on the accelerator of `profile`, and publish them as artifacts."""
     report = stalls_of(dataset, request, profile, on_progress)
     publish(report, advise(report, profile))
     return report
 
 
 def publish(report: StallReport, advice: Iterable[str]) -> None:
-    """Show the table of the stalls and the advice as artifacts of the running task."""
+    """Publish the table of the stalls and the advice as artifacts of the running task."""
     rows = [
         {
             "stall": stall.name.replace("_", " "),

@@ -1,4 +1,4 @@
-"""The batches of the stall profiler: the same ones made beforehand, read warm, and read cold."""
+"""Batches of the stall profiler: read beforehand, read with a warm page cache, or read with a cold one."""
 
 import gc
 from collections.abc import Generator, Iterator, Sequence
@@ -18,16 +18,16 @@ LARGEST_CACHED_SHARE = 0.1
 
 
 class StallBatches:
-    """One process's batches of the training part, in the shuffled order of a training.
+    """Batches of the training part for one process, in the shuffled order of a training.
 
     Args:
-        dataset: the data.
-        batch_size: samples of each process.
+        dataset: Data set.
+        batch_size: Samples per process.
         rank: Rank of this process.
-        processes: how many there are.
+        processes: Number of processes.
 
     Raises:
-        RequestError: the training part is smaller than one batch of all processes.
+        RequestError: The training part is smaller than one batch of all processes.
     """
 
     def __init__(self, dataset: Dataset, batch_size: int, rank: int, processes: int) -> None:
@@ -40,22 +40,22 @@ class StallBatches:
             )
 
     def read(self) -> Generator[Batch, None, None]:
-        """Read full batches, epoch after epoch without end."""
+        """Yield full batches, epoch after epoch without end."""
         loader = ShareLoader(self._rank, self._processes, self._dataset, "train", self._size, shuffle=True, seed=0)
         for epoch in count():
             yield from map(loader.read, self._full(loader.rows_of_batches(epoch=epoch)))
 
     def resident(self, number: int, device: torch.device) -> list[Batch]:
-        """The first batches, on the device."""
+        """Return the first batches, on the device."""
         return [batch.to(device) for batch in islice(self.read(), number)]
 
     def drop_files(self) -> str | None:
-        """Let the kernel forget the files of the training part; every process must call this at the same time.
+        """Drop the files of the training part from the page cache; every process must call this at the same time.
 
         Returns:
-            Why it could not be done; None when it was.
+            Reason why the files could not be dropped; None on success.
         """
-        gc.collect()  # what is still mapped would stay
+        gc.collect()  # files that are still mapped would not be dropped
         dist.barrier()
         reason = [None]
         if self._rank == 0:
@@ -72,12 +72,12 @@ class StallBatches:
 
 
 def largest_window_rows(batches: Sequence[Batch], rows: Sequence[int], window: int) -> int:
-    """Most embedding rows that `window` consecutive batches touch, over all tables.
+    """Return the largest number of embedding rows that `window` consecutive batches access, over all tables.
 
     Args:
-        batches: Batches in their order.
-        rows: Rows of each table.
-        window: batches in work at a time.
+        batches: Batches in order.
+        rows: Number of rows of each table.
+        window: Number of batches in flight at a time.
     """
     starts = np.cumsum((0, *rows[:-1]))
     touched = []

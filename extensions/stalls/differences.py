@@ -1,13 +1,13 @@
-"""From measured steps to stalls: differences of runs, with the confidence that they are there at all.
+"""Stalls from measured steps: differences of runs, and their statistical significance.
 
     interconnect  I = T2 - T1      of it: contention T1g - T1, all-reduce T6 - T1g, embedding exchange A = T2 - T6
-    prep          P = T4 - T2      reading and laying out batches, as far as the prefetch does not hide it
-    fetch         F = T3 - T4      the same from disk
+    prep          P = T4 - T2      reading and assembling batches, as far as prefetching does not hide it
+    fetch         F = T3 - T4      the same, from disk
     network       N = T5 - T2      between machines, simulated
-    slow memory   M = T7 - T1      embedding tables in a file, some rows in memory
+    slow memory   M = T7 - T1      embedding tables in a file, with some rows in memory
 
-so that T1 + I + P + F = T3. With one device P is T4 - T1. A run's time T is the median over the rounds of the mean of
-its steps: a stall comes in few long steps, which a median over the steps would hide.
+The differences satisfy T1 + I + P + F = T3. With one device P is T4 - T1. A run's time T is the median over rounds of
+the mean of its steps: stalls occur in few long steps, which a median over the steps would hide.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ StallName = Literal[
     "interconnect", "contention", "all_reduce", "embedding_exchange", "prep", "fetch", "network", "slow_memory"
 ]
 State = Literal["measured", "simulated", "not detectable", "not measurable"]
-# Name of the stall: the run with it, the run without it.
+# Name of the stall: the run with the stall, the run without it.
 DIFFERENCES: dict[StallName, tuple[str, str]] = {
     "interconnect": ("S2", "S1"),
     "contention": ("S1g", "S1"),
@@ -39,7 +39,7 @@ RESAMPLES = 2000
 
 
 class RunTime(Frozen):
-    """Seconds a step, with their bootstrap interval of 95 %."""
+    """Seconds per step, with their 95 % bootstrap interval."""
 
     seconds: float
     low: float
@@ -49,36 +49,36 @@ class RunTime(Frozen):
 
 
 class Stall(Frozen):
-    """One kind of waiting, per step."""
+    """One kind of stall, per step."""
 
     name: StallName
     state: State
     slow_run: str
     fast_run: str
     reason: str = ""
-    difference_seconds: float | None = None  # signed; what is not detectable is never reported as a stall
+    difference_seconds: float | None = None  # signed; a difference that is not significant is not reported as a stall
     low_seconds: float | None = None
     high_seconds: float | None = None
     share_of_slow_run: float | None = None
     slow_down: float | None = None
-    total_seconds: float | None = None  # exposed and hidden together, from the reader alone
+    total_seconds: float | None = None  # exposed and hidden stall together, from the reader alone
 
     @property
     def seconds(self) -> float | None:
-        """Exposed seconds a step; None where nothing was detected or measured."""
+        """Exposed seconds per step; None if no stall was detected or measured."""
         return self.difference_seconds if self.state in ("measured", "simulated") else None
 
 
 def run_times(measurements: StallMeasurements, seed: int = 0) -> tuple[dict[str, RunTime], dict[str, np.ndarray]]:
-    """Time of each run, and its bootstrap replicates, which share their rounds.
+    """Return the time of each run, and its bootstrap replicates.
 
-    Rounds are drawn with replacement, the same for all runs since a round's runs belong together, and steps within
-    them; percentiles of the replicates are the interval (Efron and Tibshirani, "An Introduction to the Bootstrap",
-    1993, section 13.3).
+    Rounds are drawn with replacement, the same rounds for all runs because the runs of a round belong together; then
+    the steps within them. The interval is given by percentiles of the replicates (Efron and Tibshirani, "An
+    Introduction to the Bootstrap", 1993, section 13.3).
 
     Args:
-        measurements: Measurements of the profiler.
-        seed: Seed of the draws.
+        measurements: Measurements of the stall profiler.
+        seed: Seed of the bootstrap draws.
     """
     generator = np.random.default_rng(seed)
     rounds = max(len(some) for some in measurements.seconds.values())
@@ -99,12 +99,12 @@ def run_times(measurements: StallMeasurements, seed: int = 0) -> tuple[dict[str,
 def find_stalls(
     measurements: StallMeasurements, times: Mapping[str, RunTime], replicates: Mapping[str, np.ndarray]
 ) -> tuple[Stall, ...]:
-    """Every stall of `DIFFERENCES`, detected or with the reason why not.
+    """Return every stall of `DIFFERENCES`, with its seconds if detected, or the reason why it is not measurable.
 
     Args:
-        measurements: Measurements of the profiler.
-        times: Times of its runs.
-        replicates: Replicates of its runs.
+        measurements: Measurements of the stall profiler.
+        times: Times of the runs.
+        replicates: Bootstrap replicates of the runs.
     """
     return tuple(_find(name, measurements, times, replicates) for name in DIFFERENCES)
 
@@ -144,7 +144,7 @@ def _find(
 
 
 def _total(name: StallName, times: Mapping[str, RunTime]) -> float | None:
-    """What the reader alone takes for a batch: of prep warm, of fetch what it takes more when cold."""
+    """Return the time of the reader alone per batch: warm for prep, and the difference of cold and warm for fetch."""
     if name == "prep" and "L4" in times:
         return times["L4"].seconds
     if name == "fetch" and {"L3", "L4"} <= times.keys():
@@ -155,16 +155,16 @@ def _total(name: StallName, times: Mapping[str, RunTime]) -> float | None:
 def cache_what_if(
     *, warm_step_seconds: float, warm_read_seconds: float, batch_bytes: float, disk_bytes_per_second: float
 ) -> list[tuple[float, float]]:
-    """Estimated seconds a step by the share of the data that lies in memory, from 0 to 1 in steps of 0.05.
+    """Estimate the seconds per step by the share of the data in memory, from 0 to 1 in steps of 0.05.
 
-    After DS-Analyzer's what-if analysis (Mohan et al., VLDB 2021, section 3.3): the rest comes from the disk, and as
-    reading runs beside the step, the slower of the two decides.
+    After DS-Analyzer's what-if analysis (Mohan et al., VLDB 2021, section 3.3): the rest is read from disk. Reading
+    runs in parallel with the step, so the slower of the two sets the time.
 
     Args:
-        warm_step_seconds: a step on batches from memory.
-        warm_read_seconds: the reader alone on them.
-        batch_bytes: bytes of a batch in the files.
-        disk_bytes_per_second: Bytes a second read in sequence.
+        warm_step_seconds: Seconds per step on batches from memory.
+        warm_read_seconds: Seconds per batch of the reader alone, from memory.
+        batch_bytes: Bytes of a batch in the files.
+        disk_bytes_per_second: Sequential read rate of the disk in bytes per second.
     """
     shares = [round(0.05 * position, 2) for position in range(21)]
     return [
@@ -174,10 +174,10 @@ def cache_what_if(
 
 
 def median_difference(slow: Sequence[Sequence[float]], fast: Sequence[Sequence[float]]) -> float:
-    """Difference of two runs' median steps, not below zero.
+    """Return the difference of two runs' median steps, at least zero.
 
-    Communication is the same in each step, so that, unlike for stalls of reading, the median of the steps loses nothing
-    of it and is not moved by what else the machine does.
+    Communication is the same in each step. The median of the steps therefore loses nothing of it, unlike for stalls of
+    reading, and is not affected by other load on the machine.
     """
     medians = [float(np.median(np.concatenate([np.asarray(seconds) for seconds in rounds]))) for rounds in (slow, fast)]
     return max(0.0, medians[0] - medians[1])

@@ -1,4 +1,4 @@
-"""Starts the processes of the stall profiler and takes their result."""
+"""Launcher of the stall profiler's processes, which returns their result."""
 
 import tempfile
 from collections.abc import Callable
@@ -16,15 +16,15 @@ MODULE = "shunter.extensions.stalls.worker"
 
 
 def measure_stalls(plan: StallPlan, on_progress: Callable[[str], None] | None = None) -> StallMeasurements:
-    """Make all runs of a plan in processes of their own.
+    """Run all measurements of a plan in separate processes.
 
     Args:
         plan: Plan of the measurements.
-        on_progress: Called with a description of what is being done.
+        on_progress: Called with a description of the current measurement.
 
     Raises:
-        RequestError: the model cannot be built, or a step takes more samples than there are.
-        HardwareError: there are too few devices, or a process failed.
+        RequestError: The model cannot be built, or a step needs more samples than the data has.
+        HardwareError: There are too few devices, or a process failed.
     """
     if plan.execution.device.startswith("cuda") and plan.processes > torch.cuda.device_count():
         raise HardwareError(

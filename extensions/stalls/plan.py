@@ -1,11 +1,11 @@
-"""What the stall profiler is told, and what it brings back.
+"""Plan and measurements of the stall profiler.
 
 Each run is the same training step with one thing changed. After Sharma et al., "Stash", ICDCS 2023, and Mohan et al.,
-"Analyzing and Mitigating Data Stalls in DNN Training" (DS-Analyzer), VLDB 2021; S0, S1g, S6, S7 and L are ours.
+"Analyzing and Mitigating Data Stalls in DNN Training" (DS-Analyzer), VLDB 2021. S0, S1g, S6, S7 and L are our own.
 
     run  devices     batches                                 embeddings      network
     S1   one         made beforehand, on the device          local           -
-    S1g  all         the same                                local           none: every device for itself
+    S1g  all         the same                                local           none: each device trains alone
     S2   all         the same                                divided         within the machine
     S3   all         read from files, page cache dropped     divided         within the machine
     S4   all         read from files                         divided         within the machine
@@ -16,8 +16,8 @@ Each run is the same training step with one thing changed. After Sharma et al., 
          all threads
     L3, L4           as S3 and S4, without a model: the reader alone
 
-Batches made beforehand are the very batches that S3 and S4 read, so that nothing but the reading differs. With one
-device only, S3 and S4 use local embeddings.
+Batches made beforehand are the same batches that S3 and S4 read, so only the reading differs. With one device, S3 and
+S4 use local embeddings.
 """
 
 from dataclasses import dataclass
@@ -34,23 +34,23 @@ RUNS = ("S0", "S1", "S1g", "S2", "S4", "S6", "S5", "S7", "L4", "L3", "S3")
 
 @dataclass(frozen=True, kw_only=True)
 class StallPlan:
-    """What is measured, and how often.
+    """Measurements to make, and how often.
 
     Attributes:
-        dataset: the data.
-        spec: the architecture.
-        hyperparameters: Settings that it is learned with.
-        execution: Execution of one device: `threads` and `batch_size` are those of each.
-        processes: devices, one process each.
-        sharding: how tables may be divided.
-        link: between the machines that S5 simulates.
-        steps: timed in each run.
-        warmup_steps: before them, on batches made beforehand.
-        rounds: fewest and most times that all runs are repeated, in turn.
-        seconds: time after which no further round begins, once the fewest are done.
-        slow_share: share of the embedding rows that S7 keeps in memory, or as many as the batches in work need.
-        communication_specs: architectures whose communication is measured, for the communication model.
-        communication_steps: timed in each of their runs.
+        dataset: Data set.
+        spec: Model configuration.
+        hyperparameters: Hyperparameters of the training.
+        execution: Execution of one device: `threads` and `batch_size` are per device.
+        processes: Number of devices, with one process each.
+        sharding: Allowed ways to shard tables.
+        link: Link between the machines that S5 simulates.
+        steps: Number of timed steps in each run.
+        warmup_steps: Number of steps before them, on batches made beforehand.
+        rounds: Fewest and most rounds; each round makes all runs once.
+        seconds: Time after which no further round begins, once the fewest rounds are done.
+        slow_share: Share of the embedding rows that S7 keeps in memory; at least the rows of the batches in flight.
+        communication_specs: Models whose communication is measured, to fit the communication model.
+        communication_steps: Number of timed steps in each of their runs.
     """
 
     dataset: Dataset
@@ -71,11 +71,11 @@ class StallPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class Traffic:
-    """What a process brings into the collective operations of one step.
+    """Inputs of one process to the collective operations of one step.
 
     Attributes:
-        calls: operations by kind.
-        message_bytes: bytes by kind.
+        calls: Number of operations by kind.
+        message_bytes: Bytes by kind.
     """
 
     calls: dict[str, float]
@@ -84,12 +84,12 @@ class Traffic:
 
 @dataclass(frozen=True, kw_only=True)
 class CommunicationMeasurement:
-    """Steps of one architecture with and without communication, on all devices.
+    """Steps of one model with and without communication, on all devices.
 
     Attributes:
-        model: the architecture in short.
-        together: seconds of steps with communication, round by round.
-        apart: without.
+        model: Short label of the model.
+        together: Seconds of steps with communication, round by round.
+        apart: Seconds of steps without communication, round by round.
         traffic: Traffic of a step.
     """
 
@@ -101,15 +101,15 @@ class CommunicationMeasurement:
 
 @dataclass(frozen=True, kw_only=True)
 class StallMeasurements(Record):
-    """What was measured.
+    """Measurements of the stall profiler.
 
     Attributes:
         seconds: Seconds of each step, by run, round by round.
-        not_measurable: Reason why a run could not be made, by its name.
+        not_measurable: Reason why a run could not be made, by run.
         traffic: Traffic of a step of S2; None with one process.
-        sharding: number of tables by how they are divided.
-        slow_tier_rows: embedding rows that S7 kept in memory, of all rows.
-        communication: one for each architecture of the plan.
+        sharding: Number of tables by kind of sharding.
+        slow_tier_rows: Embedding rows that S7 kept in memory, and all rows.
+        communication: One measurement for each model of the plan.
     """
 
     seconds: dict[str, list[list[float]]]

@@ -1,4 +1,4 @@
-"""What the stall profiler found out about one training on this machine."""
+"""Report of the stall profiler on one training on this machine."""
 
 from collections.abc import Mapping, Sequence
 
@@ -19,33 +19,33 @@ from shunter.hardware.devices.communication import CommunicationModel, Communica
 from shunter.hardware.devices.network import Link
 from shunter.hardware.types import HardwareProfile, Precision
 
-NOMINAL_BYTES_PER_SECOND = 1e9  # where no collective was measured; the fitted factors are then of this bandwidth
+NOMINAL_BYTES_PER_SECOND = 1e9  # if no collective was measured; the fitted factors then refer to this bandwidth
 
 
 class StallReport(Frozen):
-    """Stalls of one training step, everything that was measured for them, and what to do about them.
+    """Stalls of one training step, and the measurements that they were computed from.
 
     Attributes:
         data_name: Name of the data set.
-        model: family of the model.
-        accelerator: Accelerator that it trained on.
-        devices: processes of the training, one device each.
+        model: Family of the model.
+        accelerator: Accelerator of the training.
+        devices: Number of processes of the training, with one device each.
         threads: Threads of each device.
-        batch_size: samples of each device.
+        batch_size: Samples per device.
         precision: Precision of the dense part.
-        train_samples: rows of one epoch.
+        train_samples: Rows of one epoch.
         data_bytes: Bytes of the training part's files.
-        runs: seconds a step by run.
-        stalls: every difference of runs.
-        sharding: number of tables by how they are divided.
-        collective_bytes: Bytes that a process brings into collective operations in a step, by operation.
-        collective_calls: operations in a step.
+        runs: Seconds per step by run.
+        stalls: All differences of runs.
+        sharding: Number of tables by kind of sharding.
+        collective_bytes: Bytes of a process's inputs to collective operations in a step, by operation.
+        collective_calls: Number of operations in a step, by operation.
         link: Link of the simulated machines.
-        slow_tier_rows: embedding rows in memory and all rows, of S7.
-        communication: fitted to measured architectures; None when it was refused.
-        communication_note: Its quality, or why it was refused.
-        cache_what_if: share of the data in memory and estimated seconds a step; empty where disk or reader are unknown.
-        useful: Which multiplications of a step count; None where it has no linear layer, and in reports from before.
+        slow_tier_rows: Embedding rows in memory, and all rows, of S7.
+        communication: Communication model fitted to the measured models; None if the fit was rejected.
+        communication_note: Quality of the fit, or why it was rejected.
+        cache_what_if: Share of the data in memory and estimated seconds per step; empty if disk or reader are unknown.
+        useful: Share of multiplications that are useful; None without linear layers, and in reports of older versions.
     """
 
     data_name: str
@@ -70,27 +70,27 @@ class StallReport(Frozen):
     useful: UsefulShare | None = None
 
     def stall(self, name: StallName) -> Stall:
-        """The stall of this name."""
+        """Return the stall of this name."""
         return next(stall for stall in self.stalls if stall.name == name)
 
     @property
     def samples_per_step(self) -> int:
-        """Samples of all devices."""
+        """Number of samples per step on all devices."""
         return self.devices * self.batch_size
 
     @property
     def steps_per_epoch(self) -> float:
-        """Steps of one pass over the training part."""
+        """Number of steps of one pass over the training part."""
         return self.train_samples / self.samples_per_step
 
 
 def build_report(plan: StallPlan, measurements: StallMeasurements, profile: HardwareProfile) -> StallReport:
-    """Analyse what was measured.
+    """Build the report from the measurements.
 
     Args:
         plan: Plan of the measurements.
-        measurements: Measurements of the profiler.
-        profile: Profile of the accelerator, with its collectives where they were measured.
+        measurements: Measurements of the stall profiler.
+        profile: Profile of the accelerator, with its collectives if they were measured.
     """
     times, replicates = run_times(measurements)
     model, note = _communication(plan, measurements, profile)
@@ -149,7 +149,7 @@ def _communication(
 def communication_samples(
     plan: StallPlan, measurements: StallMeasurements, profile: HardwareProfile
 ) -> list[CommunicationSample]:
-    """What each measured architecture loses to communication in a step, and what it sends; the profiled one too."""
+    """Return the communication time and bytes per step of each measured model, including the profiled one."""
     bandwidth = next(
         (measured.bytes_per_second for measured in profile.collectives if measured.operation == "all_reduce"),
         NOMINAL_BYTES_PER_SECOND,
@@ -165,7 +165,7 @@ def communication_samples(
 
 
 def _sample(one: CommunicationMeasurement, processes: int, bandwidth: float) -> CommunicationSample:
-    """Reduce-scatter and all-gather are counted as the all-to-all of as many bytes on the wire."""
+    """Return one sample. Reduce-scatter and all-gather count as an all-to-all of as many bytes on the wire."""
     sent = one.traffic.message_bytes
     others = sent.get("all_to_all", 0.0) + sent.get("reduce_scatter", 0.0)
     return CommunicationSample(
@@ -180,5 +180,5 @@ def _sample(one: CommunicationMeasurement, processes: int, bandwidth: float) -> 
 
 
 def detected(stalls: Sequence[Stall]) -> list[Stall]:
-    """Those that are there, measured or simulated."""
+    """Return the stalls that were detected, by measurement or simulation."""
     return [stall for stall in stalls if stall.seconds is not None]

@@ -1,4 +1,4 @@
-"""The runs of the stall profiler, in each of its processes; all of them make the same calls at the same time."""
+"""Runs of the stall profiler in each of its processes; all processes make the same calls at the same time."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -27,23 +27,23 @@ from shunter.models.registry import Model, build_model
 from shunter.models.spec import ModelSpec
 
 Step = Callable[[Any], object]
-FEWER_STEPS = 20  # where only an order of magnitude matters, or nothing is timed
+FEWER_STEPS = 20  # for runs that need only an order of magnitude, or no timing
 ONE_DEVICE = "it needs two devices, and there is one"
 
 
 class StallRuns:
-    """Makes one run after the other.
+    """Makes the runs of the stall profiler, one after the other.
 
     Args:
         plan: Plan of the measurements.
         execution: Execution of this process, with its device.
-        wire: through which the processes' group sends; None where the group is torch's own.
-        now: the clock.
+        wire: Wire that counts the group's messages; None if the group is torch's own.
+        now: Clock that returns seconds.
 
     Attributes:
-        not_measurable: Reason why a run cannot be made, by its name.
-        sharding: number of tables by how they are divided.
-        slow_tier_rows: rows that S7 keeps in memory, of all rows; None when it is not made.
+        not_measurable: Reason why a run cannot be made, by run.
+        sharding: Number of tables by kind of sharding.
+        slow_tier_rows: Rows that S7 keeps in memory, and all rows; None if S7 is not made.
     """
 
     def __init__(
@@ -62,16 +62,16 @@ class StallRuns:
         self._check_memory()
         local = self._local_model(plan.spec)
         self._alone = self._step_alone(local)
-        # Copies of the tables in every process, of which only the dense gradients meet.
+        # Copies of the tables in every process; only the dense gradients are exchanged.
         self._copies = self._step_together(local) if self.count > 1 else self._alone
         self._together = self._step_together(self._shared_model(plan.spec)) if self.count > 1 else self._alone
         self._slow = self._slow_model() if self.rank == 0 and self.slow_tier_rows else None
 
     def run(self, name: str) -> list[float]:
-        """Make one run, by its name in `shunter.extensions.stalls.plan.RUNS`.
+        """Make one run, given its name in `shunter.extensions.stalls.plan.RUNS`.
 
         Returns:
-            Seconds of each step in this process; empty where it has no part in the run, or the run cannot be made.
+            Seconds of each step in this process; empty if it does not take part in the run or the run cannot be made.
         """
         if name in ("S3", "L3") and name not in self.not_measurable:
             reason = self._batches.drop_files()
@@ -85,17 +85,17 @@ class StallRuns:
         return seconds
 
     def traffic(self) -> Traffic | None:
-        """What a step of S2 sends; None where there is no wire to count on."""
+        """Return the traffic of a step of S2; None without a wire."""
         return None if self._wire is None or self.count == 1 else self._traffic_of(self._together)
 
     def communication(self, spec: ModelSpec, steps: int, rounds: int, label: str) -> CommunicationMeasurement:
-        """Steps of another architecture on all devices, in turn with and without communication.
+        """Time steps of another model on all devices, alternately with and without communication.
 
         Args:
-            spec: the architecture.
-            steps: timed in each run.
-            rounds: how often both runs are made.
-            label: the architecture in short.
+            spec: Model configuration.
+            steps: Number of timed steps in each run.
+            rounds: Number of times both runs are made.
+            label: Short label of the model.
         """
         together = self._step_together(self._shared_model(spec))
         apart = self._step_alone(self._local_model(spec))
@@ -141,7 +141,7 @@ class StallRuns:
         warmup: Iterable[Batch] | None = None,
         steps: int | None = None,
     ) -> list[float]:
-        """Seconds of each step; batches that are not given are those made beforehand."""
+        """Return the seconds of each step; by default on the batches made beforehand."""
         for batch in self._resident[: self._plan.warmup_steps] if warmup is None else warmup:
             step(batch)
         synchronize(self._device)
@@ -155,7 +155,7 @@ class StallRuns:
         return seconds
 
     def _read_alone(self) -> list[float]:
-        """Seconds of each batch, by one reader as in training."""
+        """Return the seconds per batch of one reader that works as in training, without a model."""
         batches, seconds = self._batches.read(), []
         for _ in range(self._plan.steps):
             started = self._now()
@@ -174,7 +174,7 @@ class StallRuns:
             self._wire.link = None
 
     def _traffic_of(self, step: Step) -> Traffic:
-        """Counted over some batches, for their sizes differ a little."""
+        """Return the mean traffic of a step over some batches, because their sizes differ a little."""
         assert self._wire is not None
         self._wire.reset()
         batches = self._resident[:FEWER_STEPS]
@@ -222,7 +222,7 @@ class StallRuns:
         return model, self._step_alone(model)
 
     def _check_memory(self) -> None:
-        """Refuse tables of which every process cannot have a copy beside the divided ones."""
+        """Raise if a process's memory cannot hold a copy of all tables beside the sharded ones."""
         left = available_memory_bytes(self._device)
         if self._device.type == "cpu":
             left //= self.count + 1

@@ -1,4 +1,4 @@
-"""The stalls of one training on this machine: from the request to the report."""
+"""Stalls of one training on this machine: from the request to the report."""
 
 from collections.abc import Callable, Sequence
 
@@ -14,18 +14,18 @@ from shunter.hardware.types import HardwareProfile
 from shunter.models.registry import check_spec, model_spec
 from shunter.requests import ProfileRequest
 
-LATENCY_SECONDS = 50e-6  # of a message over Ethernet between machines of one site, with TCP
+LATENCY_SECONDS = 50e-6  # latency of a TCP message over Ethernet between machines of one site
 BYTES_PER_GBIT = 1e9 / 8
-# Beside the model itself: narrow and wide rows, small and large dense parts, so that the terms of the communication
-# model can be told apart.
+# Models measured beside the requested one: narrow and wide rows, small and large dense parts, so that the terms of
+# the communication model can be estimated separately.
 COMMUNICATION_SHAPES = ((8, (64,)), (64, (64,)), (16, (512, 256)), (64, (512, 256)), (32, (256, 128)))
 
 
 def choose_profile(request: ProfileRequest, profiles: Sequence[HardwareProfile]) -> HardwareProfile:
-    """The profile of the accelerator that the request names, or of a GPU where there is one.
+    """Return the profile of the accelerator that the request names; by default of a GPU if there is one.
 
     Raises:
-        HardwareError: there is no such accelerator.
+        HardwareError: There is no such accelerator.
     """
     wanted = [profile for profile in profiles if request.stalls.accelerator in (None, profile.accelerator.kind)]
     if not wanted:
@@ -42,14 +42,14 @@ def stalls_of(
     """Measure the stalls of a training and analyse them.
 
     Args:
-        dataset: the data.
-        request: model, batch size, devices.
+        dataset: Data set.
+        request: Model, batch size, devices.
         profile: Profile of the accelerator to train on.
-        on_progress: Called with a description of what is being measured.
+        on_progress: Called with a description of the current measurement.
 
     Raises:
-        RequestError: the model is unknown, or a step takes more samples than there are.
-        HardwareError: there are too few devices, or a process failed.
+        RequestError: The model is unknown, or a step needs more samples than the data has.
+        HardwareError: There are too few devices, or a process failed.
     """
     from shunter.extensions.stalls.launch import measure_stalls
 
@@ -61,10 +61,10 @@ def stalls_of(
 
 
 def make_plan(dataset: Dataset, request: ProfileRequest, profile: HardwareProfile) -> StallPlan:
-    """What is measured for a request; processes on a CPU share its cores and its memory.
+    """Return the plan of the measurements for a request; processes on a CPU share its cores and its memory.
 
     Raises:
-        RequestError: the model is unknown.
+        RequestError: The model is unknown.
     """
     accelerator = profile.accelerator
     spec = model_spec(request.model or "dlrm")

@@ -9,7 +9,7 @@ from shunter.tracking.tree import RunTree
 
 STALLS = "config/stalls.json"  # artifact of a profile
 
-# Title, the run that is shown, the run that it starts from, and the stalls between them: as in `plan.py`.
+# Title, the run shown, the run that it is compared with, and the stalls between them: as in `plan.py`.
 BARS = (
     ("one device", "S1", "S1", ()),
     ("tables in slower memory", "S7", "S1", ("slow_memory",)),
@@ -22,7 +22,7 @@ COLOURS = ("compute", "contention", "all_reduce", "embedding_exchange", "prep", 
 
 
 def stall_section(tree: RunTree) -> dict[str, Any]:
-    """Return the bars and the rows of the stall report of the same data and model."""
+    """Return the bars and the rows of the stall report of a profile."""
     report = StallReport.model_validate_json(tree.artifacts[STALLS])
     longest = max(time.high for time in report.runs.values())
     bars = [_bar(report, bar, longest) for bar in BARS if bar[1] in report.runs]
@@ -52,7 +52,7 @@ def stall_section(tree: RunTree) -> dict[str, Any]:
 
 
 def _bar(report: StallReport, bar: tuple[str, str, str, tuple[str, ...]], longest: float) -> dict[str, Any]:
-    """Compute, then the stalls that were detected; the whisker is the 95 % interval of the whole step."""
+    """Return the compute part, then the detected stalls; the whisker is the 95 % interval of the whole step."""
     title, run, base, names = bar
     seconds = {"compute": report.runs[base].seconds}
     seconds |= {stall.name: stall.seconds for stall in report.stalls if stall.name in names and stall.seconds}

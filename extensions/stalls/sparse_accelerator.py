@@ -1,10 +1,10 @@
-"""Cycles of an accelerator that leaves out products with zeros, of one linear layer: a simulation.
+"""Simulated cycles of one linear layer on an accelerator that skips products with zeros.
 
-P lanes work in step, each on an output of its own, and an operand goes to all lanes at once. An accelerator that skips
-inputs does not spend a cycle on an operand that is zero; one that skips outputs does not give a lane to an output that
-nobody needs (Sarma et al., "Exploiting Activation based Gradient Output Sparsity to Accelerate Backpropagation in
-CNNs", arXiv 2109.07710). With `z = W a` and `a' = relu(z)`, backward knows both beforehand: the zeros of the gradient
-of z are those of the ReLU above, and where the ReLU below gave zero the gradient of a is not needed.
+P lanes work in lockstep, each on its own output, and each operand is broadcast to all lanes. An accelerator that skips
+inputs spends no cycle on an operand that is zero. An accelerator that skips outputs assigns no lane to an output that
+is not needed (Sarma et al., "Exploiting Activation based Gradient Output Sparsity to Accelerate Backpropagation in
+CNNs", arXiv 2109.07710). With `z = W a` and `a' = relu(z)`, backward knows both sets beforehand. The zeros of the
+gradient of z are those of the ReLU above, and the gradient of a is not needed where the ReLU below gave zero.
 """
 
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ LANES = 16
 
 @dataclass(frozen=True)
 class Skipping:
-    """What an accelerator leaves out.
+    """Products that an accelerator skips.
 
     Attributes:
-        inputs: Operands that are zero.
-        outputs: Results that nobody needs.
+        inputs: Skip operands that are zero.
+        outputs: Skip results that are not needed.
     """
 
     inputs: bool = False
@@ -32,7 +32,7 @@ DENSE, INPUT, OUTPUT, BOTH = Skipping(), Skipping(inputs=True), Skipping(outputs
 
 @dataclass(frozen=True)
 class LayerZeros:
-    """How many numbers of a layer count, sample by sample.
+    """Number of useful values of a layer, for each sample.
 
     Attributes:
         inputs: Width of the input.
@@ -51,12 +51,12 @@ class LayerZeros:
 
 @dataclass(frozen=True)
 class PhaseCycles:
-    """Cycles of the three products of a layer.
+    """Cycles of the three matrix products of a layer.
 
     Attributes:
-        forward: Outputs from inputs.
-        data: Gradients of inputs from those of outputs; 0 where none is needed.
-        weights: Gradients of weights from both.
+        forward: Cycles of the outputs from the inputs.
+        data: Cycles of the input gradients from the output gradients; 0 if no input gradient is needed.
+        weights: Cycles of the weight gradients from inputs and output gradients.
     """
 
     forward: int
@@ -65,15 +65,16 @@ class PhaseCycles:
 
     @property
     def backward(self) -> int:
-        """Of both products of the backward pass."""
+        """Cycles of both products of the backward pass."""
         return self.data + self.weights
 
 
 def cycles(zeros: LayerZeros, skipping: Skipping, lanes: int = LANES) -> PhaseCycles:
-    """Cycles of a batch on so many lanes.
+    """Return the cycles of a batch on this number of lanes.
 
-    Forward, which outputs a ReLU will zero is not known yet, so that inputs alone are skipped. The gradient of a weight
-    is a sum over samples: lanes take the inputs of a sample, and the gradients of its outputs go to all of them.
+    In the forward pass it is not yet known which outputs a ReLU will set to zero, so only inputs are skipped. The
+    gradient of a weight is a sum over samples: each lane has one input of a sample, and output gradients are broadcast
+    to all.
     """
     batch = len(zeros.active_inputs)
     every_input, every_output = np.full(batch, zeros.inputs), np.full(batch, zeros.outputs)

@@ -1,4 +1,4 @@
-"""The stalls as stacked bars: what a step is made of in each run."""
+"""Figure of the stalls as stacked bars: the parts of a step in each run."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,8 +21,8 @@ COLOURS: dict[str, str] = {
     "network": "#7b4fa3",
     "slow_memory": "#3d8b50",
 }
-EXCHANGE: tuple[StallName, ...] = ("contention", "all_reduce", "embedding_exchange")  # the interconnect stall
-# Each bar: title, the run that it shows, the run that it starts from, and the stalls between them.
+EXCHANGE: tuple[StallName, ...] = ("contention", "all_reduce", "embedding_exchange")  # interconnect stall
+# Each bar: title, the run shown, the run that it is compared with, and the stalls between them.
 BARS: tuple[tuple[str, str, str, tuple[StallName, ...]], ...] = (
     ("one device", "S1", "S1", ()),
     ("one device, tables\nin slower memory", "S7", "S1", ("slow_memory",)),
@@ -41,7 +41,7 @@ def draw_stalls(report: StallReport, path: Path) -> Path:
 
 
 def stall_figure(report: StallReport) -> "Figure":
-    """A bar for each run: compute, then the stalls that were detected, with the interval of the whole."""
+    """Return a figure with a bar per run: compute, then the detected stalls, with the interval of the whole step."""
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
@@ -76,7 +76,7 @@ def stall_figure(report: StallReport) -> "Figure":
 def _draw_bar(
     axes: "Axes", row: int, bar: tuple[str, str, str, tuple[StallName, ...]], report: StallReport
 ) -> list[str]:
-    """Draw one bar; returns the names of its parts."""
+    """Draw one bar; return the names of its parts."""
     _, run, base, names = bar
     time = report.runs[run]
     drawn, left = ["compute"], 1e3 * report.runs[base].seconds
@@ -89,7 +89,7 @@ def _draw_bar(
         left += 1e3 * seconds
         drawn.append(name)
     rest = 1e3 * time.seconds - left
-    if abs(rest) > 1e-9:  # differences that cannot be told from zero, of either sign
+    if abs(rest) > 1e-9:  # the part not explained by detected stalls, of either sign
         axes.barh(
             row, abs(rest), left=min(left, left + rest), color="none", edgecolor="#555555", hatch="////", height=0.6
         )

@@ -46,14 +46,14 @@ def stall_table(report: StallReport) -> TextTable:
 
 
 def useful_table(useful: UsefulShare) -> TextTable:
-    """Return the multiplications of a step that count, by layer, and the gain of an accelerator that skips others."""
+    """Return the share of useful multiplications by layer, and the speed-up of an accelerator that skips the others."""
     title = f"Multiplications of {useful.model} that count, after {useful.steps} steps"
     caption = f"x: simulated speed-up of the backward pass on {LANES} lanes that skip zeros"
     return TextTable(USEFUL_COLUMNS, useful.rows(), title, caption)
 
 
 def stall_notes(report: StallReport) -> list[str]:
-    """Why stalls are not measurable, and what else belongs below the table."""
+    """Return why stalls are not measurable, and the other notes below the table."""
     reasons = {stall.reason: None for stall in report.stalls if stall.state == "not measurable"}
     notes = [f"Not measurable: {reason}." for reason in reasons]
     if report.sharding:
@@ -63,7 +63,7 @@ def stall_notes(report: StallReport) -> list[str]:
 
 
 def run_table(report: StallReport) -> TextTable:
-    """Return the measured runs that the stalls are differences of."""
+    """Return the measured runs whose differences are the stalls."""
     rows = [
         (
             name,

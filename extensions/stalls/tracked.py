@@ -1,4 +1,4 @@
-"""What an MLflow run of kind `profile` keeps of the stalls of a training."""
+"""Parameters, metrics and tags of the stalls in an MLflow run of kind `profile`."""
 
 from collections.abc import Iterable
 
@@ -10,10 +10,10 @@ from shunter.tracking.store import tracking_errors
 
 
 def log_stalls(run_id: str, report: StallReport, advice: Iterable[str]) -> None:
-    """Keep the stalls, the runs that they are differences of, and the advice.
+    """Log the stalls, the runs that they are differences of, and the advice.
 
     Raises:
-        TrackingError: the store fails.
+        TrackingError: The tracking store fails.
     """
     run = open_run(run_id)
     run.log_params(stall_params(report))
@@ -25,7 +25,7 @@ def log_stalls(run_id: str, report: StallReport, advice: Iterable[str]) -> None:
 
 
 def stall_params(report: StallReport) -> Values:
-    """On what the stalls were found."""
+    """Return the conditions under which the stalls were measured."""
     return {
         "data.name": report.data_name,
         "model.family": report.model,
@@ -38,7 +38,7 @@ def stall_params(report: StallReport) -> Values:
 
 
 def stall_metrics(report: StallReport) -> Values:
-    """Seconds a step: of each run, and of each stall that was detected, with interval and share; what zeros spare."""
+    """Return the seconds per step of each run and stall, with interval and share, and the savings from zeros."""
     values: Values = {f"stall.run.{name}_seconds": time.seconds for name, time in report.runs.items()}
     for stall in report.stalls:
         if stall.seconds is None:
@@ -55,7 +55,7 @@ def stall_metrics(report: StallReport) -> Values:
 
 
 def stall_tags(report: StallReport) -> dict[str, str]:
-    """Of each stall whether it was measured or simulated, or why there is no figure."""
+    """Return for each stall how it was found (measured or simulated), or why it has no figure."""
     tags = {
         f"stall.{stall.name}": f"{stall.state}: {stall.reason}" if stall.reason else stall.state
         for stall in report.stalls

@@ -1,9 +1,10 @@
-"""Which multiplications of a training step count: the exact share of each layer, from the zeros of ReLUs.
+"""Share of useful multiplications of a training step: the exact share of each layer, from the zeros of ReLUs.
 
-Of the three products of a linear layer, forward counts a product for each input that is not zero; the gradient of the
-input for each output whose gradient is not zero and each input whose gradient is needed, which behind a ReLU is where
-it let something through; that of the weights for each input and each gradient of an output that are not zero (Sarma et
-al., arXiv 2109.07710; `shunter.extensions.stalls.sparse_accelerator` says what an accelerator makes of it).
+A linear layer has three matrix products. Forward counts a multiplication for each input that is not zero. The input
+gradient counts each pair of a nonzero output gradient and an input whose gradient is needed; behind a ReLU these are
+the inputs that are not zero. The weight gradient counts each pair of a nonzero input and a nonzero output gradient
+(Sarma et al., arXiv 2109.07710). `shunter.extensions.stalls.sparse_accelerator` simulates an accelerator that exploits
+this.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,21 +28,21 @@ from shunter.models.relu_paths import after_relu
 from shunter.models.spec import ModelSpec
 from shunter.tracking.convention import BACKWARD_SPEEDUP
 
-STEPS, MEASURED = 60, 5  # steps that are trained, and the last of them, which are measured
+STEPS, MEASURED = 60, 5  # steps that are trained, and how many of the last are measured
 USEFUL_COLUMNS = ("layer", "forward", "backward", "dead inputs", "x, inputs", "x, outputs", "x, both")
 SKIPPINGS: dict[str, Skipping] = {"dense": DENSE, "inputs": INPUT, "outputs": OUTPUT, "both": BOTH}
 
 
 class LayerShare(Frozen):
-    """One layer: all its multiplications, those that count, and cycles of an accelerator.
+    """One layer: number of multiplications, useful share, and cycles of an accelerator.
 
     Attributes:
-        name: Path of the layer.
-        forward: Share of the multiplications of the forward pass that count.
-        backward: Share of those of the backward pass.
-        multiplications: Of the backward pass, for each sample.
+        name: Module path of the layer.
+        forward: Useful share of the multiplications of the forward pass.
+        backward: Useful share of the multiplications of the backward pass.
+        multiplications: Multiplications of the backward pass per sample.
         dead: Share of the inputs that were zero for a whole batch.
-        cycles: Simulated cycles of the backward pass for each sample, by what is skipped.
+        cycles: Simulated cycles of the backward pass per sample, by what is skipped.
     """
 
     name: str
@@ -53,13 +54,13 @@ class LayerShare(Frozen):
 
 
 class UsefulShare(Frozen):
-    """The multiplications of a training's layers.
+    """Multiplications of all linear layers of a training.
 
     Attributes:
-        model: Family.
-        batch_size: Samples of a step.
-        steps: Steps after which it was measured.
-        layers: Each linear layer.
+        model: Family of the model.
+        batch_size: Samples per step.
+        steps: Number of steps after which the shares were measured.
+        layers: All linear layers.
     """
 
     model: str
@@ -69,17 +70,17 @@ class UsefulShare(Frozen):
 
     @property
     def backward(self) -> float:
-        """Share of all multiplications of the backward pass that count."""
+        """Useful share of all multiplications of the backward pass."""
         whole = sum(layer.multiplications for layer in self.layers)
         return sum(layer.backward * layer.multiplications for layer in self.layers) / whole
 
     def speedup(self, skipped: str = "both") -> float:
-        """Simulated: cycles of the backward pass of a dense accelerator over those of one that skips."""
+        """Return the simulated backward cycles of a dense accelerator divided by those of one that skips."""
         dense, sparse = (sum(layer.cycles[kind] for layer in self.layers) for kind in ("dense", skipped))
         return dense / max(sparse, 1e-9)
 
     def rows(self) -> list[tuple[str, ...]]:
-        """A row for each layer and one for all, under `USEFUL_COLUMNS`."""
+        """Return a row for each layer and one for all layers, with the columns `USEFUL_COLUMNS`."""
         layers = [
             (
                 layer.name,
@@ -95,14 +96,14 @@ class UsefulShare(Frozen):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Figures for MLflow."""
+        """Metrics for MLflow."""
         speeds = {f"{BACKWARD_SPEEDUP}{kind}": self.speedup(kind) for kind in list(SKIPPINGS)[1:]}
         return {"sparsity.useful_backward_share": self.backward, **speeds}
 
 
 @dataclass
 class _Seen:
-    """What hooks have seen of a layer in the steps so far."""
+    """Records of a layer's hooks over the steps so far."""
 
     zeros: list[LayerZeros] = field(default_factory=list)
     dead: list[float] = field(default_factory=list)
@@ -111,7 +112,7 @@ class _Seen:
 
 @contextmanager
 def watched(layers: nn.Module) -> Iterator[dict[str, _Seen]]:
-    """Within the block every step of the layers in training is counted, by the path of each linear layer."""
+    """Count the zeros of every training step within the block; yield the records by the path of each linear layer."""
     behind_relu = set(after_relu(layers))
     seen: dict[str, _Seen] = {}
     handles: list[Any] = []
@@ -164,19 +165,19 @@ def _after(seen: _Seen, *, behind_relu: bool) -> Callable[..., None]:
 
 
 def _rows(layer: nn.Module, tensor: Tensor) -> Tensor:
-    """What a layer multiplies, row by row; one that maps over vectors turns them."""
+    """Return the layer's operands as rows; a `Mix` layer, which maps over vectors, needs a transpose."""
     turned = tensor.transpose(1, 2) if isinstance(layer, Mix) else tensor
     return turned.reshape(-1, turned.shape[-1])
 
 
 def layer_share(name: str, seen: _Seen, samples: int, lanes: int = LANES) -> LayerShare:
-    """What was seen of a layer, as shares.
+    """Compute the shares of a layer from the records of its hooks.
 
     Args:
-        name: Path of the layer.
-        seen: What hooks have seen.
-        samples: Samples of all steps together.
-        lanes: Lanes of the simulated accelerator.
+        name: Module path of the layer.
+        seen: Records of the hooks.
+        samples: Number of samples of all steps together.
+        lanes: Number of lanes of the simulated accelerator.
     """
     forward = backward = whole = useful = 0
     for one in seen.zeros:
@@ -207,14 +208,14 @@ def useful_share(
     *,
     steps: int = STEPS,
 ) -> UsefulShare | None:
-    """Train a fresh model for some steps, count the last of them, and forget it; None where it has no linear layer.
+    """Train a fresh model for some steps and measure the last ones; return None if it has no linear layer.
 
     Args:
-        dataset: The data.
-        spec: The architecture.
+        dataset: Data set.
+        spec: Model configuration.
         execution: Device, threads and batch size.
-        hyperparameters: Settings that it learns with.
-        steps: Steps that are trained.
+        hyperparameters: Hyperparameters of the training.
+        steps: Number of training steps.
 
     Raises:
         RequestError: The model cannot be built.

@@ -1,4 +1,4 @@
-"""What each process of the stall profiler runs: `python -m shunter.extensions.stalls.worker FOLDER`."""
+"""Program of each process of the stall profiler: `python -m shunter.extensions.stalls.worker FOLDER`."""
 
 import os
 import time
@@ -19,11 +19,11 @@ from shunter.models.spec import ModelSpec
 
 PLAN, RESULT = "plan.pickle", "result.pickle"
 COMMUNICATION_ROUNDS = 3
-COMMUNICATION_SHARE = 1.5  # of the time for the runs, after which no more than one round is made
+COMMUNICATION_SHARE = 1.5  # multiple of the time for the runs, after which only one round is made
 
 
 def main(folder: Path, report: Report) -> None:
-    """Take part in all runs; the first process leaves the result in the folder."""
+    """Take part in all runs; the first process writes the result into the folder."""
     plan: StallPlan = read_private(folder / PLAN)
     rank = int(os.environ["RANK"])
     on_cpu = plan.execution.device == "cpu"
@@ -42,13 +42,13 @@ def main(folder: Path, report: Report) -> None:
 def measure(
     plan: StallPlan, wire: Wire | None, report: Report, now: Callable[[], float] = time.perf_counter
 ) -> StallMeasurements:
-    """Make all runs, round after round, so that what changes on the machine changes for all of them alike.
+    """Make all runs, round after round, so that changes of the machine's load affect all runs alike.
 
     Args:
         plan: Plan of the measurements.
         wire: Wire of the processes' group.
-        report: told of the progress.
-        now: the clock that steps are timed with.
+        report: Called with the progress.
+        now: Clock that times the steps.
     """
     with applied(plan.execution):
         runs = StallRuns(plan, plan.execution, wire, now)
@@ -72,14 +72,14 @@ def measure(
 
 
 def _goes_on(begun: float, rounds: int, plan: StallPlan) -> bool:
-    """Whether one more round fits into the time; the first process decides for all."""
+    """Return True if there is time for one more round; the first process decides for all."""
     spent = time.perf_counter() - begun
     wanted = rounds < plan.rounds[1] and spent * (rounds + 1) / rounds <= plan.seconds
     return bool(broadcast_number(int(wanted)))
 
 
 def _communication(plan: StallPlan, runs: StallRuns, report: Report, begun: float) -> list[CommunicationMeasurement]:
-    """Measure the other architectures, with fewer rounds where the machine is slow."""
+    """Measure the other models, with fewer rounds if the machine is slow."""
     if runs.traffic() is None:
         return []
     measured: list[CommunicationMeasurement] = []
@@ -92,7 +92,7 @@ def _communication(plan: StallPlan, runs: StallRuns, report: Report, begun: floa
 
 
 def label(spec: ModelSpec) -> str:
-    """An architecture in short: `dlrm d16 64 128-64`."""
+    """Return a short label of a model, such as `dlrm d16 64 128-64`."""
     bottom, top = ("-".join(map(str, widths)) for widths in (spec.bottom_widths, spec.top_widths))
     return f"{spec.family} d{spec.embedding_dim} {bottom} {top}"
 
