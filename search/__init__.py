@@ -1,1 +1,1 @@
-"""What is tried: spaces, studies, methods that propose, what past studies teach."""
+"""Hyperparameter search: spaces, studies, search methods, and how past studies are used."""

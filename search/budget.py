@@ -1,4 +1,4 @@
-"""What a search may use, and what it has used, over all its attempts."""
+"""Time and energy budget of a search, and what was used of it over all attempts."""
 
 import json
 import threading
@@ -12,19 +12,19 @@ from shunter.hardware.units import JOULES_PER_KWH
 from shunter.search.minutes import Minutes
 from shunter.search.protocol import BudgetLeft
 
-FILE = "used.json"  # in the folder of a search: joules of its trials
+FILE = "used.json"  # in the folder of a search: joules used by its trials
 
 
 class SearchBudget:
-    """Time and energy of the trials of a search: those of this attempt, and of earlier, interrupted ones.
+    """Time and energy of the trials of a search, in this attempt and in earlier, interrupted attempts.
 
-    It bounds the search alone; `shunter.engine.stopping.Budget` bounds the whole run by the user's limits.
+    This budget bounds the search alone; `shunter.engine.stopping.Budget` bounds the whole run by the user's limits.
 
     Args:
-        directory: Folder of the search, where the joules are kept.
+        directory: Folder of the search, where the used joules are stored.
         minutes: Time of the search.
-        joules: Returns the joules of this attempt so far; None where no meter works.
-        max_kwh: Most energy of the search, in kilowatt hours; None sets none.
+        joules: Returns the joules of this attempt so far; None if no meter works.
+        max_kwh: Largest energy of the search, in kilowatt hours; None is no limit.
     """
 
     def __init__(
@@ -47,18 +47,18 @@ class SearchBudget:
 
     @property
     def joules(self) -> float | None:
-        """Joules used so far; None where no meter works."""
+        """Joules used so far; None if no meter works."""
         joules = self._joules()
         return None if joules is None else self._earlier_joules + joules
 
     @property
     def share(self) -> float:
-        """Share of the time or the energy that is used, whichever is nearer to its end; 0 without a budget."""
+        """Used share of the time or of the energy, whichever is larger; 0 without a budget."""
         energy = 0.0 if self.max_joules is None else (self.joules or 0.0) / self.max_joules
         return max(self.minutes.used_share_of_trials, energy)
 
     def left(self, trials: int | None) -> BudgetLeft:
-        """Return what a method may use; `trials` are those that are left."""
+        """Return the rest of the budget; `trials` is the number of trials that may still begin."""
         joules = self.joules if self.max_joules is not None else None
         return BudgetLeft(
             trials=trials,
@@ -67,7 +67,7 @@ class SearchBudget:
         )
 
     def time_is_up(self) -> bool:
-        """Return True if the trials have had their time."""
+        """Return True if the time of the trials is used up."""
         return self.minutes.trials_exhausted() is not None
 
     def save(self) -> None:

@@ -1,4 +1,4 @@
-"""The user's limits as constraints of a search: by how much a trained point breaks each of them."""
+"""The user's limits as constraints of a search: the amount by which a trained point breaks each limit."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,21 +7,21 @@ from shunter.hardware.units import JOULES_PER_KWH
 from shunter.requests import Limits, TrainRequest
 
 GIB = 2**30
-ESTIMATED = frozenset({"max_hours", "max_kwh", "max_cost"})  # of the training to the end, which has not been
-NEAR_AUC = 0.01  # that the ensemble may make up for: what it reaches is judged before it is registered
+ESTIMATED = frozenset({"max_hours", "max_kwh", "max_cost"})  # limits of the final training, which is only estimated
+NEAR_AUC = 0.01  # AUC below the limit that an ensemble may make up for; the ensemble's AUC is checked later
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """What a trial measured of its point.
+    """Measurements of a trial.
 
     Attributes:
         auc: AUC on the validation part; None before the first validation.
-        memory_bytes: Most memory that the training used; None of one that was stopped early.
-        watts: Mean power while it trained; None where no meter works.
-        epochs: Expected epochs of training the point to the end.
+        memory_bytes: Peak memory of the training; None if the training was stopped early.
+        watts: Mean power during the training; None if no meter works.
+        epochs: Expected number of epochs of a full training at this point.
         pass_seconds: Seconds of a pass over the data, validation included.
-        pass_joules: Joules of a pass; None where no meter works.
+        pass_joules: Joules of a pass; None if no meter works.
     """
 
     auc: float | None
@@ -34,13 +34,13 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True)
 class FinalTraining:
-    """What may be spent on training the winners to the end.
+    """Time, energy and money that are left for training the best settings in full.
 
     Attributes:
-        members: Models of the ensemble.
-        seconds: Time that the limit leaves for it; None without a limit.
-        joules: Energy that the limit leaves for it; None without a limit.
-        money: Money that the limit leaves for it; None without a limit.
+        members: Number of models of the ensemble.
+        seconds: Time that the limit leaves for this training; None without a limit.
+        joules: Energy that the limit leaves for this training; None without a limit.
+        money: Money that the limit leaves for this training; None without a limit.
         price_per_hour: Price of the machine, in the user's currency.
     """
 
@@ -52,12 +52,12 @@ class FinalTraining:
 
     @classmethod
     def of(cls, request: TrainRequest, used_seconds: float = 0.0, used_joules: float = 0.0) -> "FinalTraining":
-        """The limits less what was used before the search, and less what the search may use by a budget of its own.
+        """Return the limits less the use before the search and less the search's own budget.
 
         Args:
-            request: With limits and budget.
-            used_seconds: Before the search.
-            used_joules: Before the search.
+            request: Request with limits and budget.
+            used_seconds: Seconds used before the search.
+            used_joules: Joules used before the search.
         """
         limits, price = request.limits, request.pricing.price_per_hour
         seconds = used_seconds + (request.search.search_minutes or 0.0) * 60
@@ -72,11 +72,10 @@ class FinalTraining:
 
 
 def violations_of(measured: Measured, limits: Limits, final: FinalTraining) -> dict[str, float]:
-    """For each limit that is set, by how much the point breaks it, in the limit's own unit; kept at 0 and below.
+    """Return for each limit the amount by which the point breaks it, in the unit of the limit; at most 0 if kept.
 
-    Memory, power and AUC are those of the trial. Hours, energy and cost are estimated for training the point to the end
-    with every member of the ensemble, from what a pass over the data took in the trial. What was not measured is left
-    out.
+    Memory, power and AUC are those of the trial. Hours, energy and cost are estimated for a full training of every
+    ensemble member, from a pass over the data in the trial. Limits without a measurement are left out.
     """
     values: dict[str, float] = {}
     if limits.min_auc is not None and measured.auc is not None:
@@ -97,16 +96,16 @@ def violations_of(measured: Measured, limits: Limits, final: FinalTraining) -> d
 
 
 def breaks_a_measured_limit(violations: Mapping[str, float]) -> bool:
-    """Whether a limit is broken by what was measured, and not by an estimate of the training to come.
+    """Return True if a measured value breaks a limit; estimates of the final training do not count.
 
-    An AUC that just misses does not count yet: an ensemble of such models may reach it.
+    An AUC at most `NEAR_AUC` below its limit does not count either: an ensemble of such models may reach the limit.
     """
     allowed = {"min_auc": NEAR_AUC}
     return any(value > allowed.get(name, 0.0) for name, value in violations.items() if name not in ESTIMATED)
 
 
 def format_violations(violations: Mapping[str, float]) -> str:
-    """The broken limits for a person: `--min-auc by 0.02, --max-memory-gib by 1.3`."""
+    """Return the broken limits as text, for example `--min-auc by 0.02, --max-memory-gib by 1.3`."""
     broken: Sequence[str] = [
         f"--{name.replace('_', '-')} by {value:.3g}" for name, value in violations.items() if value > 0
     ]

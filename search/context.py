@@ -1,4 +1,4 @@
-"""What a search method may know of the search it serves, and of the searches before it."""
+"""Input of a search method: the search that the method works for, and earlier searches."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,12 +20,12 @@ class PastStudy:
     """An earlier search.
 
     Attributes:
-        name: Name of its data.
-        trials: Points, in the terms of its own space, with their outcomes; at least one has a result.
-        distance: Distance of its data from the present data; 0 for the same data.
-        run_id: Its MLflow run; empty if it does not come from there.
-        features: Meta-features of its data; empty if they are not known.
-        noise: Standard deviation of its loss from seed to seed; None where no setting was trained twice.
+        name: Name of the data of that search.
+        trials: Points, as parameters of that search's own space, with their outcomes; at least one has a result.
+        distance: Distance of that data from the present data; 0 for the same data.
+        run_id: MLflow run of that search; empty if the search does not come from MLflow.
+        features: Meta-features of that data; empty if unknown.
+        noise: Standard deviation of the loss between seeds; None if no setting was trained twice.
     """
 
     name: str
@@ -37,30 +37,30 @@ class PastStudy:
 
     @property
     def with_result(self) -> list[tuple[Parameters, Outcome]]:
-        """The trials that came to a result."""
+        """Trials with a result."""
         return [trial for trial in self.trials if trial[1].validation_ne is not None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchContext:
-    """What a method may know of the search it serves.
+    """Input of a search method.
 
     Attributes:
         space: Space that is searched.
-        study: Record of all trials, whichever method or machine proposed them. A method reads it; the search alone
+        study: Record of all trials, from every method and machine. A method only reads the study; only the search
             writes trials to it.
-        dataset: The data; a method leaves its validation and test parts alone.
-        execution: Device, precision and batch of a trial.
+        dataset: The data; a method does not read the validation and test parts.
+        execution: Device, precision and batch size of a trial.
         schedule: Longest training of a trial, and its seed.
-        directory: Folder of the method's own state, which lasts as long as the study's; the method creates it.
+        directory: Folder for the method's own state, kept as long as the study; the method creates the folder.
         cost: Cost that NE is weighed against; None searches for the lowest NE alone.
         seed: Seed of the method.
-        trials: Budget in trials at the start of the search; None sets none.
+        trials: Budget in trials at the start of the search; None is no limit.
         past: Studies of other data sets, the nearest first.
         limits: The user's limits, for a method that can tell before training that a point breaks one.
         run_id: MLflow run of the search, for a method that logs to it; None logs nothing.
         clock: Clock of the command.
-        should_stop: Asked by a method that takes long to find a point; a reason ends the search.
+        should_stop: Called by a method that takes long to find a point; a returned reason ends the search.
     """
 
     space: Space

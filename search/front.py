@@ -1,4 +1,4 @@
-"""The front of a search: settings that no other one beats in both quality and cost, as numbers, rows and text."""
+"""The Pareto front of a search, as numbers, rows and text: settings that no other one beats in quality and cost."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +11,7 @@ from shunter.search.result import Setting, TuneResult
 
 @dataclass(frozen=True, kw_only=True)
 class CostAxis:
-    """A cost as people read it.
+    """Display of a cost.
 
     Attributes:
         name: Name of the cost, as in `Setting.costs`.
@@ -32,19 +32,19 @@ AXES = (
 
 
 def known_axes(result: TuneResult) -> list[CostAxis]:
-    """The costs that are known of any setting, the one of the search first."""
+    """Return the costs that are known for at least one setting, the cost of the search first."""
     known = [axis for axis in AXES if any(axis.name in setting.costs for setting in result.settings)]
     return sorted(known, key=lambda axis: axis.name != result.front_cost)
 
 
 def front_rows(result: TuneResult) -> list[dict[str, Any]]:
-    """The front of the search's own cost as a table to choose from, from the lowest NE to the lowest cost."""
+    """Return the rows of a table of the Pareto front by the search's cost, from the lowest NE to the lowest cost."""
     by_number = {setting.trial_number: setting for setting in result.settings}
     return [_row(by_number[number], result) for number in result.front]
 
 
 def all_rows(result: TuneResult) -> list[dict[str, Any]]:
-    """Every setting with a result, in the order of the ranking."""
+    """Return a row for every setting with a result, in the order of the ranking."""
     return [
         {
             **_row(setting, result),
@@ -71,7 +71,7 @@ def _row(setting: Setting, result: TuneResult) -> dict[str, Any]:
 
 
 def format_setting(spec: ModelSpec, hyperparameters: Hyperparameters) -> str:
-    """A setting in short, for a row of a table: `dim 16, bottom 64, top 128-64, rates 0.001 0.02`."""
+    """Return a setting as a short text for a table row: `dim 16, bottom 64, top 128-64, rates 0.001 0.02`."""
     values = spec.to_dict()
     parts = [_format_widths(spec)]
     for name, title in (("bottom_widths", "bottom"), ("top_widths", "top")):

@@ -1,4 +1,4 @@
-"""What a search is asked to do."""
+"""Description of a search."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,24 +25,26 @@ COST_OF_OPTION: dict[SearchCost, Cost] = {
 
 @dataclass(frozen=True, kw_only=True)
 class SearchJob:
-    """A search, as it is asked for.
+    """Description of one search.
 
     Attributes:
-        dataset: The data; its test part is not touched.
+        dataset: The data; its test part is not used.
         request: Budget, method, space and limits of the search, longest training, seed, model family.
         placement: Placement of the trials.
-        directory: Folder of this search alone; the study is kept in it, unless the request names a storage.
-        parent_run_id: MLflow run below which each trial gets its own.
-        space: Space to search; by default what the request says, for the size of the data.
-        minutes: Time of the search, with the clock of the command; None for a clock of its own in `directory`.
+        directory: Folder of this search alone; the study is stored in it, unless the request names a storage.
+        parent_run_id: MLflow run that is the parent of each trial's run.
+        space: Space to search; None builds the space from the request and the size of the data.
+        minutes: Time of the search, with the clock of the command; None uses a new clock, stored in `directory`.
         used_seconds: Part of the run's time limit used before the search.
         used_joules: Part of the run's energy limit used before the search.
-        checks: Passes over the data after which trainings are compared within the first epoch; None decides by the
-            size of the data.
-        keep: Models of trials to keep for the ensemble; those of a cluster come here.
-        seeds: Seeds of the best setting that are trained after the search, one after the other, and within its minutes.
-        observe: Makes of a trial's architecture, placement, mean seconds of a step and mean watts (None where they were
-            not measured) what later choices learn; None, also as its answer, keeps nothing.
+        checks: Passes over the data after which trainings are compared within the first epoch; None chooses them by
+            the size of the data.
+        keep: Number of trial models to keep for the ensemble; models from a cluster are copied to this machine.
+        seeds: Number of trainings of the best setting with other seeds after the search, one after another, within
+            the time of the search.
+        observe: Turns the architecture, placement, mean seconds of a step and mean watts of a trial into an
+            observation for later predictions. The watts are None if not measured. No observation is recorded if
+            `observe` is None or returns None.
     """
 
     dataset: Dataset
@@ -61,14 +63,14 @@ class SearchJob:
 
     @property
     def cost(self) -> Cost | None:
-        """The cost that NE is weighed against; None searches for the lowest NE alone."""
+        """Cost that NE is weighed against; None searches for the lowest NE alone."""
         cost = self.request.search.search_cost
         return COST_OF_OPTION[cost] if cost else None
 
     @property
     def schedule(self) -> Schedule:
-        """The longest training of a trial."""
-        # One setting alone is compared with nothing, so nothing is to be known of it within an epoch.
+        """Schedule of the longest training of a trial."""
+        # A single setting is not compared with others, so it needs no validation within an epoch.
         is_compared = self.request.search.most_trials != 1
         by_size = checks_for(self.dataset.splits["train"].rows) if is_compared else ()
         fixed = read_fixed(self.request.model, self.request.architecture.set)
@@ -82,5 +84,5 @@ class SearchJob:
 
     @property
     def final_training(self) -> FinalTraining:
-        """What may be spent on training the winners to the end."""
+        """Time, energy and money that are left for training the best settings in full."""
         return FinalTraining.of(self.request, self.used_seconds, self.used_joules)

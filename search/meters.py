@@ -1,4 +1,4 @@
-"""What a whole search draws, by the meters of this machine or of the nodes that train for it."""
+"""Energy of a whole search, from the meters of this machine or of the nodes that train the trials."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -10,23 +10,23 @@ from shunter.hardware.types import Placement
 
 
 class SearchMeters:
-    """Several meters read as one.
+    """Several energy meters that are read as one.
 
     Args:
-        meters: Entered meters, none of which counts what another one counts.
+        meters: Entered meters; no two of them count the same energy.
     """
 
     def __init__(self, meters: Sequence[Reading]) -> None:
         self._meters = meters
 
     def joules(self) -> float | None:
-        """Used so far; None where one of the meters cannot count."""
+        """Return the joules used so far; None if one of the meters cannot measure."""
         joules = [meter.reading.joules for meter in self._meters]
         return None if None in joules else sum(used for used in joules if used is not None)
 
     @property
     def source(self) -> str | None:
-        """Whether the energy is `measured` or `estimated`; None where it is not known."""
+        """Whether the energy is `measured` or `estimated`; None if the energy is unknown."""
         methods = {reading.method for meter in self._meters if (reading := meter.reading).seconds}
         if not methods or "unavailable" in methods:
             return None
@@ -35,7 +35,9 @@ class SearchMeters:
 
 @contextmanager
 def open_meters(executors: Sequence[Executor], place: Place | None) -> Iterator[SearchMeters]:
-    """Meters of the whole search: this machine, with what the method does itself, or the nodes that train for it.
+    """Open the energy meters of the whole search.
+
+    The meters measure this machine, including the search method itself, or the nodes that train the trials.
 
     Args:
         executors: Executors of the trials.
@@ -50,7 +52,7 @@ def open_meters(executors: Sequence[Executor], place: Place | None) -> Iterator[
 
 
 def check_energy_can_be_measured(placement: Placement) -> None:
-    """Raise when energy is to be weighed and nothing here can tell it.
+    """Raise if no meter on this machine can measure energy.
 
     Raises:
         RequestError: No meter of energy works on this machine.

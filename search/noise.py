@@ -1,4 +1,4 @@
-"""What chance does to the figure that a search ranks by: fitted from trainings of one setting from several seeds."""
+"""Noise of the figure that ranks settings, estimated from trainings of one setting with several seeds."""
 
 import math
 from collections import defaultdict
@@ -11,33 +11,33 @@ from shunter.engine.trained_model import TrainedModel
 from shunter.frozen import Frozen
 from shunter.search.result import TuneResult
 
-NOISE = "search.noise"  # metric of a run: standard deviation of the loss from seed to seed
-TOO_FEW = "search.too_few_positives"  # tag of a run whose validation part tells no settings apart
+NOISE = "search.noise"  # metric of a run: standard deviation of the loss between seeds
+TOO_FEW = "search.too_few_positives"  # tag of a run whose validation part is too small to distinguish settings
 
 
 class Noise(Frozen):
-    """How far trainings of one setting lie apart that differ in their seed alone."""
+    """Standard deviation between trainings of one setting that differ only in the seed."""
 
     deviation: float = Field(ge=0, description="Standard deviation of the figure that ranks.")
     trainings: int = Field(ge=2, description="Trainings that it is fitted from.")
 
     def tied(self, tuned: TuneResult) -> int:
-        """Settings that lie within two deviations of a difference from the best one, itself among them."""
+        """Count the settings within two standard deviations (of a difference) of the best, the best included."""
         within = 2 * math.sqrt(2) * self.deviation
         return sum(setting.loss - tuned.best.loss <= within for setting in tuned.winners)
 
 
 def noise_of(trained: Sequence[TrainedModel], select_by: SelectBy) -> Noise | None:
-    """The deviation within settings that were trained from several seeds, pooled; None where none was.
+    """Return the pooled standard deviation within settings that were trained with several seeds; None without any.
 
     Args:
         trained: Trainings; those that a limit ended do not count.
-        select_by: Figure that ranks them.
+        select_by: Figure that ranks the settings.
     """
     losses: dict[str, dict[int, float]] = defaultdict(dict)
     for one in trained:
         if not one.stop_reason.is_scheduled:
-            continue  # cut off: that it is behind is no chance
+            continue  # ended by a limit: a worse result is no noise
         losses[repr((one.spec, one.hyperparameters))][one.schedule.seed] = one.validation.loss_by(select_by)
     repeated = [list(by_seed.values()) for by_seed in losses.values() if len(by_seed) > 1]
     if not repeated:

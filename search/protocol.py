@@ -1,8 +1,8 @@
-"""What every way of searching has in common: it is asked for a point, told what came of it, and knows its budget.
+"""Protocol of all search methods: `ask` proposes a point, `tell` reports its outcome.
 
-The search (`shunter.search.search`) trains the points, counts what they used and keeps them in one Optuna study,
-whichever method proposed them; a method only proposes. A new one is a class and an entry of
-`shunter.requests.search_methods`, which other distributions extend by the entry points `shunter.search_methods`.
+A method only proposes. The search (`shunter.search.search`) trains the points, counts time and energy, and records all
+trials in one Optuna study. A new method is a class and an entry of `shunter.requests.search_methods`, which other
+distributions extend by the entry points `shunter.search_methods`.
 """
 
 from collections.abc import Hashable, Mapping
@@ -22,46 +22,46 @@ COSTS: tuple[Cost, ...] = ("step_seconds", "joules_per_sample", "parameter_bytes
 
 
 class Space(Protocol):
-    """What is searched: points, written as a value for each parameter."""
+    """Search space; a point is a value for each parameter."""
 
     def suggest(self, trial: "Trial") -> Parameters:
-        """Draw a point by an Optuna trial."""
+        """Draw a point with an Optuna trial."""
         ...
 
     def defaults(self) -> list[Parameters]:
-        """The points to try first."""
+        """Return the points to try first."""
         ...
 
     def build(self, parameters: Parameters) -> tuple[ModelSpec, Hyperparameters]:
-        """The architecture and the learning rates at a point."""
+        """Return the architecture and the learning rates of a point."""
         ...
 
     def identity(self, parameters: Parameters) -> Hashable:
-        """What is trained at a point: two points may come to the same."""
+        """Return what a point trains; two points with equal identities train the same model."""
         ...
 
     def factors(self) -> Factors:
-        """Every parameter with its values; of a range a few values along it.
+        """Return every parameter with its values; of a range a few values along it.
 
-        A parameter that only some points have, as the options of a family, is there too: `build` overlooks it in the
-        others.
+        Parameters that only some points have, such as options of one family, are included. `build` ignores them for the
+        other points.
         """
         ...
 
     def model_dump_json(self) -> str:
-        """The space as JSON, by which a study of another space is told apart."""
+        """Return the space as JSON, which distinguishes studies of different spaces."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetLeft:
-    """What a search may still use; None where nothing is set.
+    """Rest of the budget of a search; None is no limit.
 
     Attributes:
-        trials: That may begin.
-        seconds: By the clock on the wall.
-        joules: Of the accelerators.
-        at_a_time: Trials that run at a time.
+        trials: Trials that may still begin.
+        seconds: Wall-clock seconds.
+        joules: Joules of the accelerators.
+        at_a_time: Number of trials that run at the same time.
     """
 
     trials: int | None = None
@@ -71,24 +71,24 @@ class BudgetLeft:
 
     @property
     def trial_seconds(self) -> float | None:
-        """Of all trials together, which run at the same time."""
+        """Remaining seconds, summed over the trials that run at the same time."""
         return None if self.seconds is None else self.seconds * self.at_a_time
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What came of a point.
+    """Outcome of a trained point.
 
     Attributes:
-        state: How its training ended; a pruned one was stopped early, and a failed one came to nothing.
-        validation_ne: NE on the validation part of the best epoch; None of a failed one.
-        selected: Where the user selects by another figure, that of the best epoch, as a number to be lowered
-            (`shunter.engine.metrics.Metrics.loss_by`); None where it is the NE.
-        costs: Measured seconds of a step and joules of a sample, counted bytes of the parameters. What
-            could not be measured is missing.
-        violations: For each of the user's limits, by how much the point breaks it; kept where it is 0 or below.
-        seconds: Seconds of its training.
-        joules: Joules of its training; None where no meter works.
+        state: End of the training; a pruned training was stopped early, and a failed one has no result.
+        validation_ne: NE of the best epoch on the validation part; None if failed.
+        selected: If the user selects by another figure than NE: that figure of the best epoch, as a number to be
+            lowered (`shunter.engine.metrics.Metrics.loss_by`). None if the user selects by NE.
+        costs: Measured seconds of a step and joules of a sample, counted bytes of the parameters. Costs that could
+            not be measured are missing.
+        violations: For each of the user's limits, the amount by which the point breaks it; at most 0 if kept.
+        seconds: Seconds of the training.
+        joules: Joules of the training; None if no meter works.
     """
 
     state: Literal["complete", "pruned", "failed"]
@@ -101,26 +101,26 @@ class Outcome:
 
     @property
     def loss(self) -> float | None:
-        """What the search lowers: NE, or the figure that the user selects by; None of a failed one."""
+        """Value that the search minimises: NE, or the figure that the user selects by; None if failed."""
         return self.validation_ne if self.selected is None else self.selected
 
     @property
     def is_feasible(self) -> bool:
-        """Whether it came to a result that keeps all limits."""
+        """Whether the point has a result and keeps all limits."""
         return self.validation_ne is not None and all(value <= 0 for value in self.violations.values())
 
 
 class SearchMethod(Protocol):
-    """A way of searching."""
+    """Search method."""
 
     def ask(self, left: BudgetLeft) -> Parameters | None:
-        """The next point to train; None when the method has no other to propose.
+        """Return the next point to train; None if the method has no other point to propose.
 
-        It may be asked again before it was told of the points that are on their way: several train at a time. What it
-        does itself to find a point, such as training a super-net, counts against the budget too.
+        Several trials run at the same time, so `ask` may be called again before `tell` has reported all earlier points.
+        Work of the method itself, such as training a super-net, counts against the budget too.
         """
         ...
 
     def tell(self, parameters: Parameters, outcome: Outcome) -> None:
-        """Learn what came of a point; of a search that goes on after an interruption also of the earlier points."""
+        """Learn from the outcome of a point; a resumed search also reports the points of earlier attempts."""
         ...

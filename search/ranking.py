@@ -1,7 +1,7 @@
-"""The search of a graph model's settings: which point comes next, and which training is not worth its end.
+"""Search for settings of a graph model: propose the next point, and stop trainings that are worse than others.
 
-Nothing of it is kept: a search that begins again with the same seed proposes the same points as long as it is told the
-same outcomes, and the trainings themselves are what was kept.
+The search stores no state. A search that starts again with the same seed and gets the same outcomes proposes the same
+points; the finished trainings themselves are stored.
 """
 
 from collections.abc import Sequence
@@ -11,17 +11,17 @@ from shunter.search.methods.samplers import tpe_sampler
 from shunter.search.protocol import Parameters
 from shunter.search.space.ranking import RankingSpace
 
-FEWEST_RIVALS = 2  # trainings whose median says what is too little
-FEWEST_EPOCHS = 2  # before which no training is ended
+FEWEST_RIVALS = 2  # trainings needed for a median to compare with
+FEWEST_EPOCHS = 2  # epochs before which no training is stopped
 
 
 class RankingSearch:
-    """Proposes points: those of the space that come first, then by a tree-structured Parzen estimator.
+    """Proposes the space's first points, then points of a tree-structured Parzen estimator.
 
     Args:
-        space: What may be tried.
-        trials: How many will be at most; None where something else ends the search.
-        seed: Seed of what is drawn.
+        space: Search space.
+        trials: Largest number of trials; None if something else ends the search.
+        seed: Seed of the draws.
     """
 
     def __init__(self, space: RankingSpace, trials: int | None, *, seed: int = 0) -> None:
@@ -37,26 +37,26 @@ class RankingSearch:
             self._study.enqueue_trial(point)
 
     def ask(self) -> Parameters | None:
-        """The next point; None when there is no other."""
+        """Return the next point; None if there is no other."""
         if self._told and not self.space.searched:
             return None
         self._trial = self._study.ask()
         return self.space.suggest(self._trial)
 
     def tell(self, qualities: Sequence[float]) -> None:
-        """Learn what came of the point that was asked for last.
+        """Learn from the outcome of the last point that `ask` returned.
 
         Args:
-            qualities: The figure that selects, on validation after each epoch, at least one; the higher the better.
+            qualities: Figure that selects, on the validation part after each epoch, at least one; higher is better.
         """
         self._told.append(qualities)
         self._study.tell(self._trial, max(qualities))
 
     def is_beaten(self, qualities: Sequence[float]) -> bool:
-        """Whether a training is worse than the median of the others was by the same epoch (Optuna's median rule).
+        """Return True if a training is worse than the median of the others at the same epoch (Optuna's median rule).
 
-        The points that come first are trained to their end: they are few and unlike each other, and the best of them
-        on one log may rise later than those that suit another.
+        The first points are never stopped. They are few and unlike each other, and the best one on a log may improve
+        later than the others.
         """
         epoch = len(qualities)
         if epoch < FEWEST_EPOCHS or len(self._told) < self._first:

@@ -1,4 +1,4 @@
-"""What the step hands on."""
+"""Result of a search."""
 
 import math
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Setting(Frozen):
-    """One setting that was tried, with what it reached."""
+    """One setting that was tried, with its results."""
 
     spec: AnyModelSpec
     hyperparameters: Hyperparameters
@@ -46,12 +46,12 @@ class Setting(Frozen):
 
     @property
     def loss(self) -> float:
-        """What ranks it, the lower the better."""
+        """Value that ranks the setting; lower is better."""
         return self.validation_ne if self.selected is None else self.selected
 
     @property
     def is_feasible(self) -> bool:
-        """Whether it keeps all limits, as far as they could be judged."""
+        """Whether the setting keeps all limits that could be checked."""
         return all(value <= 0 for value in self.violations.values())
 
 
@@ -87,13 +87,13 @@ class TuneResult(Frozen):
     @model_validator(mode="before")
     @classmethod
     def _read_old(cls, values: Any) -> Any:
-        """Accept the result of an earlier version, which holds the text of the reason alone."""
+        """Accept a result of an earlier version, which has only the text of the stop reason."""
         return with_stop_reason(values)
 
     @computed_field
     @property
     def stopped_because(self) -> str | None:
-        """The reason as a text, for people."""
+        """Stop reason as text."""
         return self.stop_reason and stop_text(self.stop_reason)
 
     @property
@@ -103,31 +103,31 @@ class TuneResult(Frozen):
 
     @property
     def best_quality(self) -> str:
-        """What it reached by the figure that ranks, for a person: `NE 0.8123`."""
+        """Best value of the figure that ranks, as text, for example `NE 0.8123`."""
         return f"{FIGURES[self.select_by]} {figure_of(self.best.loss, self.select_by):.4f}"
 
     @property
     def winners(self) -> tuple[Setting, ...]:
-        """Settings to train to the end: those that keep the limits; of none, those that break them by estimates only.
+        """Settings to train in full: those that keep the limits, or else those that break limits only by estimates.
 
-        The training to come stops at the limit that it was estimated to break, with its best epoch.
+        The final training stops at such a limit, with its best epoch.
         """
         within = tuple(setting for setting in self.settings if setting.is_feasible)
         return within or tuple(setting for setting in self.settings if not breaks_a_measured_limit(setting.violations))
 
     @property
     def front_cost(self) -> str:
-        """The cost of the front."""
+        """Name of the cost of the Pareto front."""
         return self.cost or "step_seconds"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Usage:
-    """What a search used, earlier attempts included.
+    """Time and energy used by a search, earlier attempts included.
 
     Attributes:
         seconds: Seconds used.
-        joules: Joules used; None where no meter works.
+        joules: Joules used; None if no meter works.
         energy_source: `measured` or `estimated`; None where the energy is not known.
     """
 
@@ -137,10 +137,10 @@ class Usage:
 
 
 def ranked(study: "Study", space: Space, cost: Cost | None) -> tuple[Setting, ...]:
-    """The settings with a result: those that keep the limits first, the best first among them.
+    """Return the settings with a result, those that keep the limits first, each group from best to worst.
 
-    Pruned trials are ranked with the others: training keeps the best epoch's weights, so what a setting reached before
-    it was stopped it would have reached in any case. Without any that keeps the limits, the nearest comes first.
+    Pruned trials are ranked with the others: a training keeps the weights of its best epoch, so it would have reached
+    the same value without pruning. If no setting keeps the limits, the one that breaks them least comes first.
     """
     settings = [_setting(trial, space) for trial in trials_with_result(study)]
     return tuple(sorted(settings, key=lambda setting: (_excess(setting), _figure(setting, cost), setting.trial_number)))
@@ -158,7 +158,7 @@ def summarise(
     select_by: SelectBy = "ne",
     too_few_positives: str | None = None,
 ) -> TuneResult:
-    """The result of a search from its ranked settings, of which there is at least one."""
+    """Return the result of a search from its ranked settings, of which there is at least one."""
     pruned = sum(setting.is_pruned for setting in settings)
     return TuneResult(
         settings=settings,
@@ -196,7 +196,7 @@ def _setting(trial: "FrozenTrial", space: Space) -> Setting:
 
 
 def _excess(setting: Setting) -> float:
-    """0 of a setting that keeps the limits, more the more it breaks them."""
+    """Return 0 for a setting that keeps the limits, and more the more it breaks them."""
     return sum(1.0 + math.log1p(value) for value in setting.violations.values() if value > 0)
 
 
@@ -206,6 +206,6 @@ def _figure(setting: Setting, cost: Cost | None) -> float:
 
 
 def front_settings(settings: Sequence[Setting], cost: str) -> list[Setting]:
-    """Those that keep the limits and that no other one beats in NE and a cost, from the lowest NE on."""
+    """Return the settings that keep the limits and that no other one beats in NE and cost, from the lowest NE on."""
     known = [setting for setting in settings if setting.is_feasible and cost in setting.costs]
     return [known[index] for index in non_dominated([(setting.loss, setting.costs[cost]) for setting in known])]

@@ -1,7 +1,7 @@
-"""One figure for what came of a point: its NE, what it costs, and the limits that it breaks; and its rank in a study.
+"""Reward of a point from its NE, its cost and the limits that it breaks, and the rank of a point in its study.
 
-Whoever follows one figure, as a policy or a super-net does, follows this one, so that the ways of searching can be
-compared.
+Every method that optimises a single number, such as a policy or a super-net, uses this reward, so that the methods can
+be compared.
 """
 
 import math
@@ -11,24 +11,24 @@ import numpy as np
 
 from shunter.search.protocol import Cost, Outcome
 
-# NE per factor e of cost: half the cost is worth as much as 0.007 of NE.
+# Weight of the logarithm of the cost in units of NE: half the cost is worth 0.007 of NE.
 COST_WEIGHT = 0.01
-# A prediction of the base rate alone has NE 1: a training that failed is worth a whole NE less than that.
+# A prediction of the base rate alone has NE 1; a failed training counts as a whole NE worse than that.
 FAILED_NE = 2.0
 
 
 def reward(
     outcome: Outcome, *, reference_cost: float | None = None, cost: Cost | None = None, weight: float = COST_WEIGHT
 ) -> float:
-    """What a point is worth, more being better: `-(NE + weight * log(cost / reference_cost)) - penalty`.
+    """Return the reward of a point, higher is better: `-(NE + weight * log(cost / reference_cost)) - penalty`.
 
-    Where the user selects by another figure, `Outcome.loss` takes the place of NE.
+    If the user selects by another figure, `Outcome.loss` replaces NE.
 
     Args:
         outcome: Outcome of the point.
-        reference_cost: Cost of an ordinary point, where the cost's term is 0; None leaves the cost out.
-        cost: Name of the cost that counts; None leaves the cost out, and so does one that was not measured.
-        weight: NE that a factor e of cost is worth.
+        reference_cost: Cost at which the term of the cost is 0; None leaves the cost out.
+        cost: Name of the cost. The cost is left out if the name is None or the cost was not measured.
+        weight: NE per factor e of cost.
     """
     if outcome.loss is None:
         return -FAILED_NE - violation_penalty(outcome.violations)
@@ -38,29 +38,29 @@ def reward(
 
 
 def violation_penalty(violations: Mapping[str, float]) -> float:
-    """The NE that broken limits cost: 1 for each, so that no quality makes up for one, and more the more it breaks it.
+    """Return the penalty for broken limits in NE: at least 1 for each, so that no quality makes up for it.
 
-    It grows with the logarithm of the excess, whose unit is the limit's own.
+    The penalty grows with the logarithm of the excess, in the unit of the limit.
     """
     return sum(1.0 + math.log1p(excess) for excess in violations.values() if excess > 0)
 
 
 def losses_of(outcomes: Sequence[Outcome], cost: Cost | None) -> np.ndarray:
-    """Return the negative reward of each outcome; a cost counts relative to the median of those that were paid."""
+    """Return the negative reward of each outcome; a cost counts relative to the median of the measured costs."""
     paid = [outcome.costs[cost] for outcome in outcomes if cost and outcome.costs.get(cost)]
     reference = float(np.median(paid)) if paid else None
     return np.array([-reward(outcome, reference_cost=reference, cost=cost) for outcome in outcomes])
 
 
 def scores(outcomes: Sequence[Outcome], cost: Cost | None = None) -> np.ndarray:
-    """What came of the points of one study, the lower the better, on a scale that all studies share: `[points]`.
+    """Return the outcomes of one study on a scale that all studies share, lower is better, `[points]`.
 
-    Their ranks as quantiles of the normal distribution (Salinas et al., "A Quantile-based Approach for Hyperparameter
-    Transfer Learning", ICML 2020, section 4.1): NE of two data sets cannot be compared, and one learning rate that is
-    too high must not make all others look alike.
+    The scores are ranks as quantiles of the normal distribution (Salinas et al., "A Quantile-based Approach for
+    Hyperparameter Transfer Learning", ICML 2020, section 4.1). NE of two data sets cannot be compared, and one far too
+    high learning rate must not make all other points look alike.
 
     Args:
-        outcomes: Outcomes of the points, failed ones among them.
+        outcomes: Outcomes of the points, including failed ones.
         cost: Cost that NE is weighed against; see `reward`.
     """
     from scipy.stats import norm, rankdata

@@ -1,4 +1,4 @@
-"""The search: from a request to the settings that were tried, ranked."""
+"""The search: from a request to the ranked settings that were tried."""
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -32,7 +32,7 @@ from shunter.search.study.workers import open_executors
 if TYPE_CHECKING:
     from optuna import Study
 
-NEAREST = 3  # points that an error names
+NEAREST = 3  # points listed in an error message
 
 
 def search(
@@ -44,19 +44,19 @@ def search(
 ) -> TuneResult:
     """Try settings within the budget, on the training and validation parts only, and rank them.
 
-    Interrupted and called again with the same folder, it goes on: finished trials are not repeated, and what was used
-    counts. A trial that fails, by a loss that is no number, for want of memory or because its process died, is noted
-    and the search goes on.
+    Called again with the same folder, an interrupted search is resumed: finished trials are not repeated, and earlier
+    use counts. A trial that fails (loss not a number, out of memory, or its process died) is recorded, and the search
+    continues.
 
     Args:
-        job: The search that is asked for.
+        job: Description of the search.
         place: Place that trains instead of this machine.
-        should_stop: Asked after each step; a reason ends the search, which keeps what it has.
+        should_stop: Called after each step; a returned reason ends the search with the results so far.
         on_trial: Called after each trial.
 
     Raises:
-        TrainingError: No trial came to a result.
-        InfeasibleError: Every trial breaks a limit by what it measured.
+        TrainingError: No trial has a result.
+        InfeasibleError: Every trial breaks a limit by a measured value.
         RequestError: The family, the method, a task with a weight or a value of the space is wrong, or the batch is
             larger than the data.
         DataError: An array cannot be read.
@@ -123,7 +123,7 @@ def search(
 
 
 def _open_study(job: SearchJob, space: Space, address: str) -> "Study":
-    """The study of the job, new or gone on with; in a shared storage it is told apart by data and epochs, too."""
+    """Create or resume the study of the job; in a shared storage its name also depends on data and epochs."""
     is_shared = job.request.search.search_storage is not None
     belongs_to = f"{job.dataset.fingerprint}|{job.request.longest_epochs}" if is_shared else ""
     select_by = job.schedule.select_by
@@ -131,7 +131,7 @@ def _open_study(job: SearchJob, space: Space, address: str) -> "Study":
 
 
 def _method_context(job: SearchJob, space: Space, study: "Study", loop: Loop) -> SearchContext:
-    """What the method may know; it begins from the past unless the request says otherwise."""
+    """Return the context of the method; it includes past searches unless the request asks for a cold start."""
     options = job.request.search
     return SearchContext(
         space=space,
@@ -152,7 +152,7 @@ def _method_context(job: SearchJob, space: Space, study: "Study", loop: Loop) ->
 
 
 def _past(job: SearchJob) -> tuple[PastStudy, ...]:
-    """Read what earlier searches teach; nothing if the extension that reads them is not installed."""
+    """Read earlier searches; return nothing if the extension that reads them is not installed."""
     if not PAST_SEARCHES.entries["studies"].is_installed:
         return ()
     options = job.request.search
@@ -178,14 +178,14 @@ def _check_has_result(study: "Study", reason: StopReason | None) -> None:
 
 
 def _check_feasible(settings: Sequence[Setting], min_auc: float | None) -> None:
-    """Raise when every setting breaks a limit by what was measured of it.
+    """Raise if every setting breaks a limit by a measured value.
 
-    Estimates of the training to come alone are no reason to give up: that training stops at the limit, with its best
+    Limits that are only estimated to be broken do not count: the final training stops at the limit, with its best
     epoch.
 
     Raises:
-        InfeasibleError: The message names the nearest settings, and by how much they miss.
-        QualityMissedError: The same where it is the AUC that all of them miss.
+        InfeasibleError: The message names the nearest settings, and by how much they break limits.
+        QualityMissedError: The same, if every setting is below the lowest AUC.
     """
     if not all(breaks_a_measured_limit(setting.violations) for setting in settings):
         return

@@ -1,1 +1,1 @@
-"""Who proposes what is tried next: one protocol, a file for each method."""
+"""Search methods, which propose the next point to try: one protocol, one file for each method."""

@@ -1,4 +1,4 @@
-"""NSGA-II over a study that is put together anew for each draw (Deb et al., IEEE Trans. Evol. Comput. 6(2), 2002)."""
+"""NSGA-II on a study that is rebuilt for each draw (Deb et al., IEEE Trans. Evol. Comput. 6(2), 2002)."""
 
 from typing import TYPE_CHECKING
 
@@ -11,18 +11,18 @@ if TYPE_CHECKING:
 
 
 class Nsga2(NSGAIISampler):
-    """Optuna's sampler, whose generations are so many complete trials after one another.
+    """Optuna's NSGA-II sampler, with consecutive complete trials as a generation.
 
-    Optuna notes the generation of each trial when it draws it. Here a trial may have been drawn by another machine, or
-    be the default, which nobody drew: all of them breed, by their order.
+    Optuna records the generation of a trial when it draws the trial. In this search another machine may have drawn a
+    trial, and the default point is not drawn at all. So a generation is defined by the order of the trials instead.
     """
 
     def get_trial_generation(self, study: "Study", trial: "FrozenTrial") -> int:
-        """Generation of a trial that is drawn now."""
+        """Return the generation of a trial that is drawn now."""
         return len(_complete(study)) // self._size
 
     def get_population(self, study: "Study", generation: int) -> "list[FrozenTrial]":
-        """Trials of a generation."""
+        """Return the trials of a generation."""
         return _complete(study)[generation * self._size : (generation + 1) * self._size]
 
     @property

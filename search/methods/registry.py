@@ -1,4 +1,4 @@
-"""Builds the search methods that `shunter.requests.search_methods` lists, those that draw by a sampler here."""
+"""Builders of the search methods in `shunter.requests.search_methods` that use a sampler of Optuna."""
 
 from functools import partial
 
@@ -10,7 +10,7 @@ from shunter.search.protocol import SearchMethod
 from shunter.search.space.settings import SearchSpace
 from shunter.search.study.families import FamilyRace
 
-# What an extension makes of earlier searches: `studies` reads them, `start` begins a search with what they teach.
+# Use of earlier searches by an extension: `studies` reads them, and `start` builds a method that begins from them.
 PAST_SEARCHES = Registry(
     "use of past searches",
     {
@@ -27,13 +27,13 @@ def build_method(name: str, context: SearchContext) -> SearchMethod:
     Raises:
         UnknownNameError: No search method has this name.
         MissingExtensionError: The search method belongs to an extension that is not installed.
-        RequestError: It cannot search the space.
+        RequestError: The search method cannot search the space.
     """
     return SEARCH_METHODS.load(name)(context)
 
 
 def build_tpe(context: SearchContext) -> SearchMethod:
-    """Build the tree-structured Parzen estimator, which begins with what the past or a race of families teaches."""
+    """Build the tree-structured Parzen estimator; it begins from past searches or a race of families, if available."""
     taught = PAST_SEARCHES.load("start")(context, partial(Sampled, context, tpe_sampler)) if context.past else None
     if taught is not None:
         return taught
@@ -45,10 +45,10 @@ def build_tpe(context: SearchContext) -> SearchMethod:
 
 
 def build_random(context: SearchContext) -> SearchMethod:
-    """Build the search by random draws."""
+    """Build random search."""
     return Sampled(context, random_sampler)
 
 
 def build_nsga2(context: SearchContext) -> SearchMethod:
-    """Build the search by NSGA-II."""
+    """Build NSGA-II."""
     return Sampled(context, nsga2_sampler)

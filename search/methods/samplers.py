@@ -1,4 +1,4 @@
-"""Methods that draw points by a sampler of Optuna from the study's own trials."""
+"""Search methods that draw points by an Optuna sampler from the trials of the study."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -15,27 +15,27 @@ if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
     from optuna.trial import FrozenTrial
 
-    SamplerOf = Callable[[int, int | None], BaseSampler]  # of a seed and the budget in trials
+    SamplerOf = Callable[[int, int | None], BaseSampler]  # arguments: seed, and budget in trials
 
-MOST_DRAWS = 20  # until one is of a family that is still in the race, or was not tried before
-SMALLEST_GENERATION = 4  # of NSGA-II; set by hand, as the two below
-GENERATION = 20  # where time or energy ends the search, and nobody knows how many trials that are
+MOST_DRAWS = 20  # attempts to draw a family that is still in the race, or a point that was not tried before
+SMALLEST_GENERATION = 4  # of NSGA-II; set by hand, like GENERATION and the startup trials of TPE
+GENERATION = 20  # if time or energy ends the search, so that the number of trials is unknown
 
 
 class Sampled:
-    """Draws by a sampler from all trials in the study, those of other machines and those still on their way included.
+    """Search method that draws points by a sampler, based on all trials in the study, from any machine.
 
-    The space's own points come first, or others that are given. The sampler is seeded for each trial anew, so that a
-    study which was interrupted goes on as it would have.
+    The space's default points, or other given points, are tried first. The sampler gets a new seed for each trial, so
+    that an interrupted study continues as it would have without the interruption.
 
     Args:
         context: Context of the search; the points are drawn from its study.
         sampler_of: Makes the sampler of one draw from its seed and the budget in trials.
-        first: Points to try first; None are the space's own.
-        race: The race of several families, which takes the place of those points.
+        first: Points to try first; None uses the default points of the space.
+        race: Race of several families, which replaces the points to try first.
 
     Attributes:
-        race: As given.
+        race: Race of several families; None if there is none.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Sampled:
         self._first = context.space.defaults() if first is None else first
 
     def ask(self, left: BudgetLeft) -> Parameters | None:
-        """The first of the points to try first that the study does not have, or else a drawn one."""
+        """Return the first of the points to try first that is not in the study, or else a drawn point."""
         context = self._context
         begun = begun_trials(context.study)
         if self.race is not None:
@@ -62,16 +62,17 @@ class Sampled:
             if point not in tried:
                 return point
         if tried and not context.space.factors():
-            return None  # all is fixed: there is one point
+            return None  # all parameters are fixed, so there is only one point
         return self._new(begun)
 
     def tell(self, parameters: Parameters, outcome: Outcome) -> None:
-        """Nothing to do: the study knows."""
+        """Do nothing: the study has the outcome already."""
 
     def _new(self, begun: "Sequence[FrozenTrial]") -> Parameters:
-        """A draw that comes to something else than all before: the same again, with the same seed, teaches nothing.
+        """Draw a point that builds another model than all before; training the same model again is useless.
 
-        Where the sampler gives none it is drawn at random, and where that gives none either, all may have been tried.
+        The point is drawn at random if the sampler finds no new one. If no random draw is new either, the last is
+        returned.
         """
         space, scratch = self._context.space, self._scratch(begun)
         known = {space.identity(trial.params) for trial in begun}
@@ -85,7 +86,7 @@ class Sampled:
         return point
 
     def _drawn_of(self, families: Sequence[str], begun: "Sequence[FrozenTrial]") -> Parameters:
-        """A draw of one of some families: the first that the sampler gives, or else of the first family."""
+        """Draw a point of one of the families: the first match of the sampler, or else a point of the first family."""
         scratch = self._scratch(begun)
         for _ in range(MOST_DRAWS):
             point = self._context.space.suggest(scratch.ask())
@@ -95,21 +96,21 @@ class Sampled:
         return self._context.space.suggest(scratch.ask())
 
     def _scratch(self, begun: "Sequence[FrozenTrial]") -> "Study":
-        """A study to draw from, which knows what has begun."""
+        """Return a copy of the study to draw from, with all trials that have begun."""
         context = self._context
         scratch = _in_memory(context.study, begun, context.cost)
         scratch.sampler = self._sampler_of(self._seed(begun), context.trials)
         return scratch
 
     def _seed(self, begun: "Sequence[FrozenTrial]") -> int:
-        """Of one draw."""
+        """Return the seed of one draw."""
         return (self._context.seed * 1_000_003 + len(begun)) % 2**32
 
 
 def tpe_sampler(seed: int, trials: int | None) -> "BaseSampler":
-    """The tree-structured Parzen estimator; a third of few trials is drawn at random first, ten of many.
+    """Return the tree-structured Parzen estimator; the first third of the trials, 3 to 10, are drawn at random.
 
-    Optuna's own ten may be all there are.
+    Optuna's default of ten random trials could use up a small budget.
     """
     from optuna.samplers import TPESampler
 
@@ -118,16 +119,17 @@ def tpe_sampler(seed: int, trials: int | None) -> "BaseSampler":
 
 
 def random_sampler(seed: int, trials: int | None) -> "BaseSampler":
-    """Independent uniform draws."""
+    """Return the sampler of independent uniform draws."""
     from optuna.samplers import RandomSampler
 
     return RandomSampler(seed=seed)
 
 
 def nsga2_sampler(seed: int, trials: int | None) -> "BaseSampler":
-    """NSGA-II with about as many generations as each has trials; Optuna's own 50 would be all that most searches have.
+    """Return NSGA-II with about as many generations as each generation has trials.
 
-    The first generation is drawn at random, but for what was tried before.
+    Optuna's default generation of 50 trials would be the whole of most searches. The first generation is drawn at
+    random, apart from trials that are in the study already.
     """
     from shunter.search.methods.nsga2 import Nsga2
 
@@ -136,9 +138,9 @@ def nsga2_sampler(seed: int, trials: int | None) -> "BaseSampler":
 
 
 def _in_memory(study: "Study", trials: "Sequence[FrozenTrial]", cost: Cost | None) -> "Study":
-    """A copy of some trials, in which a draw leaves no trace: the search records a point when it begins to train it.
+    """Copy trials into a study in memory, where a draw leaves no trace; only trained points are recorded.
 
-    Of two objectives Optuna overlooks what a pruned trial reached; it counts as if it were complete.
+    With two objectives Optuna ignores pruned trials, so a pruned trial counts as complete here.
     """
     from optuna import create_study
     from optuna.pruners import NopPruner

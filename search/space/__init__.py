@@ -1,1 +1,1 @@
-"""What is searched: settings of the families, architectures, towers."""
+"""Search spaces: settings of the families, architectures, towers."""

@@ -1,4 +1,4 @@
-"""Which space a request asks to be searched."""
+"""Choice of the search space for a request."""
 
 from pathlib import Path
 
@@ -17,12 +17,12 @@ from shunter.tracking.runs import open_run
 def space_for(
     dataset: Dataset, request: TrainRequest, placement: Placement, directory: Path, parent_run_id: str
 ) -> Space:
-    """The space of a request, for the size of the data.
+    """Return the search space of a request, for the size of the data.
 
     Args:
         dataset: The data.
-        request: Which space, of which family.
-        placement: Placement of the trials; towers are learned there, for a family that has them.
+        request: Request with the name of the space and the model family.
+        placement: Placement of the trials; if the family has towers, their field partitions are learned there.
         directory: Folder of the search.
         parent_run_id: MLflow run of the search.
 
@@ -45,10 +45,10 @@ def space_for(
 
 
 def check_not_empty(space: Space) -> None:
-    """Refuse a space in which a factor has no values, or that has no factor but for what the user fixed.
+    """Raise if a factor of the space has no values, or if the space has no factors and the user fixed none.
 
     Raises:
-        RequestError: The message names it.
+        RequestError: The space is empty.
     """
     factors = space.factors()
     for name, values in factors.items():

@@ -1,4 +1,4 @@
-"""What is searched of how families learn, what is usual, and the point that is held back."""
+"""Search space of the training hyperparameters, their usual values, and the regularised first point `HELD_BACK`."""
 
 import math
 from collections.abc import Sequence
@@ -14,13 +14,14 @@ from shunter.models.spec import nearest
 from shunter.requests import parse_task_weights
 from shunter.search.space.parameter import Choices
 
-USUAL_BATCH_SIZE = 512  # for which the usual learning rates are meant
-# Bins of each number with which a search begins, and baselines learn. By hand on the validation parts of two samples of
-# Criteo (12,000 and 8,000 training rows), default settings, means of three seeds, NE without bins and with 8, 16, 48:
+USUAL_BATCH_SIZE = 512  # batch size of the usual learning rates
+# Bins of each number for the first points of a search and for baselines. Set by hand on the validation parts of two
+# samples of Criteo (12,000 and 8,000 training rows) with default settings. NE (mean of three seeds) without bins and
+# with 8, 16, 48:
 # lr .842 .838 .837 .838 and .866 .863 .866 .865; dnn .850 .849 .861 .843 and .901 .876 .879 .873; dlrm .871 .851 .864
 # .858 and .898 .875 .883 .883; dcnv2 .863 .843 .844 .845 and .904 .886 .882 .879.
 FIRST_BINS = 8
-# What is tried of what all families learn with, beside the learning rates.
+# Values of the training hyperparameters of all families, besides the learning rates.
 LEARNING_OPTIONS: Choices = {
     "embedding_l2": (0.0, 5e-5, 2e-4, 1e-3),
     "embedding_initial_bound": (None, 0.1, 0.03, 0.01),
@@ -29,14 +30,15 @@ LEARNING_OPTIONS: Choices = {
     "cosine_epochs": (3, 6),
 }
 WARMUP_EPOCHS = (0.0, 0.25, 1.0)  # choices of the wide space
-# Another point to begin with, beside the default of a family: wide flat layers, held back by batch normalisation and
-# decay, with rates that fall to 0 within three passes. The layers are what published results of deep click models have
-# in common (BARS, Zhu et al., 2022). By hand with batches of 1,024, one thread and one seed, lowest validation NE and
-# seconds of this point, and of the one before it (three layers, vectors of 16, a fifth dropped, decay of 2e-4, plateaus
-# in ten passes): Frappe, dlrm .191 in 12 and .240 in 20, deepfm .241 in 26 and .244 in 54; MovieLens-1M, deepfm .710 in
-# 31 and .712 in 131.
-# Training rows from which it is tried before the default: of 80,000 ratings of MovieLens-100K the default has .923 with
-# dlrm and .941 with deepfm, this point 1.05 and .968; of 200,000 rows of Frappe the default has .324 with dlrm.
+# Another point to try first, besides the default of a family: wide flat layers, regularised by batch normalisation and
+# weight decay, with learning rates that fall to 0 within three passes. Published results of deep click models have such
+# layers in common (BARS, Zhu et al., 2022). Measured by hand with batches of 1,024, one thread and one seed: lowest
+# validation NE and seconds, compared with the former point (three layers, vectors of 16, dropout 0.2, decay of 2e-4,
+# plateau schedule in ten passes). Frappe: dlrm .191 in 12 s against .240 in 20 s, deepfm .241 in 26 s against .244 in
+# 54 s. MovieLens-1M: deepfm .710 in 31 s against .712 in 131 s.
+# From this number of training rows on, the point is tried before the default. On 80,000 ratings of MovieLens-100K the
+# default has NE .923 with dlrm and .941 with deepfm, this point 1.05 and .968; on 200,000 rows of Frappe the default
+# has .324 with dlrm.
 HELD_BACK_ROWS = 100_000
 HELD_BACK: dict[str, Any] = {
     "embedding_dim": 32,
@@ -55,19 +57,19 @@ HELD_BACK: dict[str, Any] = {
 
 
 def rate_scale(batch_size: int) -> float:
-    """By how much learning rates grow with the batch: with the root of its size (Malladi et al., NeurIPS 2022).
+    """Return the factor of the learning rates for a batch size: the root of its ratio to `USUAL_BATCH_SIZE`.
 
-    That is the rule for Adam; row-wise Adagrad follows it here. Below the size for which the usual rates are meant they
-    stay: tried by hand on Frappe with batches of 128, smaller ones only learned more slowly.
+    The rule (Malladi et al., NeurIPS 2022) holds for Adam; row-wise Adagrad uses it here too. Below the usual batch
+    size the rates stay the same: in a test by hand on Frappe with batches of 128, smaller rates only slowed learning.
 
     Args:
-        batch_size: Samples a step.
+        batch_size: Samples of a step.
     """
     return math.sqrt(max(1.0, batch_size / USUAL_BATCH_SIZE))
 
 
 def usual_rates(batch_size: int) -> Hyperparameters:
-    """What is learned with where no rate is searched, at this batch size."""
+    """Return the training hyperparameters for this batch size if no rate is searched."""
     usual, scale = Hyperparameters(), rate_scale(batch_size)
     return replace(
         usual,
@@ -77,14 +79,14 @@ def usual_rates(batch_size: int) -> Hyperparameters:
 
 
 def default_hyperparameters(family: str) -> Hyperparameters:
-    """What a family is learned with where nothing is searched."""
+    """Return the training hyperparameters of a family if nothing is searched."""
     return Hyperparameters(**family_of(family).learned_with)
 
 
 def learning_options(families: Sequence[str], *, is_wide: bool = False) -> Choices:
-    """`LEARNING_OPTIONS`, with what is usual in the families among the choices; of the wide space more of them.
+    """Return `LEARNING_OPTIONS` with the usual values of the families added, and more options in the wide space.
 
-    A family without hidden layers has few weights beside its tables, and keeps the optimiser that it has.
+    The optimiser is searched only if a family has hidden layers: other families have few weights besides their tables.
     """
     options = dict(LEARNING_OPTIONS)
     if is_wide and any(MODEL_FAMILIES.capability(family, "has_hidden_layers") for family in families):
@@ -99,10 +101,10 @@ def learning_options(families: Sequence[str], *, is_wide: bool = False) -> Choic
 
 
 def weights_of_tasks(text: str | None, tasks: Sequence[str]) -> tuple[float, ...]:
-    """The weights of a request in the order of the tasks, 1 where it names none; empty where it names none at all.
+    """Return the task weights of a request in the order of the tasks, 1 for tasks without one; empty without weights.
 
     Raises:
-        RequestError: It names a task that the data does not have.
+        RequestError: The request names a task that the data does not have.
     """
     given = parse_task_weights(text) if text else {}
     for name in given:

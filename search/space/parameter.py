@@ -1,4 +1,4 @@
-"""What one thing that is searched may be: some values, or all of a range."""
+"""A parameter of a search space: a list of values, or a range."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ Choices = dict[str, tuple[Choice, ...]]
 
 @dataclass(frozen=True)
 class Parameter:
-    """What one thing that is searched may be.
+    """One parameter of a search space.
 
     Attributes:
         values: All values; of a range a few along it.
-        draw: Draws a value by an Optuna trial, under a name.
-        is_range: Whether all between the lowest and the highest value can be drawn.
+        draw: Draws a value with an Optuna trial, under a name.
+        is_range: Whether every value between the lowest and the highest can be drawn.
     """
 
     values: tuple[Any, ...]
@@ -27,28 +27,28 @@ class Parameter:
 
     @classmethod
     def choice(cls, values: Sequence[Choice]) -> Self:
-        """One of some values."""
+        """Return a parameter with a list of values."""
         return cls(tuple(values), lambda trial, name: trial.suggest_categorical(name, list(values)))
 
     @classmethod
     def count(cls, most: int) -> Self:
-        """A number from 1 on."""
+        """Return an integer parameter from 1 to `most`."""
         return cls(tuple(range(1, most + 1)), lambda trial, name: trial.suggest_int(name, 1, most))
 
     @classmethod
     def share(cls, most: float) -> Self:
-        """A share from 0 on."""
+        """Return a parameter between 0 and `most`."""
         values = tuple(part * most for part in (0.0, 0.2, 0.4, 0.6, 1.0))
         return cls(values, lambda trial, name: trial.suggest_float(name, 0.0, most), is_range=True)
 
     @classmethod
     def rate(cls, bounds: tuple[float, float]) -> Self:
-        """A number in a range, in log scale."""
+        """Return a parameter in a range, in log scale."""
         return cls(_along(*bounds), lambda trial, name: trial.suggest_float(name, *bounds, log=True), is_range=True)
 
 
 def moved(value: Any, parameter: Parameter) -> Any:
-    """A value, or of numbers the nearest one that a parameter may be."""
+    """Return a value if the parameter allows it, or else the nearest number or the first value that it allows."""
     numbers = [one for one in parameter.values if isinstance(one, int | float) and not isinstance(one, bool)]
     if value in parameter.values or not numbers or isinstance(value, str | bool):
         return value if value in parameter.values else parameter.values[0]
@@ -58,15 +58,15 @@ def moved(value: Any, parameter: Parameter) -> Any:
 
 
 def nearest_choice(value: int, choices: tuple[int, ...]) -> int:
-    """The one of the choices that lies nearest to a value."""
+    """Return the choice that is nearest to a value."""
     return min(choices, key=lambda choice: abs(choice - value))
 
 
 def into(value: float, bounds: tuple[float, float]) -> float:
-    """A number, or the nearer end of a range that it lies outside of."""
+    """Return a number clipped to a range."""
     return min(max(value, bounds[0]), bounds[1])
 
 
 def _along(low: float, high: float, points: int = 6) -> tuple[float, ...]:
-    """Points from one end of a range to the other, evenly in log scale."""
+    """Return points from one end of a range to the other, evenly spaced in log scale."""
     return tuple(min(high, low * (high / low) ** (step / (points - 1))) for step in range(points))

@@ -1,4 +1,4 @@
-"""What is searched of a graph model: the options that stand beside its family, and what it is learned with."""
+"""Search space of a graph model: options of its family, and training hyperparameters."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RankingSpace:
-    """The settings of a graph model that may be tried.
+    """Search space of a graph model.
 
     Attributes:
         family: Name of the model.
-        fixed: What the user fixed, which is not searched.
+        fixed: Fields that the user fixed, which are not searched.
     """
 
     family: str
@@ -29,7 +29,7 @@ class RankingSpace:
 
     @property
     def searched(self) -> Searched:
-        """Every option with what is tried of it; what is solved is learned with nothing."""
+        """Every searched option with its values; a model without training steps has no training hyperparameters."""
         rates = RankingHyperparameters.searched if learns_in_steps(self.family) else {}
         own = {**rates, **type(graph_spec(self.family)).searched}
         return {name: values for name, values in own.items() if name not in self._fixed}
@@ -39,7 +39,7 @@ class RankingSpace:
         return {**self.fixed.architecture, **self.fixed.learning}
 
     def first(self) -> list[Parameters]:
-        """The points to try first: the defaults, which follow the literature, and those beside the family."""
+        """Return the points to try first: the defaults, which follow the literature, and other points of the family."""
         spec = graph_spec(self.family)
         rates = RankingHyperparameters(**spec.learned_with)
         default = {name: getattr(spec if hasattr(spec, name) else rates, name) for name in self.searched}
@@ -51,7 +51,7 @@ class RankingSpace:
         return found
 
     def suggest(self, trial: "Trial") -> Parameters:
-        """Draw a point by an Optuna trial."""
+        """Draw a point with an Optuna trial."""
         return {name: _parameter(values).draw(trial, name) for name, values in self.searched.items()}
 
     def build(self, point: Parameters) -> tuple[GraphSpec, RankingHyperparameters]:

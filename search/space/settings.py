@@ -1,4 +1,4 @@
-"""What is searched: ranges of the architecture and of the learning rates, as wide as the data can feed."""
+"""Search space of click models: ranges of the architecture and of the learning rates, for the size of the data."""
 
 import math
 from collections.abc import Hashable, Mapping
@@ -31,25 +31,25 @@ if TYPE_CHECKING:
     from optuna import Trial
 
 TowerFields = tuple[tuple[str, ...], ...]
-# What is searched beside where there are several tasks.
+# Additional options with several tasks.
 TASK_OPTIONS: Choices = {"task_tower_width": (None, 32)}
-# And where there are numbers; the first is what a search begins with.
+# Additional options with numeric columns; the first value is that of the first points.
 NUMERIC_OPTIONS: Choices = {"numeric_bins": (FIRST_BINS, 0, 32), "numeric_embedding": ("mlp", "vector")}
 
-# The parameters that together make a field.
+# Parameters of the search that together define a field of the spec.
 PARAMETERS_OF = {
     "top_widths": ("top_width", "top_layers", "top_shape"),
     "bottom_widths": ("bottom_width", "bottom_layers"),
-    "learning_rate_schedule": ("learning_rate_schedule", "cosine_epochs"),  # who fixes it has said how long, too
+    "learning_rate_schedule": ("learning_rate_schedule", "cosine_epochs"),  # a fixed schedule fixes its length too
 }
 SHAPES = ("halving", "flat")
-# Narrowest and widest embeddings from so many training rows on.
+# Narrowest and widest embeddings, by the least number of training rows.
 DIMS = ((10_000_000, (16, 64)), (1_000_000, (8, 32)), (HELD_BACK_ROWS, (4, 32)), (0, (4, 16)))
-# Tables of at most so many rows have a width of their own, as a share of the embedding's: few ids need few numbers
-# (Naumov, "On the Dimensionality of Embeddings for Sparse Features and Data", 2019).
+# Tables with at most this many rows have a width of their own, as a share of the embedding's width: few ids need few
+# numbers (Naumov, "On the Dimensionality of Embeddings for Sparse Features and Data", 2019).
 WIDTH_GROUPS = {"small_table_width": 100, "middle_table_width": 10_000}
 WIDTH_SHARES = (1.0, 0.5, 0.25)
-GATES = ("first_gate", "second_gate")  # of FinalMLP: fields by which a stream weighs its input
+GATES = ("first_gate", "second_gate")  # of FinalMLP: fields that gate the input of a stream
 
 
 def _none(values: tuple[Any, ...] | dict[str, Any] | bool) -> bool:
@@ -61,9 +61,10 @@ def _is_one(value: float) -> bool:
 
 
 class SearchSpace(Frozen):
-    """Ranges of the search; every model in them can be written as a `ModelSpec` and `Hyperparameters`.
+    """Ranges of the search; every point can be built as a `ModelSpec` and `Hyperparameters`.
 
-    A width, a number of layers and a shape describe an MLP: its hidden layers halve from one to the next, or are all as
+    An MLP has a width, a number of layers and a shape: the widths of its hidden layers halve from layer to layer, or
+    are all equal. The MLP over the dense features always halves.
     wide as the first. Over the dense features they halve.
     """
 
@@ -142,12 +143,13 @@ class SearchSpace(Frozen):
         is_wide: bool = False,
         in_file: bool = False,
     ) -> Self:
-        """Ranges for the size of the data: little data cannot feed wide layers, and they only cost time.
+        """Return ranges for the size of the data: too wide layers cost time without better quality on little data.
 
-        The widest layer is twice the power of two next below the square root of the training rows, from 256 to 1,024,
-        and the embeddings grow with the rows too; both ranges hold the defaults of `ModelSpec`. The family `auto` is
-        all that it stands for on this data. What the user fixed is no range any more. The wide space has optimisers,
-        schedules, warm-up and widths of tables too. Tables that lie in a file leave out what cannot read them there.
+        The widest layer is twice the largest power of two below the square root of the training rows, from 256 to
+        1,024, and the embedding widths grow with the rows too. Both ranges include the defaults of `ModelSpec`. The
+        family `auto` stands for all families that suit this data. Fields that the user fixed are not searched. The wide
+        space adds optimisers, warm-up and table widths. With tables in a file, families that cannot read such tables
+        are left out.
         """
         families = auto_families(dataset.features, in_file=in_file) if family == AUTO else (family,)
         known = [family_of(name) for name in families]
@@ -184,7 +186,7 @@ class SearchSpace(Frozen):
         )
 
     def at_batch_size(self, batch_size: int) -> Self:
-        """The space with the learning rates, and their ranges, that suit so many samples a step."""
+        """Return the space with the learning rates, and their ranges, for a batch size."""
         scale = rate_scale(batch_size) / self.rate_scale
 
         def scaled(bounds: tuple[float, float]) -> tuple[float, float]:
@@ -199,7 +201,7 @@ class SearchSpace(Frozen):
         )
 
     def parameters(self, family: str | None = None) -> dict[str, Parameter]:
-        """What is searched of a family, or of any of them, beside the family itself; nothing that is fixed."""
+        """Return the searched parameters of a family, or of all families, except the family and fixed parameters."""
         found = {"embedding_dim": Parameter.choice(self.embedding_dims)}
         if self.top_widths:
             found["top_width"] = Parameter.choice(self.top_widths)
@@ -224,7 +226,7 @@ class SearchSpace(Frozen):
         return {name: parameter for name, parameter in found.items() if name not in self._fixed}
 
     def suggest(self, trial: "Trial") -> Parameters:
-        """Draw a point of the space: of the options only those that its family has."""
+        """Draw a point of the space, with only the options of its family."""
         family = self.families[0]
         if len(self.families) > 1:
             family = trial.suggest_categorical("family", self.families)
@@ -232,16 +234,16 @@ class SearchSpace(Frozen):
         return {**({"family": family} if len(self.families) > 1 else {}), **drawn}
 
     def identity(self, parameters: Parameters) -> Hashable:
-        """Architecture and learning rates, see `shunter.search.protocol.Space`."""
+        """Return the architecture and the hyperparameters of a point, see `shunter.search.protocol.Space`."""
         return self.build(parameters)
 
     def factors(self) -> Factors:
-        """Every parameter with its values, see `shunter.search.protocol.Space`."""
+        """Return every parameter with its values, see `shunter.search.protocol.Space`."""
         family = {"family": self.families} if len(self.families) > 1 else {}
         return {**family, **{name: parameter.values for name, parameter in self.parameters().items()}}
 
     def defaults(self) -> list[Parameters]:
-        """The points to try first: of each family the first of `points`, then of each the second."""
+        """Return the points to try first: the first of `points` of each family, then the second of each."""
         own = [self.points(family) for family in self.families]
         return [point for place in range(2) for points in own for point in points[place : place + 1]]
 
@@ -257,12 +259,12 @@ class SearchSpace(Frozen):
         return points
 
     def held_back(self, family: str) -> Parameters:
-        """`HELD_BACK` moved into the ranges; what it leaves open is as in the family's default."""
+        """Return `HELD_BACK` moved into the ranges, with the family's default for all other parameters."""
         point, ranges = self.default(family), self.parameters(family)
         return {**point, **{name: moved(HELD_BACK[name], ranges[name]) for name in HELD_BACK if name in point}}
 
     def default(self, family: str | None = None) -> Parameters:
-        """The defaults of `ModelSpec` and `Hyperparameters`, moved into the ranges; of the first family or another."""
+        """Return the defaults of `ModelSpec` and `Hyperparameters` of a family, moved into the ranges."""
         family = family or self.families[0]
         spec, hyperparameters = model_spec(family), default_hyperparameters(family)
         parameters: Parameters = {
@@ -302,7 +304,7 @@ class SearchSpace(Frozen):
         return {**({"family": family} if len(self.families) > 1 else {}), **searched}
 
     def build(self, parameters: Parameters) -> tuple[ModelSpec, Hyperparameters]:
-        """The architecture and what it is learned with at a point of the space, with what is fixed."""
+        """Return the architecture and the hyperparameters of a point of the space, with the fixed fields."""
         family = parameters.get("family", self.families[0])
         searched = {name: value for name, value in parameters.items() if name in self.parameters(family)}
         options = self._options_of(family).keys() & searched.keys()
@@ -329,27 +331,27 @@ class SearchSpace(Frozen):
         return spec, learned
 
     def _table_dims(self, spec: ModelSpec, searched: Parameters) -> tuple[int, ...]:
-        """Widths of the tables by their groups, multiples of 4; empty where all are alike."""
+        """Return the widths of the tables by their groups, as multiples of 4; empty if all widths are equal."""
         shares = [searched.get(_width_group(rows) or "", 1.0) for rows in self.table_rows]
         dims = tuple(max(4, int(spec.embedding_dim * share) // 4 * 4) for share in shares)
         return dims if any(dim < spec.embedding_dim for dim in dims) else ()
 
     @property
     def _width_groups(self) -> tuple[str, ...]:
-        """The groups of tables that there are, which may be narrower than the others."""
+        """Groups of small tables in this data, whose widths are searched."""
         return tuple(dict.fromkeys(group for rows in sorted(self.table_rows) if (group := _width_group(rows))))
 
     def _mixes_widths(self, family: str | None) -> bool:
-        """Whether the tables of a family, or of any of them, may differ in width, and nobody has said how."""
+        """Return True if tables of the family, or of any family, may differ in width and no width is fixed."""
         fixed = self.fixed_architecture
         if not self.table_rows or "table_dims" in fixed or fixed.get("table_precision", "fp32") != "fp32":
-            return False  # in fp16 they are of one width
+            return False  # tables in fp16 have equal widths
         families = (family,) if family else self.families
         return any(MODEL_FAMILIES.capability(name, "mixes_widths") for name in families)
 
     @property
     def _fixed(self) -> set[str]:
-        """Parameters that a fixed field stands for."""
+        """Parameters of the search that the fixed fields replace."""
         named = (*self.fixed_architecture, *self.fixed_learning)
         return {parameter for field in named for parameter in PARAMETERS_OF.get(field, (field,))}
 
@@ -361,11 +363,11 @@ class SearchSpace(Frozen):
 
 
 def family_options(family: str, fixed: Mapping[str, Any] | None = None, features: Features | None = None) -> Choices:
-    """What is searched of a family's own options; several names in one value are joined by a plus.
+    """Return the searched options of a family with their values; several names in one value are joined by a plus.
 
     Args:
         family: Name of the family.
-        fixed: Fields that the user fixed: values that do not go with them are left out.
+        fixed: Fields that the user fixed; values that cannot be combined with them are left out.
         features: Features of the data.
     """
     ranges = family_of(family).ranges
@@ -378,7 +380,7 @@ def family_options(family: str, fixed: Mapping[str, Any] | None = None, features
 
 
 def _width_group(rows: int) -> str | None:
-    """The group of a table, by its rows; None for the large ones, which are as wide as the vectors."""
+    """Return the width group of a table by its number of rows; None for large tables, which have the full width."""
     return next((group for group, most in WIDTH_GROUPS.items() if rows <= most), None)
 
 
@@ -387,10 +389,10 @@ def _as_choice(value: Any) -> Choice:
 
 
 def _gates(dataset: Dataset) -> Choices:
-    """Who gates one stream of FinalMLP and what is shown the other, where the schema says which fields these are.
+    """Return the options of FinalMLP's gates if the schema names the user and item columns: gated by them, or ungated.
 
-    The user gates the first and the item the second, as in BARS' published run of it on Frappe. No search begins with
-    them: by hand on Frappe, one seed, they left the AUC at .986 and raised NE from .264 to .291.
+    The user gates the first stream and the item the second, as in BARS' published run on Frappe. The first points have
+    no gates: tried by hand on Frappe with one seed, gates left the AUC at .986 and raised NE from .264 to .291.
     """
     if dataset.user is None or dataset.item is None:
         return {}
@@ -407,7 +409,7 @@ def _from_choice(family: str, option: str, choice: Choice) -> Any:
 
 
 def _widths(parameters: Parameters, mlp: str) -> tuple[int, ...]:
-    """Widths of the hidden layers of an MLP; none where they are not searched."""
+    """Return the widths of the hidden layers of an MLP; empty if they are not searched."""
     width, layers = parameters.get(f"{mlp}_width", 0), parameters.get(f"{mlp}_layers", 0)
     is_flat = parameters.get(f"{mlp}_shape") == "flat"
     return tuple(width if is_flat else max(1, width >> depth) for depth in range(layers))

@@ -1,1 +1,1 @@
-"""How trials are run, recorded, stopped early and resumed."""
+"""Trials: how they are run, recorded, stopped early and resumed."""

@@ -1,7 +1,7 @@
-"""Where a study is kept, from what the request says of it: a path, an address, or where the address is to be found.
+"""Address of a study's storage from a request: a path, an address, or the name of a variable or secret that holds it.
 
-An address with a password comes from a variable or from a secret of Prefect's, by name. So it is in no command line and
-in none of the places where requests are kept.
+An address with a password can be stored in an environment variable or a Prefect secret, which the request names. The
+address is then not part of a command line or of a stored request.
 """
 
 import os
@@ -14,26 +14,26 @@ from shunter.requests.search import FROM_SECRET, FROM_VARIABLE
 from shunter.secrets import keep_secret
 
 FILE = "study.db"
-SCHEMES = ("postgresql", "mysql", "mariadb")  # of databases that requests of others may name
-OWN_NAME = "SHUNTER_SEARCH_STORAGE"  # how the variables begin that requests of others may name
+SCHEMES = ("postgresql", "mysql", "mariadb")  # databases that requests of other users may name
+OWN_NAME = "SHUNTER_SEARCH_STORAGE"  # prefix of the variables that requests of other users may name
 
 _READERS: list[Callable[[str], str | None]] = []
 
 
 def read_secrets_with(reader: Callable[[str], str | None]) -> None:
-    """Say how the secret of a name is read; whoever knows a store of secrets does."""
+    """Register the function that reads a secret by its name; called by the module that knows a secret store."""
     _READERS[:] = [reader]
 
 
 def storage_address(directory: Path, shared: str | None) -> str:
-    """Where the study is kept.
+    """Return the address of the study's storage.
 
     Args:
-        directory: Folder of the run alone.
-        shared: Address of a database, a path, or `env:` or `secret:` with the name of what holds either.
+        directory: Folder of this run alone.
+        shared: Address of a database, a path, or `env:` or `secret:` with the name of the variable or secret.
 
     Raises:
-        RequestError: There is no such variable or secret, or somebody else's request names what it may not.
+        RequestError: The variable or secret does not exist, or another user's request names a forbidden storage.
     """
     if shared is None:
         return f"sqlite:///{directory.resolve() / FILE}"
@@ -69,7 +69,7 @@ def _looked_up(shared: str) -> str:
 
 
 def _check_foreign(shared: str) -> None:
-    """What a request may name that others than this machine's user may have written."""
+    """Raise if a request that other users may have written names a forbidden storage."""
     scheme, separator, rest = shared.partition("://")
     if separator and scheme.partition("+")[0] not in (*SCHEMES, "sqlite"):
         raise RequestError(

@@ -1,12 +1,15 @@
-"""Successive halving over families: a brief look at each, whole trainings where there is time, then the best two.
+"""Successive halving over families: a brief training of each, full trainings while time allows, then the best two.
 
-With several families their first points alone would use up a short search. So each family's default is trained on equal
-and few samples first (Jamieson and Talwalkar, AISTATS 2016, with families for arms). A look shows who learns fast, not
-who comes farthest: so the first points of the families are trained to the end in the order of the looks, those of the
-best two always and the others as long as a share of the budget pays for them. On large logs that first point is the
-one that is held back by all; where it comes less far than the look at the default did, the data do not suit it, and the
-defaults are the first points of the families that have not begun. By the best that a family came to, two go on: their
-other points to the end, and then whatever the sampler draws of them.
+With several families their first points alone would use up a short search. So each family's default is first trained on
+few samples, the same number for all (Jamieson and Talwalkar, AISTATS 2016, with families as arms). This brief training
+is called a look.
+
+A look shows which family learns fast, not which one ends best. So the first points of the families are trained in full
+in the order of the looks: those of the best two always, the others as long as a share of the budget pays for them. On
+large logs the first point is the regularised one (`HELD_BACK`). If it ends worse than the look at the default of its
+family, it does not suit the data, and the families that have not begun start with their defaults.
+
+The two families with the best result continue: first with their other first points, then with draws of the sampler.
 """
 
 import math
@@ -24,18 +27,18 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 FINALISTS = 2
-LEAST_SAMPLES = 100_000  # of a look: of fewer, chance tells more than the family does
-FEWEST_LEFT = FINALISTS  # trials that must be left after the looks: whole trainings of the best two
-FAIR_SHARE = 0.25  # of the budget, up to which more than two families are trained to the end
+LEAST_SAMPLES = 100_000  # of a look: with fewer samples, chance outweighs the family
+FEWEST_LEFT = FINALISTS  # trials that must be left after the looks: full trainings of the best two
+FAIR_SHARE = 0.25  # of the budget, up to which more than two families are trained in full
 
 
 @dataclass(frozen=True)
 class FamilyRace:
-    """Which family is looked at and trained next, and which two go on; all that it knows is in the study's trials.
+    """Order in which families are tried, and choice of the two that continue; its whole state is the study's trials.
 
     Attributes:
-        space: Space of several families.
-        passes: Passes over the training part that a look takes.
+        space: Space with several families.
+        passes: Passes over the training part in a look.
     """
 
     space: SearchSpace
@@ -43,13 +46,13 @@ class FamilyRace:
 
     @classmethod
     def of(cls, space: SearchSpace, rows: int, schedule: Schedule, trials: int | None) -> "FamilyRace | None":
-        """The race of a search; None where it would save nothing.
+        """Return the race of a search; None if the race would save nothing.
 
         Args:
             space: Space that is searched.
             rows: Rows of the training part.
-            schedule: Longest training, and where it is validated within the first pass.
-            trials: Budget in trials; None sets none.
+            schedule: Longest training, and when it is validated within the first pass.
+            trials: Budget in trials; None is no limit.
         """
         if len(space.families) <= FINALISTS:
             return None
@@ -60,32 +63,32 @@ class FamilyRace:
 
     @cached_property
     def looks(self) -> list[Parameters]:
-        """The point of each family that is looked at."""
+        """Point of the look at each family."""
         return [self.space.default(family) for family in self.space.families]
 
     def is_look(self, number: int, parameters: Parameters, trials: "Sequence[FrozenTrial]") -> bool:
-        """Whether a trial is one: the first at the default of its family.
+        """Return True if a trial is a look: the first trial at the default of its family.
 
         Args:
             number: Number of the trial.
-            parameters: Its point.
-            trials: All that have begun.
+            parameters: Point of the trial.
+            trials: All trials that have begun.
         """
         return parameters in self.looks and not any(
             trial.params == parameters for trial in trials if trial.number < number
         )
 
     def is_final(self, number: int, parameters: Parameters, trials: "Sequence[FrozenTrial]") -> bool:
-        """Whether a trial is one of those that are trained to their end in any case."""
+        """Return True if a trial is trained in full whatever its results are."""
         own = [*self._firsts(trials).values(), *self._seconds(trials)]
         return parameters in own and not self.is_look(number, parameters, trials)
 
     def next(self, trials: "Sequence[FrozenTrial]", left: BudgetLeft) -> Parameters | None:
-        """The next look, or the next point that is trained to its end; None when all of them have begun.
+        """Return the next look, or the next point to train in full; None if all of them have begun.
 
         Args:
-            trials: All that have begun, in their order.
-            left: What the search may still use.
+            trials: All trials that have begun, in their order.
+            left: Rest of the budget.
         """
         tried = [trial.params for trial in trials]
         for point in self.looks:
@@ -101,10 +104,10 @@ class FamilyRace:
         return next((point for point in self._seconds(trials) if not self._has_begun(point, tried)), None)
 
     def finalists(self, trials: "Sequence[FrozenTrial]") -> list[str]:
-        """The two families that came farthest, the better one first; all of them before two have come to anything.
+        """Return the two best families, the best first; all families before two have a result.
 
-        Counted is what their first points came to in whole trainings, or their looks where these came farther, and
-        before there are two such trainings, the looks alone.
+        A family's result is the better of its full training and its look. Before two families have a full training,
+        only the looks count.
         """
         looks = self._look_losses(trials)
         reached = {
@@ -116,7 +119,7 @@ class FamilyRace:
         return (best if len(best) >= FINALISTS else self._by_looks(trials))[:FINALISTS]
 
     def _firsts(self, trials: "Sequence[FrozenTrial]") -> dict[str, Parameters]:
-        """The point of each family that is trained to the end before any other of its own."""
+        """Return the point of each family that is the first to be trained in full."""
         begun = {family: trial.params for family, trial in self._whole(trials).items()}
         if self._is_out(trials):
             others = {family: self.space.default(family) for family in self.space.families}
@@ -125,13 +128,13 @@ class FamilyRace:
         return {**others, **begun}
 
     def _seconds(self, trials: "Sequence[FrozenTrial]") -> list[Parameters]:
-        """The other points of the space's own, of the families that go on."""
+        """Return the other first points of the space, for the families that continue."""
         firsts = self._firsts(trials)
         points = ((family, point) for family in self.finalists(trials) for point in self.space.points(family))
         return [point for family, point in points if point != firsts[family]]
 
     def _is_out(self, trials: "Sequence[FrozenTrial]") -> bool:
-        """Whether a point that is not the default came less far in a whole training than its family's look did."""
+        """Return True if a point other than the default ended worse in a full training than the look at its family."""
         looks = self._look_losses(trials)
         return any(
             lowest_loss(trial) > looks.get(family, math.inf)
@@ -140,18 +143,18 @@ class FamilyRace:
         )
 
     def _by_looks(self, trials: "Sequence[FrozenTrial]") -> list[str]:
-        """Families whose look came to something, the best first; all of them before there are two."""
+        """Return the families whose look has a result, the best first; all families before two have one."""
         looks = self._look_losses(trials)
         best = sorted(looks, key=lambda family: looks[family])
         return best if len(best) >= FINALISTS else list(self.space.families)
 
     def _look_losses(self, trials: "Sequence[FrozenTrial]") -> dict[str, float]:
-        """What the looks came to that came to anything."""
+        """Return the loss of each family whose look has a result."""
         looks = (trial for trial in trials if has_result(trial) and self.is_look(trial.number, trial.params, trials))
         return {trial.params["family"]: lowest_loss(trial) for trial in looks}
 
     def _whole(self, trials: "Sequence[FrozenTrial]") -> "dict[str, FrozenTrial]":
-        """Trainings of the space's own points to the end, of each family the first such."""
+        """Return the first full training of each family at one of the space's first points."""
         found: dict[str, FrozenTrial] = {}
         for trial in trials:
             # A trial that another process has just begun has no parameters yet.
@@ -161,15 +164,15 @@ class FamilyRace:
 
     @cached_property
     def _own(self) -> list[Parameters]:
-        """The points that the space begins each family with."""
+        """First points of the space, for all families."""
         return self.space.defaults()
 
     def _has_begun(self, point: Parameters, tried: Sequence[Parameters]) -> bool:
-        """Whether a point is trained to its end already; a default has begun once before, as a look."""
+        """Return True if the full training of a point has begun; the look at a default does not count."""
         return tried.count(point) > self.looks.count(point)
 
     def _is_affordable(self, trials: "Sequence[FrozenTrial]", left: BudgetLeft) -> bool:
-        """Whether one more whole training, as dear as the dearest so far, keeps within the share of the budget."""
+        """Return True if another full training, at the highest cost so far, stays within the budget share."""
         whole = list(self._whole(trials).values())
         shares = [
             (
@@ -180,7 +183,7 @@ class FamilyRace:
             for what, rest in (("seconds", left.trial_seconds), ("joules", left.joules))
             if rest is not None
         ]
-        if left.trials is not None:  # looks are short, and count for nothing here
+        if left.trials is not None:  # looks are short, so they are not counted as trials
             shares.append((len(whole), 1, len(trials) - len(whole) + left.trials))
         return bool(shares) and all(used + one <= FAIR_SHARE * (used + rest) for used, one, rest in shares)
 

@@ -1,7 +1,8 @@
-"""Which trainings are stopped early: successive halving, whose resource is the samples that a training has seen.
+"""Early stopping by successive halving; its resource is the number of samples that a training has seen.
 
-A rung lies after a share of the first pass over the data and after three times, nine times ... as much. At a rung a
-training goes on when it is among the best third of those that have reached it so far (asynchronously: nobody waits).
+The first rung is a share of the first pass over the data, and the next rungs are 3, 9, ... times as far. At a rung a
+training continues if it is among the best third of those that have reached the rung so far (asynchronously: no training
+waits for another).
 """
 
 import math
@@ -13,11 +14,12 @@ from shunter.search.study.interrupted import was_interrupted
 if TYPE_CHECKING:
     from optuna import Study, Trial
 
-REDUCTION_FACTOR = 3  # as `shunter.tasks.select` counts when it sizes the job
-RUNG = "rung:"  # attribute of a trial: NE and cost when it reached the rung of that number
-ALIKE = "rung of {most}:"  # the same of trials that end after so many units, fewer than the longest
+REDUCTION_FACTOR = 3  # `shunter.tasks.select` uses the same factor to estimate the size of the job
+RUNG = "rung:"  # attribute of a trial, followed by the number of a rung: NE and cost of the trial at that rung
+ALIKE = "rung of {most}:"  # the same for trials that end after `most` units, fewer than the longest
 SHARES = (1 / 9, 1 / 3)
-# Fewer samples tell more of the first steps' chance than of the setting, and such an epoch is short anyway.
+# With fewer samples the result depends more on the chance of the first steps than on the setting; such passes are
+# short.
 LEAST_SAMPLES = 50_000
 
 Point = tuple[float, ...]
@@ -33,18 +35,20 @@ def checks_for(rows: int) -> tuple[float, ...]:
 
 
 class Halving:
-    """Compares trainings while they run; all that it knows is in the study, so it outlives a kill and is shared.
+    """Early stopping of trainings; its whole state is in the study, so it survives a kill and is shared by machines.
 
-    Of one objective Optuna's Hyperband decides: Li et al., JMLR 18, 2018. Of two, which Optuna does not prune, the
-    rule of Schmucker et al., "Multi-objective Asynchronous Successive Halving", arXiv 2106.12639, section 4: by
-    non-dominated sorting, and within a front by an epsilon-net. Trainings that end earlier than the longest, along a
-    cosine, are ahead of others at each rung and learn no more past it, so they are compared with their like alone.
+    With one objective Optuna's Hyperband decides: Li et al., JMLR 18, 2018. Optuna does not prune with two objectives,
+    so the rule of Schmucker et al., "Multi-objective Asynchronous Successive Halving", arXiv 2106.12639, section 4, is
+    used: non-dominated sorting, and within a front an epsilon-net.
+
+    Trainings with a shorter cosine schedule are ahead of others at each rung and learn nothing after its end. They are
+    compared only with trainings of the same length.
 
     Args:
         study: Study of the search.
-        checks: Passes of the schedule after which it is validated within the first epoch.
-        max_epochs: Longest training.
-        own_epochs: Longest training of the trial that is compared, where that is shorter.
+        checks: Passes after which a training is validated within the first epoch.
+        max_epochs: Epochs of the longest training.
+        own_epochs: Epochs of the compared trial, if fewer; None means `max_epochs`.
     """
 
     def __init__(
@@ -60,13 +64,13 @@ class Halving:
             study.pruner = HyperbandPruner(min_resource=1, max_resource=self._most, reduction_factor=REDUCTION_FACTOR)
 
     def is_beaten(self, trial: "Trial", passes: float, loss: float, cost: float | None) -> bool:
-        """Whether a training shall stop here; never after its last epoch, where nothing is left to save.
+        """Return True if a training should stop now; never after its last epoch, since that saves nothing.
 
         Args:
             trial: Trial of the training.
             passes: Passes over the training part so far.
-            loss: What is to be lowered on the validation part: NE, or what the user selects by.
-            cost: Cost of the point as far as it is known; counts with two objectives.
+            loss: Value to be lowered on the validation part: NE, or the figure that the user selects by.
+            cost: Cost of the point, None if not yet known; used with two objectives.
         """
         resource = round(passes * self._units_a_pass)
         if is_multi_objective(self._study):
@@ -91,7 +95,7 @@ class Halving:
         return False
 
     def _others(self, trial: "Trial", attribute: str) -> list[Point]:
-        """Where the other trials stood at a rung."""
+        """Return the results of the other trials at a rung."""
         return [
             tuple(other.user_attrs[attribute])
             for other in self._study.get_trials(deepcopy=False)
@@ -100,32 +104,32 @@ class Halving:
 
 
 def is_multi_objective(study: "Study") -> bool:
-    """Whether NE is weighed against a cost."""
+    """Return True if NE is weighed against a cost."""
     return len(study.directions) > 1
 
 
 def passes_rung(point: Point, others: Sequence[Point]) -> bool:
-    """Whether a point is among the best third of all that have reached its rung; the first one always is."""
+    """Return True if a point is among the best third of all that have reached its rung; the first one always is."""
     points = [*others, point]
     return best_first(points).index(len(others)) < max(1, len(points) // REDUCTION_FACTOR)
 
 
 def best_first(points: Sequence[Point]) -> list[int]:
-    """Indices of points, all objectives to be minimised, from the best to the worst.
+    """Return the indices of points from the best to the worst; all objectives are minimised.
 
-    Front after front; within each the point with the lowest first objective leads, and then always the one comes that
-    lies farthest from those before it, each objective scaled to its range (the epsilon-net of the paper).
+    Points are ordered front by front. Within a front the point with the lowest first objective is first. Each next
+    point is the one farthest from those before it, with each objective scaled to its range (epsilon-net of the paper).
     """
     return [index for front in _fronts(points) for index in _spread(points, front)]
 
 
 def _rungs_below(resource: int) -> int:
-    """Rungs that are reached with so many units: at 1, 3, 9 ..."""
+    """Return the number of rungs reached after `resource` units; rungs are at 1, 3, 9, ... units."""
     return 0 if resource < 1 else 1 + math.floor(math.log(resource, REDUCTION_FACTOR) + 1e-9)
 
 
 def _fronts(points: Sequence[Point]) -> list[list[int]]:
-    """Indices of the points that nothing dominates, then of those that only these dominate, and so on."""
+    """Return the non-dominated fronts, each as a list of indices of points, the best front first."""
     left, fronts = list(range(len(points))), []
     while left:
         front = [place for place in left if not any(_dominates(points[other], points[place]) for other in left)]

@@ -1,7 +1,7 @@
-"""Trials that ended with their process: tried again, as often as it takes, as if they had not begun.
+"""Trials whose process died: each is tried again, as if it had not begun.
 
-An interruption says nothing of a setting, so it is no failure; only where the kernel has ended processes for want of
-memory meanwhile is it taken for one, since the same setting would end the next process, too.
+An interruption says nothing about a setting, so it is no failure. The exception: if the kernel has killed processes for
+lack of memory in the meantime, the trial has failed, since the same setting would kill the next process too.
 """
 
 import os
@@ -23,24 +23,24 @@ FAILURE = "failure"  # attribute of a trial that failed by itself, in contrast t
 OWNER, MEMORY_KILLS = "owner", "memory_kills"
 LOST, MOST_LOST = "processes_lost", 3
 OUT_OF_MEMORY = "The kernel ended its process, or another one meanwhile, for want of memory."
-FIXED = "fixed_params"  # where Optuna keeps the point of a trial that waits
+FIXED = "fixed_params"  # attribute in which Optuna stores the point of a queued trial
 
 
 def note_owner(trial: "Trial") -> None:
-    """Write down who runs a trial, to know later whether it ended with it, and of what."""
+    """Record the process that runs a trial, to find out later whether that process died, and why."""
     trial.set_user_attr(OWNER, _this_process())
     trial.set_user_attr(MEMORY_KILLS, memory_kills())
 
 
 def put_back(file: Path, open_storage: "Callable[[str], RDBStorage]") -> None:
-    """Let the trials that a killed process left open wait to begin, each in its place, as if they never had.
+    """Reset trials that a killed process left running, so that they wait in the queue under their old numbers.
 
-    Nothing of an interrupted attempt stays that others would be compared with, and all numbers are those of a search
-    that was not interrupted. Optuna takes nothing back, so the studies are written anew beside their file, which they
-    replace in one step: a kill meanwhile leaves the former one.
+    No result of an interrupted attempt remains that other trials would be compared with, and all numbers are those of a
+    search without interruption. Optuna cannot reset a trial, so the studies are written to a new file, which replaces
+    the old one atomically: a kill in between leaves the old file.
 
     Args:
-        file: SQLite's file of the studies, which nobody else works on; it may not be there yet.
+        file: SQLite file of the studies, which no other process uses; it may not exist yet.
         open_storage: Opens the storage of an address.
     """
     from optuna import get_all_study_names, load_study
@@ -63,14 +63,14 @@ def put_back(file: Path, open_storage: "Callable[[str], RDBStorage]") -> None:
 
 
 def close_interrupted(study: "Study") -> None:
-    """In a storage that others work on: close the trials of processes that are gone, and queue their points anew."""
+    """Close the trials of dead processes in a shared storage, and queue their points again."""
     for trial in running_trials(study):
         if not _is_alive(trial.user_attrs.get(OWNER)):
             close_and_queue(study, trial)
 
 
 def close_and_queue(study: "Study", trial: "FrozenTrial") -> None:
-    """Close a trial that ended with its process, and queue its point anew, unless the memory was what ended it."""
+    """Close a trial whose process died, and queue its point again unless the process ran out of memory."""
     from optuna import Trial
     from optuna.trial import TrialState
 
@@ -82,7 +82,7 @@ def close_and_queue(study: "Study", trial: "FrozenTrial") -> None:
 
 
 def try_again(study: "Study", trial: "Trial") -> None:
-    """Close a trial whose own process was lost while this one lives, and queue its point anew; it counts how often."""
+    """Close a trial whose worker process died, queue its point again, and count the lost processes of the point."""
     from optuna.trial import TrialState
 
     study.enqueue_trial(trial.params, user_attrs={LOST: trial.user_attrs.get(LOST, 0) + 1})
@@ -90,24 +90,24 @@ def try_again(study: "Study", trial: "Trial") -> None:
 
 
 def may_try_again(trial: "Trial") -> bool:
-    """Whether the processes of a point were not yet lost so often that it is left alone."""
+    """Return True if fewer than `MOST_LOST` processes of the trial's point have died so far."""
     return trial.user_attrs.get(LOST, 0) < MOST_LOST
 
 
 def running_trials(study: "Study") -> "list[FrozenTrial]":
-    """Trials on their way."""
+    """Return the trials that are running."""
     return [trial for trial in study.get_trials(deepcopy=False) if trial.state.name == "RUNNING"]
 
 
 def was_interrupted(trial: "FrozenTrial") -> bool:
-    """Whether this is an attempt that was closed, and its point queued anew."""
+    """Return True if the trial is an attempt that was closed after its process died."""
     return trial.state.name == "FAIL" and FAILURE not in trial.user_attrs
 
 
 def _begun_again(trial: "FrozenTrial") -> "FrozenTrial":
-    """What takes the place of a trial: of one that was under way the same point, which waits or has failed.
+    """Return the replacement of a trial: a running trial is queued again or has failed, and others stay as they are.
 
-    Of an attempt that was closed only the number stays.
+    An interrupted attempt that was closed is replaced by an empty failed trial, which keeps its number.
     """
     from optuna.trial import TrialState, create_trial
 
@@ -115,7 +115,7 @@ def _begun_again(trial: "FrozenTrial") -> "FrozenTrial":
         return create_trial(state=TrialState.FAIL)
     if trial.state.name != "RUNNING":
         return trial
-    # The point as it was queued: a kill may have come before all of it was drawn.
+    # The point as it was queued: the process may have been killed before all parameters were drawn.
     point = trial.system_attrs.get(FIXED) or trial.params
     if not _ran_out_of_memory(trial):
         return create_trial(state=TrialState.WAITING, system_attrs={FIXED: point})
@@ -126,7 +126,7 @@ def _begun_again(trial: "FrozenTrial") -> "FrozenTrial":
 
 
 def _write_anew(studies: "list[Study]", storage: "RDBStorage") -> None:
-    """Write the same studies, in which what was under way has not begun."""
+    """Write the studies to a new storage, with running trials reset."""
     from optuna import create_study
 
     try:
@@ -138,7 +138,7 @@ def _write_anew(studies: "list[Study]", storage: "RDBStorage") -> None:
 
 
 def _close(storage: "RDBStorage") -> None:
-    """Give its file free."""
+    """Release the file of a storage."""
     storage.remove_session()
     storage.engine.dispose()
 
@@ -153,7 +153,7 @@ def _this_process() -> list[Any]:
 
 
 def _is_alive(owner: list[Any] | None) -> bool:
-    """Whether the process that runs a trial lives; of another machine's nobody knows, so it is left alone."""
+    """Return True if the process that runs a trial lives; a process on another machine counts as alive."""
     if owner is None:
         return False
     host, process, mark = owner

@@ -1,4 +1,4 @@
-"""The models of the best trials that came to their end: as members of the ensemble they need no second training."""
+"""Storage of the models of the best completed trials: members of the ensemble then need no second training."""
 
 import shutil
 import threading
@@ -18,17 +18,17 @@ MODELS = "models"  # in the folder of a search
 
 
 class KeptModels:
-    """Finished trainings in folders named by their trials, never more than `most`.
+    """Completed trainings in folders named by trial number, at most `most` of them.
 
-    These are the best, `by_rank` of them; then the best of each other family, for trials of one that did nearly as well
-    predict nearly the same; then again the best.
+    The best `by_rank` trials are kept first. Then follows the best trial of each other family, because similar models
+    of one family predict nearly the same. The remaining places go to the next best trials.
 
     Args:
         directory: Folder of the search.
-        most: Models to keep, one at least.
+        most: Largest number of models, at least one.
         cost: Cost that NE is weighed against.
-        is_cut: Whether the search has had its time, so that a training that it ended is not made again.
-        by_rank: Of these, so many by their rank alone; None is all.
+        is_cut: Returns whether the time of the search is used up. A training that was cut off by it is kept too.
+        by_rank: Number of models kept by rank alone; None keeps all by rank.
     """
 
     def __init__(
@@ -56,16 +56,16 @@ class KeptModels:
         energy: EnergyReading,
         run_id: str,
     ) -> None:
-        """Write the model of a trial, unless enough others come before it; the last of too many goes.
+        """Save the model of a trial if it is among those to keep, and delete the models that it displaces.
 
         Args:
             number: Number of the trial.
-            result: What its training came to.
-            job: The training.
+            result: Result of the training.
+            job: Description of the training.
             outcomes: Outcome of this and all earlier trials, by their numbers.
-            placement: Where it ran.
-            energy: What it took.
-            run_id: Its run in MLflow.
+            placement: Placement of the training.
+            energy: Energy of the training.
+            run_id: MLflow run of the trial.
         """
         if not result.stop_reason.is_scheduled and not self._is_cut():
             return
@@ -98,17 +98,17 @@ class KeptModels:
                 shutil.rmtree(self._directory / str(other), ignore_errors=True)
 
     def _worth(self, outcome: Outcome) -> float:
-        """As the trials are ranked in the end."""
+        """Return the reward of a trial, as in the final ranking."""
         return reward(outcome, reference_cost=1.0, cost=self._cost)
 
 
 def in_turn(ranked: Sequence[int], families: Mapping[int, str], by_rank: int) -> list[int]:
-    """Trials in the order in which they are kept: the first ones, the first of each other family, and all others.
+    """Return trials in the order in which they are kept: the first ones, the first of each other family, all others.
 
     Args:
         ranked: Trials, the best first.
-        families: Family of each.
-        by_rank: How many of the first.
+        families: Family of each trial.
+        by_rank: Number of first trials that are taken by rank alone.
     """
     found = list(ranked[:by_rank])
     seen = {families[one] for one in found}
@@ -120,12 +120,12 @@ def in_turn(ranked: Sequence[int], families: Mapping[int, str], by_rank: int) ->
 
 
 def _family(path: Path) -> str:
-    """Family of a kept training, by its description."""
+    """Return the family of a stored training."""
     return str(read_json(path)["spec"]["family"])
 
 
 def kept_model(directory: Path, number: int) -> Path | None:
-    """Folder of the finished training of a trial; None where it was not kept.
+    """Return the folder of the stored training of a trial; None if it was not kept.
 
     Args:
         directory: Folder of the search.

@@ -1,4 +1,4 @@
-"""The loop of a search: ask, train and tell in every slot, until the budget ends or nothing is left to try."""
+"""Loop of a search: ask, train and tell in every slot, until the budget ends or no point is left to try."""
 
 import logging
 import threading
@@ -34,15 +34,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """Where a search stands after a trial.
+    """Progress of a search after a trial.
 
     Attributes:
         done: Trials so far.
-        trials: Trials asked for; None where only time or energy ends the search.
-        best_loss: Lowest loss on validation so far, by the figure that selects; None before there is one.
-        select_by: That figure.
-        share: Used share of the trials, or of the time or energy, whichever is nearest to its end; from 0 to 1.
-        last: What came of the trial, in words.
+        trials: Requested number of trials; None if only time or energy ends the search.
+        best_loss: Lowest validation loss so far, by the figure that selects; None before the first.
+        select_by: Figure that selects.
+        share: Used share of the trials, the time or the energy, whichever is largest; from 0 to 1.
+        last: Outcome of the trial, as text.
     """
 
     done: int
@@ -54,24 +54,25 @@ class Progress:
 
     @property
     def best(self) -> str | None:
-        """Best validation so far, in words."""
+        """Best validation result so far, as text."""
         if self.best_loss is None:
             return None
         return f"{FIGURES[self.select_by]} {figure_of(self.best_loss, self.select_by):.4f}"
 
 
 class Loop:
-    """A search while it goes on: who asks next, what is told, and when it ends.
+    """Running search: asks the method for points, trains them in slots, and ends the search.
 
-    Its slots share one study and one method, which are asked and told by one at a time.
+    All slots share one study and one method; a lock lets one slot use them at a time.
 
     Args:
         study: Record of the trials.
         budget: Budget of the search alone.
-        trials: Budget in trials; None sets none.
-        should_stop: Asked after each step; a reason ends the search.
+        trials: Budget in trials; None is no limit.
+        should_stop: Called after each step; a returned reason ends the search.
         on_trial: Called after each trial.
-        seeds: Trainings of the best setting that follow, in turns as long as its trial, within the search's time.
+        seeds: Number of trainings of the best setting after the search. Time for them is reserved within the search,
+            for each as much as the best trial took.
     """
 
     def __init__(
@@ -93,9 +94,9 @@ class Loop:
         self._gave_up = threading.Event()
 
     def run(self, method: SearchMethod, context: TrialContext, slots: Sequence[Executor]) -> None:
-        """Train what a method proposes in all slots until the search ends.
+        """Train the points that a method proposes, in all slots, until the search ends.
 
-        With one slot that is done in this thread, which takes Ctrl-C between steps.
+        A single slot runs in the calling thread, so that Ctrl-C works between steps.
         """
         self.method, self.context, self._at_a_time = method, context, len(slots)
         self._reserve()
@@ -115,7 +116,7 @@ class Loop:
                 raise
 
     def ended(self) -> StopReason | None:
-        """Return what ends the search and, asked after each step, its trials under way; None while it may go on."""
+        """Return the reason to end the search and its running trials; None while the search may continue."""
         if self._gave_up.is_set():
             raise KeyboardInterrupt
         return self._should_stop() or self.budget.exhausted()
@@ -138,7 +139,7 @@ class Loop:
                 self._report(in_words(trial.number, outcome, self.context.schedule.select_by))
 
     def _begin(self) -> "tuple[Trial, Parameters] | None":
-        """The next trial; None when the search has ended."""
+        """Return the next trial and its point; None if the search has ended."""
         with self._lock:
             if self._all_begun():
                 return None
@@ -166,14 +167,14 @@ class Loop:
         return self.trials is not None and len(begun_trials(self.study)) >= self.trials
 
     def _tell_method(self) -> None:
-        """Tell the method of trials that it does not know: finished here, by other machines, or in earlier attempts."""
+        """Report finished trials that the method does not know yet, also of other machines and earlier attempts."""
         for trial in finished_trials(self.study):
             if trial.number not in self._told:
                 self._told.add(trial.number)
                 self.method.tell(dict(trial.params), outcome_of(trial))
 
     def _reserve(self) -> None:
-        """Leave the seeds of the setting that is best so far their time."""
+        """Reserve time to train the best setting so far with other seeds."""
         if self._seeds and (trials := trials_with_result(self.study)):
             self.budget.minutes.reserve(self._seeds * outcome_of(min(trials, key=lowest_loss)).seconds)
 
@@ -194,7 +195,7 @@ class Loop:
 
 
 def in_words(number: int, outcome: Outcome, select_by: SelectBy) -> str:
-    """What came of a trial: its quality on validation, its time, and why it is out where it is."""
+    """Return the outcome of a trial as text: validation result, time, early stop and broken limits."""
     if outcome.loss is None:
         return f"Trial {number} failed after {outcome.seconds:.1f} s."
     figure = f"{FIGURES[select_by]} {figure_of(outcome.loss, select_by):.4f} on validation in {outcome.seconds:.1f} s"

@@ -1,4 +1,4 @@
-"""The study: Optuna's record of all trials, in the run's own folder or a database that several machines share."""
+"""Study: Optuna's record of all trials, in the run's own folder or in a database that several machines share."""
 
 import contextlib
 import hashlib
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 SQLITE = "sqlite:///"
-LOCK_SECONDS = 10.0  # that a database may be held by another process
+LOCK_SECONDS = 10.0  # longest wait for a database that another process has locked
 
 
 @contextlib.contextmanager
 def storage_errors(storage: str) -> Iterator[None]:
-    """Turn what the storage of a study raises into one `TrackingError`.
+    """Raise every error of a study's storage as `TrackingError`.
 
     Args:
-        storage: Its address, for the message.
+        storage: Address of the storage, for the message.
     """
     from optuna.exceptions import StorageInternalError
     from sqlalchemy.exc import SQLAlchemyError
@@ -52,25 +52,25 @@ def open_study(
     is_shared: bool = False,
     select_by: SelectBy = "ne",
 ) -> "Study":
-    """Create the study, or go on with it; one of another space, other data or another cost is left alone.
+    """Create or resume the study; each combination of space, data and cost has a study of its own.
 
-    Trials that a kill or Ctrl-C left open are tried again: see `shunter.search.study.interrupted`.
+    Trials that a kill or Ctrl-C left running are tried again: see `shunter.search.study.interrupted`.
 
     Args:
         address: Address from `shunter.search.study.address.storage_address`.
         space: Space that is searched.
         cost: Cost that NE is weighed against; None searches for the lowest NE alone.
-        belongs_to: Anything else that tells this study from others in a shared storage.
-        is_shared: Whether other processes may be at work on it: then only trials of dead ones are closed.
-        select_by: Figure that is to become better.
+        belongs_to: Additional text that distinguishes this study from others in a shared storage.
+        is_shared: Whether other processes may use the study; then only trials of dead processes are closed.
+        select_by: Figure to improve.
 
     Raises:
-        TrackingError: The storage cannot be opened, is locked or is none.
+        TrackingError: The storage cannot be opened, is locked or is not a database.
     """
     from optuna import create_study
     from optuna.study import StudyDirection
 
-    logging.getLogger("optuna").setLevel(logging.WARNING)  # it would announce on the terminal that it creates a study
+    logging.getLogger("optuna").setLevel(logging.WARNING)  # else Optuna prints that it creates a study
     by = None if select_by == "ne" else select_by
     identity = "|".join(filter(None, (space.model_dump_json(), cost, belongs_to, by)))
     digest = hashlib.sha256(identity.encode()).hexdigest()[:8]
@@ -94,7 +94,7 @@ def open_study(
 
 
 def record(study: "Study", parameters: Mapping[str, Any] | None) -> "Trial":
-    """A trial that begins, at the given point, or at that of an interrupted one that waits to be tried again."""
+    """Begin a trial at the given point, or at the point of a queued, interrupted trial if `parameters` is None."""
     if parameters is not None:
         study.enqueue_trial(dict(parameters))
     trial = study.ask()
@@ -103,39 +103,39 @@ def record(study: "Study", parameters: Mapping[str, Any] | None) -> "Trial":
 
 
 def has_waiting(study: "Study") -> bool:
-    """Whether an interrupted trial waits to be tried again."""
+    """Return True if an interrupted trial is queued to be tried again."""
     return any(trial.state.name == "WAITING" for trial in study.get_trials(deepcopy=False))
 
 
 def finished_trials(study: "Study") -> "list[FrozenTrial]":
-    """Trials that count: complete, pruned, or failed by themselves; an interrupted one is tried again."""
+    """Return the trials that count: complete, pruned or failed; an interrupted trial is tried again instead."""
     return [trial for trial in study.get_trials(deepcopy=False) if has_result(trial) or _failure(trial)]
 
 
 def begun_trials(study: "Study") -> "list[FrozenTrial]":
-    """Trials that count or are on their way."""
+    """Return the trials that count or are running."""
     return [*finished_trials(study), *running_trials(study)]
 
 
 def trials_with_result(study: "Study") -> "list[FrozenTrial]":
-    """Trials that came to at least one validation."""
+    """Return the trials with at least one validation result."""
     return [trial for trial in study.get_trials(deepcopy=False) if has_result(trial)]
 
 
 def has_result(trial: "FrozenTrial") -> bool:
-    """Whether the trial came to at least one validation."""
+    """Return True if the trial has at least one validation result."""
     return trial.state.name in {"COMPLETE", "PRUNED"}
 
 
 def lowest_loss(trial: "FrozenTrial") -> float:
-    """Lowest `Outcome.loss` of a trial with a result."""
+    """Return the lowest `Outcome.loss` of a trial with a result."""
     attributes = trial.user_attrs
     known = attributes.get("selected", attributes.get("validation_ne"))
     return min(trial.intermediate_values.values()) if known is None else known
 
 
 def outcome_of(trial: "FrozenTrial") -> Outcome:
-    """What came of a finished trial, read from the study."""
+    """Read the outcome of a finished trial from the study."""
     attributes = trial.user_attrs
     times = {"seconds": attributes.get("seconds", 0.0), "joules": attributes.get("joules")}
     if not has_result(trial):
@@ -151,11 +151,11 @@ def outcome_of(trial: "FrozenTrial") -> Outcome:
 
 
 def tell(study: "Study", trial: "Trial", outcome: Outcome, cost: Cost | None) -> None:
-    """Write down what came of a trial.
+    """Record the outcome of a trial.
 
     Args:
         study: Study of the search.
-        trial: Trial under way.
+        trial: Running trial.
         outcome: Outcome of the trial.
         cost: Cost that NE is weighed against.
     """
@@ -175,12 +175,12 @@ def tell(study: "Study", trial: "Trial", outcome: Outcome, cost: Cost | None) ->
 
 
 def failures(study: "Study") -> list[str]:
-    """Why trials failed, oldest first."""
+    """Return the reasons of failed trials, oldest first."""
     return [reason for trial in study.get_trials(deepcopy=False) if (reason := _failure(trial))]
 
 
 def _failure(trial: "FrozenTrial") -> str | None:
-    """Why the trial failed; None where it did not, or was interrupted."""
+    """Return why the trial failed; None if it did not fail or was interrupted."""
     return trial.user_attrs.get(FAILURE) if trial.state.name == "FAIL" else None
 
 
@@ -194,7 +194,7 @@ def _open_storage(address: str) -> "BaseStorage":
             file.parent.mkdir(parents=True, exist_ok=True)
         if "://" not in address:
             return JournalStorage(JournalFileBackend(str(file.expanduser())))
-    except (OSError, ValueError) as error:  # the second: lines that are no JSON
+    except (OSError, ValueError) as error:  # ValueError: lines that are not JSON
         reason = getattr(error, "strerror", None) or str(error)
         raise TrackingError(
             f"The search's storage {without_secrets(address)} cannot be opened ({reason}): {_advice(reason)}."
@@ -221,7 +221,7 @@ def _name_metrics(study: "Study", names: list[str]) -> None:
 
 
 def _root(error: BaseException) -> BaseException:
-    """The driver's own error, which says what happened in the fewest words."""
+    """Return the original error of the driver, which has the shortest message."""
     while error.__cause__ is not None:
         error = error.__cause__
     return error

@@ -1,4 +1,4 @@
-"""One trial: a point trained by an executor, followed while it trains, with what came of it in MLflow."""
+"""One trial: an executor trains a point, early stopping watches it, and the outcome is logged to MLflow."""
 
 import contextlib
 import json
@@ -48,30 +48,30 @@ from shunter.tracking.training_evidence import mean_step_seconds, training_evide
 if TYPE_CHECKING:
     from optuna import Study, Trial
 
-PARAMETERS, OUTCOME = "trial.parameters", "trial.outcome"  # tags of a trial's run, which later searches read
+PARAMETERS, OUTCOME = "trial.parameters", "trial.outcome"  # tags of a trial's run, read by later searches
 OUTCOMES = TypeAdapter(Outcome)
-LONGEST_TEXT = 5_000  # of a tag; the point of a larger space is not kept
-FEWEST_STEPS = 20  # below which the first, slow ones make up too much of their mean
+LONGEST_TEXT = 5_000  # of a tag; longer points are not stored
+FEWEST_STEPS = 20  # below which the slow first steps distort the mean
 NOT_METERED = EnergyReading(joules=None, seconds=0.0, mean_watts=None, method="unavailable", source="not begun")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrialContext:
-    """What all trials of a search share.
+    """Context that all trials of a search share.
 
     Attributes:
-        dataset: The data; its test part is not touched.
+        dataset: The data; its test part is not used.
         space: Space that is searched.
         schedule: Schedule of each training.
         cost: Cost that NE is weighed against.
         limits: Limits of the user.
-        final: Time, energy and money for training the winners.
+        final: Time, energy and money for training the best settings.
         parent_run_id: MLflow run of the search.
-        should_stop: Asked after each step; a reason ends a training, which counts with what it has.
-        study: Record of all trials, by which a training that is worse than others is stopped early.
-        kept: Where the models of the best are kept; None keeps none.
-        observe: As of `shunter.search.job.SearchJob`.
-        race: The race of several families: looks at them end early, and what comes out of them ends by itself.
+        should_stop: Called after each step; a returned reason ends a training, which counts with its results so far.
+        study: Record of all trials, used to stop trainings early that are worse than others.
+        kept: Storage for the models of the best trials; None stores none.
+        observe: See `shunter.search.job.SearchJob`.
+        race: Race of several families, which ends looks early and trains some points in full.
     """
 
     dataset: Dataset
@@ -89,13 +89,13 @@ class TrialContext:
 
 
 def run_trial(trial: "Trial", parameters: Parameters, context: TrialContext, executor: Executor) -> Outcome:
-    """Train a point; one that fails by itself is an outcome, too.
+    """Train a point and return its outcome, also if the training of this point fails.
 
     Raises:
-        RequestError: No point of the space can be trained, for instance since the batch is larger than the data.
+        RequestError: No point of the space can be trained, for instance because the batch is larger than the data.
         TrackingError: A store fails.
-        ProcessLostError: Somebody has ended the process that trained it; a few times this is no failure.
-        KeyboardInterrupt: Ctrl-C; the trial stays open, to be tried again.
+        ProcessLostError: The process of the training was killed, and the trial may be tried again.
+        KeyboardInterrupt: Ctrl-C; the trial stays open and is tried again later.
     """
     started = time.perf_counter()
     try:
@@ -116,7 +116,7 @@ def run_trial(trial: "Trial", parameters: Parameters, context: TrialContext, exe
 
 
 class _Attempt:
-    """The training of a trial while it goes on."""
+    """One training of a trial."""
 
     def __init__(
         self, trial: "Trial", parameters: Parameters, context: TrialContext, executor: Executor, run: Run
@@ -140,11 +140,11 @@ class _Attempt:
 
     @cached_property
     def parameter_bytes(self) -> int:
-        """Counted when a training has begun: what no memory holds cannot be counted either."""
+        """Bytes of the parameters; counted only after a training has begun, since a model may be too large to build."""
         return count_parameter_bytes(self.spec, self.context.dataset.features)
 
     def outcome(self) -> Outcome:
-        """Train, and say what came of it."""
+        """Train the point and return its outcome."""
         context, run = self.context, self.run
         run.log_params(
             {
@@ -153,7 +153,7 @@ class _Attempt:
                 **placement_params(self.executor.placement),
             }
         )
-        # Until it is known better: what fails has no chance to say so.
+        # Initial tags, replaced at the end: a trial that dies cannot write tags.
         run.set_tags({"trial.state": "failed", **trial_tags(self.parameters, Outcome(state="failed"))})
         started = time.perf_counter()
         figures = None
@@ -178,7 +178,7 @@ class _Attempt:
         kept.keep(
             self.trial.number,
             result,
-            replace(self.job, schedule=replace(self.job.schedule, checks=())),  # they change nothing of the weights
+            replace(self.job, schedule=replace(self.job.schedule, checks=())),  # checks do not change the weights
             {**outcomes, self.trial.number: outcome},
             placement=self.executor.placement,
             energy=reading,
@@ -186,14 +186,14 @@ class _Attempt:
         )
 
     def _on_report(self, report: EpochReport) -> None:
-        """Note where the training stands, and end it when others were better there."""
+        """Log the progress of the training, and stop it if other trials were better at this point."""
         self.reports.append(report)
         if report.is_check:
             self.run.log_metrics({"search.check_ne": report.validation.ne}, step=report.samples_seen)
         else:
             self.run.log_metrics(epoch_metrics(report), step=report.epoch)
         cost = self._costs(report, self._reading).get(self.context.cost) if self.context.cost else None
-        # By the best so far, whose weights are kept: what goes on past it, until its patience ends, has lost nothing.
+        # Compare the best result so far, whose weights are kept: later, worse epochs within the patience lose nothing.
         reached = min(map(self._loss, self.reports))
         is_beaten = self.halving.is_beaten(self.trial, self._passes(report), reached, cost)
         if self.context.race is not None and self.is_look:
@@ -202,7 +202,7 @@ class _Attempt:
             raise _stopped()
 
     def _role(self, race: FamilyRace | None) -> tuple[bool, bool]:
-        """Whether this is a look at a family, and whether it is trained to its end in any case."""
+        """Return whether the trial is a look at a family, and whether it is trained in full in any case."""
         if race is None:
             return False, False
         begun = begun_trials(self.context.study)
@@ -214,7 +214,8 @@ class _Attempt:
 
     def _came_to(self, figures: TrainingFigures | None, reading: EnergyReading, seconds: float) -> Outcome:
         context, last = self.context, self.reports[-1]
-        # What a training reached in an epoch it would have kept; of what only a check saw there is nothing better.
+        # Validations at the end of an epoch count, since only their weights are kept; checks count if there is no
+        # epoch.
         epochs = [report for report in self.reports if not report.is_check] or self.reports
         best = min(epochs, key=self._loss)
         passes = self._passes(last)
@@ -237,7 +238,7 @@ class _Attempt:
         )
 
     def _epochs_to_the_end(self, best: EpochReport, figures: TrainingFigures | None) -> float:
-        """As many as it took here where it came to its end, or else all: nobody knows when its patience ends."""
+        """Return the epochs of a full training: as measured if the patience ended it, or else the largest number."""
         if figures and figures.stop_reason.kind is StopKind.PATIENCE:
             return float(min(self.most_epochs, best.epoch + self.context.schedule.patience))
         return float(self.most_epochs)
@@ -260,7 +261,8 @@ class _Attempt:
         run.log_metrics({f"search.{name}": value for name, value in outcome.costs.items()})
         tags = {"trial.state": outcome.state, **trial_tags(self.parameters, outcome)}
         if figures:
-            # One step after the last epoch: the result is that of the best one, and MLflow shows the last step's value.
+            # Logged one step after the last epoch: the values are those of the best epoch, and MLflow shows the last
+            # step.
             run.log_metrics(
                 {
                     **quality_metrics(figures.validation),
@@ -278,7 +280,7 @@ class _Attempt:
         self._keep_step_time()
 
     def keep_evidence(self, ending: Ending, figures: TrainingFigures | None = None) -> None:
-        """Keep what the trial teaches, as far as it came."""
+        """Record the training for later predictions, as far as it came."""
         progress = figures or (self.reports[-1] if self.reports else None)
         placement, energy = self.executor.placement, self._reading
         evidence = training_evidence("trial", ending, self.job, placement, progress=progress, energy=energy)
@@ -301,7 +303,7 @@ def _stopped() -> type[Exception]:
 
 
 def _is_failure_of_point(error: Exception) -> bool:
-    """Whether another point may do better: the loss went astray, the memory did not suffice, its process died."""
+    """Return True if the failure concerns this point only: the loss diverged, memory ran out, or its process died."""
     return isinstance(error, TrainingError | TooLargeError) or is_out_of_memory(error)
 
 

@@ -1,4 +1,4 @@
-"""The executors of a search: how many trainings run at a time, and where each of them runs."""
+"""Executors of a search: how many trainings run at the same time, and where each of them runs."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -13,14 +13,14 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def open_executors(placement: Placement, count: int, place: Place | None = None) -> Iterator[Sequence[Executor]]:
-    """Executors for so many trials at a time, which end with the block.
+    """Open executors for `count` trials at the same time; they are closed at the end of the block.
 
-    One trial at a time trains in this process. Several train in a process each, which share the threads of the
-    placement, or on nodes of a cluster. What they measure of a step holds for so many at a time.
+    A single trial at a time trains in this process. Several trials train in one process each, which share the threads
+    of the placement, or on nodes of a cluster. Step times measured there hold for `count` trials at the same time.
 
     Args:
         placement: The chosen placement.
-        count: Trials at a time.
+        count: Number of trials at the same time.
         place: Place that trains instead of this machine.
 
     Raises:
