@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 LOADED = (
-    *("torch", "fbgemm_gpu", "numpy", "pandas", "polars", "pyarrow.parquet", "scipy.stats", "sklearn.metrics"),
+    *("torch", "numpy", "pandas", "polars", "pyarrow.parquet", "scipy.stats", "sklearn.metrics"),
     *("httpx", "jinja2", "matplotlib.figure", "plotly.subplots", "pydantic_settings", "rich.progress", "typer"),
     *("scipy.linalg", "scipy.optimize", "sklearn.ensemble"),
     *(

@@ -37,8 +37,8 @@ print("torch._dynamo" in sys.modules)
 def test_the_first_training_loads_next_to_nothing_any_more() -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True)
     before, during, has_compiler = done.stdout.split()
-    assert int(before) > 20
-    assert int(during) < int(before) / 4
+    assert int(before) > 0
+    assert int(during) < 5
     assert has_compiler == "False", "a training that is not compiled loads torch's compiler, which takes a second"
 
 
